@@ -1,0 +1,119 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.dense_coupling import DenseCoupling
+from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
+from sheafprop.sheaf.vertex_blocks import DenseBlocks, VertexBlocks
+
+# Bytes of blocks summed at once; bounds the table of R d x d products.
+_SUM_BYTES = 128 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class DenseSheaf(RelationSheaf):
+    r"""Both restriction maps are dense matrices: :math:`R_h, R_t \in K^{k \times d}`.
+
+    The sheaf of TransR (one shared map per relation, with translation), SE (a pair of maps) and
+    STransE. Pass the same tensor twice for a shared map.
+
+    Args:
+        head (Tensor): :math:`R_h`, ``[R, k, d]``.
+        tail (Tensor): :math:`R_t`, ``[R, k, d]``.
+        translation (Tensor, optional): :math:`b_r`, ``[R, k]``; None for zero.
+
+    Raises:
+        ValueError: If the shapes do not fit each other.
+    """
+
+    head: Tensor
+    tail: Tensor
+    translation: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.head.dim() != 3 or self.head.shape != self.tail.shape:
+            raise ValueError(
+                "'head' and 'tail' must both be [num_relations, k, d] "
+                f"(got {list(self.head.shape)} and {list(self.tail.shape)})"
+            )
+        if self.translation is not None and self.translation.shape != self.head.shape[:2]:
+            raise ValueError(
+                f"'translation' must be {list(self.head.shape[:2])} "
+                f"(got {list(self.translation.shape)})"
+            )
+
+    @property
+    def num_relations(self) -> int:
+        return self.head.shape[0]
+
+    @property
+    def stalk_dim(self) -> int | None:
+        return self.head.shape[2]
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        return self.head.dtype
+
+    @property
+    def independent_columns(self) -> bool:
+        return False
+
+    def _map(self, side: Side) -> Tensor:
+        return self.head if side == "head" else self.tail
+
+    def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        return _by_relation(x, edge_type, self._map(side))
+
+    def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        return _by_relation(y, edge_type, self._map(side).mH)
+
+    def translation_of(self, edge_type: Tensor) -> Tensor | None:
+        return None if self.translation is None else self.translation[edge_type]
+
+    def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
+        return self._map(side)[relation]
+
+    def end_translations(self) -> Tensor | None:
+        if self.translation is None:
+            return None
+        column = self.translation.unsqueeze(-1)
+        return torch.cat([self.tail.mH @ column, -(self.head.mH @ column)]).squeeze(-1)
+
+    def end_norms(self) -> Tensor:
+        return torch.linalg.matrix_norm(torch.cat([self.tail, self.head]), ord=2) ** 2
+
+    def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
+        gap = self.tail - self.head
+        d = self.head.shape[2]
+        # Columns of the blocks in turn, so that the table of products stays small.
+        step = max(1, _SUM_BYTES // max(1, 3 * self.num_relations * d * self.head.element_size()))
+        parts = []
+        for start in range(0, d, step):
+            columns = slice(start, start + step)
+            table = torch.cat([m.mH @ m[:, :, columns] for m in (self.tail, self.head)])
+            loop = gap.mH @ gap[:, :, columns]
+            parts.append(ends.sum(table) + loops.sum(torch.cat([loop, torch.zeros_like(loop)])))
+        return DenseBlocks(torch.cat(parts, dim=-1))
+
+    def coupling(self, entries: CouplingEntries) -> Callable[[Tensor], Tensor]:
+        return DenseCoupling(entries, self.head, self.tail)
+
+
+def _by_relation(x: Tensor, edge_type: Tensor, maps: Tensor) -> Tensor:
+    """Applies ``maps[edge_type]`` to rows ``[..., E, d]``, one matrix product per relation."""
+    order = torch.argsort(edge_type, stable=True)
+    present, counts = torch.unique_consecutive(edge_type[order], return_counts=True)
+    parts = torch.split(x.index_select(-2, order), counts.tolist(), dim=-2)
+    mapped = [part @ maps[r].mT for r, part in zip(present.tolist(), parts, strict=True)]
+    if not mapped:
+        return x.new_zeros(*x.shape[:-1], maps.shape[1])
+    inverse = torch.empty_like(order)
+    inverse[order] = torch.arange(order.numel(), device=order.device)
+    return torch.cat(mapped, dim=-2).index_select(-2, inverse)
+
+
+torch.export.register_dataclass(DenseSheaf)

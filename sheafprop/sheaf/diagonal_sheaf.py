@@ -1,0 +1,117 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
+from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
+from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalSheaf(RelationSheaf):
+    r"""Both restriction maps are diagonal: :math:`R_h = \mathrm{diag}(a_r)`,
+    :math:`R_t = \mathrm{diag}(c_r)`, real or complex.
+
+    The sheaf of RotatE (:math:`a_r = e^{i\theta_r}`, :math:`R_t = I`), PairRE and LineaRE.
+
+    Args:
+        head (Tensor, optional): :math:`a_r`, ``[R, d]``; None for the identity.
+        tail (Tensor, optional): :math:`c_r`, ``[R, d]``; None for the identity.
+        translation (Tensor, optional): :math:`b_r`, ``[R, d]``; None for zero.
+
+    Raises:
+        ValueError: If both maps are None or the shapes differ.
+    """
+
+    head: Tensor | None = None
+    tail: Tensor | None = None
+    translation: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        given = [m for m in (self.head, self.tail, self.translation) if m is not None]
+        if self.head is None and self.tail is None:
+            raise ValueError("DiagonalSheaf needs 'head' or 'tail' (got neither)")
+        if any(m.dim() != 2 or m.shape != given[0].shape for m in given):
+            raise ValueError(
+                "'head', 'tail' and 'translation' must all be [num_relations, d] "
+                f"(got {[list(m.shape) for m in given]})"
+            )
+
+    @property
+    def _some_map(self) -> Tensor:
+        return self.tail if self.head is None else self.head  # type: ignore[return-value]
+
+    @property
+    def num_relations(self) -> int:
+        return self._some_map.shape[0]
+
+    @property
+    def stalk_dim(self) -> int | None:
+        return self._some_map.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        return self._some_map.dtype
+
+    def _map(self, side: Side) -> Tensor | None:
+        return self.head if side == "head" else self.tail
+
+    def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        table = self._map(side)
+        return x if table is None else x * table[edge_type]
+
+    def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        table = self._map(side)
+        return y if table is None else y * table.conj()[edge_type]
+
+    def translation_of(self, edge_type: Tensor) -> Tensor | None:
+        return None if self.translation is None else self.translation[edge_type]
+
+    def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
+        table = self._map(side)
+        return torch.diag(torch.ones_like(self._some_map[0]) if table is None else table[relation])
+
+    def _adjoint_table(self, y: Tensor, side: Side) -> Tensor:
+        table = self._map(side)
+        return y if table is None else table.conj() * y
+
+    def end_translations(self) -> Tensor | None:
+        if self.translation is None:
+            return None
+        return torch.cat(
+            [
+                self._adjoint_table(self.translation, "tail"),
+                -self._adjoint_table(self.translation, "head"),
+            ]
+        )
+
+    def _squares(self) -> Tensor:
+        ones = torch.ones_like(self._some_map.real)
+        return torch.cat(
+            [ones if m is None else (m * m.conj()).real for m in (self.tail, self.head)]
+        )
+
+    def end_norms(self) -> Tensor:
+        return self._squares().amax(dim=1)
+
+    def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
+        one = torch.ones_like(self._some_map)
+        gap = (one if self.tail is None else self.tail) - (one if self.head is None else self.head)
+        loop = (gap * gap.conj()).real
+        return DiagonalBlocks(
+            ends.sum(self._squares()) + loops.sum(torch.cat([loop, torch.zeros_like(loop)]))
+        )
+
+    def coupling(self, entries: CouplingEntries) -> Callable[[Tensor], Tensor]:
+        forward = self._map("head")
+        coefficients = self._adjoint_table(
+            torch.ones_like(self._some_map) if forward is None else forward, "tail"
+        )
+        return DiagonalCoupling(entries, coefficients)
+
+
+torch.export.register_dataclass(DiagonalSheaf)

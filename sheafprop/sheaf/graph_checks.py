@@ -1,0 +1,97 @@
+"""Checks of a graph against a sheaf and features, made before any kernel runs."""
+
+import torch
+from torch import Tensor
+
+from sheafprop.sheaf.relation_sheaf import RelationSheaf
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def check_graph(
+    edge_index: Tensor,
+    edge_type: Tensor,
+    sheaf: RelationSheaf,
+    num_nodes: int,
+    edge_weight: Tensor | None = None,
+    boundary_mask: Tensor | None = None,
+) -> None:
+    """Refuses a graph that the operators would misread.
+
+    Raises:
+        ValueError: On a wrong shape or dtype, ids out of range, a weight that is negative or not
+            finite, or a mask of the wrong length; the message names what was expected and what
+            came.
+    """
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        hint = " (transpose it)" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
+        raise ValueError(
+            f"'edge_index' must have shape [2, num_edges] (got {list(edge_index.shape)}){hint}"
+        )
+    num_edges = edge_index.shape[1]
+    for name, ids in (("edge_index", edge_index), ("edge_type", edge_type)):
+        if ids.dtype not in _INTEGERS:
+            raise ValueError(f"'{name}' must hold integers (got {ids.dtype})")
+    if edge_type.shape != (num_edges,):
+        raise ValueError(
+            f"'edge_type' must have one relation id for each of the {num_edges} edges "
+            f"(got shape {list(edge_type.shape)})"
+        )
+    _check_range("edge_index", edge_index, num_nodes, "num_nodes")
+    _check_range("edge_type", edge_type, sheaf.num_relations, "num_relations")
+    if edge_weight is not None:
+        if edge_weight.shape != (num_edges,):
+            raise ValueError(
+                f"'edge_weight' must have one weight for each of the {num_edges} edges "
+                f"(got shape {list(edge_weight.shape)})"
+            )
+        if edge_weight.is_complex() or not edge_weight.is_floating_point():
+            raise ValueError(f"'edge_weight' must be real floating point (got {edge_weight.dtype})")
+        bad = ~(torch.isfinite(edge_weight) & (edge_weight >= 0))
+        if bool(bad.any()):
+            index = int(bad.nonzero()[0])
+            raise ValueError(
+                "'edge_weight' must be finite and not negative "
+                f"(got {float(edge_weight[index])} at edge {index})"
+            )
+    if boundary_mask is not None:
+        if boundary_mask.dtype != torch.bool:
+            raise ValueError(f"'boundary_mask' must be a bool mask (got {boundary_mask.dtype})")
+        if boundary_mask.shape != (num_nodes,):
+            raise ValueError(
+                f"'boundary_mask' must have one entry for each of the {num_nodes} nodes "
+                f"(got shape {list(boundary_mask.shape)})"
+            )
+
+
+def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
+    """Refuses features that the sheaf's maps cannot act on.
+
+    Raises:
+        ValueError: On integer features, the wrong width, or a real stalk under complex maps.
+    """
+    if not (x.is_floating_point() or x.is_complex()):
+        raise ValueError(f"'x' must be floating point or complex (got {x.dtype})")
+    if x.dim() not in (2, 3):
+        raise ValueError(f"'x' must be [N, F] or [B, N, F] (got shape {list(x.shape)})")
+    if sheaf.stalk_dim is not None and x.shape[-1] != sheaf.stalk_dim:
+        raise ValueError(
+            f"'x' must have the width of the sheaf's stalks, {sheaf.stalk_dim} "
+            f"(got {x.shape[-1]})"
+        )
+    if sheaf.dtype is not None and sheaf.dtype.is_complex and not x.is_complex():
+        raise ValueError(
+            f"the sheaf's maps are complex ({sheaf.dtype}), so 'x' must be complex too "
+            f"(got {x.dtype})"
+        )
+
+
+def _check_range(name: str, ids: Tensor, size: int, bound: str) -> None:
+    if ids.numel() == 0:
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= size:
+        raise ValueError(
+            f"'{name}' must hold ids from 0 to {bound} - 1 = {size - 1} "
+            f"(got {low if low < 0 else high})"
+        )

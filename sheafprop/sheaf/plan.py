@@ -1,0 +1,222 @@
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.sheaf.components import count_unanchored_components
+from sheafprop.sheaf.graph_checks import check_graph
+from sheafprop.sheaf.relation_sheaf import RelationSheaf
+from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
+
+Normalization = Literal["block", "degree"] | None
+
+
+class PropagationPlan:
+    r"""Everything about a graph, a sheaf and a boundary that propagation steps share.
+
+    Split the vertices into the boundary :math:`B` (known, fixed) and the free set :math:`U`. With
+    :math:`L = \delta^* W \delta`, its block diagonal :math:`D` and :math:`c = \delta^* W b`,
+
+    .. math::
+        g(x)_U = (L x - c)_U = D_U x_U - A_{UU} x_U - \left( A_{UB} x_B + c_U \right),
+
+    which is half the gradient of the energy (in torch's convention also for complex
+    :math:`x`). Only edges that touch a free vertex take part. A plan is built once and not
+    changed; it holds no features. Vertex features are ``[N, s, d]`` with :math:`s` sections; those
+    of the free vertices alone are ``[n, s, d]`` in the order of :attr:`free_index`.
+
+    Args:
+        edge_index (Tensor): Heads and tails, int64 ``[2, E]``.
+        edge_type (Tensor): Relation ids, int64 ``[E]``.
+        sheaf (RelationSheaf): The restriction maps and translations.
+        num_nodes (int): Number of vertices :math:`N`.
+        edge_weight (Tensor, optional): :math:`w_e \ge 0`, ``[E]``; None for ones.
+        boundary_mask (Tensor, optional): Bool ``[N]``, True where a vertex is known and fixed; None
+            if all are free.
+        normalization (str, optional): ``"block"`` for :math:`M = D_U`; ``"degree"`` for
+            :math:`M = c_v I`, where :math:`c_v` adds :math:`w_e \|R\|_2^2` over the vertex's triple
+            ends (a loop counts as two); None for :math:`M = I`.
+        dtype (torch.dtype, optional): Number type of the features, real or complex.
+
+    Raises:
+        ValueError: If the graph, the weights or the mask do not fit each other.
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        num_nodes: int,
+        *,
+        edge_weight: Tensor | None = None,
+        boundary_mask: Tensor | None = None,
+        normalization: Normalization = "block",
+        dtype: torch.dtype | None = None,
+    ):
+        if normalization not in ("block", "degree", None):
+            raise ValueError(
+                f"'normalization' must be 'block', 'degree' or None (got {normalization!r})"
+            )
+        check_graph(edge_index, edge_type, sheaf, num_nodes, edge_weight, boundary_mask)
+        device = edge_index.device
+        self.sheaf, self.num_nodes, self.normalization = sheaf, num_nodes, normalization
+        if boundary_mask is None:
+            boundary_mask = torch.zeros(num_nodes, dtype=torch.bool, device=device)
+        self.boundary_mask = boundary_mask
+        #: Ids of the free vertices, ascending, ``[n]``.
+        self.free_index = (~boundary_mask).nonzero().flatten()
+        self.num_free = self.free_index.numel()
+
+        dtype = dtype or sheaf.dtype or torch.get_default_dtype()
+        real = torch.zeros((), dtype=dtype).real.dtype
+        head, tail = edge_index.long()
+        edge_type = edge_type.long()
+        weight = (
+            torch.ones(head.numel(), dtype=real, device=device)
+            if edge_weight is None
+            else edge_weight.to(real)
+        )
+        # Gradients with respect to the weights would need the product's other half: not offered.
+        weight = weight.detach()
+        free_number = _numbering(self.free_index, num_nodes)
+        touched = (free_number[head] >= 0) | (free_number[tail] >= 0)
+        head, tail = head[touched], tail[touched]
+        edge_type, weight = edge_type[touched], weight[touched]
+        self._components_input = (head, tail, weight)
+
+        proper = head != tail
+        ends = RelationIncidence(
+            free_number[head[proper]],
+            free_number[tail[proper]],
+            edge_type[proper],
+            weight[proper],
+            self.num_free,
+            sheaf.num_relations,
+        )
+        loop_vertex = free_number[head[~proper]]
+        loop_type, loop_weight = edge_type[~proper], weight[~proper]
+        loops = RelationIncidence(
+            torch.full_like(loop_vertex, -1),
+            loop_vertex,
+            loop_type,
+            loop_weight,
+            self.num_free,
+            sheaf.num_relations,
+        )
+        all_ends = RelationIncidence(
+            free_number[head],
+            free_number[tail],
+            edge_type,
+            weight,
+            self.num_free,
+            sheaf.num_relations,
+        )
+        #: The block diagonal :math:`D_U`.
+        self.blocks: VertexBlocks = sheaf.vertex_blocks(ends, loops)
+        #: Bool ``[n]``: free vertices that no edge of positive weight touches.
+        self.isolated = all_ends.total().flatten() == 0
+        self._preconditioner: VertexBlocks | None = None
+        if normalization == "block":
+            self._preconditioner = self.blocks
+        elif normalization == "degree":
+            norms = sheaf.end_norms().to(weight.dtype)
+            self._preconditioner = DiagonalBlocks(all_ends.sum(norms.unsqueeze(1)))
+
+        head, tail = head[proper], tail[proper]
+        edge_type, weight = edge_type[proper], weight[proper]
+        # Boundary vertices that a free one meets get numbers of their own.
+        self._source_index = torch.unique(
+            torch.cat([head, tail])[boundary_mask[torch.cat([head, tail])]]
+        )
+        boundary_number = _numbering(self._source_index, num_nodes)
+        dst, src = torch.cat([tail, head]), torch.cat([head, tail])
+        relation, weights = edge_type.repeat(2), weight.repeat(2)
+        backward = torch.arange(2, device=device).repeat_interleave(edge_type.numel())
+
+        def entries(number: Tensor, num_src: int) -> CouplingEntries:
+            keep = (free_number[dst] >= 0) & (number[src] >= 0)
+            return CouplingEntries(
+                dst=free_number[dst[keep]],
+                src=number[src[keep]],
+                relation=relation[keep],
+                backward=backward[keep],
+                weight=weights[keep],
+                num_dst=self.num_free,
+                num_src=num_src,
+            )
+
+        self._free_coupling = sheaf.coupling(entries(free_number, self.num_free))
+        self._boundary_coupling = (
+            sheaf.coupling(entries(boundary_number, self._source_index.numel()))
+            if self._source_index.numel()
+            else None
+        )
+        table = sheaf.end_translations()
+        self._translation = None if table is None else all_ends.sum(table).unsqueeze(1)
+
+    def constant(self, x: Tensor) -> Tensor:
+        r"""What does not change during propagation, :math:`A_{UB} x_B + c_U`.
+
+        Args:
+            x (Tensor): Features of all vertices ``[N, s, d]``; only boundary rows are read.
+
+        Returns:
+            Tensor: ``[n, s, d]``.
+        """
+        out = x.new_zeros(self.num_free, *x.shape[1:])
+        if self._boundary_coupling is not None:
+            out = out + self._boundary_coupling(x[self._source_index])
+        if self._translation is not None:
+            out = out + self._translation
+        return out
+
+    def couple(self, x_free: Tensor) -> Tensor:
+        r"""Messages among free vertices, :math:`A_{UU} x_U`."""
+        return self._free_coupling(x_free)
+
+    def laplacian(self, x_free: Tensor) -> Tensor:
+        r"""The free block of the Laplacian, :math:`L_{UU} x_U`."""
+        return self.blocks.apply(x_free) - self.couple(x_free)
+
+    def gradient(self, x_free: Tensor, constant: Tensor) -> Tensor:
+        r"""Half the gradient of the energy at the free vertices, :math:`g_U`."""
+        return self.laplacian(x_free) - constant
+
+    def precondition(self, g: Tensor) -> Tensor:
+        r"""Applies :math:`M^+`."""
+        return g if self._preconditioner is None else self._preconditioner.apply_pinv(g)
+
+    def precondition_sqrt(self, g: Tensor) -> Tensor:
+        r"""Applies :math:`(M^+)^{1/2}`."""
+        return g if self._preconditioner is None else self._preconditioner.apply_pinv_sqrt(g)
+
+    def step(self, x_free: Tensor, constant: Tensor, step_size: float) -> Tensor:
+        r"""One explicit Euler step, :math:`x_U - h M^+ g_U`."""
+        if self.normalization == "block":
+            # D^+ D is the projection on the range of D: one product less.
+            received = self.blocks.apply_pinv(self.couple(x_free) + constant)
+            return x_free - step_size * (self.blocks.project(x_free) - received)
+        return x_free - step_size * self.precondition(self.gradient(x_free, constant))
+
+    @cached_property
+    def components_without_boundary(self) -> int:
+        """Connected components that hold a free vertex and no known one."""
+        head, tail, weight = self._components_input
+        keep = weight > 0
+        return count_unanchored_components(head[keep], tail[keep], self.boundary_mask)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({type(self.sheaf).__name__}, num_nodes={self.num_nodes}, "
+            f"num_free={self.num_free}, normalization={self.normalization!r})"
+        )
+
+
+def _numbering(index: Tensor, size: int) -> Tensor:
+    number = torch.full((size,), -1, dtype=torch.long, device=index.device)
+    number[index] = torch.arange(index.numel(), device=index.device)
+    return number

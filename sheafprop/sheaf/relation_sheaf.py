@@ -1,0 +1,86 @@
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.sheaf.vertex_blocks import VertexBlocks
+
+Side = Literal["head", "tail"]
+
+
+class RelationSheaf(ABC):
+    r"""A cellular sheaf over a knowledge graph whose restriction maps depend on the relation only.
+
+    Every vertex carries a stalk :math:`K^d`, every triple of relation :math:`r` an edge stalk
+    :math:`K^k`, with :math:`K` real or complex. A relation has two restriction maps and a
+    translation, and a triple :math:`(h, r, t)` has the residual
+
+    .. math::
+        (\delta x - b)_e = R_t x_t - R_h x_h - b_r .
+
+    Features are ``[N, s, d]``: :math:`s` independent sections that share all maps.
+
+    Subclasses are immutable and registered as pytrees. See Cobb and Gebhart, "Feature Propagation
+    on Knowledge Graphs Using Cellular Sheaves", and Hansen and Ghrist, "Toward a spectral theory of
+    cellular sheaves" (2019).
+    """
+
+    @property
+    @abstractmethod
+    def num_relations(self) -> int:
+        """Number of relations :math:`R`."""
+
+    @property
+    @abstractmethod
+    def stalk_dim(self) -> int | None:
+        """Dimension :math:`d` of the vertex stalks; None if the sheaf takes any width."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype | None:
+        """Number type of the maps; None if the sheaf takes any."""
+
+    @abstractmethod
+    def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        """Applies the restriction maps edge by edge: ``[..., E, d] -> [..., E, k]``."""
+
+    @abstractmethod
+    def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        """Applies their conjugate transposes edge by edge: ``[..., E, k] -> [..., E, d]``."""
+
+    @abstractmethod
+    def translation_of(self, edge_type: Tensor) -> Tensor | None:
+        """Translations :math:`b_r` of the edges ``[E, k]``, or None where all are zero."""
+
+    @abstractmethod
+    def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
+        """One restriction map written out as a matrix ``[k, d]``."""
+
+    @abstractmethod
+    def end_translations(self) -> Tensor | None:
+        r"""Rows :math:`R_t^* b_r` (tail side) then :math:`-R_h^* b_r` (head side), ``[2R, d]``."""
+
+    @abstractmethod
+    def end_norms(self) -> Tensor:
+        r"""Squared spectral norms :math:`\|R_t\|_2^2`, then :math:`\|R_h\|_2^2`, ``[2R]``."""
+
+    @abstractmethod
+    def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
+        """The block diagonal of the Laplacian from the incidence of proper edges and of loops.
+
+        A self-loop contributes :math:`(R_t - R_h)^* (R_t - R_h)`, once; ``loops`` counts it at its
+        tail end only.
+        """
+
+    @abstractmethod
+    def coupling(self, entries: CouplingEntries) -> Callable[[Tensor], Tensor]:
+        """The sum of messages for a list of entries, as a function of the source features."""
+
+    @property
+    def independent_columns(self) -> bool:
+        """Whether the maps act on every coordinate of the stalk separately."""
+        return True

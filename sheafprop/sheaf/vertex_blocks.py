@@ -1,0 +1,144 @@
+"""The block diagonal D of a sheaf Laplacian, its pseudo-inverse and the projection on its range."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+# An eigenvalue of a block below this share of the block's largest counts as zero.
+RELATIVE_TOLERANCE = 1e-10
+# Bytes of dense blocks factored at once.
+_FACTOR_BYTES = 128 * 2**20
+
+
+def relative_tolerance(dtype: torch.dtype, dimension: int) -> float:
+    """The cut-off for singular values: 1e-10, or what the number type can resolve if coarser."""
+    return max(RELATIVE_TOLERANCE, 10 * dimension * torch.finfo(dtype).eps)
+
+
+class VertexBlocks(ABC):
+    """One positive semidefinite block per vertex, acting on features ``[n, s, d]``."""
+
+    #: Bool ``[n]``: the block has a kernel.
+    singular: Tensor
+
+    @abstractmethod
+    def apply(self, x: Tensor) -> Tensor:
+        """Multiplies by the blocks."""
+
+    @abstractmethod
+    def apply_pinv(self, x: Tensor) -> Tensor:
+        """Multiplies by the pseudo-inverses of the blocks."""
+
+    @abstractmethod
+    def project(self, x: Tensor) -> Tensor:
+        """Projects on the range of the blocks."""
+
+    @abstractmethod
+    def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
+        """Multiplies by the square roots of the pseudo-inverses."""
+
+    @abstractmethod
+    def norms(self) -> Tensor:
+        """Largest eigenvalue of each block, ``[n]``."""
+
+
+class DiagonalBlocks(VertexBlocks):
+    """Blocks that are diagonal: entries ``[n, d]``, or ``[n, 1]`` for multiples of the identity."""
+
+    def __init__(self, entries: Tensor):
+        self.entries = entries
+        top = entries.amax(dim=1, keepdim=True) if entries.numel() else entries
+        self._in_range = entries > relative_tolerance(entries.dtype, 1) * top
+        self.singular = ~self._in_range.all(dim=1)
+        self._any_singular = bool(self.singular.any())
+        self._inverse = torch.where(
+            self._in_range, 1 / torch.where(self._in_range, entries, torch.ones_like(entries)), 0.0
+        )
+
+    def apply(self, x: Tensor) -> Tensor:
+        return x * self.entries.unsqueeze(1)
+
+    def apply_pinv(self, x: Tensor) -> Tensor:
+        return x * self._inverse.unsqueeze(1)
+
+    def project(self, x: Tensor) -> Tensor:
+        return x * self._in_range.unsqueeze(1) if self._any_singular else x
+
+    def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
+        return x * self._inverse.sqrt().unsqueeze(1)
+
+    def norms(self) -> Tensor:
+        return self.entries.amax(dim=1)
+
+
+class DenseBlocks(VertexBlocks):
+    """Dense blocks ``[n, d, d]``; factored once, in chunks of bounded memory.
+
+    The pseudo-inverse is formed explicitly: by Cholesky where the block is well conditioned (judged
+    by its condition number in the 1-norm), by an eigendecomposition with the relative cut-off
+    otherwise. Its gradient is the closed formula of Golub and Pereyra, finite also where
+    eigenvalues coincide.
+    """
+
+    def __init__(self, blocks: Tensor):
+        self.blocks = blocks
+        n, d = blocks.shape[0], blocks.shape[-1]
+        chunk = max(1, _FACTOR_BYTES // max(1, d * d * blocks.element_size()))
+        inverses, singular = [], []
+        for start in range(0, n, chunk):
+            inverse, deficient = _pseudo_inverse(blocks[start : start + chunk])
+            inverses.append(inverse)
+            singular.append(deficient)
+        self._inverse = torch.cat(inverses) if inverses else blocks
+        self.singular = (
+            torch.cat(singular) if singular else blocks.new_zeros(0, dtype=torch.bool)
+        )
+        self._singular_index = self.singular.nonzero().flatten()
+
+    def apply(self, x: Tensor) -> Tensor:
+        return x @ self.blocks.mT
+
+    def apply_pinv(self, x: Tensor) -> Tensor:
+        return x @ self._inverse.mT
+
+    def project(self, x: Tensor) -> Tensor:
+        if self._singular_index.numel() == 0:
+            return x
+        index = self._singular_index
+        projected = x[index] @ (self._inverse[index] @ self.blocks[index]).mT
+        return x.index_copy(0, index, projected)
+
+    def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(self._inverse)
+        rotated = x @ vectors.conj()
+        return (rotated * values.clamp_min(0).sqrt().unsqueeze(1)) @ vectors.mT
+
+    def norms(self) -> Tensor:
+        return torch.linalg.eigvalsh(self.blocks)[:, -1]
+
+
+def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    d = blocks.shape[-1]
+    rtol = relative_tolerance(blocks.real.dtype, d)
+    factor, info = torch.linalg.cholesky_ex(blocks.detach())
+    inverse = torch.cholesky_inverse(factor)
+    condition = torch.linalg.matrix_norm(blocks.detach(), ord=1) * torch.linalg.matrix_norm(
+        inverse, ord=1
+    )
+    # Near the cut-off only the eigenvalues can decide, hence the margin of 1 / 100.
+    regular = (info == 0) & (condition < 0.01 / rtol)
+    doubtful = (~regular).nonzero().flatten()
+    singular = torch.zeros(blocks.shape[0], dtype=torch.bool, device=blocks.device)
+    if blocks.requires_grad:
+        inverse = torch.zeros_like(blocks)
+        certain = regular.nonzero().flatten()
+        inverse = inverse.index_copy(0, certain, torch.linalg.inv(blocks[certain]))
+    if doubtful.numel():
+        part = blocks[doubtful]
+        inverse = inverse.index_copy(
+            0, doubtful, torch.linalg.pinv(part, rtol=rtol, hermitian=True)
+        )
+        values = torch.linalg.eigvalsh(part.detach())
+        singular[doubtful] = values[:, 0] <= rtol * values[:, -1]
+    return inverse, singular
