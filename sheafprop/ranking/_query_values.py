@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sheafprop.ranking.protocols import Protocol, Ties
+from sheafprop.ranking.rank_counts import RankCounts
+from sheafprop.ranking.sampled50 import sampled50_expectation
+
+NUM_FIXED = 4  # columns before the Hits: one, candidates, rank - 1, reciprocal rank
+
+
+def num_values(k: tuple[int, ...]) -> int:
+    """The number of columns of :func:`query_values`."""
+    return NUM_FIXED + 2 * len(k)
+
+
+def _rank_values(better: Tensor, ties: Tensor, *, rule: Ties, k: tuple[int, ...]) -> Tensor:
+    """Rank - 1, reciprocal rank, Hits@k of that rank, Hits@k expected under random ties."""
+    better, ties = better.double(), ties.double()
+    above = better + {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[rule] * ties
+    hits = [(above <= value - 1).double() for value in k]
+    expected = [((value - better) / (ties + 1)).clamp(0, 1) for value in k]
+    return torch.stack([above, 1 / (1 + above), *hits, *expected], dim=1)
+
+
+def query_values(counts: RankCounts, protocol: Protocol, ties: Ties, k: tuple[int, ...]) -> Tensor:
+    """One row per query, one column per quantity; their sums over queries give every metric."""
+    values = functools.partial(_rank_values, rule=ties, k=k)
+    candidates = counts.candidates
+    if protocol.num_negatives is None:
+        ranked = values(counts.better, counts.ties)
+    else:
+        candidates = torch.where(candidates > 0, protocol.num_negatives, 0)
+        ranked = sampled50_expectation(counts, values)
+    fixed = torch.stack([torch.ones_like(candidates), candidates], dim=1)
+    return torch.cat([fixed.double(), ranked], dim=1)
+
+
+def metrics_of(
+    sums: Tensor, sides: tuple[str, ...], protocol: Protocol, ties: Ties, k: tuple[int, ...]
+) -> dict[str, Any]:
+    """The metrics of sums of :func:`query_values`, a row per side: pooled, then side by side."""
+    sums = sums.cpu()
+    if sums[:, 0].sum() == 0:
+        raise ValueError("Expected at least one ranked triple (got none): there is no metric of it")
+    named = {"": sums.sum(0)}
+    named |= {f"{side}/": row for side, row in zip(sides, sums, strict=True) if row[0] > 0}
+    result: dict[str, Any] = {}
+    for prefix, row in named.items():
+        count, candidates, above, reciprocal, *hits = row.tolist()
+        metrics = {
+            **{f"hits@{value}": hit / count for value, hit in zip(k, hits, strict=False)},
+            "mrr": reciprocal / count,
+            "mean_rank": 1 + above / count,
+            # A random order expects candidates / 2 of them above the true entity. Without any
+            # candidate there is nothing to be better at: 0, as for a random order.
+            "amri": 1 - 2 * above / candidates if candidates > 0 else 0.0,
+            **{
+                f"expected_hits@{value}": hit / count
+                for value, hit in zip(k, hits[len(k) :], strict=True)
+            },
+        }
+        result |= {prefix + protocol.key(name, ties): value for name, value in metrics.items()}
+        result[f"{prefix}count"] = round(count)
+    return result

@@ -1,0 +1,63 @@
+"""A baseline without vectors: entities seen on that side of that relation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sheafprop.ranking._grouped_values import GroupedValues, check_ids, check_triples
+
+
+class EdgeTypeHeuristic:
+    r"""The edge-type heuristic: a candidate scores 1 if it was seen on that side of that relation.
+
+    .. math::
+        s(h, r, t) = \begin{cases}
+            1 & \text{if some observed triple reads } (\cdot, r, t) \\
+            0 & \text{otherwise}
+        \end{cases}
+
+    for tails, and likewise with :math:`(h, r, \cdot)` for heads. It ignores the entity that the
+    query starts from: what a model gains over it goes beyond knowing types.
+
+    Args:
+        triples (torch.Tensor): The observed triples :math:`(m, 3)`.
+        num_nodes (int): The number of entities.
+        num_relations (int): The number of relations.
+
+    Shapes:
+        - **input:** relation ids :math:`(B)`, optional candidate ids :math:`(C)`
+        - **output:** scores :math:`(B, C)`, or :math:`(B, N)` for all entities
+    """
+
+    def __init__(self, triples: Tensor, num_nodes: int, num_relations: int) -> None:
+        check_triples(triples, num_nodes, num_relations)
+        self.num_nodes = num_nodes
+        self.num_relations = num_relations
+        self._heads = GroupedValues(triples[:, 1], triples[:, 0])
+        self._tails = GroupedValues(triples[:, 1], triples[:, 2])
+
+    def score_tails(
+        self, head_index: Tensor, rel_type: Tensor, candidates: Tensor | None = None
+    ) -> Tensor:
+        r"""Scores all candidates as tails of :obj:`rel_type`; the heads play no part."""
+        return self._score(self._tails, rel_type, candidates)
+
+    def score_heads(
+        self, rel_type: Tensor, tail_index: Tensor, candidates: Tensor | None = None
+    ) -> Tensor:
+        r"""Scores all candidates as heads of :obj:`rel_type`; the tails play no part."""
+        return self._score(self._heads, rel_type, candidates)
+
+    def _score(self, seen: GroupedValues, rel_type: Tensor, candidates: Tensor | None) -> Tensor:
+        check_ids(rel_type, self.num_relations, "relation")
+        row, entity = seen(rel_type.to(seen.keys.device))
+        scores = torch.zeros(rel_type.numel(), self.num_nodes, device=rel_type.device)
+        scores[row.to(scores.device), entity.to(scores.device)] = 1.0
+        return scores if candidates is None else scores[:, candidates]
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}(num_nodes={self.num_nodes}, "
+            f"num_relations={self.num_relations})"
+        )

@@ -1,0 +1,212 @@
+"""Ranks the true entity of every triple among all candidates, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from sheafprop.ranking._grouped_values import check_ids, check_triples
+from sheafprop.ranking.protocols import Side, Sides
+from sheafprop.ranking.rank_counts import RankCounts, count_candidates, nan_error, nan_rows
+from sheafprop.ranking.ranking_result import RankingResult
+from sheafprop.ranking.triple_filter import TripleFilter
+
+ScoreFunction = Callable[[Tensor, Tensor], Tensor]
+
+_SCORES_PER_BLOCK = 2**23  # 32 MB of float32 scores
+
+
+@torch.no_grad()
+def evaluate(
+    score_tails: ScoreFunction | None,
+    score_heads: ScoreFunction | None,
+    triples: Tensor,
+    triple_filter: TripleFilter | None = None,
+    *,
+    num_nodes: int | None = None,
+    candidates: Tensor | None = None,
+    sides: Sides = "both",
+    batch_size: int | None = None,
+    num_dropped: int = 0,
+    test_set: str | None = None,
+    progress: bool = False,
+) -> RankingResult:
+    r"""Ranks every triple on both sides and returns the counts all protocols are computed from.
+
+    Queries are sorted by relation, equal ones are scored once, and scores are compared in blocks,
+    so that memory is bounded by :obj:`batch_size` times the number of candidates. The result does
+    not depend on the block size as long as the scores do not.
+
+    .. note::
+        :meth:`torch_geometric.nn.kge.KGEModel.test` ranks tails only and does not filter; that is
+        :obj:`sides="tail"` and :obj:`triple_filter=None` here. The default ranks both sides, and
+        with a filter known true triples do not count as mistakes.
+
+    Args:
+        score_tails (callable, optional): Maps head ids and relation ids :math:`(B)` to scores
+            :math:`(B, C)`, one column per candidate, higher is better. May be :obj:`None` if
+            tails are not ranked.
+        score_heads (callable, optional): The same for relation ids and tail ids.
+        triples (torch.Tensor): The triples :math:`(m, 3)` to rank. Queries are passed on their
+            device.
+        triple_filter (TripleFilter, optional): The known true triples to leave out; :obj:`None`
+            for a raw ranking. (default: :obj:`None`)
+        num_nodes (int, optional): The number of entities; that of the filter if :obj:`None`.
+            (default: :obj:`None`)
+        candidates (torch.Tensor, optional): The distinct entity ids that the columns stand for;
+            all entities if :obj:`None`. (default: :obj:`None`)
+        sides (str, optional): :obj:`"both"`, :obj:`"tail"` or :obj:`"head"`.
+            (default: :obj:`"both"`)
+        batch_size (int, optional): The number of queries per block; chosen from the number of
+            candidates if :obj:`None`. (default: :obj:`None`)
+        num_dropped (int, optional): The number of triples that could not be ranked, to be
+            reported with the result. (default: :obj:`0`)
+        test_set (str, optional): The name of the triples, for the protocol box.
+            (default: :obj:`None`)
+        progress (bool, optional): Whether to show a progress bar once a second has passed.
+            (default: :obj:`False`)
+
+    Raises:
+        DivergenceError: If a score is NaN; the first query is named.
+        ValueError: If ids, shapes or candidates do not fit.
+    """
+    if triple_filter is not None:
+        if num_nodes is not None and num_nodes != triple_filter.num_nodes:
+            raise ValueError(
+                f"Expected the number of entities of the filter, {triple_filter.num_nodes} "
+                f"(got num_nodes={num_nodes})"
+            )
+        num_nodes = triple_filter.num_nodes
+    if num_nodes is None:
+        raise ValueError("Expected num_nodes for a raw ranking, without a filter (got None)")
+    if sides not in ("head", "tail", "both"):
+        raise ValueError(f"Expected sides among head, tail, both (got {sides!r})")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"Expected batch_size >= 1 (got {batch_size})")
+    if num_dropped < 0:
+        raise ValueError(f"Expected num_dropped >= 0 (got {num_dropped})")
+    num_relations = triple_filter.num_relations if triple_filter is not None else 2**31
+    check_triples(triples, num_nodes, num_relations)
+
+    column, num_candidates = _columns(candidates, num_nodes, triples.device)
+    block = batch_size or max(1, _SCORES_PER_BLOCK // max(1, num_candidates))
+    functions: dict[Side, ScoreFunction | None] = {"head": score_heads, "tail": score_tails}
+    counts: dict[Side, RankCounts] = {}
+    for side, score in functions.items():
+        if sides not in (side, "both"):
+            continue
+        if score is None:
+            raise ValueError(f"Expected score_{side}s for sides={sides!r} (got None)")
+        true = triples[:, 2 if side == "tail" else 0]
+        if (column[true] < 0).any():
+            missing = int(true[column[true] < 0][0])
+            raise ValueError(
+                f"Expected every true {side} among the candidates (got entity {missing}, which is "
+                f"none of the {num_candidates})"
+            )
+        counts[side] = _rank_side(
+            side, score, triples, triple_filter, column, num_candidates, block, progress
+        )
+    return RankingResult(
+        triples=triples.cpu(),
+        counts=counts,
+        num_candidates=num_candidates,
+        filter="none (raw ranking)" if triple_filter is None else triple_filter.describe(),
+        num_dropped=num_dropped,
+        test_set=test_set,
+    )
+
+
+def _columns(candidates: Tensor | None, num_nodes: int, device: torch.device) -> tuple[Tensor, int]:
+    """The column of every entity, -1 for those that are no candidates; the number of columns."""
+    if candidates is None:
+        return torch.arange(num_nodes, device=device), num_nodes
+    check_ids(candidates, num_nodes, "candidate")
+    column = torch.full((num_nodes,), -1, dtype=torch.long, device=device)
+    column[candidates.to(device)] = torch.arange(candidates.numel(), device=device)
+    distinct = int((column >= 0).sum())
+    if distinct != candidates.numel():
+        raise ValueError(
+            f"Expected distinct candidates (got {candidates.numel()} ids, {distinct} distinct)"
+        )
+    return column, distinct
+
+
+def _rank_side(
+    side: Side,
+    score: ScoreFunction,
+    triples: Tensor,
+    triple_filter: TripleFilter | None,
+    column: Tensor,
+    num_candidates: int,
+    batch_size: int,
+    progress: bool,
+) -> RankCounts:
+    num_nodes = column.numel()
+    known_end, true_end = (0, 2) if side == "tail" else (2, 0)
+    # Sorted by relation first: dense maps then meet few relations in a block.
+    key = triples[:, 1] * num_nodes + triples[:, known_end]
+    query, position, size = torch.unique(key, return_inverse=True, return_counts=True)
+    order = torch.argsort(position)
+    position, true_column = position[order], column[triples[order, true_end]]
+    relation, entity = query // num_nodes, query % num_nodes
+    end = size.cumsum(0).tolist()
+
+    parts: list[RankCounts] = []
+    start = 0
+    bar = tqdm(
+        total=len(triples), desc=f"rank {side}s", unit="triple", delay=1, disable=not progress
+    )
+    with bar:
+        for first in range(0, query.numel(), batch_size):
+            block = slice(first, first + batch_size)
+            scores = _scores(side, score, entity[block], relation[block], num_candidates)
+            stop = end[min(first + batch_size, len(end)) - 1]
+            for low in range(start, stop, batch_size):
+                rows = slice(low, min(low + batch_size, stop))
+                of = position[rows]
+                row, known = _filter_pairs(side, triple_filter, entity[of], relation[of], column)
+                once = stop - start == len(scores)  # one triple per query: nothing to repeat
+                counts = count_candidates(
+                    scores if once else scores[(of - first).to(scores.device)],
+                    true_column[rows].to(scores.device),
+                    (row.to(scores.device), known.to(scores.device)),
+                )
+                parts.append(counts.cpu())
+            bar.update(stop - start)
+            start = stop
+    return RankCounts.cat(parts)[torch.argsort(order).cpu()]
+
+
+def _scores(
+    side: Side, score: ScoreFunction, entity: Tensor, relation: Tensor, num_candidates: int
+) -> Tensor:
+    scores = score(entity, relation) if side == "tail" else score(relation, entity)
+    if scores.shape != (entity.numel(), num_candidates) or scores.is_complex():
+        raise ValueError(
+            f"Expected score_{side}s to return real scores of shape "
+            f"{(entity.numel(), num_candidates)}, one column per candidate "
+            f"(got {tuple(scores.shape)}, {scores.dtype})"
+        )
+    wrong = nan_rows(scores)
+    if wrong.numel() > 0:
+        h_or_t, r = int(entity[wrong[0]]), int(relation[wrong[0]])
+        query = f"({h_or_t}, {r}, ?)" if side == "tail" else f"(?, {r}, {h_or_t})"
+        raise nan_error(f"for the query {query} and {wrong.numel() - 1} more of its block")
+    return scores
+
+
+def _filter_pairs(
+    side: Side, triple_filter: TripleFilter | None, entity: Tensor, relation: Tensor, column: Tensor
+) -> tuple[Tensor, Tensor]:
+    if triple_filter is None:
+        return entity.new_empty(0), entity.new_empty(0)
+    if side == "tail":
+        row, known = triple_filter.tails(entity, relation)
+    else:
+        row, known = triple_filter.heads(relation, entity)
+    known = column[known]
+    return row[known >= 0], known[known >= 0]

@@ -1,0 +1,149 @@
+"""Names the evaluation protocols, so that no figure is printed without the rules behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Ties = Literal["optimistic", "realistic", "pessimistic"]
+Side = Literal["head", "tail"]
+Sides = Literal["head", "tail", "both"]
+
+TIES: tuple[Ties, ...] = get_args(Ties)
+SIDES: tuple[Side, ...] = get_args(Side)
+
+TIE_RULES: dict[str, str] = {
+    "optimistic": "optimistic (equal scores count as worse)",
+    "realistic": "realistic (mean of the optimistic and the pessimistic rank)",
+    "pessimistic": "pessimistic (equal scores count as better)",
+}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    r"""The rules under which a triple is ranked. Figures of different protocols are not comparable.
+
+    Args:
+        name (str): The name of the protocol.
+        candidates (str): What the true entity is ranked against.
+        ties (str): How equal scores count: :obj:`"optimistic"`, :obj:`"realistic"` or
+            :obj:`"pessimistic"`.
+        test_set (str): The triples that are ranked.
+        description (str): One sentence for reports.
+        num_negatives (int, optional): The number of negatives drawn with replacement, or
+            :obj:`None` if every candidate counts. (default: :obj:`None`)
+        suffix (str, optional): What is appended to the names of its metrics.
+            (default: :obj:`""`)
+    """
+
+    name: str
+    candidates: str
+    ties: Ties
+    test_set: str
+    description: str
+    num_negatives: int | None = None
+    suffix: str = ""
+
+    def key(self, metric: str, ties: Ties | None = None) -> str:
+        r"""Returns the name under which :obj:`metric` is reported.
+
+        The name carries the protocol, and the tie rule where it is not the protocol's own: figures
+        that cannot be compared never share one.
+        """
+        other_rule = "" if ties is None or ties == self.ties else f"_{ties}"
+        return f"{metric}{self.suffix}{other_rule}"
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            name="full",
+            candidates="all entities of the inference graph",
+            ties="realistic",
+            test_set="test",
+            description="Filtered ranking against all entities, as PyKEEN reports it.",
+        ),
+        Protocol(
+            name="sampled50",
+            candidates="the true entity and 49 negatives, exact expectation over the draw",
+            ties="realistic",
+            test_set="test",
+            description="Filtered ranking against 49 random negatives, as GraIL and its followers "
+            "report it.",
+            num_negatives=49,
+            suffix="_50",
+        ),
+        Protocol(
+            name="merged",
+            candidates="all entities of the inference graph",
+            ties="pessimistic",
+            test_set="valid+test",
+            description="Filtered ranking of validation and test triples together, as ULTRA and "
+            "TRIX report it.",
+            suffix="_merged",
+        ),
+    )
+}
+
+
+def get_protocol(protocol: str | Protocol) -> Protocol:
+    r"""Returns the protocol of that name; a :class:`Protocol` is returned as it is."""
+    if isinstance(protocol, Protocol):
+        return protocol
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"Expected a protocol among {', '.join(PROTOCOLS)} (got {protocol!r})")
+    return PROTOCOLS[protocol]
+
+
+def check_ties(ties: str) -> None:
+    r"""Raises :class:`ValueError` unless :obj:`ties` names a tie rule."""
+    if ties not in TIES:
+        raise ValueError(f"Expected ties among {', '.join(TIES)} (got {ties!r})")
+
+
+def check_k(k: tuple[int, ...]) -> None:
+    r"""Raises :class:`ValueError` unless :obj:`k` holds distinct positive integers."""
+    if not k or len(set(k)) != len(k) or any(int(value) != value or value < 1 for value in k):
+        raise ValueError(f"Expected distinct positive integers for Hits@k (got k={k})")
+
+
+def describe(
+    protocol: str | Protocol,
+    *,
+    num_candidates: int,
+    filter: str,
+    num_evaluated: int,
+    num_dropped: int,
+    sides: Sides = "both",
+    ties: Ties | None = None,
+    test_set: str | None = None,
+) -> str:
+    r"""Returns the protocol box of a report: everything needed to compare a figure with another.
+
+    Args:
+        protocol (str or Protocol): The protocol.
+        num_candidates (int): The number of candidate entities before filtering.
+        filter (str): What is removed from the candidates.
+        num_evaluated (int): The number of ranked triples.
+        num_dropped (int): The number of triples that could not be ranked.
+        sides (str, optional): The sides that were ranked. (default: :obj:`"both"`)
+        ties (str, optional): The tie rule, if not the protocol's own. (default: :obj:`None`)
+        test_set (str, optional): The triples that were ranked, if not the protocol's own.
+            (default: :obj:`None`)
+    """
+    protocol = get_protocol(protocol)
+    ties = protocol.ties if ties is None else ties
+    check_ties(ties)
+    test_set = protocol.test_set if test_set is None else test_set
+    own = "" if test_set == protocol.test_set else f" (the protocol ranks {protocol.test_set})"
+    lines = {
+        "protocol": f"{protocol.name}: {protocol.description}",
+        "candidates": f"{protocol.candidates} ({num_candidates:,} before filtering)",
+        "filter": filter,
+        "ties": TIE_RULES[ties],
+        "sides": "both (head and tail)" if sides == "both" else f"{sides} only",
+        "test set": f"{test_set}{own}",
+        "triples": f"{num_evaluated:,} evaluated, {num_dropped:,} dropped",
+    }
+    return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())

@@ -1,0 +1,115 @@
+"""Accumulates ranking metrics as sums, so that they add up over batches and processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from sheafprop.ranking._query_values import metrics_of, num_values, query_values
+from sheafprop.ranking.protocols import (
+    SIDES,
+    Protocol,
+    Side,
+    Ties,
+    check_k,
+    check_ties,
+    get_protocol,
+)
+from sheafprop.ranking.rank_counts import RankCounts
+
+
+class RankMetrics(Metric):
+    r"""Hits@k, mean reciprocal rank, mean rank and AMRI of link prediction, under one protocol.
+
+    With :math:`b` better, :math:`e` equal and :math:`n` other candidates, the optimistic rank is
+    :math:`1 + b`, the pessimistic one :math:`1 + b + e`, the realistic one their mean. The adjusted
+    mean rank index (Berrendorf *et al.*, 2020) compares the mean rank with that of a random order:
+
+    .. math::
+        \mathrm{AMRI} = 1 - \frac{\mathrm{MR} - 1}{\mathbb{E}[\mathrm{MR}] - 1}, \qquad
+        \mathbb{E}[\mathrm{MR}] - 1 = \tfrac12 \, \mathrm{mean}(n)
+
+    Queries of both sides are pooled, and each side is also given alone. A model that gives every
+    entity the same score has realistic rank 6 among 11 candidates, hence :obj:`hits@10` of 1;
+    :obj:`expected_hits@10` breaks the ties at random instead and is 10/11.
+
+    :meth:`compute` returns a dictionary with :obj:`hits@k`, :obj:`mrr`, :obj:`mean_rank`,
+    :obj:`amri`, :obj:`expected_hits@k` and :obj:`count` (ranked queries), the same with
+    :obj:`head/` and :obj:`tail/` in front, and :obj:`dropped` (triples that could not be ranked).
+    The names say what was computed: :obj:`hits@10_50` for :obj:`"sampled50"`,
+    :obj:`hits@10_merged` for :obj:`"merged"`, and :obj:`hits@10_optimistic` for a tie rule that is
+    not the protocol's.
+
+    Args:
+        protocol (str or Protocol, optional): :obj:`"full"`, :obj:`"sampled50"` or
+            :obj:`"merged"`. (default: :obj:`"full"`)
+        ties (str, optional): :obj:`"optimistic"`, :obj:`"realistic"` or :obj:`"pessimistic"`; the
+            protocol's own rule if :obj:`None`. (default: :obj:`None`)
+        k (tuple, optional): The values of :math:`k` of Hits@k. (default: :obj:`(1, 3, 10)`)
+        **kwargs (optional): Additional arguments of :class:`torchmetrics.Metric`.
+
+    Raises:
+        ValueError: If an argument is not among the expected ones, if counts contradict each other,
+            or if metrics are asked for before any triple was ranked.
+    """
+
+    full_state_update = False
+    is_differentiable = False
+    higher_is_better = None
+
+    sums: Tensor
+    dropped: Tensor
+
+    def __init__(
+        self,
+        protocol: str | Protocol = "full",
+        *,
+        ties: Ties | None = None,
+        k: tuple[int, ...] = (1, 3, 10),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.protocol = get_protocol(protocol)
+        self.ties: Ties = self.protocol.ties if ties is None else ties
+        self.k = tuple(k)
+        check_ties(self.ties)
+        check_k(self.k)
+        sums = torch.zeros(len(SIDES), num_values(self.k), dtype=torch.float64)
+        self.add_state("sums", sums, dist_reduce_fx="sum")
+        self.add_state("dropped", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(
+        self, better: Tensor, ties: Tensor, candidates: Tensor, side: Side, dropped: int = 0
+    ) -> None:
+        r"""Adds the counts of a batch of queries.
+
+        Args:
+            better (torch.Tensor): The number of candidates with a strictly better score.
+            ties (torch.Tensor): The number of other candidates with an equal score.
+            candidates (torch.Tensor): The number of candidates without the true entity.
+            side (str): The side that was ranked, :obj:`"head"` or :obj:`"tail"`.
+            dropped (int, optional): The number of triples that could not be ranked.
+                (default: :obj:`0`)
+        """
+        if side not in SIDES:
+            raise ValueError(f"Expected side among {', '.join(SIDES)} (got {side!r})")
+        if dropped < 0:
+            raise ValueError(f"Expected dropped >= 0 (got {dropped})")
+        counts = RankCounts(better, ties, candidates)
+        values = query_values(counts, self.protocol, self.ties, self.k).sum(0)
+        self.sums[SIDES.index(side)] += values.to(self.sums.device)
+        self.dropped += dropped
+
+    def compute(self) -> dict[str, Any]:
+        r"""Returns the metrics over everything added so far."""
+        metrics = metrics_of(self.sums, SIDES, self.protocol, self.ties, self.k)
+        return {**metrics, "dropped": int(self.dropped)}
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}(protocol={self.protocol.name}, ties={self.ties}, "
+            f"k={self.k})"
+        )

@@ -1,0 +1,145 @@
+"""Keeps where every evaluated triple stood, so that any protocol can be computed from one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sheafprop.ranking._query_values import metrics_of, query_values
+from sheafprop.ranking.protocols import (
+    Protocol,
+    Side,
+    Sides,
+    Ties,
+    check_k,
+    check_ties,
+    describe,
+    get_protocol,
+)
+from sheafprop.ranking.rank_counts import RankCounts
+from sheafprop.ranking.sampled50 import sampled50_draw
+
+
+@dataclass(frozen=True)
+class RankingResult:
+    r"""The outcome of :func:`evaluate`: the counts of every triple and side, on the CPU.
+
+    Args:
+        triples (torch.Tensor): The ranked triples :math:`(m, 3)`.
+        counts (dict): The counts of every triple, by side.
+        num_candidates (int): The number of candidate entities before filtering.
+        filter (str): What was removed from the candidates.
+        num_dropped (int): The number of triples that could not be ranked.
+        test_set (str, optional): The name of the ranked triples; the protocol's own if
+            :obj:`None`. (default: :obj:`None`)
+    """
+
+    triples: Tensor
+    counts: dict[Side, RankCounts]
+    num_candidates: int
+    filter: str
+    num_dropped: int = 0
+    test_set: str | None = None
+
+    @property
+    def sides(self) -> Sides:
+        r"""The sides that were ranked."""
+        return "both" if len(self.counts) == 2 else next(iter(self.counts))
+
+    def ranks(self, side: Side, ties: Ties = "realistic") -> Tensor:
+        r"""Returns the rank of every triple on one side among all its candidates."""
+        if side not in self.counts:
+            raise ValueError(f"Expected a ranked side, {', '.join(self.counts)} (got {side!r})")
+        return self.counts[side].ranks(ties)
+
+    def metrics(
+        self,
+        protocol: str | Protocol = "full",
+        *,
+        ties: Ties | None = None,
+        k: tuple[int, ...] = (1, 3, 10),
+        draw_seed: int | None = None,
+    ) -> dict[str, Any]:
+        r"""Returns the metrics of one protocol, named as :class:`RankMetrics` names them.
+
+        Args:
+            protocol (str or Protocol, optional): The protocol. (default: :obj:`"full"`)
+            ties (str, optional): The tie rule, if not the protocol's own. (default: :obj:`None`)
+            k (tuple, optional): The values of :math:`k` of Hits@k. (default: :obj:`(1, 3, 10)`)
+            draw_seed (int, optional): Draws the negatives of :obj:`"sampled50"` once with this
+                seed instead of taking the expectation; names then end in :obj:`_50_drawn`.
+                (default: :obj:`None`)
+        """
+        drawn, protocol, ties = self._prepare(protocol, ties, k, draw_seed)
+        sums = [query_values(part, protocol, ties, k).sum(0) for part in drawn.values()]
+        metrics = metrics_of(torch.stack(sums), tuple(drawn), protocol, ties, k)
+        return {**metrics, "dropped": self.num_dropped}
+
+    def by_relation(
+        self,
+        protocol: str | Protocol = "full",
+        *,
+        ties: Ties | None = None,
+        k: tuple[int, ...] = (1, 3, 10),
+    ) -> dict[int, dict[str, Any]]:
+        r"""Returns the metrics of the triples of every relation, by relation id."""
+        counts, protocol, ties = self._prepare(protocol, ties, k, None)
+        relations, position = torch.unique(self.triples[:, 1], return_inverse=True)
+        sums = []
+        for part in counts.values():
+            values = query_values(part, protocol, ties, k)
+            sums.append(values.new_zeros(relations.numel(), values.size(1)))
+            sums[-1].index_add_(0, position, values)
+        return {
+            relation: metrics_of(row, tuple(counts), protocol, ties, k)
+            for relation, row in zip(relations.tolist(), torch.stack(sums, dim=1), strict=True)
+        }
+
+    def describe(self, protocol: str | Protocol = "full", ties: Ties | None = None) -> str:
+        r"""Returns the protocol box that belongs beside the metrics of :obj:`protocol`."""
+        return describe(
+            protocol,
+            num_candidates=self.num_candidates,
+            filter=self.filter,
+            num_evaluated=self.triples.size(0),
+            num_dropped=self.num_dropped,
+            sides=self.sides,
+            ties=ties,
+            test_set=self.test_set,
+        )
+
+    def _prepare(
+        self,
+        protocol: str | Protocol,
+        ties: Ties | None,
+        k: tuple[int, ...],
+        draw_seed: int | None,
+    ) -> tuple[dict[Side, RankCounts], Protocol, Ties]:
+        protocol = get_protocol(protocol)
+        ties = protocol.ties if ties is None else ties
+        check_ties(ties)
+        check_k(k)
+        if draw_seed is None:
+            return self.counts, protocol, ties
+        if protocol.num_negatives is None:
+            raise ValueError(
+                f"Expected a protocol with sampled negatives for draw_seed={draw_seed} "
+                f"(got {protocol.name!r}, which ranks all candidates)"
+            )
+        drawn = dict(self._draw(draw_seed))
+        # What was drawn is ranked in full.
+        return drawn, replace(protocol, num_negatives=None, suffix=f"{protocol.suffix}_drawn"), ties
+
+    def _draw(self, seed: int) -> Iterator[tuple[Side, RankCounts]]:
+        for offset, (side, part) in enumerate(self.counts.items()):
+            yield side, sampled50_draw(part.better, part.ties, part.candidates, 2 * seed + offset)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.triples.size(0)}, sides={self.sides}, "
+            f"num_candidates={self.num_candidates}, num_dropped={self.num_dropped})"
+        )

@@ -1,0 +1,104 @@
+"""Holds the known true triples that a filtered ranking leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from sheafprop.ranking._grouped_values import (
+    INT64_MAX,
+    GroupedValues,
+    check_ids,
+    check_triples,
+)
+
+
+class TripleFilter:
+    r"""The known true triples of a graph, which a filtered ranking does not count as mistakes.
+
+    A query such as :math:`(h, r, ?)` is answered with all its known tails. Triples are sorted once
+    by their query; a batch of queries is then a binary search, and memory stays linear in the
+    number of triples and answers.
+
+    Args:
+        triples (torch.Tensor or Mapping[str, torch.Tensor]): The known triples of shape
+            :obj:`[m, 3]`, or several named sets of them (*e.g.*, :obj:`"observed"`,
+            :obj:`"valid"` and :obj:`"test"`; sets that are :obj:`None` are left out). Repeated
+            triples count once.
+        num_nodes (int): The number of entities.
+        num_relations (int): The number of relations.
+
+    Raises:
+        ValueError: If an id is out of range, or if there are more queries than int64 can number.
+
+    Shapes:
+        - **tails:** head ids :math:`(B)`, relation ids :math:`(B)`
+        - **heads:** relation ids :math:`(B)`, tail ids :math:`(B)`
+        - **output:** positions in the batch :math:`(p)`, entity ids :math:`(p)`
+    """
+
+    def __init__(
+        self,
+        triples: Tensor | Mapping[str, Tensor | None],
+        num_nodes: int,
+        num_relations: int,
+    ) -> None:
+        if num_nodes * num_relations > INT64_MAX:
+            raise ValueError(
+                f"Expected at most {INT64_MAX} pairs of an entity and a relation "
+                f"(got {num_nodes} entities and {num_relations} relations)"
+            )
+        parts = {"known": triples} if isinstance(triples, Tensor) else triples
+        known = {name: part for name, part in parts.items() if part is not None}
+        for part in known.values():
+            check_triples(part, num_nodes, num_relations)
+        merged = torch.cat(
+            [torch.empty(0, 3, dtype=torch.long), *(t.cpu() for t in known.values())]
+        )
+
+        self.num_nodes = num_nodes
+        self.num_relations = num_relations
+        self.composition = {name: part.size(0) for name, part in known.items()}
+        head, relation, tail = merged.unbind(1)
+        self._tails = GroupedValues(head * num_relations + relation, tail)
+        self._heads = GroupedValues(tail * num_relations + relation, head)
+
+    @property
+    def num_triples(self) -> int:
+        r"""The number of distinct triples."""
+        return self._tails.values.numel()
+
+    def tails(self, head_index: Tensor, rel_type: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Returns the known tails of every query :math:`(h, r, ?)` as flat pairs."""
+        return self._look_up(self._tails, head_index, rel_type)
+
+    def heads(self, rel_type: Tensor, tail_index: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Returns the known heads of every query :math:`(?, r, t)` as flat pairs."""
+        return self._look_up(self._heads, tail_index, rel_type)
+
+    def _look_up(
+        self, index: GroupedValues, entity: Tensor, relation: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        if entity.shape != relation.shape:
+            raise ValueError(
+                f"Expected one relation per entity (got {tuple(entity.shape)} entities and "
+                f"{tuple(relation.shape)} relations)"
+            )
+        check_ids(entity, self.num_nodes, "entity")
+        check_ids(relation, self.num_relations, "relation")
+        row, value = index((entity * self.num_relations + relation).cpu())
+        return row.to(entity.device), value.to(entity.device)
+
+    def describe(self) -> str:
+        r"""Returns the composition of the filter in words, for the protocol box."""
+        parts = ", ".join(f"{name} {count:,}" for name, count in self.composition.items())
+        return f"{self.num_triples:,} known triples ({parts}), except the one being ranked"
+
+    def __repr__(self) -> str:
+        parts = "".join(f", {name}={count}" for name, count in self.composition.items())
+        return (
+            f"{self.__class__.__name__}({self.num_triples}, num_nodes={self.num_nodes}, "
+            f"num_relations={self.num_relations}{parts})"
+        )
