@@ -1,0 +1,170 @@
+"""The inductive benchmark of GraIL, from a folder, an archive or the internet."""
+
+import hashlib
+import json
+import os
+import tarfile
+import tempfile
+import zlib
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from torch_geometric.data import download_url
+
+from sheafprop.data.datasets.inductive_dataset import InductiveDataset
+from sheafprop.data.inductive_data import InductiveData, Mode, assemble
+from sheafprop.data.triples import parse_triples
+from sheafprop.errors import DataError
+
+FAMILIES = ("fb237", "WN18RR", "nell")
+NAMES = tuple(f"{family}_v{version}" for family in FAMILIES for version in range(1, 5))
+ENVIRONMENT = "SHEAFPROP_DATA"
+URL = "https://raw.githubusercontent.com/kkteru/grail/2a3dffa719518e7e6250e355a2fb37cd932de91e/data"
+
+
+class GraILDataset(InductiveDataset):
+    r"""The inductive splits of FB15k-237, WN18RR and NELL-995 from `"Inductive Relation Prediction
+    by Subgraph Reasoning" <https://arxiv.org/abs/1911.06962>`_ (Teru et al., 2020).
+
+    Training uses ``<name>/train.txt``, transductive validation ``<name>/valid.txt``. The observed
+    inference graph is ``<name>_ind/train.txt``, with ``valid.txt`` and ``test.txt`` of that folder
+    to predict. ``<name>/test.txt`` is not used for anything. Every file is checked by size and
+    SHA-256.
+
+    The files are searched as folders ``<name>/`` and ``<name>_ind/``, then in an archive
+    ``<family>.tar.gz`` of these folders, both in the given place and in its sub-folder ``grail/``.
+    Nothing is ever written there.
+
+    Args:
+        root: That place. By default the one that the environment variable ``SHEAFPROP_DATA`` names;
+            without it, or without the files there, they are downloaded to ``~/.cache/sheafprop``.
+        name: ``"fb237_v1"`` to ``"fb237_v4"``, ``"WN18RR_v1"`` to ``"WN18RR_v4"``, or ``"nell_v1"``
+            to ``"nell_v4"``.
+        mode: The benchmark is fully inductive. WN18RR_v3, nell_v3 and nell_v4 share 8, 3 and 1
+            labels between the two graphs, which are kept apart unless ``"semi-inductive"`` is
+            given.
+        on_overlap: ``"warn"`` or ``"error"``, see :func:`~sheafprop.data.assemble`.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] | None = None,
+        name: str = "fb237_v1",
+        *,
+        mode: Mode = "fully-inductive",
+        on_overlap: Literal["warn", "error"] = "warn",
+    ) -> None:
+        if name not in NAMES:
+            raise ValueError(f"'name' must be one of {', '.join(NAMES)} (got {name!r})")
+        super().__init__(name)
+        self.root = None if root is None else Path(root).expanduser().absolute()
+        self.mode: Mode = mode
+        self.on_overlap: Literal["warn", "error"] = on_overlap
+
+    def load(self) -> InductiveData:
+        members = [f"{self.name}/{part}.txt" for part in ("train", "valid")]
+        members += [f"{self.name}_ind/{part}.txt" for part in ("train", "valid", "test")]
+        contents = self._read(members)
+        train, train_valid, observed, valid, test = (
+            parse_triples(contents[member], member) for member in members
+        )
+        return assemble(
+            self.name,
+            self.mode,
+            train=train,
+            train_valid=train_valid,
+            observed=observed,
+            valid=valid,
+            test=test,
+            on_overlap=self.on_overlap,
+        )
+
+    def _read(self, members: list[str]) -> dict[str, bytes]:
+        archive = f"{self.name.rpartition('_')[0]}.tar.gz"
+        searched = []
+        for place in self._places():
+            for folder in (place, place / "grail"):
+                if any((folder / member).parent.is_dir() for member in members):
+                    return {member: _read_file(folder, member) for member in members}
+                if (folder / archive).is_file():
+                    return _read_archive(folder / archive, members)
+                searched.append(str(folder))
+        if self.root is not None:
+            raise DataError(
+                f"{self.name}: no folders {self.name}/ and {self.name}_ind/ and no {archive} in "
+                f"{' or '.join(searched)}. Leave 'root' out to download the files"
+            )
+        cache = Path("~/.cache/sheafprop/grail").expanduser()
+        return {member: _read_cached(cache, member, searched) for member in members}
+
+    def _places(self) -> list[Path]:
+        if self.root is not None:
+            return [self.root]
+        place = os.environ.get(ENVIRONMENT)
+        return [Path(place).expanduser().absolute()] if place else []
+
+
+def _checked(content: bytes, member: str, source: object) -> bytes:
+    """Passes on the content of a file if it is the released one."""
+    table = json.loads(resources.files(__package__).joinpath("grail_files.json").read_text())
+    size, digest = table[member]
+    actual = hashlib.sha256(content).hexdigest()
+    if len(content) != size:
+        state = "truncated" if len(content) < size else "altered"
+        problem = f"is {state}: expected {size} bytes (got {len(content)})"
+    elif actual != digest:
+        problem = f"is altered: {size} bytes as expected, but SHA-256 {actual} instead of {digest}"
+    else:
+        return content
+    raise DataError(
+        f"{source}: {member} {problem}. Get the file again, or use FolderDataset for data of "
+        "your own"
+    )
+
+
+def _read_file(folder: Path, member: str) -> bytes:
+    try:
+        content = (folder / member).read_bytes()
+    except OSError as error:
+        raise DataError(f"{folder / member}: cannot be read ({error.strerror})") from error
+    return _checked(content, member, folder)
+
+
+def _read_archive(path: Path, members: list[str]) -> dict[str, bytes]:
+    contents = {}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in members:
+                stream = archive.extractfile(member)  # by exact name, never written anywhere
+                if stream is None:
+                    raise DataError(f"{path}: {member} is not a regular file")
+                contents[member] = _checked(stream.read(), member, path)
+    except KeyError as error:
+        raise DataError(
+            f"{path}: the archive is damaged or incomplete ({error.args[0]})"
+        ) from error
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path}: the archive is damaged or cannot be read ({error})") from error
+    return contents
+
+
+def _read_cached(cache: Path, member: str, searched: list[str]) -> bytes:
+    """Reads a file from the cache, where it is put only when it is complete and right."""
+    target = cache / member
+    if target.is_file():
+        return _read_file(cache, member)
+    url = f"{URL}/{member}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            path = Path(download_url(url, folder, filename=target.name))
+            content = _checked(path.read_bytes(), member, url)
+            os.replace(path, target)
+    except OSError as error:
+        places = f" and nothing was found in {' or '.join(searched)}" if searched else ""
+        raise DataError(
+            f"{member}: the download from {url} failed ({error}){places}. Give 'root', or let "
+            f"{ENVIRONMENT} name a folder that holds grail/{member} or the archive of its family"
+        ) from error
+    return content

@@ -1,0 +1,79 @@
+"""Small graphs from the files inside an installed PyKEEN."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from sheafprop.data.datasets.inductive_dataset import InductiveDataset
+from sheafprop.data.inductive_data import InductiveData, assemble
+from sheafprop.data.knowledge_graph import KnowledgeGraph
+from sheafprop.data.splits import hold_out_mask, semi_inductive_split
+from sheafprop.data.triples import read_triples
+from sheafprop.errors import DataError
+
+NAMES = ("umls", "kinships", "nations")
+
+
+class PykeenDataset(InductiveDataset):
+    r"""UMLS, Kinships or Nations from the files inside the ``pykeen`` package, with new entities.
+
+    All triples of the packaged files are split anew by
+    :func:`~sheafprop.data.semi_inductive_split`; a tenth of the training triples is held out for
+    transductive validation. PyKEEN itself is not imported.
+
+    Args:
+        name: ``"umls"``, ``"kinships"`` or ``"nations"``.
+        seed: The seed of the split.
+        new_fraction: The share of the entities that are new.
+    """
+
+    def __init__(self, name: str = "umls", *, seed: int = 0, new_fraction: float = 0.25) -> None:
+        if name not in NAMES:
+            raise ValueError(f"'name' must be one of {', '.join(NAMES)} (got {name!r})")
+        super().__init__(name)
+        self.seed = seed
+        self.new_fraction = new_fraction
+
+    def load(self) -> InductiveData:
+        folder = self._folder()
+        labels = np.concatenate(
+            [read_triples(folder / f"{part}.txt") for part in ("train", "valid", "test")]
+        )
+        graph = KnowledgeGraph.from_labels(labels)
+        triples = graph.triples
+        split = semi_inductive_split(
+            triples, len(graph.entities or ()), new_fraction=self.new_fraction, seed=self.seed
+        )
+        train = labels[split.train_mask.numpy()]
+        held = hold_out_mask(triples[split.train_mask], fraction=0.1, seed=self.seed).numpy()
+        notes = [f"semi-inductive split of all {len(labels)} triples with seed {self.seed}"]
+        dropped = labels[split.dropped_mask.numpy()]
+        if len(dropped):
+            names = sorted(set(dropped[:, 1]))
+            notes.append(
+                f"{len(dropped)} triples of {len(names)} relations were left out, as no training "
+                f"triple could be kept for them (first: {names[0]!r})"
+            )
+        return assemble(
+            self.name,
+            "semi-inductive",
+            train=train[~held],
+            train_valid=train[held],
+            observed=labels[split.observed_mask.numpy()],
+            valid=labels[split.valid_mask.numpy()],
+            test=labels[split.test_mask.numpy()],
+            notes=notes,
+        )
+
+    def _folder(self) -> Path:
+        spec = importlib.util.find_spec("pykeen")  # a top-level name: nothing is imported
+        for location in (spec and spec.submodule_search_locations) or ():
+            folder = Path(location) / "datasets" / self.name
+            if (folder / "train.txt").is_file():
+                return folder
+        state = "is not installed" if spec is None else f"holds no files of {self.name!r}"
+        raise DataError(
+            f"The files of {self.name!r} come with PyKEEN, which {state}. "
+            'Install it: pip install "sheafprop[pykeen]"'
+        )

@@ -1,0 +1,56 @@
+"""Counts on triples and graphs: repetitions, overlaps, components."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["connected_components", "count_duplicates", "triple_codes"]
+
+
+def triple_codes(*groups: Tensor) -> list[Tensor]:
+    r"""Gives equal triples equal codes, across several sets of triples.
+
+    Args:
+        *groups: Id triples of shape ``[m, 3]`` over the same entities and relations.
+
+    Returns:
+        The codes of each set, int64 of shape ``[m]``.
+    """
+    triples = torch.cat(groups).cpu()
+    if len(triples) == 0:
+        return [triples[:, 0] for _ in groups]
+    # Numbering the pairs first keeps the codes far below 2^63, whatever the number of entities.
+    num_nodes = int(triples[:, [0, 2]].max()) + 1
+    pairs = torch.unique(triples[:, 0] * num_nodes + triples[:, 2], return_inverse=True)[1]
+    codes = pairs * (int(triples[:, 1].max()) + 1) + triples[:, 1]
+    return list(codes.split([len(group) for group in groups]))
+
+
+def count_duplicates(triples: Tensor) -> int:
+    r"""Returns how many rows repeat an earlier one."""
+    (codes,) = triple_codes(triples)
+    return len(codes) - len(codes.unique())
+
+
+def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:
+    r"""Labels every node with the smallest node of its component (directions ignored).
+
+    Args:
+        edge_index: The edges, of shape ``[2, num_edges]``.
+        num_nodes: The number of nodes.
+
+    Returns:
+        int64 of shape ``[num_nodes]``.
+    """
+    ends = edge_index.cpu().numpy()
+    root = np.arange(num_nodes)
+    while True:
+        head, tail = root[ends[0]], root[ends[1]]
+        apart = head != tail
+        if not apart.any():
+            return torch.from_numpy(root)
+        head, tail = head[apart], tail[apart]
+        # Every root hooks onto the smallest root next to it, then all paths are shortened.
+        np.minimum.at(root, np.maximum(head, tail), np.minimum(head, tail))
+        while (root != root[root]).any():
+            root = root[root]

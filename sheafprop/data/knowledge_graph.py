@@ -1,0 +1,219 @@
+"""A knowledge graph as a PyG data object."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from sheafprop.data.triples import as_label_triples
+from sheafprop.data.vocabulary import Vocabulary
+from sheafprop.errors import DataError, UnknownRelationError
+
+
+class KnowledgeGraph(Data):
+    r"""A knowledge graph: a :class:`torch_geometric.data.Data` whose edges have relation types.
+
+    Repeated triples, parallel edges and loops are kept as they are given.
+
+    Args:
+        edge_index: Heads (row 0) and tails (row 1), int64 of shape ``[2, num_edges]``.
+        edge_type: The relation of every edge, int64 of shape ``[num_edges]``.
+        num_nodes: The number of entities.
+        num_relations: The number of relations, whether they occur among the edges or not.
+        entities: The labels of the entities.
+        relations: The labels of the relations.
+        target_edge_index: Edges to predict, of shape ``[2, num_targets]``.
+        target_edge_type: Their relations, of shape ``[num_targets]``.
+        **kwargs: Further attributes, as for :class:`~torch_geometric.data.Data`.
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor | None = None,
+        edge_type: Tensor | None = None,
+        *,
+        num_nodes: int | None = None,
+        num_relations: int | None = None,
+        entities: Vocabulary | None = None,
+        relations: Vocabulary | None = None,
+        target_edge_index: Tensor | None = None,
+        target_edge_type: Tensor | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = {
+            "edge_type": edge_type,
+            "num_nodes": num_nodes,
+            "num_relations": num_relations,
+            "entities": entities,
+            "relations": relations,
+            "target_edge_index": target_edge_index,
+            "target_edge_type": target_edge_type,
+        }
+        kwargs.update({key: value for key, value in given.items() if value is not None})
+        super().__init__(edge_index=edge_index, **kwargs)
+
+    @classmethod
+    def from_triples(
+        cls,
+        triples: Tensor,
+        *,
+        num_nodes: int | None = None,
+        num_relations: int | None = None,
+        entities: Vocabulary | None = None,
+        relations: Vocabulary | None = None,
+    ) -> "KnowledgeGraph":
+        r"""Makes a graph of id triples ``(head, relation, tail)`` of shape ``[num_edges, 3]``.
+
+        Numbers that are not given are taken from the labels, or else from the largest ids.
+
+        Raises:
+            DataError: If an id does not fit.
+        """
+        if triples.dim() != 2 or triples.size(1) != 3:
+            raise DataError(f"Triples have shape [num_edges, 3] (got {list(triples.shape)})")
+        if num_nodes is None:
+            largest = int(triples[:, [0, 2]].max()) if len(triples) else -1
+            num_nodes = largest + 1 if entities is None else len(entities)
+        if num_relations is None:
+            largest = int(triples[:, 1].max()) if len(triples) else -1
+            num_relations = largest + 1 if relations is None else len(relations)
+        graph = cls(
+            edge_index=triples[:, [0, 2]].t().contiguous(),
+            edge_type=triples[:, 1].contiguous(),
+            num_nodes=num_nodes,
+            num_relations=num_relations,
+            entities=entities,
+            relations=relations,
+        )
+        graph.validate_ids()
+        return graph
+
+    @classmethod
+    def from_labels(
+        cls,
+        triples: Iterable[Sequence[str]],
+        *,
+        entities: Vocabulary | None = None,
+        relations: Vocabulary | None = None,
+    ) -> "KnowledgeGraph":
+        r"""Makes a graph of label triples; ids follow the first appearance (head before tail).
+
+        Args:
+            triples: Rows ``(head, relation, tail)`` of strings.
+            entities: A fixed vocabulary. A warning tells how many of its labels no triple uses.
+            relations: A fixed vocabulary.
+
+        Raises:
+            DataError: If an entity is not in the given vocabulary.
+            UnknownRelationError: If a relation is not in the given vocabulary.
+        """
+        array = as_label_triples(triples)
+        ends = array[:, [0, 2]].ravel()
+        if entities is None:
+            entities = Vocabulary(kind="entities").extend(ends)
+        if relations is None:
+            relations = Vocabulary(kind="relations").extend(array[:, 1])
+        edge_index = entities.ids(ends).view(-1, 2).t().contiguous()
+        try:
+            edge_type = relations.ids(array[:, 1])
+        except DataError as error:
+            raise UnknownRelationError(str(error)) from error
+        unused = len(entities) - len(edge_index.unique())
+        if unused:
+            warnings.warn(f"{unused} of the {len(entities)} entities occur in no triple")
+        return cls(
+            edge_index=edge_index,
+            edge_type=edge_type,
+            num_nodes=len(entities),
+            num_relations=len(relations),
+            entities=entities,
+            relations=relations,
+        )
+
+    # PyG stores what is set and drops None, so what may be missing is read through a property.
+    @property
+    def edge_type(self) -> Tensor | None:
+        r"""The relation of every edge, of shape ``[num_edges]``."""
+        return self._store.get("edge_type")
+
+    @property
+    def num_relations(self) -> int | None:
+        r"""The number of relations."""
+        return self._store.get("num_relations")
+
+    @property
+    def entities(self) -> Vocabulary | None:
+        r"""The labels of the entities."""
+        return self._store.get("entities")
+
+    @property
+    def relations(self) -> Vocabulary | None:
+        r"""The labels of the relations."""
+        return self._store.get("relations")
+
+    @property
+    def target_edge_index(self) -> Tensor | None:
+        r"""The edges to predict, of shape ``[2, num_targets]``."""
+        return self._store.get("target_edge_index")
+
+    @property
+    def target_edge_type(self) -> Tensor | None:
+        r"""The relations of the edges to predict, of shape ``[num_targets]``."""
+        return self._store.get("target_edge_type")
+
+    @property
+    def triples(self) -> Tensor:
+        r"""The edges as triples ``(head, relation, tail)``, of shape ``[num_edges, 3]``."""
+        if self.edge_index is None or self.edge_type is None:
+            raise DataError("The graph has no triples: 'edge_index' or 'edge_type' is missing")
+        return torch.stack([self.edge_index[0], self.edge_type, self.edge_index[1]], dim=1)
+
+    def validate_ids(self) -> None:
+        r"""Checks shapes, types and ranges of all ids, and the lengths of masks and labels.
+
+        Raises:
+            DataError: If something does not fit, with what was expected and what is there.
+        """
+        num_nodes, num_relations = self.num_nodes, self.num_relations
+        for prefix in ("", "target_"):
+            index, kind = (
+                self._store.get(prefix + "edge_index"),
+                self._store.get(prefix + "edge_type"),
+            )
+            if index is None and kind is None and prefix:
+                continue
+            if index is None or index.dim() != 2 or index.size(0) != 2:
+                shape = None if index is None else list(index.shape)
+                hint = " (Transpose it.)" if shape and len(shape) == 2 and shape[1] == 2 else ""
+                raise DataError(
+                    f"'{prefix}edge_index' has shape [2, num_edges] (got {shape}){hint}"
+                )
+            if kind is None or kind.shape != index.shape[1:]:
+                shape = None if kind is None else list(kind.shape)
+                raise DataError(
+                    f"'{prefix}edge_type' has one relation for each of the {index.size(1)} edges "
+                    f"(got shape {shape})"
+                )
+            self._check_range(f"{prefix}edge_index", index, num_nodes, "entities")
+            self._check_range(f"{prefix}edge_type", kind, num_relations, "relations")
+        lengths = {"entities": num_nodes, "relations": num_relations, "boundary_mask": num_nodes}
+        for key, expected in lengths.items():
+            value = self._store.get(key)
+            if value is not None and len(value) != expected:
+                raise DataError(f"'{key}' has {expected} entries (got {len(value)})")
+
+    @staticmethod
+    def _check_range(key: str, ids: Tensor, limit: int | None, kind: str) -> None:
+        if ids.dtype != torch.int64:
+            raise DataError(f"'{key}' holds ids of type torch.int64 (got {ids.dtype})")
+        if limit is None:
+            raise DataError(f"The number of {kind} is missing")
+        wrong = ids[(ids < 0) | (ids >= limit)]
+        if wrong.numel():
+            raise DataError(
+                f"'{key}' holds ids from 0 to {limit - 1}, for {limit} {kind} "
+                f"(got {int(wrong[0])}, and {wrong.numel()} ids out of range in all)"
+            )

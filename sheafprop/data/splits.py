@@ -1,0 +1,188 @@
+"""Seeded splits of one graph: new entities, and triples held out for validation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafprop.data.inspection import triple_codes
+from sheafprop.errors import DataError
+from sheafprop.seeding import combine_keys, seeded_uniform
+
+__all__ = ["SemiInductiveSplit", "hold_out_mask", "semi_inductive_split"]
+
+
+@dataclass(frozen=True)
+class SemiInductiveSplit:
+    r"""Which entities are new, and the part of every triple: exactly one of the masks is true.
+
+    Args:
+        new_entity_mask: True for the new entities, of shape ``[num_entities]``.
+        train_mask: Triples among old entities, of shape ``[m]`` as the others.
+        observed_mask: Triples of new entities that are known.
+        valid_mask: Triples of new entities to predict, for validation.
+        test_mask: Triples of new entities to predict, for the test.
+        dropped_mask: Triples of relations that could not keep a training triple.
+    """
+
+    new_entity_mask: Tensor
+    train_mask: Tensor
+    observed_mask: Tensor
+    valid_mask: Tensor
+    test_mask: Tensor
+    dropped_mask: Tensor
+
+
+def semi_inductive_split(
+    triples: Tensor,
+    num_entities: int,
+    *,
+    new_fraction: float = 0.25,
+    observed_fraction: float = 0.8,
+    valid_fraction: float = 0.1,
+    seed: int = 0,
+) -> SemiInductiveSplit:
+    r"""Makes some entities new and splits the triples that touch them.
+
+    The triples among old entities are the training graph. An entity that is left without a training
+    triple is new, too, and counts towards the fraction. Every relation keeps a training triple, for
+    which its entities stay old; only where that would leave too few entities to choose from, the
+    relation's triples are dropped. A new entity left without an observed triple gets one back from
+    the triples to predict. Copies of a triple stay together.
+
+    Args:
+        triples: Id triples ``(head, relation, tail)`` of shape ``[m, 3]``.
+        num_entities: The number of entities.
+        new_fraction: The share of the entities, among those with triples, that become new.
+        observed_fraction: The share of their triples that is observed.
+        valid_fraction: The share that is kept for validation; the rest is for the test.
+        seed: The seed. Equal triples, fractions and seeds give equal splits on every machine.
+
+    Raises:
+        DataError: If nothing is left to train on.
+    """
+    _check_fraction("new_fraction", new_fraction)
+    _check_fraction("observed_fraction", observed_fraction)
+    _check_fraction("valid_fraction", valid_fraction)
+    if observed_fraction + valid_fraction > 1:
+        raise ValueError(
+            "'observed_fraction' and 'valid_fraction' must not exceed 1 together "
+            f"(got {observed_fraction} and {valid_fraction})"
+        )
+    unique, inverse = _unique_triples(triples)
+    head, relation, tail = unique.T
+    used = np.zeros(num_entities, dtype=bool)
+    used[head] = used[tail] = True
+    wanted = max(1, round(new_fraction * int(used.sum())))
+    order = np.argsort(seeded_uniform(combine_keys(0, np.arange(num_entities)), 1, seed)[:, 0])
+    draw = seeded_uniform(combine_keys(1, np.arange(len(unique))), 1, seed)[:, 0]
+
+    pool = np.ones(len(unique), dtype=bool)
+    protected = ~used
+    while True:
+        new = _choose_new(unique[pool], order[~protected[order]], num_entities, wanted)
+        train = pool & ~new[head] & ~new[tail]
+        missing = np.setdiff1d(relation[pool], relation[train])
+        if len(missing) == 0:
+            break
+        for lost in missing:
+            rows = np.flatnonzero(relation == lost)
+            costs = (~protected[head[rows]]).astype(int) + ~protected[tail[rows]]
+            row = rows[np.lexsort((draw[rows], costs))[0]]
+            kept = protected.copy()
+            kept[[head[row], tail[row]]] = True
+            if num_entities - kept.sum() >= wanted:
+                protected = kept
+            else:
+                pool[rows] = False
+    if not train.any():
+        raise DataError(
+            f"No triple is left to train on when {int(new.sum())} of {int(used.sum())} entities "
+            f"are new: lower 'new_fraction' (got {new_fraction})"
+        )
+    touching = np.flatnonzero(pool & ~train)
+    touching = touching[np.argsort(draw[touching])]
+    num_observed = round(observed_fraction * len(touching))
+    num_valid = min(round(valid_fraction * len(touching)), len(touching) - num_observed)
+    part = np.full(len(unique), 4)
+    part[train] = 0
+    part[touching] = np.repeat(
+        [1, 2, 3], [num_observed, num_valid, len(touching) - num_observed - num_valid]
+    )
+    # One triple back to the observed ones for each new entity that has none among them.
+    bare = new.copy()
+    bare[head[part == 1]] = bare[tail[part == 1]] = False
+    ends = np.stack([head[touching], tail[touching]], axis=1).ravel()
+    entity, first = np.unique(ends, return_index=True)
+    part[touching[first[bare[entity]] // 2]] = 1
+
+    masks = [torch.from_numpy(part == number)[inverse] for number in range(5)]
+    return SemiInductiveSplit(torch.from_numpy(new), *masks)
+
+
+def hold_out_mask(triples: Tensor, *, fraction: float = 0.1, seed: int = 0) -> Tensor:
+    r"""Chooses triples to hold out of a graph, so that the rest still has everything.
+
+    Every entity and every relation keeps a triple: of each, the first in a seeded order stays.
+    Where the others are fewer than asked for, all of them are held out. Copies of a triple stay
+    together.
+
+    Args:
+        triples: Id triples of shape ``[m, 3]``.
+        fraction: The share of the distinct triples to hold out.
+        seed: The seed.
+
+    Returns:
+        A mask of shape ``[m]``, true for the triples held out.
+    """
+    _check_fraction("fraction", fraction)
+    unique, inverse = _unique_triples(triples)
+    order = np.argsort(seeded_uniform(combine_keys(2, np.arange(len(unique))), 1, seed)[:, 0])
+    shuffled = unique[order]
+    needed = np.zeros(len(unique), dtype=bool)
+    needed[np.unique(shuffled[:, [0, 2]].ravel(), return_index=True)[1] // 2] = True
+    needed[np.unique(shuffled[:, 1], return_index=True)[1]] = True
+    held = np.zeros(len(unique), dtype=bool)
+    free = order[~needed]
+    held[free[: round(fraction * len(unique))]] = True
+    return torch.from_numpy(held)[inverse]
+
+
+def _check_fraction(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise ValueError(f"'{name}' must lie between 0 and 1 (got {value})")
+
+
+def _unique_triples(triples: Tensor) -> tuple[np.ndarray, Tensor]:
+    """The distinct triples in the order of first appearance, and the number of each row."""
+    (codes,) = triple_codes(triples)
+    _, first, inverse = np.unique(codes.numpy(), return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    return triples.cpu().numpy()[np.sort(first)], torch.from_numpy(rank[inverse])
+
+
+def _choose_new(
+    triples: np.ndarray, order: np.ndarray, num_entities: int, wanted: int
+) -> np.ndarray:
+    """The longest prefix of the order that makes at most the wanted number of entities new.
+
+    Entities which lose their last training triple are new as well, so the count grows with the
+    prefix and a binary search finds its length.
+    """
+    used = np.zeros(num_entities, dtype=bool)
+    used[triples[:, 0]] = used[triples[:, 2]] = True
+
+    def new_entities(length: int) -> np.ndarray:
+        new = np.zeros(num_entities, dtype=bool)
+        new[order[:length]] = True
+        kept = triples[~new[triples[:, 0]] & ~new[triples[:, 2]]]
+        has_training = np.zeros(num_entities, dtype=bool)
+        has_training[kept[:, 0]] = has_training[kept[:, 2]] = True
+        return used & ~has_training
+
+    low, high = 1, max(1, min(wanted, len(order)))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if new_entities(middle).sum() <= wanted else (low, middle - 1)
+    return new_entities(low)

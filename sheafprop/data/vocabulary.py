@@ -1,0 +1,133 @@
+"""The two-way map between labels and ids."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafprop.errors import DataError
+
+# Searching for near spellings is quadratic in the labels' lengths: not worth it in huge lists.
+_MAX_SUGGESTION_LABELS = 100_000
+
+
+class Vocabulary:
+    r"""An immutable list of labels: the id of a label is its position.
+
+    Args:
+        labels: The labels, each of them once.
+        kind: What the labels stand for, in the plural, for error messages.
+
+    Raises:
+        DataError: If a label is not a string or occurs twice.
+    """
+
+    __slots__ = ("_index", "_labels", "kind")
+
+    def __init__(self, labels: Iterable[str] = (), *, kind: str = "labels") -> None:
+        self._labels = tuple(labels)
+        self._index = {label: number for number, label in enumerate(self._labels)}
+        self.kind = kind
+        for number, label in enumerate(self._labels):
+            if not isinstance(label, str):
+                raise DataError(f"The labels of {kind} must be strings (got {label!r} at {number})")
+            if self._index[label] != number:
+                raise DataError(
+                    f"Every label must occur once among the {kind} "
+                    f"(got {label!r} at {number} and at {self._index[label]})"
+                )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        r"""The labels in the order of their ids."""
+        return self._labels
+
+    @property
+    def index(self) -> Mapping[str, int]:
+        r"""The id of every label."""
+        return MappingProxyType(self._index)
+
+    def lookup(self, labels: Iterable[str]) -> Tensor:
+        r"""Returns the ids of labels, -1 for unknown ones, as int64 of shape ``[n]``."""
+        get = self._index.get
+        return torch.from_numpy(np.fromiter((get(label, -1) for label in labels), dtype=np.int64))
+
+    def ids(self, labels: Iterable[str]) -> Tensor:
+        r"""Returns the ids of labels, as int64 of shape ``[n]``.
+
+        Raises:
+            DataError: If labels are unknown; names the first of them with the nearest spelling.
+        """
+        wanted = [labels] if isinstance(labels, str) else list(labels)
+        ids = self.lookup(wanted)
+        missing = list(dict.fromkeys(wanted[row] for row in (ids < 0).nonzero().flatten().tolist()))
+        if missing:
+            named = ", ".join(repr(label) + self._suggestion(label) for label in missing[:3])
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise DataError(
+                f"{len(missing)} of the given labels are not among the {len(self)} {self.kind}: "
+                f"{named}{more}"
+            )
+        return ids
+
+    def labels_of(self, ids: Tensor | Iterable[int]) -> list[str]:
+        r"""Returns the labels of ids.
+
+        Raises:
+            DataError: If an id is out of range.
+        """
+        numbers = ids.flatten().tolist() if isinstance(ids, Tensor) else [int(i) for i in ids]
+        wrong = [number for number in numbers if not 0 <= number < len(self)]
+        if wrong:
+            raise DataError(
+                f"Ids of {self.kind} lie between 0 and {len(self) - 1} (got {wrong[0]})"
+            )
+        return [self._labels[number] for number in numbers]
+
+    def extend(self, labels: Iterable[str]) -> "Vocabulary":
+        r"""Returns a vocabulary with new labels after the old ones, in the order of appearance.
+
+        Labels that are known already keep their ids; repeated ones are taken once.
+        """
+        merged = dict.fromkeys(self._labels)
+        merged.update(dict.fromkeys(labels))
+        return Vocabulary(merged, kind=self.kind)
+
+    def _suggestion(self, label: Any) -> str:
+        if len(self) > _MAX_SUGGESTION_LABELS or not isinstance(label, str):
+            return ""
+        folded = label.strip().casefold()
+        near = next((known for known in self._labels if known.strip().casefold() == folded), None)
+        if near is None:
+            near = next(
+                iter(difflib.get_close_matches(label, self._labels, n=1, cutoff=0.75)), None
+            )
+        return "" if near is None else f" (did you mean {near!r}?)"
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._labels)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self._labels == other._labels
+
+    def __hash__(self) -> int:
+        return hash(self._labels)
+
+    def __copy__(self) -> "Vocabulary":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Vocabulary":
+        return self
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({len(self)} {self.kind})"
