@@ -1,0 +1,264 @@
+import math
+
+import pytest
+import torch
+from torch_geometric.nn.kge import TransE
+
+from sheafprop.errors import DivergenceError
+from sheafprop.ranking import RankMetrics, TripleFilter, evaluate, rank_counts
+
+NUM_NODES, NUM_RELATIONS = 30, 4
+
+
+class Table:
+    """Fixed scores of few distinct values for every query; counts what it is asked."""
+
+    def __init__(self, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        shape = (NUM_NODES, NUM_RELATIONS, NUM_NODES)
+        self.tails = torch.randint(6, shape, generator=generator).float()
+        self.heads = torch.randint(6, shape, generator=generator).float()
+        self.asked = []
+
+    def score_tails(self, head_index, rel_type):
+        self.asked += zip(head_index.tolist(), rel_type.tolist(), strict=True)
+        return self.tails[head_index, rel_type]
+
+    def score_heads(self, rel_type, tail_index):
+        return self.heads[tail_index, rel_type]
+
+
+def graph(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    triples = torch.randint(NUM_NODES, (500, 3), generator=generator)
+    triples[:, 0] %= 7  # few heads: queries with many true tails
+    triples[:, 1] %= NUM_RELATIONS
+    return triples
+
+
+def direct_counts(table, triples, triple_filter, side):
+    """Every triple on its own row, no grouping."""
+    head, relation, tail = triples.unbind(1)
+    if side == "tail":
+        pairs = triple_filter.tails(head, relation) if triple_filter else None
+        return rank_counts(table.score_tails(head, relation), tail, pairs)
+    pairs = triple_filter.heads(relation, tail) if triple_filter else None
+    return rank_counts(table.score_heads(relation, tail), head, pairs)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, None])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_equals_ranking_every_triple_alone(batch_size, filtered):
+    table, known = Table(), graph()
+    triples = known[::3]
+    triple_filter = TripleFilter(known, NUM_NODES, NUM_RELATIONS) if filtered else None
+    expected = {
+        side: direct_counts(table, triples, triple_filter, side) for side in ("head", "tail")
+    }
+    table.asked.clear()
+    result = evaluate(
+        table.score_tails,
+        table.score_heads,
+        triples,
+        triple_filter,
+        num_nodes=NUM_NODES,
+        batch_size=batch_size,
+    )
+    for side in ("head", "tail"):
+        for name in ("better", "ties", "candidates"):
+            assert getattr(result.counts[side], name).equal(getattr(expected[side], name))
+    distinct = {(h, r) for h, r, _ in triples.tolist()}
+    assert sorted(table.asked) == sorted(distinct)  # every distinct query is scored once
+    assert len(distinct) < len(triples) / 2
+
+
+def test_metrics_equal_rank_metrics_for_every_protocol():
+    table, triples = Table(), graph()
+    triple_filter = TripleFilter(triples, NUM_NODES, NUM_RELATIONS)
+    result = evaluate(
+        table.score_tails, table.score_heads, triples[:90], triple_filter, num_dropped=5
+    )
+    for protocol in ("full", "sampled50", "merged"):
+        for ties in (None, "optimistic"):
+            metric = RankMetrics(protocol, ties=ties, k=(1, 5))
+            for side, part in result.counts.items():
+                metric.update(part.better, part.ties, part.candidates, side)
+            expected = metric.compute() | {"dropped": 5}
+            assert result.metrics(protocol, ties=ties, k=(1, 5)) == pytest.approx(expected)
+
+
+def test_the_order_of_triples_does_not_matter():
+    table, triples = Table(), graph()[:80]
+    triple_filter = TripleFilter(triples, NUM_NODES, NUM_RELATIONS)
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(3))
+    first = evaluate(table.score_tails, table.score_heads, triples, triple_filter)
+    second = evaluate(table.score_tails, table.score_heads, triples[order], triple_filter)
+    assert first.ranks("head")[order].equal(second.ranks("head"))
+    assert first.ranks("tail")[order].equal(second.ranks("tail"))
+    assert first.metrics("sampled50") == pytest.approx(second.metrics("sampled50"))
+
+
+def test_relations_add_up_to_the_whole():
+    table, triples = Table(), graph()[:120]
+    triples = triples[triples[:, 1] != 2]
+    result = evaluate(table.score_tails, table.score_heads, triples, num_nodes=NUM_NODES)
+    for protocol, suffix in (("full", ""), ("sampled50", "_50")):
+        parts = result.by_relation(protocol)
+        assert sorted(parts) == [0, 1, 3]
+        for relation, part in parts.items():
+            alone = evaluate(
+                table.score_tails,
+                table.score_heads,
+                triples[triples[:, 1] == relation],
+                num_nodes=NUM_NODES,
+            ).metrics(protocol)
+            assert alone == pytest.approx({**part, "dropped": 0})
+        total = sum(part["count"] * part[f"mrr{suffix}"] for part in parts.values())
+        whole = result.metrics(protocol)
+        assert total / whole["count"] == pytest.approx(whole[f"mrr{suffix}"])
+
+
+def test_a_draw_agrees_with_the_expectation_and_has_its_own_name():
+    table, triples = Table(), graph()
+    result = evaluate(table.score_tails, table.score_heads, triples, num_nodes=NUM_NODES)
+    expected = result.metrics("sampled50")
+    drawn = result.metrics("sampled50", draw_seed=0)
+    assert drawn == result.metrics("sampled50", draw_seed=0)
+    assert drawn != result.metrics("sampled50", draw_seed=1)
+    assert "hits@10_50" not in drawn
+    for name in ("hits@1", "hits@10", "mrr", "expected_hits@10", "amri"):
+        # 1000 queries: each of these has a standard error below 0.016.
+        assert drawn[f"{name}_50_drawn"] == pytest.approx(expected[f"{name}_50"], abs=0.06)
+    assert drawn["mean_rank_50_drawn"] == pytest.approx(expected["mean_rank_50"], abs=0.4)
+    with pytest.raises(ValueError, match="'full', which ranks all candidates"):
+        result.metrics("full", draw_seed=0)
+
+
+def test_restricted_candidates():
+    table, known = Table(), graph()
+    triple_filter = TripleFilter(known, NUM_NODES, NUM_RELATIONS)
+    candidates = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(1))[:20]
+    allowed = torch.isin(known[:, 2], candidates)
+    triples = known[allowed][:60]
+    result = evaluate(
+        lambda h, r: table.score_tails(h, r)[:, candidates],
+        None,
+        triples,
+        triple_filter,
+        candidates=candidates,
+        sides="tail",
+    )
+    # The same by hiding all others behind the filter.
+    head, relation, tail = triples.unbind(1)
+    row, column = triple_filter.tails(head, relation)
+    others = torch.tensor(sorted(set(range(NUM_NODES)) - set(candidates.tolist())))
+    more = torch.cartesian_prod(torch.arange(60), others)
+    pairs = torch.cat([row, more[:, 0]]), torch.cat([column, more[:, 1]])
+    expected = rank_counts(table.score_tails(head, relation), tail, pairs)
+    assert result.counts["tail"].better.equal(expected.better)
+    assert result.counts["tail"].ties.equal(expected.ties)
+    assert result.counts["tail"].candidates.equal(expected.candidates)
+    assert result.sides == "tail"
+    with pytest.raises(ValueError, match="true tail among the candidates"):
+        evaluate(table.score_tails, None, known, triple_filter, candidates=candidates, sides="tail")
+
+
+@pytest.mark.parametrize(("batch_size", "bound"), [(None, 2**23), (3, 3 * 2**20)])
+def test_scores_held_at_once_are_bounded(batch_size, bound):
+    num_nodes, sizes = 2**20, []
+
+    def score_tails(head_index, rel_type):
+        scores = torch.zeros(head_index.numel(), num_nodes)
+        sizes.append(scores.numel())
+        return scores
+
+    triples = torch.tensor([[head, 0, 5] for head in range(20)])
+    result = evaluate(
+        score_tails, None, triples, num_nodes=num_nodes, sides="tail", batch_size=batch_size
+    )
+    assert max(sizes) == bound
+    assert sum(sizes) == 20 * num_nodes
+    assert result.counts["tail"].ties.tolist() == [num_nodes - 1] * 20
+
+
+def test_pyg_is_our_raw_ranking_of_tails():
+    torch.manual_seed(0)
+    model = TransE(NUM_NODES, NUM_RELATIONS, 8)
+    triples = graph()[:50]
+
+    def score_tails(head_index, rel_type):
+        tails = torch.arange(NUM_NODES).repeat(head_index.numel())
+        head, relation = (v.repeat_interleave(NUM_NODES) for v in (head_index, rel_type))
+        return model(head, relation, tails).view(-1, NUM_NODES)
+
+    mean_rank, mrr, hits = model.test(*triples.unbind(1), batch_size=NUM_NODES, log=False)
+    ours = evaluate(score_tails, None, triples, num_nodes=NUM_NODES, sides="tail").metrics("full")
+    assert ours["mean_rank"] == pytest.approx(mean_rank + 1, rel=1e-6)  # theirs starts at 0
+    assert ours["mrr"] == pytest.approx(mrr, rel=1e-5)
+    assert ours["hits@10"] == pytest.approx(hits)
+    assert 0 < hits < 1
+
+
+def test_nan_names_the_query_and_the_cause():
+    table, triples = Table(), torch.tensor([[1, 0, 2], [5, 3, 4]])
+    table.heads[4, 3, 20] = math.nan
+    with pytest.raises(DivergenceError, match=r"query \(\?, 3, 4\).*most likely"):
+        evaluate(table.score_tails, table.score_heads, triples, num_nodes=NUM_NODES)
+    result = evaluate(table.score_tails, None, triples, num_nodes=NUM_NODES, sides="tail")
+    assert len(result.counts["tail"]) == 2
+
+
+def test_box_and_repr():
+    table, triples = Table(), graph()[:9]
+    known = {"observed": graph()[9:], "test": triples}
+    triple_filter = TripleFilter(known, NUM_NODES, NUM_RELATIONS)
+    result = evaluate(
+        table.score_tails,
+        table.score_heads,
+        triples,
+        triple_filter,
+        num_dropped=2,
+        test_set="valid",
+    )
+    box = result.describe("full")
+    assert "observed 491, test 9" in box
+    assert "9 evaluated, 2 dropped" in box
+    assert "valid (the protocol ranks test)" in box
+    raw = evaluate(table.score_tails, None, triples, num_nodes=NUM_NODES, sides="tail")
+    assert "none (raw ranking)" in raw.describe("full")
+    assert "tail only" in raw.describe("full")
+    assert repr(result) == "RankingResult(9, sides=both, num_candidates=30, num_dropped=2)"
+    with pytest.raises(ValueError, match="got 'head'"):
+        raw.ranks("head")
+
+
+def test_progress_bar_appears_only_when_it_takes_time(capsys):
+    table, triples = Table(), graph()[:9]
+    evaluate(table.score_tails, table.score_heads, triples, num_nodes=NUM_NODES, progress=True)
+    assert "%" not in capsys.readouterr().err
+
+
+def test_empty_and_bad_input():
+    table, triples = Table(), graph()[:9]
+    both = (table.score_tails, table.score_heads)
+    empty = evaluate(*both, triples[:0], num_nodes=NUM_NODES)
+    with pytest.raises(ValueError, match="at least one ranked triple"):
+        empty.metrics()
+    with pytest.raises(ValueError, match="score_heads for sides='both'"):
+        evaluate(table.score_tails, None, triples, num_nodes=NUM_NODES)
+    with pytest.raises(ValueError, match="num_nodes for a raw ranking"):
+        evaluate(*both, triples)
+    with pytest.raises(ValueError, match="got 'all'"):
+        evaluate(*both, triples, num_nodes=NUM_NODES, sides="all")
+    with pytest.raises(ValueError, match="batch_size >= 1"):
+        evaluate(*both, triples, num_nodes=NUM_NODES, batch_size=0)
+    with pytest.raises(ValueError, match="num_dropped >= 0"):
+        evaluate(*both, triples, num_nodes=NUM_NODES, num_dropped=-1)
+    with pytest.raises(ValueError, match=r"but there are 5\)"):
+        evaluate(*both, triples, num_nodes=5)
+    with pytest.raises(ValueError, match=r"\(9, 31\), one column per candidate"):
+        evaluate(*both, torch.tensor([[i, 0, 0] for i in range(9)]), num_nodes=31, sides="tail")
+    with pytest.raises(ValueError, match="number of entities of the filter, 30"):
+        evaluate(*both, triples, TripleFilter(triples, NUM_NODES, NUM_RELATIONS), num_nodes=31)
+    with pytest.raises(ValueError, match="2 ids, 1 distinct"):
+        evaluate(*both, triples, num_nodes=NUM_NODES, candidates=torch.tensor([3, 3]))
