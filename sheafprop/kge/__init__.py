@@ -1,1 +1,32 @@
+"""Knowledge graph embedding models: scores, losses, negative sampling and the sheaf they induce."""
 
+from sheafprop.kge.base import KGEModel
+from sheafprop.kge.losses import (
+    LOSS_REGISTRY,
+    CrossEntropyLoss,
+    MarginRankingLoss,
+    NSSALoss,
+    build_loss,
+)
+from sheafprop.kge.registry import KGE_REGISTRY, build_model
+from sheafprop.kge.rotate import RotatE
+from sheafprop.kge.sampling import NegativeSampler
+from sheafprop.kge.se import SE
+from sheafprop.kge.transe import TransE
+from sheafprop.kge.transr import TransR
+
+__all__ = [
+    "KGE_REGISTRY",
+    "LOSS_REGISTRY",
+    "SE",
+    "CrossEntropyLoss",
+    "KGEModel",
+    "MarginRankingLoss",
+    "NSSALoss",
+    "NegativeSampler",
+    "RotatE",
+    "TransE",
+    "TransR",
+    "build_loss",
+    "build_model",
+]

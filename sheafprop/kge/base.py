@@ -1,0 +1,372 @@
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafprop.kge.distance import full_precision, promote, row_distance
+from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
+
+EntityConstraint = Literal["unit", "ball"]
+Side = Literal["head", "tail"]
+
+
+class KGEModel(torch.nn.Module, ABC):
+    r"""An abstract base class of knowledge graph embedding models whose relations are a sheaf.
+
+    Every model scores a triple by minus the length of its residual,
+
+    .. math::
+        f(h, r, t) = - {\| \mathbf{R}^t_r \mathbf{x}_t - \mathbf{R}^h_r \mathbf{x}_h
+        - \mathbf{b}_r \|}_p
+
+    where :math:`\mathbf{R}^h_r, \mathbf{R}^t_r` are the restriction maps of the relation and
+    :math:`\mathbf{b}_r` is its translation, as :meth:`sheaf` returns them. The score is higher for
+    better triples, and its gradient at a residual of zero is zero.
+    Vectors of several sections are scored by the sum of the scores of their sections.
+
+    All parameters are real, also those of models with complex vectors. Scores are computed in
+    single precision at least, also under autocast.
+
+    Args:
+        num_nodes (int): The number of nodes/entities in the graph.
+        num_relations (int): The number of relations in the graph.
+        hidden_channels (int): The dimension :math:`d` of the vertex stalks, in complex numbers for
+            models with complex vectors.
+        p (float, optional): The exponent of the norm, at least 1. (default: :obj:`2.0`)
+        squared (bool, optional): If set to :obj:`True`, scores are minus the squared norm.
+            (default: :obj:`False`)
+        entity_constraint (str, optional): What :meth:`constrain_entities_` keeps the rows of the
+            entity table to: Euclidean length one (:obj:`"unit"`), at most one (:obj:`"ball"`), or
+            anything (:obj:`None`). Relations are never constrained, and neither are vectors that
+            were not trained here. (default: :obj:`"unit"`)
+
+    Raises:
+        ValueError: If a number is out of its range or the constraint is unknown.
+    """
+
+    #: The name of the model in :obj:`KGE_REGISTRY`.
+    name: ClassVar[str]
+    #: Whether the vectors are complex, and the entity table holds pairs of reals.
+    is_complex: ClassVar[bool] = False
+    #: How entities start: Gaussian, or uniform in a cube. Both are scaled by the width.
+    _start: ClassVar[Literal["normal", "uniform"]] = "normal"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        hidden_channels: int,
+        *,
+        p: float = 2.0,
+        squared: bool = False,
+        entity_constraint: EntityConstraint | None = "unit",
+    ) -> None:
+        super().__init__()
+        for label, value in (
+            ("num_nodes", num_nodes),
+            ("num_relations", num_relations),
+            ("hidden_channels", hidden_channels),
+        ):
+            check_positive(label, value)
+        if not p >= 1.0:
+            raise ValueError(f"'p' needs to be at least 1 to be a norm (got {p})")
+        if entity_constraint not in ("unit", "ball", None):
+            raise ValueError(
+                "'entity_constraint' needs to be 'unit', 'ball' or None "
+                f"(got {entity_constraint!r})"
+            )
+        self.num_nodes = num_nodes
+        self.num_relations = num_relations
+        self.hidden_channels = hidden_channels
+        self.p = float(p)
+        self.squared = squared
+        self.entity_constraint = entity_constraint
+        width = 2 * hidden_channels if self.is_complex else hidden_channels
+        self.node_emb = torch.nn.Embedding(num_nodes, width)
+
+    # Parameters ----------------------------------------------------------------------------------
+
+    def reset_parameters(self, seed: int | None = None) -> None:
+        r"""Resets all learnable parameters of the module.
+
+        Args:
+            seed (int, optional): Draws from a generator of this seed instead of PyTorch's global
+                one. (default: :obj:`None`)
+        """
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        shape = tuple(self.node_emb.weight.shape)
+        if self._start == "normal":
+            start = torch.randn(shape, generator=generator, dtype=torch.float64)
+        else:
+            start = torch.rand(shape, generator=generator, dtype=torch.float64)
+        fill_(self.node_emb.weight, self._scale_start(start))
+        self._reset_relations(generator)
+        self.constrain_entities_()
+
+    @abstractmethod
+    def _reset_relations(self, generator: torch.Generator | None) -> None:
+        """Draws the relation parameters."""
+
+    def _scale_start(self, start: Tensor) -> Tensor:
+        scale = math.sqrt(start.size(-1))
+        return start / scale if self._start == "normal" else (12 * start - 6) / scale
+
+    @torch.no_grad()
+    def constrain_entities_(self) -> None:
+        r"""Moves the rows of the entity table onto the unit sphere or into the unit ball, in place.
+
+        Training calls it after every optimizer step. Rows of zeros stay, and so do all relations.
+        """
+        weight = self.node_emb.weight
+        weight.copy_(self._constrained(weight))
+
+    def _constrained(self, rows: Tensor) -> Tensor:
+        if self.entity_constraint is None:
+            return rows
+        length = torch.linalg.vector_norm(promote(rows), dim=-1, keepdim=True)
+        keep = length == 0 if self.entity_constraint == "unit" else length <= 1
+        return rows / length.masked_fill(keep, 1.0)
+
+    # Vectors -------------------------------------------------------------------------------------
+
+    def entity_vectors(self) -> Tensor:
+        r"""Returns the trained vectors of all entities, of shape :math:`(N, d)`."""
+        return self._vectors(promote(self.node_emb.weight))
+
+    @torch.no_grad()
+    def draw_entities(
+        self, keys: Sequence[str] | np.ndarray, seed: int, num_sections: int = 1
+    ) -> Tensor:
+        r"""Draws the start of entities that the model has not seen, each from its own label.
+
+        The distribution is that of the model's own initialization, after its constraint. The draw
+        of an entity depends on its label and the seed alone, and that of its first sections not on
+        how many there are.
+
+        Args:
+            keys (sequence of str or numpy.ndarray): The labels of the entities, or their
+                :obj:`uint64` keys from :func:`sheafprop.seeding.label_keys`.
+            seed (int): The seed.
+            num_sections (int, optional): The number :math:`s` of independent draws for each entity.
+                (default: :obj:`1`)
+
+        Shapes:
+            - **output:** :math:`(n, s, d)`
+
+        Raises:
+            ValueError: If :obj:`num_sections` is not positive.
+        """
+        check_positive("num_sections", num_sections)
+        if not (isinstance(keys, np.ndarray) and keys.dtype == np.uint64):
+            keys = label_keys(list(keys))
+        width = self.node_emb.weight.size(1)
+        draw = seeded_normal if self._start == "normal" else seeded_uniform
+        start = torch.from_numpy(draw(keys, num_sections * width, seed))
+        rows = self._constrained(self._scale_start(start.view(-1, num_sections, width)))
+        return self._vectors(rows.to(promote(self.node_emb.weight.detach())))
+
+    def rescale_entities(self, x: Tensor) -> Tensor:
+        r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
+
+        That is one for :obj:`entity_constraint="unit"`, else the mean length of the trained rows.
+        Rows of zeros are left alone.
+
+        Shapes:
+            - **input:** :math:`(N, d)` or :math:`(N, s, d)`
+            - **output:** the shape of the input
+        """
+        target = 1.0
+        if self.entity_constraint != "unit":
+            weight = promote(self.node_emb.weight.detach())
+            target = float(torch.linalg.vector_norm(weight, dim=-1).mean())
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x * (target / length.masked_fill(length == 0, target))
+
+    @abstractmethod
+    def sheaf(self) -> Any:
+        r"""Returns the sheaf that the relations induce, differentiable in their parameters."""
+
+    def _vectors(self, rows: Tensor) -> Tensor:
+        if not self.is_complex:
+            return rows
+        return torch.view_as_complex(rows.unflatten(-1, (-1, 2)))
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """Vectors as real rows of shape [N, s, m]."""
+        if x.is_complex() != self.is_complex:
+            expected = "complex" if self.is_complex else "real"
+            raise ValueError(f"{type(self).__name__} scores {expected} vectors (got {x.dtype})")
+        if x.dim() not in (2, 3) or x.size(-1) != self.hidden_channels:
+            raise ValueError(
+                f"'x' needs shape [N, {self.hidden_channels}] or [N, s, {self.hidden_channels}] "
+                f"(got {list(x.shape)})"
+            )
+        x = promote(x)
+        if self.is_complex:
+            x = torch.view_as_real(x.resolve_conj()).flatten(-2)
+        return x.unsqueeze(1) if x.dim() == 2 else x
+
+    # Scores --------------------------------------------------------------------------------------
+
+    def forward(self, head_index: Tensor, rel_type: Tensor, tail_index: Tensor) -> Tensor:
+        r"""Returns the scores of the given triples under the trained vectors.
+
+        Args:
+            head_index (torch.Tensor): The head indices.
+            rel_type (torch.Tensor): The relation types.
+            tail_index (torch.Tensor): The tail indices.
+        """
+        return self.score_triples(self.entity_vectors(), head_index, rel_type, tail_index)
+
+    def score_triples(
+        self, x: Tensor, head_index: Tensor, rel_type: Tensor, tail_index: Tensor
+    ) -> Tensor:
+        r"""Returns the scores of the given triples under the vectors :obj:`x`.
+
+        Args:
+            x (torch.Tensor): The vectors of the entities.
+            head_index (torch.Tensor): The head indices, as rows of :obj:`x`.
+            rel_type (torch.Tensor): The relation types.
+            tail_index (torch.Tensor): The tail indices, as rows of :obj:`x`.
+
+        Shapes:
+            - **x:** :math:`(N, d)` or :math:`(N, s, d)`
+            - **indices:** :math:`(B)`, or any shapes that broadcast against each other
+            - **output:** the shape of the broadcast indices
+        """
+        rows = self._rows(x)
+        head_index, rel_type, tail_index = torch.broadcast_tensors(head_index, rel_type, tail_index)
+        heads = rows.index_select(0, head_index.reshape(-1))
+        tails = rows.index_select(0, tail_index.reshape(-1))
+        with full_precision(x):
+            residual = self._residual(heads, rel_type.reshape(-1), tails)
+            distance = row_distance(
+                residual, p=self.p, squared=self.squared, paired=self.is_complex
+            )
+        return -distance.sum(1).view(head_index.shape)
+
+    def score_tails(
+        self,
+        x: Tensor,
+        head_index: Tensor,
+        rel_type: Tensor,
+        candidates: Tensor | None = None,
+        *,
+        chunk_size: int | None = None,
+    ) -> Tensor:
+        r"""Returns the scores of :math:`(h, r, \cdot)` for all tails.
+
+        Args:
+            x (torch.Tensor): The vectors of the entities.
+            head_index (torch.Tensor): The head indices, as rows of :obj:`x`.
+            rel_type (torch.Tensor): The relation types.
+            candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
+                (default: :obj:`None`)
+            chunk_size (int, optional): The number of candidates that are treated at once. Without
+                it, intermediate results stay below 64 MiB or the size of the output, whichever is
+                more. Scores do not depend on it. (default: :obj:`None`)
+
+        Shapes:
+            - **x:** :math:`(N, d)` or :math:`(N, s, d)`
+            - **head_index, rel_type:** :math:`(B)`, **candidates:** :math:`(C)`
+            - **output:** :math:`(B, C)`
+        """
+        return self._score_all(x, head_index, rel_type, "tail", candidates, chunk_size)
+
+    def score_heads(
+        self,
+        x: Tensor,
+        rel_type: Tensor,
+        tail_index: Tensor,
+        candidates: Tensor | None = None,
+        *,
+        chunk_size: int | None = None,
+    ) -> Tensor:
+        r"""Returns the scores of :math:`(\cdot, r, t)` for all heads.
+
+        Args:
+            x (torch.Tensor): The vectors of the entities.
+            rel_type (torch.Tensor): The relation types.
+            tail_index (torch.Tensor): The tail indices, as rows of :obj:`x`.
+            candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
+                (default: :obj:`None`)
+            chunk_size (int, optional): See :meth:`score_tails`. (default: :obj:`None`)
+
+        Shapes:
+            - **x:** :math:`(N, d)` or :math:`(N, s, d)`
+            - **rel_type, tail_index:** :math:`(B)`, **candidates:** :math:`(C)`
+            - **output:** :math:`(B, C)`
+        """
+        return self._score_all(x, tail_index, rel_type, "head", candidates, chunk_size)
+
+    def _score_all(
+        self,
+        x: Tensor,
+        known_index: Tensor,
+        rel_type: Tensor,
+        side: Side,
+        candidates: Tensor | None,
+        chunk_size: int | None,
+    ) -> Tensor:
+        rows = self._rows(x)
+        known = rows.index_select(0, known_index)
+        if candidates is not None:
+            rows = rows.index_select(0, candidates)
+        if chunk_size is None:
+            chunk_size = self._chunk_size(rows)
+        check_positive("chunk_size", chunk_size)
+        with full_precision(x):
+            blocks = [
+                self._distances(known, rel_type, chunk, side) for chunk in rows.split(chunk_size)
+            ]
+            return -(blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1))
+
+    def _chunk_size(self, rows: Tensor) -> int:
+        return max(1, rows.size(0))
+
+    @abstractmethod
+    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
+        """The residual of each triple up to its sign, of shape [B, s, m]."""
+
+    @abstractmethod
+    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
+        """The distances of each known row to all candidates on the given side, [B, C]."""
+
+    # Description ---------------------------------------------------------------------------------
+
+    def config(self) -> dict[str, Any]:
+        r"""Returns the arguments of the constructor as plain values."""
+        return {
+            "num_nodes": self.num_nodes,
+            "num_relations": self.num_relations,
+            "hidden_channels": self.hidden_channels,
+            "p": self.p,
+            "squared": self.squared,
+            "entity_constraint": self.entity_constraint,
+        }
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.config().items())
+        return f"{type(self).__name__}({arguments})"
+
+
+def check_positive(label: str, value: int) -> None:
+    """Raises if a size is not a positive integer."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"'{label}' needs to be a positive integer (got {value!r})")
+
+
+@torch.no_grad()
+def fill_(parameter: Tensor, values: Tensor) -> None:
+    """Copies values that were drawn on the CPU, so that a seed means the same on every device."""
+    parameter.copy_(values)
+
+
+def unit_translations(parameter: Tensor, generator: torch.Generator | None) -> None:
+    """Draws translations as TransE does: uniform, and of length one at the start only."""
+    values = 2 * torch.rand(parameter.shape, generator=generator, dtype=torch.float64) - 1
+    fill_(parameter, torch.nn.functional.normalize(values, dim=-1))

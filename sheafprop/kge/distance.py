@@ -1,0 +1,179 @@
+"""Distances between rows and their gradients, without a tensor of rows x candidates x width."""
+
+import math
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+# Numbers in one intermediate block (64 MiB of float32): where memory would otherwise grow with
+# rows x candidates x width, work proceeds in blocks of about this size.
+BLOCK_ELEMENTS = 2**24
+
+
+def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Switches autocast off on the device of :obj:`tensor`: distances in half precision tie."""
+    return torch.autocast(device_type=tensor.device.type, enabled=False)
+
+
+def promote(tensor: Tensor) -> Tensor:
+    """Returns :obj:`tensor` in single precision at least."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def row_distance(residual: Tensor, *, p: float, squared: bool, paired: bool) -> Tensor:
+    r"""The :math:`p`-norm of the last dimension of :obj:`residual`.
+
+    The gradient at a residual of zero is zero.
+
+    Args:
+        residual (Tensor): Real differences of shape :math:`(*, m)`.
+        p (float): The exponent of the norm, at least 1.
+        squared (bool): Whether to return the squared norm.
+        paired (bool): Whether neighbouring columns are real and imaginary part of one number, whose
+            modulus enters the norm.
+
+    Shapes:
+        - output: :math:`(*)`
+    """
+    if p == 2.0 and squared:
+        return residual.square().sum(-1)
+    if paired and p != 2.0:
+        residual = torch.linalg.vector_norm(residual.unflatten(-1, (-1, 2)), dim=-1)
+    distance = torch.linalg.vector_norm(residual, ord=p, dim=-1)
+    return distance.square() if squared else distance
+
+
+def pairwise_distance(
+    queries: Tensor, candidates: Tensor, *, p: float, squared: bool, paired: bool
+) -> Tensor:
+    r"""The distance of every query to every candidate, summed over the sections.
+
+    For :math:`p = 2` it is computed as :math:`|a|^2 - 2 a \cdot b + |b|^2` by one matrix product,
+    and the pairs that are so close that this difference loses its digits are computed again from
+    :math:`a - b`, the distance as well as its gradient. The relative error of a distance thus stays
+    below the square root of the machine epsilon. The gradient at distance zero is zero.
+
+    Args:
+        queries (Tensor): Real rows.
+        candidates (Tensor): Real rows of the same sections and width.
+        p (float): The exponent of the norm, at least 1.
+        squared (bool): Whether to sum squared distances.
+        paired (bool): Whether neighbouring columns are real and imaginary part of one number.
+
+    Shapes:
+        - **queries:** :math:`(B, s, m)`, **candidates:** :math:`(C, s, m)`
+        - **output:** :math:`(B, C)`
+    """
+    if p == 2.0 and squared:
+        # The squares of all sections add up to those of one long row.
+        return _EuclideanDistance.apply(queries.flatten(1), candidates.flatten(1), True)
+    total: Tensor | None = None
+    for section in range(queries.size(1)):
+        a, b = queries[:, section], candidates[:, section]
+        if p == 2.0:
+            distance = _EuclideanDistance.apply(a, b, False)
+        elif paired:
+            distance = _paired_distance(a, b, p)
+        else:
+            distance = torch.cdist(a, b, p=p)
+        distance = distance.square() if squared else distance
+        total = distance if total is None else total + distance
+    assert total is not None
+    return total
+
+
+def _paired_distance(a: Tensor, b: Tensor, p: float) -> Tensor:
+    width = a.size(1)
+    num_columns = max(1, min(b.size(0), BLOCK_ELEMENTS // width))
+    num_rows = max(1, BLOCK_ELEMENTS // (width * num_columns))
+
+    def block(rows: Tensor, columns: Tensor) -> Tensor:
+        residual = rows.unsqueeze(1) - columns.unsqueeze(0)
+        return row_distance(residual, p=p, squared=False, paired=True)
+
+    column_blocks = b.split(num_columns)
+    return torch.cat(
+        [
+            torch.cat([recomputed(block, rows, columns) for columns in column_blocks], dim=1)
+            for rows in a.split(num_rows)
+        ]
+    )
+
+
+def recomputed(function: Any, *args: Any) -> Tensor:
+    """Calls :obj:`function` and keeps nothing but its arguments for the backward pass."""
+    if not torch.is_grad_enabled():
+        return function(*args)
+    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
+
+
+class _EuclideanDistance(torch.autograd.Function):
+    """Euclidean distances of all rows of two matrices, by matrix products in both directions."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, squared: bool) -> Tensor:
+        a_square = a.square().sum(1, keepdim=True)
+        b_square = b.square().sum(1, keepdim=True)
+        # The squared norms ride along as two more columns of the product.
+        out = torch.cat([-2 * a, a_square, torch.ones_like(a_square)], dim=1).matmul(
+            torch.cat([b, torch.ones_like(b_square), b_square], dim=1).t()
+        )
+        rows, columns = _close_pairs(out, a_square, b_square)
+        out.clamp_(min=0.0)
+        if rows.numel() > 0:
+            step = max(1, BLOCK_ELEMENTS // max(1, a.size(1)))
+            for i, j in zip(rows.split(step), columns.split(step), strict=True):
+                out[i, j] = (a[i] - b[j]).square().sum(1)
+        ctx.squared = squared
+        if squared:
+            ctx.save_for_backward(a, b)
+        else:
+            out.sqrt_()
+            ctx.save_for_backward(a, b, out, rows, columns)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        with full_precision(grad):
+            if ctx.squared:
+                a, b = ctx.saved_tensors
+                weight = 2 * grad
+            else:
+                a, b, distance, rows, columns = ctx.saved_tensors
+                weight = grad / distance
+                weight[rows, columns] = 0.0
+            grad_a = _weighted_differences(weight, a, b) if ctx.needs_input_grad[0] else None
+            grad_b = _weighted_differences(weight.t(), b, a) if ctx.needs_input_grad[1] else None
+            if not ctx.squared and rows.numel() > 0:
+                step = max(1, BLOCK_ELEMENTS // max(1, a.size(1)))
+                for i, j in zip(rows.split(step), columns.split(step), strict=True):
+                    length = distance[i, j].unsqueeze(1)
+                    unit = (a[i] - b[j]) / length.masked_fill(length == 0, math.inf)
+                    unit *= grad[i, j].unsqueeze(1)
+                    if grad_a is not None:
+                        grad_a.index_add_(0, i, unit)
+                    if grad_b is not None:
+                        grad_b.index_add_(0, j, unit, alpha=-1)
+        return grad_a, grad_b, None
+
+
+def _close_pairs(out: Tensor, a_square: Tensor, b_square: Tensor) -> tuple[Tensor, Tensor]:
+    if out.numel() == 0:
+        empty = torch.empty(0, dtype=torch.long, device=out.device)
+        return empty, empty
+    # Rounding leaves an error of about eps (|a|^2 + |b|^2) in the squared distance.
+    limit = math.sqrt(torch.finfo(out.dtype).eps) * (a_square + b_square.max())
+    near = (out.amin(1, keepdim=True) <= limit).squeeze(1).nonzero().squeeze(1)
+    rows, columns = (out[near] <= limit[near]).nonzero(as_tuple=True)
+    return near[rows], columns
+
+
+def _weighted_differences(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    # sum_j w_ij (a_i - b_j), with the sum of the weights as one more column of the product
+    product = weight @ torch.cat([b, torch.ones_like(b[:, :1])], dim=1)
+    return a * product[:, -1:] - product[:, :-1]

@@ -1,0 +1,74 @@
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sheafprop.kge.distance import full_precision, promote
+
+
+class CrossEntropyLoss(torch.nn.Module):
+    r"""The cross entropy of the true entity among all candidates, with label smoothing.
+
+    .. math::
+        \mathcal{L} = - \frac{1}{B} \sum_{i=1}^B \left[ (1 - \epsilon) \log p_{i, t_i}
+        + \frac{\epsilon}{C} \sum_{j=1}^C \log p_{ij} \right], \qquad
+        p_{ij} = \frac{e^{\sigma s_{ij}}}{\sum_{k=1}^C e^{\sigma s_{ik}}}
+
+    where :math:`s_{ij}` is the score of candidate :math:`j` for the query :math:`i`, :math:`t_i`
+    its true answer, :math:`\epsilon` the label smoothing and :math:`\sigma` the scale.
+
+    Args:
+        label_smoothing (float, optional): :math:`\epsilon`, in :math:`[0, 1)`.
+            (default: :obj:`0.0`)
+        scale (float, optional): :math:`\sigma`, the inverse temperature of the softmax. Distances
+            of unit vectors lie within :math:`[0, 2]` and need more than one. (default: :obj:`1.0`)
+
+    Shapes:
+        - **scores:** :math:`(B, C)`, **target:** :math:`(B)`
+        - **output:** a scalar
+    """
+
+    name: ClassVar[str] = "cross_entropy"
+    needs_negatives: ClassVar[bool] = False
+
+    def __init__(self, label_smoothing: float = 0.0, scale: float = 1.0) -> None:
+        super().__init__()
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(f"'label_smoothing' needs to lie in [0, 1) (got {label_smoothing})")
+        if not scale > 0.0:
+            raise ValueError(f"'scale' needs to be positive (got {scale})")
+        self.label_smoothing = label_smoothing
+        self.scale = scale
+
+    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+        with full_precision(scores):
+            return _SmoothedCrossEntropy.apply(
+                promote(scores), target, self.label_smoothing, self.scale
+            )
+
+    def extra_repr(self) -> str:
+        return f"label_smoothing={self.label_smoothing}, scale={self.scale}"
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """Keeps one matrix of probabilities, which the backward pass turns into the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, target: Tensor, smoothing: float, scale: float) -> Tensor:
+        target = target.unsqueeze(1)
+        log_p = torch.log_softmax(scores * scale, dim=1)
+        loss = -(1 - smoothing) * log_p.gather(1, target).mean()
+        if smoothing > 0.0:
+            loss = loss - smoothing * log_p.mean()
+        ctx.save_for_backward(log_p.exp_(), target)
+        ctx.smoothing, ctx.scale = smoothing, scale
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        probability, target = ctx.saved_tensors
+        grad_scores = probability - ctx.smoothing / probability.size(1)
+        grad_scores.scatter_add_(1, target, grad_scores.new_full(target.shape, ctx.smoothing - 1))
+        return grad_scores.mul_(grad * (ctx.scale / target.size(0))), None, None, None

@@ -1,0 +1,24 @@
+"""The models and losses by name, for configuration files and stored models."""
+
+from typing import Any
+
+from sheafprop.kge.base import KGEModel
+from sheafprop.kge.rotate import RotatE
+from sheafprop.kge.se import SE
+from sheafprop.kge.transe import TransE
+from sheafprop.kge.transr import TransR
+
+KGE_REGISTRY: dict[str, type[KGEModel]] = {
+    model.name: model for model in (TransE, RotatE, TransR, SE)
+}
+
+
+def build_model(name: str, **config: Any) -> KGEModel:
+    r"""Builds a model from its name in :obj:`KGE_REGISTRY` and what its :meth:`config` returned.
+
+    Raises:
+        ValueError: If there is no such model.
+    """
+    if name not in KGE_REGISTRY:
+        raise ValueError(f"There is no model '{name}'; expected one of {sorted(KGE_REGISTRY)}")
+    return KGE_REGISTRY[name](**config)

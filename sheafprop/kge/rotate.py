@@ -1,0 +1,85 @@
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sheafprop.kge.base import EntityConstraint, KGEModel, Side, fill_
+from sheafprop.kge.distance import pairwise_distance, promote
+from sheafprop.sheaf import DiagonalSheaf
+
+
+class RotatE(KGEModel):
+    r"""The RotatE model from the `"RotatE: Knowledge Graph Embedding by Relational Rotation in
+    Complex Space" <https://arxiv.org/abs/1902.10197>`_ paper.
+
+    Vectors are complex and relations turn their coordinates,
+
+    .. math::
+        f(h, r, t) = - {\| e^{i \boldsymbol{\theta}_r} \circ \mathbf{x}_h - \mathbf{x}_t \|}_p
+
+    where the :math:`p`-norm is that of the complex moduli (:math:`p = 1` is the paper's). The
+    sheaf has :math:`\mathrm{diag}(e^{i \boldsymbol{\theta}_r})` at heads and the identity at tails.
+
+    Parameters are real: an entity table of :math:`2d` columns in which real and imaginary parts
+    alternate, and a table of phases. Entities start complex normal with
+    :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what :obj:`entity_constraint`
+    asks; phases start uniform in :math:`[-\pi, \pi)`.
+
+    Args:
+        num_nodes (int): The number of nodes/entities in the graph.
+        num_relations (int): The number of relations in the graph.
+        hidden_channels (int): The dimension :math:`d` of the vectors, in complex numbers.
+        p (float, optional): The exponent of the norm. (default: :obj:`2.0`)
+        squared (bool, optional): Whether scores are minus the squared norm.
+            (default: :obj:`False`)
+        entity_constraint (str, optional): :obj:`"unit"`, :obj:`"ball"` or :obj:`None`, see
+            :class:`KGEModel`. (default: :obj:`"unit"`)
+    """
+
+    name: ClassVar[str] = "rotate"
+    is_complex: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        hidden_channels: int,
+        *,
+        p: float = 2.0,
+        squared: bool = False,
+        entity_constraint: EntityConstraint | None = "unit",
+    ) -> None:
+        super().__init__(
+            num_nodes,
+            num_relations,
+            hidden_channels,
+            p=p,
+            squared=squared,
+            entity_constraint=entity_constraint,
+        )
+        self.rel_emb = torch.nn.Embedding(num_relations, hidden_channels)
+        self.reset_parameters()
+
+    def _reset_relations(self, generator: torch.Generator | None) -> None:
+        shape = self.rel_emb.weight.shape
+        turns = torch.rand(shape, generator=generator, dtype=torch.float64)
+        fill_(self.rel_emb.weight, math.pi * (2 * turns - 1))
+
+    def sheaf(self) -> DiagonalSheaf:
+        phase = promote(self.rel_emb.weight)
+        return DiagonalSheaf(head=torch.polar(torch.ones_like(phase), phase))
+
+    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
+        return self._moved(heads, rel_type, "tail") - tails
+
+    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
+        # Turning keeps moduli: the head is as far from the tail turned back.
+        queries = self._moved(known, rel_type, side)
+        return pairwise_distance(queries, rows, p=self.p, squared=self.squared, paired=True)
+
+    def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        phase = promote(self.rel_emb(rel_type)).unsqueeze(1)
+        cos, sin = phase.cos(), phase.sin() if side == "tail" else -phase.sin()
+        real, imag = known.unflatten(-1, (-1, 2)).unbind(-1)
+        return torch.stack([cos * real - sin * imag, sin * real + cos * imag], dim=-1).flatten(-2)

@@ -1,0 +1,77 @@
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from sheafprop.kge.base import EntityConstraint, KGEModel, Side, unit_translations
+from sheafprop.kge.distance import pairwise_distance, promote
+from sheafprop.sheaf import IdentitySheaf
+
+
+class TransE(KGEModel):
+    r"""The TransE model from the `"Translating Embeddings for Modeling Multi-Relational Data"
+    <https://proceedings.neurips.cc/paper/2013/file/
+    1cecc7a77928ca8133fa24680a88d2f9-Paper.pdf>`_ paper.
+
+    Relations are translations,
+
+    .. math::
+        f(h, r, t) = - {\| \mathbf{x}_h + \mathbf{b}_r - \mathbf{x}_t \|}_p
+
+    and their sheaf has the identity for all restriction maps.
+
+    As in the paper, entities and relations start uniform in a cube, of half edge
+    :math:`6 / \sqrt{d}` for entities; relations are then scaled to length one, once and never
+    again, and entities to what :obj:`entity_constraint` asks.
+
+    Args:
+        num_nodes (int): The number of nodes/entities in the graph.
+        num_relations (int): The number of relations in the graph.
+        hidden_channels (int): The dimension :math:`d` of the vectors.
+        p (float, optional): The exponent of the norm. (default: :obj:`2.0`)
+        squared (bool, optional): Whether scores are minus the squared norm.
+            (default: :obj:`False`)
+        entity_constraint (str, optional): :obj:`"unit"`, :obj:`"ball"` or :obj:`None`, see
+            :class:`KGEModel`. (default: :obj:`"unit"`)
+    """
+
+    name: ClassVar[str] = "transe"
+    _start: ClassVar[Literal["normal", "uniform"]] = "uniform"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        hidden_channels: int,
+        *,
+        p: float = 2.0,
+        squared: bool = False,
+        entity_constraint: EntityConstraint | None = "unit",
+    ) -> None:
+        super().__init__(
+            num_nodes,
+            num_relations,
+            hidden_channels,
+            p=p,
+            squared=squared,
+            entity_constraint=entity_constraint,
+        )
+        self.rel_emb = torch.nn.Embedding(num_relations, hidden_channels)
+        self.reset_parameters()
+
+    def _reset_relations(self, generator: torch.Generator | None) -> None:
+        unit_translations(self.rel_emb.weight, generator)
+
+    def sheaf(self) -> IdentitySheaf:
+        return IdentitySheaf(translation=promote(self.rel_emb.weight))
+
+    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
+        return self._moved(heads, rel_type, "tail") - tails
+
+    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
+        queries = self._moved(known, rel_type, side)
+        return pairwise_distance(queries, rows, p=self.p, squared=self.squared, paired=False)
+
+    def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        translation = promote(self.rel_emb(rel_type)).unsqueeze(1)
+        return known + translation if side == "tail" else known - translation

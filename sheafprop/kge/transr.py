@@ -1,0 +1,84 @@
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sheafprop.kge.base import EntityConstraint, Side, check_positive, unit_translations
+from sheafprop.kge.dense_kge_model import DenseKGEModel, near_identity
+from sheafprop.kge.distance import promote
+
+
+class TransR(DenseKGEModel):
+    r"""The TransR model from the `"Learning Entity and Relation Embeddings for Knowledge Graph
+    Completion" <https://aaai.org/papers/
+    9491-learning-entity-and-relation-embeddings-for-knowledge-graph-completion/>`_ paper.
+
+    A relation maps heads and tails by one matrix and translates there,
+
+    .. math::
+        f(h, r, t) = - {\| \mathbf{M}_r \mathbf{x}_h + \mathbf{b}_r
+        - \mathbf{M}_r \mathbf{x}_t \|}_p
+
+    with :math:`\mathbf{M}_r \in \mathbb{R}^{k \times d}`. Mapped vectors are not clamped to the
+    unit ball, as the restriction maps of a sheaf are linear.
+
+    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
+    :obj:`entity_constraint` asks, maps start as the identity with Gaussian noise of variance
+    :math:`0.01 / d` per entry, translations as those of :class:`TransE`.
+
+    Args:
+        num_nodes (int): The number of nodes/entities in the graph.
+        num_relations (int): The number of relations in the graph.
+        hidden_channels (int): The dimension :math:`d` of the vectors.
+        relation_channels (int, optional): The dimension :math:`k` of the edge stalks.
+            (default: :obj:`hidden_channels`)
+        p (float, optional): The exponent of the norm. (default: :obj:`2.0`)
+        squared (bool, optional): Whether scores are minus the squared norm.
+            (default: :obj:`False`)
+        entity_constraint (str, optional): :obj:`"unit"`, :obj:`"ball"` or :obj:`None`, see
+            :class:`KGEModel`. (default: :obj:`"unit"`)
+    """
+
+    name: ClassVar[str] = "transr"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        hidden_channels: int,
+        *,
+        relation_channels: int | None = None,
+        p: float = 2.0,
+        squared: bool = False,
+        entity_constraint: EntityConstraint | None = "unit",
+    ) -> None:
+        super().__init__(
+            num_nodes,
+            num_relations,
+            hidden_channels,
+            p=p,
+            squared=squared,
+            entity_constraint=entity_constraint,
+        )
+        if relation_channels is None:
+            relation_channels = hidden_channels
+        check_positive("relation_channels", relation_channels)
+        self.relation_channels = relation_channels
+        self.rel_emb = torch.nn.Embedding(num_relations, relation_channels)
+        self.rel_map = torch.nn.Parameter(
+            torch.empty(num_relations, relation_channels, hidden_channels)
+        )
+        self.reset_parameters()
+
+    def _reset_relations(self, generator: torch.Generator | None) -> None:
+        unit_translations(self.rel_emb.weight, generator)
+        near_identity(self.rel_map, 0.1, generator)
+
+    def _maps(self, side: Side) -> Tensor:
+        return promote(self.rel_map)
+
+    def _translations(self) -> Tensor:
+        return promote(self.rel_emb.weight)
+
+    def config(self) -> dict[str, Any]:
+        return super().config() | {"relation_channels": self.relation_channels}

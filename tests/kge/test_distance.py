@@ -1,0 +1,87 @@
+import pytest
+import torch
+
+from sheafprop.kge import distance
+from sheafprop.kge.distance import pairwise_distance, row_distance
+
+
+def pairwise(a, b, **config):
+    config = {"p": 2.0, "squared": False, "paired": False} | config
+    return pairwise_distance(a, b, **config)
+
+
+def close_rows(dtype, gap):
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(5, 1, 8, generator=generator, dtype=torch.float64)
+    b = torch.randn(7, 1, 8, generator=generator, dtype=torch.float64)
+    step = torch.nn.functional.normalize(torch.randn(3, 1, 8, generator=generator), dim=-1)
+    b[1:4] = a[:3] + gap * step.double()
+    return a.to(dtype), b.to(dtype)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("gap", [1e-1, 1e-2, 1e-3, 1e-5, 0.0])
+def test_close_pairs_keep_their_digits(gap, squared):
+    a, b = close_rows(torch.float32, gap)
+    a, b = a.requires_grad_(), b.requires_grad_()
+    out = pairwise(a, b, squared=squared)
+    out.sum().backward()
+    # the same float32 rows, in double precision and without the expansion
+    x, y = a.detach().double().requires_grad_(), b.detach().double().requires_grad_()
+    exact = row_distance(x - y.transpose(0, 1), p=2.0, squared=squared, paired=False)
+    exact.sum().backward()
+    torch.testing.assert_close(out.double(), exact, rtol=3.5e-4, atol=1e-12)
+    torch.testing.assert_close(a.grad.double(), x.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(b.grad.double(), y.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_equal_rows_have_distance_and_gradient_zero():
+    a = torch.randn(4, 2, 8).requires_grad_()
+    b = a.detach().clone()
+    out = pairwise(a, b)
+    assert torch.equal(out.diagonal(), torch.zeros(4))
+    out.diagonal().sum().backward()
+    assert torch.equal(a.grad, torch.zeros_like(a))
+
+
+def test_collapsed_rows_are_treated_in_blocks(monkeypatch):
+    a, b = torch.ones(9, 1, 8).requires_grad_(), torch.ones(6, 1, 8) + 1e-4
+    whole = pairwise(a, b)
+    whole.sum().backward()
+    gradient = a.grad.clone()
+    monkeypatch.setattr(distance, "BLOCK_ELEMENTS", 17)
+    a.grad = None
+    blocked = pairwise(a, b)
+    blocked.sum().backward()
+    torch.testing.assert_close(whole, torch.full((9, 6), 1e-4 * 8**0.5), rtol=1e-3, atol=0)
+    torch.testing.assert_close(blocked, whole)
+    torch.testing.assert_close(a.grad, gradient)
+
+
+@pytest.mark.parametrize("num_sections", [1, 3])
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, float("inf")])
+def test_equals_the_norm_of_all_differences(p, paired, squared, num_sections):
+    a = torch.randn(5, num_sections, 6, dtype=torch.float64)
+    b = torch.randn(4, num_sections, 6, dtype=torch.float64)
+    difference = a.unsqueeze(1) - b.unsqueeze(0)
+    if paired:
+        difference = torch.complex(difference[..., 0::2], difference[..., 1::2])
+    expected = torch.linalg.vector_norm(difference, ord=p, dim=-1)
+    expected = (expected.square() if squared else expected).sum(-1)
+    config = {"p": p, "paired": paired, "squared": squared}
+    torch.testing.assert_close(pairwise(a, b, **config), expected)
+    rows = row_distance(a[:4] - b, **config).sum(-1)
+    torch.testing.assert_close(rows, expected.diagonal())
+
+
+def test_gradient_of_one_side_only():
+    a, b = torch.randn(5, 1, 6, requires_grad=True), torch.randn(4, 1, 6, requires_grad=True)
+    pairwise(a, b).sum().backward()
+    both = a.grad.clone(), b.grad.clone()
+    a.grad = b.grad = None
+    pairwise(a, b.detach()).sum().backward()
+    pairwise(a.detach(), b).sum().backward()
+    assert torch.equal(a.grad, both[0])
+    assert torch.equal(b.grad, both[1])
