@@ -116,8 +116,9 @@ def assemble(
 ) -> InductiveData:
     r"""Makes :class:`InductiveData` from label triples, with all checks and the report.
 
-    Triples to predict never enter the observed graph. Those with an entity that does not occur in
-    the graph they belong to are removed and reported; repeated triples are kept and counted.
+    Triples to predict are never added to a graph; those that a graph holds already are reported.
+    Those with an entity that does not occur in the graph they belong to are removed and reported.
+    Repeated triples are kept and counted.
 
     Args:
         name: The name of the data set.
@@ -157,8 +158,8 @@ def assemble(
     dropped = {key: int(sum(count.values())) for key, count in unknown.items() if count}
     if dropped:
         found.append(
-            f"{sum(dropped.values())} triples were dropped: their relations have no training triple "
-            f"({_named(sum(unknown.values(), Counter()))})"
+            f"{sum(dropped.values())} triples were dropped, as their relations have no training "
+            f"triple ({_named(sum(unknown.values(), Counter()))})"
         )
     if len(labels["observed"]) == 0:
         raise DataError(f"{name}: there is no observed triple, so no entity can get a vector")

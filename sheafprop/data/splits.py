@@ -60,7 +60,7 @@ def semi_inductive_split(
         seed: The seed. Equal triples, fractions and seeds give equal splits on every machine.
 
     Raises:
-        DataError: If nothing is left to train on.
+        DataError: If no triple is left to train on, or no entity can be new.
     """
     _check_fraction("new_fraction", new_fraction)
     _check_fraction("observed_fraction", observed_fraction)
@@ -96,10 +96,11 @@ def semi_inductive_split(
                 protected = kept
             else:
                 pool[rows] = False
-    if not train.any():
+    if not (train.any() and new.any()):
         raise DataError(
-            f"No triple is left to train on when {int(new.sum())} of {int(used.sum())} entities "
-            f"are new: lower 'new_fraction' (got {new_fraction})"
+            f"The graph of {int(used.sum())} entities and {len(unique)} distinct triples cannot be "
+            f"split: with {int(new.sum())} new entities, {int(train.sum())} triples are left to "
+            f"train on. It needs more triples, or a lower 'new_fraction' (got {new_fraction})"
         )
     touching = np.flatnonzero(pool & ~train)
     touching = touching[np.argsort(draw[touching])]

@@ -16,10 +16,11 @@ __all__ = ["LabelTriples", "as_label_triples", "parse_triples", "read_triples", 
 LabelTriples = NDArray[np.object_]
 
 _BOM = b"\xef\xbb\xbf"
+# Words only: single letters such as ``s r t`` are common labels of small graphs.
 _HEADER_WORDS = (
-    {"h", "s", "head", "subject", "source", "from", "head_id", "start_id"},
-    {"r", "p", "rel", "relation", "predicate", "edge", "type", "label", "relation_id"},
-    {"t", "o", "tail", "object", "target", "to", "tail_id", "end_id"},
+    {"head", "subject", "source", "from", "head_id", "start_id"},
+    {"rel", "relation", "predicate", "edge", "type", "label", "relation_id"},
+    {"tail", "object", "target", "to", "tail_id", "end_id"},
 )
 
 

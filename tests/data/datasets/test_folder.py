@@ -1,0 +1,130 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from sheafprop.data import FolderDataset, InductiveDataset, write_triples
+from sheafprop.errors import DataError, UnknownRelationError
+
+FILES = {
+    "train.txt": [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "a"), ("a", "s", "b")],
+    "valid.txt": [("b", "r", "c")],
+    "inference.txt": [("x", "s", "a"), ("x", "r", "y")],
+    "inference_valid.txt": [("y", "r", "a")],
+    "inference_test.txt": [("y", "s", "x"), ("y", "s", "a")],
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "mine"
+    root.mkdir()
+    for name, triples in FILES.items():
+        write_triples(root / name, triples)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("mode", "counts"), [("semi-inductive", (5, 6, 3)), ("fully-inductive", (3, 2, 0))]
+)
+def test_all_files(folder, mode, counts):
+    dataset = FolderDataset(folder, mode)
+    assert isinstance(dataset, InductiveDataset)
+    data = dataset.load()
+    assert (data.name, data.mode) == ("mine", mode)
+    boundary = int(data.boundary_mask.sum())
+    assert (data.inference.num_nodes, data.inference.num_edges, boundary) == counts
+    assert (len(data.train_valid), len(data.valid), len(data.test)) == (1, 1, 2)
+    assert repr(dataset) == "FolderDataset(mine)"
+
+
+@pytest.mark.parametrize("name", ["valid.txt", "inference_valid.txt", "inference_test.txt"])
+@pytest.mark.parametrize("state", ["missing", "empty"])
+def test_optional_files(folder, name, state):
+    (folder / name).unlink()
+    if state == "empty":
+        (folder / name).write_text("\n")
+    data = FolderDataset(folder, "semi-inductive").load()
+    parts = dict(zip(list(FILES), [0, data.train_valid, 0, data.valid, data.test], strict=True))
+    assert parts.pop(name) is None
+    assert None not in parts.values()
+    note = f"there is no {name}" if state == "missing" else f"{name} is empty"
+    assert note in data.report["notes"]
+
+
+@pytest.mark.parametrize("name", ["train.txt", "inference.txt"])
+def test_required_files(folder, name):
+    (folder / name).write_text("")
+    with pytest.raises(DataError, match=f"{name}: the file holds no triple"):
+        FolderDataset(folder, "semi-inductive").load()
+    (folder / name).rename(folder / f"my_{name}")
+    with pytest.raises(DataError, match=rf"{name} missing\. Expected .*\(found .*my_{name}.*\)"):
+        FolderDataset(folder, "semi-inductive").load()
+
+
+def test_folders_that_are_not_there(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        FolderDataset(tmp_path / "none", "semi-inductive").load()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="is not a folder"):
+        FolderDataset(tmp_path / "file", "semi-inductive").load()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"train.txt and inference.txt missing.*\(found nothing\)"):
+        FolderDataset(tmp_path / "empty", "semi-inductive").load()
+
+
+def test_paths_are_resolved_when_given(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder.parent)
+    dataset = FolderDataset("mine", "semi-inductive")
+    monkeypatch.chdir("/")
+    assert dataset.load().name == "mine"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert FolderDataset(Path("~/mine"), "semi-inductive").root == folder
+    assert FolderDataset(os.fspath(folder) + "/.", "semi-inductive").load().name == "mine"
+
+
+def test_malformed_line_is_named(folder):
+    with open(folder / "inference_test.txt", "a") as file:
+        file.write("\ny s x\n")
+    with pytest.raises(DataError, match=r"inference_test\.txt, line 4: expected 3"):
+        FolderDataset(folder, "semi-inductive").load()
+
+
+def test_unknown_relations(folder):
+    write_triples(folder / "inference.txt", [*FILES["inference.txt"], ("x", "q", "a")])
+    with pytest.raises(UnknownRelationError, match="'q': 1 triple;"):
+        FolderDataset(folder, "semi-inductive").load()
+    dataset = FolderDataset(folder, "semi-inductive", on_unknown_relation="drop")
+    assert dataset.load().report["dropped_triples"] == {"observed": 1}
+
+
+def test_overlaps(folder):
+    write_triples(folder / "inference_test.txt", FILES["inference.txt"])
+    with pytest.raises(DataError, match="2 triples are both in observed and in test"):
+        FolderDataset(folder, "semi-inductive", on_overlap="error").load()
+
+
+def test_training_triples_can_be_held_out(folder):
+    train = [(f"e{i}", f"r{j}", f"e{(i + j) % 10}") for i in range(10) for j in range(1, 5)]
+    write_triples(folder / "train.txt", train)
+    write_triples(folder / "inference.txt", [("new", "r1", "e0")])
+    write_triples(folder / "inference_valid.txt", [("new", "r1", "e1")])
+    write_triples(folder / "inference_test.txt", [("new", "r2", "e1")])
+    (folder / "valid.txt").unlink()
+    data = FolderDataset(folder, "semi-inductive", hold_out=0.1).load()
+    assert len(data.train_valid) == 4
+    assert (data.train.num_nodes, data.train.num_relations, data.train.num_edges) == (10, 4, 36)
+    assert any("4 training triples were held out" in note for note in data.report["notes"])
+    other = FolderDataset(folder, "semi-inductive", hold_out=0.1, seed=1).load()
+    held = [
+        {
+            tuple(d.train.entities.labels_of(row[::2]) + d.train.relations.labels_of(row[1:2]))
+            for row in d.train_valid
+        }
+        for d in (data, other)
+    ]
+    assert held[0] != held[1]
+    # A validation file goes first.
+    write_triples(folder / "valid.txt", [("e0", "r1", "e5")])
+    data = FolderDataset(folder, "semi-inductive", hold_out=0.1).load()
+    assert (len(data.train_valid), data.train.num_edges) == (1, 40)
