@@ -37,9 +37,7 @@ class CSRProduct:
             row = torch.repeat_interleave(
                 torch.arange(self.num_rows, device=col.device), crow[1:] - crow[:-1]
             )
-            self._transposed = _csr(
-                col, row, self._matrix.values(), self.num_cols, self.num_rows
-            )
+            self._transposed = _csr(col, row, self._matrix.values(), self.num_cols, self.num_rows)
         return self._transposed
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -29,9 +29,7 @@ class DenseCoupling:
         self._target_groups = _groups(target, entries.num_dst, num_relations)
         self._source_vertex = source % max(entries.num_src, 1)
         self._target_vertex = target % max(entries.num_dst, 1)
-        self._mix = CSRProduct(
-            target_of, source_of, entries.weight, target.numel(), source.numel()
-        )
+        self._mix = CSRProduct(target_of, source_of, entries.weight, target.numel(), source.numel())
         ones = entries.weight.new_ones(target.numel())
         self._gather = CSRProduct(
             self._target_vertex,

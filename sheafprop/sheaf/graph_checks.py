@@ -76,8 +76,7 @@ def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
         raise ValueError(f"'x' must be [N, F] or [B, N, F] (got shape {list(x.shape)})")
     if sheaf.stalk_dim is not None and x.shape[-1] != sheaf.stalk_dim:
         raise ValueError(
-            f"'x' must have the width of the sheaf's stalks, {sheaf.stalk_dim} "
-            f"(got {x.shape[-1]})"
+            f"'x' must have the width of the sheaf's stalks, {sheaf.stalk_dim} (got {x.shape[-1]})"
         )
     if sheaf.dtype is not None and sheaf.dtype.is_complex and not x.is_complex():
         raise ValueError(

@@ -71,7 +71,9 @@ class IdentitySheaf(RelationSheaf):
         return torch.eye(size, dtype=self.dtype)
 
     def end_translations(self) -> Tensor | None:
-        return None if self.translation is None else torch.cat([self.translation, -self.translation])
+        return (
+            None if self.translation is None else torch.cat([self.translation, -self.translation])
+        )
 
     def end_norms(self) -> Tensor:
         if self.translation is None:

@@ -72,6 +72,7 @@ class PropagationPlan:
         self.num_free = self.free_index.numel()
 
         dtype = dtype or sheaf.dtype or torch.get_default_dtype()
+        self.dtype = dtype
         real = torch.zeros((), dtype=dtype).real.dtype
         head, tail = edge_index.long()
         edge_type = edge_type.long()
@@ -189,6 +190,10 @@ class PropagationPlan:
     def precondition(self, g: Tensor) -> Tensor:
         r"""Applies :math:`M^+`."""
         return g if self._preconditioner is None else self._preconditioner.apply_pinv(g)
+
+    def apply_metric(self, x_free: Tensor) -> Tensor:
+        r"""Applies :math:`M`."""
+        return x_free if self._preconditioner is None else self._preconditioner.apply(x_free)
 
     def precondition_sqrt(self, g: Tensor) -> Tensor:
         r"""Applies :math:`(M^+)^{1/2}`."""

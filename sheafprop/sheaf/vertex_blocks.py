@@ -91,9 +91,7 @@ class DenseBlocks(VertexBlocks):
             inverses.append(inverse)
             singular.append(deficient)
         self._inverse = torch.cat(inverses) if inverses else blocks
-        self.singular = (
-            torch.cat(singular) if singular else blocks.new_zeros(0, dtype=torch.bool)
-        )
+        self.singular = torch.cat(singular) if singular else blocks.new_zeros(0, dtype=torch.bool)
         self._singular_index = self.singular.nonzero().flatten()
 
     def apply(self, x: Tensor) -> Tensor:
@@ -122,12 +120,14 @@ def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
     d = blocks.shape[-1]
     rtol = relative_tolerance(blocks.real.dtype, d)
     factor, info = torch.linalg.cholesky_ex(blocks.detach())
-    inverse = torch.cholesky_inverse(factor)
+    positive = (info == 0) & (factor.diagonal(dim1=-2, dim2=-1).real > 0).all(dim=-1)
+    eye = torch.eye(d, dtype=blocks.dtype, device=blocks.device)
+    inverse = torch.cholesky_inverse(torch.where(positive.view(-1, 1, 1), factor, eye))
     condition = torch.linalg.matrix_norm(blocks.detach(), ord=1) * torch.linalg.matrix_norm(
         inverse, ord=1
     )
     # Near the cut-off only the eigenvalues can decide, hence the margin of 1 / 100.
-    regular = (info == 0) & (condition < 0.01 / rtol)
+    regular = positive & (condition < 0.01 / rtol)
     doubtful = (~regular).nonzero().flatten()
     singular = torch.zeros(blocks.shape[0], dtype=torch.bool, device=blocks.device)
     if blocks.requires_grad:

@@ -1,0 +1,42 @@
+"""The graph formats of PyTorch Geometric, brought to ``edge_index``, ``edge_type``, ``edge_weight``."""
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.typing import SparseTensor
+
+_SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+
+
+def as_edges(edge_index: Tensor | SparseTensor, edge_type: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Plain ``edge_index [2, E]`` and ``edge_type [E]``.
+
+    A :class:`torch_sparse.SparseTensor` is taken as PyG passes it: the *transposed* adjacency
+    matrix ``adj_t`` with the relation ids as its values. It keeps parallel entries apart; native
+    ``torch.sparse`` tensors add them up and are refused.
+
+    Raises:
+        ValueError: On a native sparse layout, on relation ids given twice or not at all.
+    """
+    if isinstance(edge_index, SparseTensor):
+        row, col, value = edge_index.coo()
+        if (value is None) == (edge_type is None):
+            raise ValueError(
+                "a SparseTensor needs the relation ids either as its values or as 'edge_type' in "
+                f"the order of its entries (got {'neither' if value is None else 'both'})"
+            )
+        ids = edge_type if value is None else value
+        assert ids is not None
+        if ids.is_floating_point():
+            raise ValueError(f"relation ids must be integers (got {ids.dtype})")
+        return torch.stack([col, row]), ids
+    if edge_index.layout in _SPARSE_LAYOUTS:
+        raise ValueError(
+            f"native sparse tensors ({edge_index.layout}) merge parallel triples and add their "
+            "relation ids: pass 'edge_index' [2, E] and 'edge_type' [E] instead"
+        )
+    if edge_type is None:
+        raise ValueError("'edge_type' is missing: one relation id for each edge is needed")
+    if isinstance(edge_index, EdgeIndex):
+        edge_index = edge_index.as_tensor()
+    return edge_index, edge_type

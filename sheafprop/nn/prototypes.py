@@ -1,0 +1,61 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sheafprop.kernels.relation_incidence import RelationIncidence
+
+
+@dataclass(frozen=True, eq=False)
+class RelationPrototypes:
+    r"""Mean vector of the known entities at each (relation, side), over training triples.
+
+    Rows are ordered tail sides first: row :math:`r` is the mean vector of the tails of relation
+    :math:`r`, row :math:`R + r` that of its heads, each entity counted once for every triple.
+
+    Args:
+        mean (Tensor): ``[2R, d]``; rows without triples are zero.
+        count (Tensor): Triples behind each row, ``[2R]``.
+    """
+
+    mean: Tensor
+    count: Tensor
+
+    @classmethod
+    def from_triples(
+        cls, x: Tensor, edge_index: Tensor, edge_type: Tensor, num_relations: int
+    ) -> "RelationPrototypes":
+        """Averages the vectors ``x`` ``[N, d]`` over the triples of a training graph."""
+        head, tail = edge_index
+        row = torch.cat([edge_type, edge_type + num_relations])
+        vertex = torch.cat([tail, head])
+        count = torch.bincount(row, minlength=2 * num_relations)
+        total = x.new_zeros(2 * num_relations, x.shape[1]).index_add(0, row, x[vertex])
+        return cls(total / count.clamp_min(1).unsqueeze(1), count)
+
+    def start(
+        self,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        num_nodes: int,
+        edge_weight: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Mean prototype over each vertex's triple ends, with multiplicity and weight.
+
+        Ends of relations without training triples are skipped.
+
+        Returns:
+            The means ``[N, d]``, and a bool mask ``[N]`` of the vertices that have one.
+        """
+        weight = (
+            self.mean.real.new_ones(edge_type.numel())
+            if edge_weight is None
+            else edge_weight.to(self.mean.real.dtype)
+        )
+        ends = RelationIncidence(
+            edge_index[0], edge_index[1], edge_type, weight, num_nodes, self.count.numel() // 2
+        )
+        usable = (self.count > 0).to(weight.dtype).unsqueeze(1)
+        total = ends.sum(usable)
+        found = total.flatten() > 0
+        return ends.sum(self.mean * usable) / torch.where(total > 0, total, 1.0), found
