@@ -1,1 +1,1 @@
-"""Private: the sums over neighbours that one propagation step consists of, one file per map kind."""
+"""Private: the sums over neighbours that a propagation step consists of, a file per map kind."""

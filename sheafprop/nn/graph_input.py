@@ -1,4 +1,4 @@
-"""The graph formats of PyTorch Geometric, brought to ``edge_index``, ``edge_type``, ``edge_weight``."""
+"""The graph formats of PyTorch Geometric, brought to ``edge_index`` and ``edge_type``."""
 
 import torch
 from torch import Tensor

@@ -21,7 +21,7 @@ class SheafConv(MessagePassing):
 
     an explicit Euler step down the energy
     :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the triples
-    :math:`e = (h, r, t)`, with the vertices of the boundary :math:`B` held fixed. Both ends of every
+    :math:`e = (h, r, t)`, with the vertices of the boundary :math:`B` held fixed. Both ends of a
     triple receive a message, the head through the adjoint of its map, so inverse triples must not
     be added. Vertices without edges, and directions no map sees, keep their value.
 

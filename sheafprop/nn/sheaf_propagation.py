@@ -150,9 +150,7 @@ class SheafPropagation(SheafConv):
                 edge_weight=edge_weight,
                 seed=self.seed,
             )
-            out = sections
-            for _, out in self.trajectory(plan, sections, [self.num_iterations]):
-                pass
+            ((_, out),) = self.trajectory(plan, sections, [self.num_iterations])
         if self.num_sections > 1:
             return out.transpose(0, 1)
         return from_sections(out, x)

@@ -13,7 +13,7 @@ from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
 
 @dataclass(frozen=True, eq=False)
 class IdentitySheaf(RelationSheaf):
-    r"""Both restriction maps are the identity: :math:`R_h = R_t = I`, with translations :math:`b_r`.
+    r"""Both restriction maps are the identity, :math:`R_h = R_t = I`, with translations :math:`b_r`.
 
     The sheaf of TransE (:math:`b_r` its relation vectors), and without translations of plain
     feature propagation.

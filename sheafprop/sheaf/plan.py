@@ -4,9 +4,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sheafprop.data.inspection import connected_components
 from sheafprop.kernels.coupling import CouplingEntries
 from sheafprop.kernels.relation_incidence import RelationIncidence
-from sheafprop.sheaf.components import count_unanchored_components
 from sheafprop.sheaf.graph_checks import check_graph
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
@@ -212,7 +212,9 @@ class PropagationPlan:
         """Connected components that hold a free vertex and no known one."""
         head, tail, weight = self._components_input
         keep = weight > 0
-        return count_unanchored_components(head[keep], tail[keep], self.boundary_mask)
+        label = connected_components(torch.stack([head[keep], tail[keep]]), self.num_nodes)
+        anchored = torch.unique(label[self.boundary_mask.cpu()])
+        return torch.unique(label).numel() - anchored.numel()
 
     def __repr__(self) -> str:
         return (

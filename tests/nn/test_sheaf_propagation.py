@@ -1,3 +1,4 @@
+import itertools
 import warnings
 
 import pytest
@@ -40,7 +41,7 @@ def test_energy_never_rises(kind, h):
                 edge_energy(x.squeeze(1), *case.graph, case.edge_weight).sum()
                 for _, x in layer.trajectory(plan, case.x.unsqueeze(1), range(12))
             ]
-        for before, after in zip(energies, energies[1:], strict=False):
+        for before, after in itertools.pairwise(energies):
             assert after <= before + 1e-10
 
 
