@@ -111,12 +111,11 @@ def semi_inductive_split(
     part[touching] = np.repeat(
         [1, 2, 3], [num_observed, num_valid, len(touching) - num_observed - num_valid]
     )
-    # One triple back to the observed ones for each new entity that has none among them.
-    bare = new.copy()
-    bare[head[part == 1]] = bare[tail[part == 1]] = False
+    # The first triple of each new entity is observed: already, as the observed ones come first,
+    # or else it is the one that the entity gets back.
     ends = np.stack([head[touching], tail[touching]], axis=1).ravel()
     entity, first = np.unique(ends, return_index=True)
-    part[touching[first[bare[entity]] // 2]] = 1
+    part[touching[first[new[entity]] // 2]] = 1
 
     masks = [torch.from_numpy(part == number)[inverse] for number in range(5)]
     return SemiInductiveSplit(torch.from_numpy(new), *masks)

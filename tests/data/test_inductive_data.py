@@ -68,7 +68,7 @@ def test_report_counts():
         train=[*TRAIN, TRAIN[0], ("a", "r", "a")],
         observed=[*OBSERVED, OBSERVED[0], ("u", "r", "v"), ("w", "s", "w"), TRAIN[0]],
         valid=[("y", "r", "a"), ("y", "r", "a"), ("a", "s", "c")],
-        test=[("a", "r", "x")],
+        test=[("a", "r", "x"), ("w", "r", "w")],
     )
     expected = {
         "train_entities": 3,
@@ -94,7 +94,7 @@ def test_report_counts():
         "valid_duplicates": 1,
         "valid_without_free": 1,
         "valid_swapped_pairs": 1,
-        "test_triples": 1,
+        "test_triples": 2,
         "test_swapped_pairs": 1,
         "overlaps": {"train/observed": {"count": 1, "example": ["a", "r", "b"]}},
     }

@@ -129,6 +129,14 @@ def test_each_new_entity_gets_a_triple_back():
     assert split.observed_mask.sum() <= split.new_entity_mask.sum() + 0.01 * len(triples) + 1
 
 
+def test_no_more_triples_are_given_back_than_needed():
+    # New entities among the tails alone: they are observed as tails, so none needs a triple back.
+    triples = torch.cartesian_prod(torch.arange(20), torch.arange(2), torch.arange(20, 40))
+    split = semi_inductive_split(triples, 40)
+    touching = int((~split.train_mask).sum())
+    assert int(split.observed_mask.sum()) == round(0.8 * touching)
+
+
 def test_split_depends_on_the_seed_alone():
     triples = random_triples(40, 4, 500)
     splits = [masks_of(semi_inductive_split(triples, 40, seed=seed)) for seed in (0, 0, 1)]
