@@ -1,11 +1,14 @@
 import math
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from sheafprop.kge.base import KGEModel, Side, fill_
-from sheafprop.kge.distance import BLOCK_ELEMENTS, pairwise_distance, recomputed
+from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision, pairwise_distance
 from sheafprop.sheaf import DenseSheaf
 
 
@@ -41,18 +44,12 @@ class DenseKGEModel(KGEModel):
         queries = self._shifted(queries, rel_type, 1 if side == "tail" else -1)
         order, relations, counts = _groups(rel_type)
 
-        def distances(queries: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
-            mapped = rows @ weight.t()
+        def distance(queries: Tensor, mapped: Tensor) -> Tensor:
             return pairwise_distance(queries, mapped, p=self.p, squared=self.squared, paired=False)
 
-        # The mapped candidates are computed again in the backward pass, not kept per relation.
-        blocks = [
-            recomputed(distances, block, rows, weight)
-            for block, weight in zip(
-                queries[order].split(counts), self._maps(side)[relations].unbind(0), strict=True
-            )
-        ]
-        return torch.cat(blocks).index_select(0, _inverse(order))
+        return _GroupedDistance.apply(
+            distance, order.split(counts), queries, rows, self._maps(side)[relations]
+        )
 
     def _chunk_size(self, rows: Tensor) -> int:
         widest = max(self._maps("head").size(1), self.hidden_channels)
@@ -72,6 +69,47 @@ class DenseKGEModel(KGEModel):
         if translation is None:
             return mapped
         return mapped.add(translation[rel_type].unsqueeze(1), alpha=sign)
+
+
+class _GroupedDistance(torch.autograd.Function):
+    """Distances of the queries of each relation to the candidates under the map of that relation.
+
+    Mapped candidates live for one relation at a time; the backward pass maps them again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        distance: Callable[[Tensor, Tensor], Tensor],
+        groups: tuple[Tensor, ...],
+        queries: Tensor,
+        rows: Tensor,
+        maps: Tensor,
+    ) -> Tensor:
+        out = queries.new_empty(queries.size(0), rows.size(0))
+        for index, weight in zip(groups, maps, strict=True):
+            out[index] = distance(queries[index], rows @ weight.t())
+        ctx.distance, ctx.groups = distance, groups
+        ctx.save_for_backward(queries, rows, maps)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        queries, rows, maps = ctx.saved_tensors
+        grad_queries, grad_maps = torch.empty_like(queries), torch.empty_like(maps)
+        grad_rows = torch.zeros_like(rows, memory_format=torch.contiguous_format)
+        with full_precision(grad):
+            for i, (index, weight) in enumerate(zip(ctx.groups, maps, strict=True)):
+                ends = queries[index], rows @ weight.t()
+                with torch.enable_grad():
+                    out = ctx.distance(*(end.requires_grad_() for end in ends))
+                grad_queries[index], grad_mapped = torch.autograd.grad(out, ends, grad[index])
+                grad_mapped = grad_mapped.flatten(0, 1)
+                if ctx.needs_input_grad[3]:
+                    grad_rows.flatten(0, 1).addmm_(grad_mapped, weight)
+                torch.mm(grad_mapped.t(), rows.flatten(0, 1), out=grad_maps[i])
+        return None, None, grad_queries, grad_rows if ctx.needs_input_grad[3] else None, grad_maps
 
 
 def _groups(rel_type: Tensor) -> tuple[Tensor, Tensor, list[int]]:

@@ -1,13 +1,13 @@
 """Distances between rows and their gradients, without a tensor of rows x candidates x width."""
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 
 # Numbers in one intermediate block (64 MiB of float32): where memory would otherwise grow with
 # rows x candidates x width, work proceeds in blocks of about this size.
@@ -104,11 +104,35 @@ def _paired_distance(a: Tensor, b: Tensor, p: float) -> Tensor:
     )
 
 
-def recomputed(function: Any, *args: Any) -> Tensor:
-    """Calls :obj:`function` and keeps nothing but its arguments for the backward pass."""
-    if not torch.is_grad_enabled():
+def recomputed(function: Callable[..., Tensor], *args: Tensor) -> Tensor:
+    """Calls :obj:`function` and keeps nothing but its arguments for the backward pass.
+
+    The non-reentrant checkpoint of PyTorch holds what it computed again until all of the backward
+    pass is over, hence once per block.
+    """
+    return _Recomputed.apply(function, *args)
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], *args: Tensor) -> Tensor:
+        ctx.function = function
+        ctx.save_for_backward(*args)
         return function(*args)
-    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[1:]
+        args = [
+            arg.detach().requires_grad_(need)
+            for arg, need in zip(ctx.saved_tensors, needed, strict=True)
+        ]
+        with torch.enable_grad(), full_precision(grad):
+            out = ctx.function(*args)
+            wanted = [arg for arg in args if arg.requires_grad]
+            gradients = iter(torch.autograd.grad(out, wanted, grad))
+        return None, *(next(gradients) if need else None for need in needed)
 
 
 class _EuclideanDistance(torch.autograd.Function):
@@ -118,10 +142,7 @@ class _EuclideanDistance(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, squared: bool) -> Tensor:
         a_square = a.square().sum(1, keepdim=True)
         b_square = b.square().sum(1, keepdim=True)
-        # The squared norms ride along as two more columns of the product.
-        out = torch.cat([-2 * a, a_square, torch.ones_like(a_square)], dim=1).matmul(
-            torch.cat([b, torch.ones_like(b_square), b_square], dim=1).t()
-        )
+        out = torch.addmm(b_square.t(), a, b.t(), alpha=-2).add_(a_square)
         rows, columns = _close_pairs(out, a_square, b_square)
         out.clamp_(min=0.0)
         if rows.numel() > 0:
@@ -174,6 +195,5 @@ def _close_pairs(out: Tensor, a_square: Tensor, b_square: Tensor) -> tuple[Tenso
 
 
 def _weighted_differences(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    # sum_j w_ij (a_i - b_j), with the sum of the weights as one more column of the product
-    product = weight @ torch.cat([b, torch.ones_like(b[:, :1])], dim=1)
-    return a * product[:, -1:] - product[:, :-1]
+    # sum_j w_ij (a_i - b_j)
+    return torch.addmm(a * weight.sum(1, keepdim=True), weight, b, alpha=-1)

@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from sheafprop.kge import KGE_REGISTRY, CrossEntropyLoss, KGEModel, build_model
 from sheafprop.seeding import label_keys
@@ -200,6 +202,20 @@ class KGEModelCase:
         with pytest.raises(ValueError, match=r"'chunk_size'.*got 0"):
             model.score_tails(x, head, relation, chunk_size=0)
 
+    @pytest.mark.parametrize("num_sections", [1, 3])
+    def test_no_tensor_of_rows_times_candidates_times_width(self, num_sections):
+        model = self.build(num_nodes=1, num_relations=7, hidden_channels=16)
+        generator = torch.Generator().manual_seed(0)
+        shape, dtype = (300, num_sections, 16), model.entity_vectors().dtype
+        x = torch.randn(shape, generator=generator, dtype=dtype).requires_grad_()
+        index = torch.randint(300, (200,), generator=generator)
+        relation = torch.randint(7, (200,), generator=generator)
+        with _LargestTensor() as largest:
+            model.score_tails(x, index, relation).sum().backward()
+            model.score_heads(x, relation, index).sum().backward()
+            model.score_triples(x, index, relation, index).sum().backward()
+        assert 200 * 300 <= largest.numel < 2 * 200 * 300
+
     # Parameters ----------------------------------------------------------------------------------
 
     def test_state_is_real_and_loads_safely(self):
@@ -356,7 +372,7 @@ class KGEModelCase:
             model = self.build_double(entity_constraint=constraint)
             with torch.no_grad():
                 model.node_emb.weight.mul_(torch.linspace(0.2, 0.8, 11)[:, None])
-            mean = float(torch.linalg.vector_norm(model.entity_vectors(), dim=1).mean())
+            mean = float(torch.linalg.vector_norm(model.entity_vectors().detach(), dim=1).mean())
             length = torch.linalg.vector_norm(model.rescale_entities(x[:3]), dim=-1)
             torch.testing.assert_close(length, torch.full_like(length, mean))
 
@@ -390,6 +406,23 @@ class KGEModelCase:
     def test_bad_arguments_are_refused(self, config, message):
         with pytest.raises(ValueError, match=message):
             self.build(**config)
+
+
+class _LargestTensor(TorchDispatchMode):
+    """Remembers the size of the largest tensor that any operation returned."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        # Expanded views hold no memory of their own.
+        sizes = [
+            t.untyped_storage().nbytes() // t.element_size()
+            for t in tree_leaves(result)
+            if isinstance(t, torch.Tensor)
+        ]
+        self.numel = max([self.numel, *sizes])
+        return result
 
 
 class _Call(torch.nn.Module):

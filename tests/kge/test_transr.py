@@ -29,7 +29,7 @@ class TestTransR(KGEModelCase):
     def test_maps_start_near_the_identity(self):
         model = self.build(hidden_channels=64, relation_channels=None)
         assert model.relation_channels == 64
-        noise = model.rel_map - torch.eye(64)
+        noise = model.rel_map.detach() - torch.eye(64)
         assert float(noise.std()) == pytest.approx(0.1 / 8, rel=0.05)
 
     def test_bad_relation_channels_are_refused(self):
