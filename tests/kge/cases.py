@@ -295,7 +295,8 @@ class KGEModelCase:
             for parameter in model.parameters():
                 parameter.mul_(3 / parameter[0].norm())
             model.node_emb.weight[0] = 0.0
-            model.node_emb.weight[1] *= 0.1 / model.node_emb.weight[1].norm()
+            for row, length in ((1, 0.1), (2, 0.9), (3, 1.1)):
+                model.node_emb.weight[row] *= length / model.node_emb.weight[row].norm()
         before = {name: value.clone() for name, value in model.state_dict().items()}
         model.constrain_entities_()
         for name, value in model.state_dict().items():
