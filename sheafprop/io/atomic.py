@@ -1,0 +1,87 @@
+"""Writing files so that a crash leaves either the old content or the new, never a part of it."""
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from sheafprop.io.storage_error import storage_errors
+
+
+def write_bytes(path: str | PathLike[str], data: bytes) -> None:
+    """Writes a file through a temporary one in the same folder, which is made if it is missing.
+
+    Raises:
+        StorageError: If the file cannot be written. The old one is still there then.
+    """
+    # Through a link to the file it points to, so that the link stays one.
+    target = Path(os.path.realpath(path))
+    with storage_errors(path, "written"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_sibling(target) as temporary:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        sync_folder(target.parent)
+
+
+def write_text(path: str | PathLike[str], text: str) -> None:
+    """Writes text as UTF-8, see :func:`write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str | PathLike[str], value: Any) -> None:
+    """Writes plain values as indented JSON, see :func:`write_bytes`.
+
+    Raises:
+        ValueError: If a value is not plain; names where it is.
+        StorageError: If the file cannot be written.
+    """
+    check_plain(value)
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    # Python's own reader of JSON takes lone surrogates, which may stand in labels.
+    write_bytes(path, text.encode("utf-8", "surrogatepass"))
+
+
+def check_plain(value: Any, where: str = "the value") -> None:
+    """Raises a :class:`ValueError` if ``value`` holds anything that JSON would not give back."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"the keys of {where} must be strings (got {key!r})")
+            check_plain(item, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            check_plain(item, f"{where}[{number}]")
+    elif not (value is None or isinstance(value, bool | int | float | str)):
+        raise ValueError(
+            f"{where} must be a plain value: None, bool, int, float, str, list or dict "
+            f"(got {type(value).__name__})"
+        )
+
+
+@contextmanager
+def temporary_sibling(target: Path) -> Iterator[Path]:
+    """A free name beside ``target``; whatever file is left under it at the end is removed."""
+    temporary = target.with_name(f".sheafprop-{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in ``folder`` durable, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,111 @@
+import errno
+import json
+import os
+
+import pytest
+
+from sheafprop.errors import SheafpropError
+from sheafprop.io import StorageError, atomic, write_bytes, write_json, write_text
+
+
+def refuse(code):
+    def raising(*args, **kwargs):
+        raise OSError(code, os.strerror(code))
+
+    return raising
+
+
+def test_writes_what_it_is_given_into_a_new_folder(tmp_path):
+    path = tmp_path / "a" / "b" / "file.bin"
+    write_bytes(path, b"\x00\xff")
+    assert path.read_bytes() == b"\x00\xff"
+    write_text(str(path), "zwei\nZeilen äöü")
+    assert path.read_text(encoding="utf-8") == "zwei\nZeilen äöü"
+    assert os.listdir(path.parent) == ["file.bin"]
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    write_bytes(tmp_path / "atomic", b"")
+    assert (tmp_path / "atomic").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (errno.ENOSPC, "disk is full. Free some space"),
+        (errno.EDQUOT, "quota is used up"),
+        (errno.EACCES, "permission denied"),
+        (errno.EROFS, "read-only"),
+        (errno.EIO, os.strerror(errno.EIO)),
+    ],
+)
+@pytest.mark.parametrize("step", ["open", "fsync", "replace"])
+def test_a_refused_write_keeps_the_old_file_and_leaves_nothing(
+    tmp_path, monkeypatch, step, code, advice
+):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    if step == "open":
+        monkeypatch.setattr(atomic, "open", refuse(code), raising=False)
+    else:
+        monkeypatch.setattr(atomic.os, step, refuse(code))
+    with pytest.raises(StorageError, match=advice) as caught:
+        write_text(path, "new")
+    assert str(path) in str(caught.value)
+    assert caught.value.errno == code
+    assert isinstance(caught.value, SheafpropError)
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_an_interrupt_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(handle):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(atomic.os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_text(tmp_path / "file", "new")
+    assert os.listdir(tmp_path) == []
+
+
+def test_parent_that_cannot_be_a_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"):
+        write_text(tmp_path / "file" / "below", "x")
+
+
+def test_target_that_is_a_folder(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StorageError, match="folder' cannot be written"):
+        write_text(tmp_path / "folder", "x")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_json_comes_back_as_it_was(tmp_path):
+    value = {"a": [1, 2.5, None, True], "ключ": {"b": "line\nbreak \ud800 \u2028"}}
+    write_json(tmp_path / "value.json", value)
+    assert json.loads((tmp_path / "value.json").read_bytes()) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "where"),
+    [
+        ({"a": [0, {"b": object()}]}, r"the value\['a'\]\[1\]\['b'\] must be a plain value"),
+        ({1: "a"}, "the keys of the value must be strings"),
+        (b"bytes", "got bytes"),
+    ],
+)
+def test_json_refuses_what_it_cannot_give_back(tmp_path, value, where):
+    with pytest.raises(ValueError, match=where):
+        write_json(tmp_path / "value.json", value)
+    assert os.listdir(tmp_path) == []
