@@ -1,0 +1,63 @@
+"""Configuration files that build on others."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sheafprop.errors import DataError
+from sheafprop.resources import config_root
+
+
+def load_config(path: str, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Reads a YAML file and the files its ``defaults`` name, later ones winning key by key.
+
+    ``defaults`` is a list of paths without ending, relative to the ``configs`` folder the file is
+    in (``data/umls`` is ``configs/data/umls.yaml``). A path that does not exist here is looked up
+    among the configurations that come with the package.
+
+    Raises:
+        DataError: If a file is missing, is not a mapping, or includes itself.
+    """
+    file = _find(path)
+    if file in _seen:
+        raise DataError(f"{file} includes itself through its 'defaults'")
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise DataError(f"{file} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{file} must hold a mapping (got {type(content).__name__})")
+    names = content.pop("defaults", [])
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise DataError(f"{file}: 'defaults' must be a list of names (got {names!r})")
+    merged: dict[str, Any] = {}
+    for name in names:
+        merged = merge(merged, load_config(_include(file, name), _seen=(*_seen, file)))
+    return merge(merged, content)
+
+
+def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Merges mappings key by key; anything else, lists too, is replaced."""
+    out = dict(base)
+    for key, value in change.items():
+        both = isinstance(value, dict) and isinstance(out.get(key), dict)
+        out[key] = merge(out[key], value) if both else value
+    return out
+
+
+def _find(path: str) -> Path:
+    given = Path(path).expanduser()
+    inside = given.relative_to("configs") if given.parts[:1] == ("configs",) else given
+    for place in (given, config_root() / inside, (config_root() / inside).with_suffix(".yaml")):
+        if place.is_file():
+            return place.absolute()
+    known = sorted(
+        str(p.relative_to(config_root())) for p in config_root().glob("experiment/*.yaml")
+    )
+    raise DataError(f"there is no configuration '{path}'; the package has {', '.join(known)}")
+
+
+def _include(file: Path, name: str) -> str:
+    near = file.parent.parent / f"{name}.yaml"
+    return str(near) if near.is_file() else f"{name}.yaml"

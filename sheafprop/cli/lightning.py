@@ -1,0 +1,168 @@
+"""``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders."""
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+
+from sheafprop.cli.config_files import load_config, merge
+from sheafprop.cli.run_folder import new_run_folder
+from sheafprop.errors import DataError
+from sheafprop.report.run_report_callback import RunReport
+from sheafprop.training import InductiveDataModule, SheafCompletion
+
+#: Where the classes that a stored run names may come from; its YAML is not trusted with more.
+_TRUSTED = ("sheafprop.", "lightning.pytorch.")
+
+
+def run(verb: str, words: Sequence[str]) -> int:
+    """Runs one of Lightning's verbs."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", action="append", default=[])
+    parser.add_argument("--run")
+    parser.add_argument("--resume")
+    parser.add_argument("--run.group", dest="group")
+    parser.add_argument("--run.name", dest="name")
+    own, rest = parser.parse_known_args(list(words))
+    if "-h" in rest or "--help" in rest:
+        _explain(verb)
+        SheafCLI(Path("."), "", args=[verb, "--help"])
+    if own.resume and verb != "fit":
+        raise DataError(f"--resume goes with fit (got {verb})")
+    finished = own.resume or own.run
+    if finished and own.config:
+        raise DataError("give --config for a new run, or the folder of a run there is, not both")
+    if verb != "fit" and not own.run:
+        raise DataError(f"'sheafprop {verb}' needs --run FOLDER, the folder of a finished fit")
+    if verb == "fit" and own.run:
+        raise DataError("fit makes its own run folder; to go on with one, give --resume FOLDER")
+    if finished:
+        folder = Path(finished).expanduser().absolute()
+        config = _stored_config(folder)
+        checkpoint = "last" if own.resume else "best"
+        path = folder / "checkpoints" / f"{checkpoint}.ckpt"
+        if not path.is_file():
+            raise DataError(f"{folder} has no checkpoints/{checkpoint}.ckpt: did 'fit' finish?")
+        rest = ["--ckpt_path", str(path), *rest]
+    else:
+        if not own.config:
+            raise DataError(
+                "'sheafprop fit' needs --config FILE, for example "
+                "configs/experiment/umls_rotate.yaml"
+            )
+        config = {}
+        for name in own.config:
+            config = merge(config, load_config(name))
+        place = config.pop("run", {})
+        default = Path(own.config[-1]).stem
+        folder = new_run_folder(
+            own.group or place.get("group", "runs"), own.name or place.get("name", default)
+        )
+        print(f"run folder: {folder}")
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
+    _keep_wandb_inside(folder)
+    SheafCLI(folder, digest[:12], args=[verb, "--config", yaml.safe_dump(config), *rest])
+    return 0
+
+
+class SheafCLI(LightningCLI):
+    """LightningCLI with our module and data, everything written into one run folder."""
+
+    def __init__(self, folder: Path, config_hash: str, *, args: list[str]):
+        self.folder, self.config_hash = folder, config_hash
+        super().__init__(
+            SheafCompletion,
+            InductiveDataModule,
+            args=args,
+            seed_everything_default=0,
+            save_config_callback=_SaveRunConfig,
+            save_config_kwargs={"config_filename": "run.yaml", "overwrite": True},
+            auto_configure_optimizers=False,
+            parser_kwargs={"prog": "sheafprop"},
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.add_lightning_class_args(RunReport, "report")
+        parser.link_arguments("seed_everything", "model.seed", compute_fn=_as_seed)
+
+    def before_instantiate_classes(self) -> None:
+        config = self.config[self.config.subcommand]
+        config.trainer.default_root_dir = str(self.folder)
+        config.report.config_hash = self.config_hash
+        root = config.data.root
+        if root is not None:
+            config.data.root = str(Path(root).expanduser().absolute())
+        loggers = config.trainer.logger
+        for logger in loggers if isinstance(loggers, list) else [loggers]:
+            arguments = getattr(logger, "init_args", None)
+            if arguments is not None and "save_dir" in arguments:
+                arguments.save_dir = str(self.folder / (arguments.save_dir or "."))
+
+
+class _SaveRunConfig(SaveConfigCallback):
+    """Saves the full configuration as ``run.yaml`` when a run is trained."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit" and trainer.is_global_zero:
+            folder = Path(trainer.default_root_dir)
+            self.parser.save(
+                self.config,
+                str(folder / self.config_filename),
+                skip_none=False,
+                overwrite=True,
+                multifile=False,
+            )
+            for logger in trainer.loggers:
+                logger.log_hyperparams(yaml.safe_load((folder / "run.yaml").read_text()))
+
+
+def _as_seed(value: int | bool | None) -> int:
+    return int(value or 0)
+
+
+def _stored_config(folder: Path) -> dict[str, Any]:
+    file = folder / "run.yaml"
+    if not file.is_file():
+        raise DataError(f"{folder} is not a run folder: it has no run.yaml")
+    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    for path in _class_paths(config):
+        if not path.startswith(_TRUSTED):
+            raise DataError(
+                f"{file} names the class '{path}', which is neither sheafprop's nor Lightning's: a "
+                "stored run is not allowed to import it"
+            )
+    config.pop("ckpt_path", None)
+    config["model"].pop("seed", None)
+    return config
+
+
+def _class_paths(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        own = [str(node["class_path"])] if "class_path" in node else []
+        return own + [path for value in node.values() for path in _class_paths(value)]
+    if isinstance(node, list):
+        return [path for value in node for path in _class_paths(value)]
+    return []
+
+
+def _keep_wandb_inside(folder: Path) -> None:
+    for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
+        os.environ.setdefault(name, str(folder / "wandb"))
+    (folder / "wandb").mkdir(exist_ok=True)
+
+
+def _explain(verb: str) -> None:
+    if verb == "fit":
+        print(
+            "sheafprop fit --config FILE [--config FILE ...] [--run.group FOLDER] [--run.name NAME]\n"
+            "sheafprop fit --resume RUN\n\nOptions of the configuration:\n"
+        )
+    else:
+        print(f"sheafprop {verb} --run RUN\n\nOptions of the configuration:\n")

@@ -1,0 +1,34 @@
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from sheafprop.training.monitor import choose_monitor
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Keeps ``checkpoints/best.ckpt`` and ``checkpoints/last.ckpt`` in the run folder.
+
+    What "best" means follows from the data: the inductive validation triples, else the transductive
+    ones, else the training loss.
+
+    Args:
+        **kwargs: Further arguments of :class:`lightning.pytorch.callbacks.ModelCheckpoint`.
+    """
+
+    def __init__(self, **kwargs: Any):
+        defaults = {"filename": "best", "save_last": True, "enable_version_counter": False}
+        super().__init__(**(defaults | kwargs))
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self.monitor is None:
+            data = trainer.datamodule.data  # type: ignore[attr-defined]
+            self.monitor, self.mode, _ = choose_monitor(data)
+            worst = float("inf") if self.mode == "min" else -float("inf")
+            self.kth_value = torch.tensor(worst)
+            self._save_on_train_epoch_end = self.monitor == "train/loss"
+        if self.dirpath is None:
+            self.dirpath = str(Path(trainer.default_root_dir) / "checkpoints")
+        super().setup(trainer, pl_module, stage)

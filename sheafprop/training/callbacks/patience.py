@@ -1,0 +1,28 @@
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
+
+from sheafprop.training.monitor import choose_monitor
+
+
+class Patience(EarlyStopping):
+    """Stops training once validation has not improved for some checks.
+
+    It watches what :class:`BestCheckpoint` watches.
+
+    Args:
+        checks (int): Validations without improvement that are waited for.
+        min_delta (float): Smallest change that counts as an improvement.
+    """
+
+    def __init__(self, checks: int = 5, min_delta: float = 0.0):
+        super().__init__(monitor="", patience=checks, min_delta=min_delta, mode="max")
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.monitor, self.mode, _ = choose_monitor(trainer.datamodule.data)  # type: ignore[attr-defined]
+        sign = -1 if self.mode == "min" else 1
+        self.min_delta = sign * abs(self.min_delta)
+        if not torch.isfinite(self.best_score):
+            self.best_score = torch.tensor(-sign * float("inf"))
+        self._check_on_train_epoch_end = self.monitor == "train/loss"
+        super().setup(trainer, pl_module, stage)

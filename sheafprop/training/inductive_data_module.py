@@ -1,0 +1,142 @@
+import os
+from typing import Literal
+
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from sheafprop.data import (
+    FolderDataset,
+    GraILDataset,
+    InductiveData,
+    InductiveDataset,
+    PykeenDataset,
+)
+from sheafprop.data.inductive_data import Mode
+from sheafprop.errors import DataError
+from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
+from sheafprop.training.triple_batches import TripleBatches
+
+#: Triples in a batch of the transductive validation.
+_VALID_BATCH = 4096
+
+
+class InductiveDataModule(LightningDataModule):
+    r"""A training graph to fit on, and an inference graph to propagate into.
+
+    Args:
+        dataset: ``"grail"``: the GraIL benchmark; ``"pykeen"``: a small graph from the files of
+            the installed PyKEEN, split so that some entities are new; ``"folder"``: the user's own
+            TSV files.
+        name: Which one: ``"fb237_v1"`` ..., ``"umls"`` ...; not for ``"folder"``.
+        root: Where the files are: the user's folder, or the benchmark's folder or archives.
+        mode: ``"semi-inductive"`` (entities known from training are fixed) or
+            ``"fully-inductive"`` (every entity of the inference graph is new). Needed for
+            ``"folder"``; the others have their own.
+        batch_size: Training triples in a batch.
+        num_workers: Processes that load batches.
+        hold_out: For ``"folder"`` without ``valid.txt``: share of the training triples held out for
+            transductive validation.
+        on_unknown_relation: For ``"folder"``: ``"error"``, or ``"drop"`` triples whose relation has
+            no training triple (they are counted and reported).
+        seed: Seed of splits made here; the order of the batches follows the model's seed.
+
+    Raises:
+        ValueError: If the arguments do not say which data is meant.
+        DataError: On :meth:`setup`, if the data cannot be used.
+    """
+
+    def __init__(
+        self,
+        dataset: Literal["grail", "pykeen", "folder"] = "grail",
+        name: str | None = None,
+        root: str | None = None,
+        mode: Mode | None = None,
+        batch_size: int = 512,
+        num_workers: int = 0,
+        hold_out: float = 0.0,
+        on_unknown_relation: Literal["error", "drop"] = "error",
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.batch_size, self.num_workers = batch_size, num_workers
+        self.dataset = _dataset(dataset, name, root, mode, hold_out, on_unknown_relation, seed)
+        self._data: InductiveData | None = None
+
+    @classmethod
+    def from_data(cls, data: InductiveData, **arguments: int) -> "InductiveDataModule":
+        """A data module over graphs that are in memory already."""
+        module = cls(dataset="folder", root=".", mode=data.mode, **arguments)  # type: ignore[arg-type]
+        module._data = data
+        return module
+
+    @property
+    def data(self) -> InductiveData:
+        """The graphs; read at the first use."""
+        if self._data is None:
+            self._data = self.dataset.load()
+        return self._data
+
+    def setup(self, stage: str) -> None:
+        _ = self.data
+
+    def train_dataloader(self) -> DataLoader:
+        triples = self.data.train.triples
+        assert self.trainer is not None
+        seed = self.trainer.lightning_module.settings["seed"]
+        sampler = EpochBatchSampler(len(triples), self.batch_size, seed)
+        return DataLoader(
+            TripleBatches(triples),
+            sampler=sampler,  # type: ignore[arg-type]
+            batch_size=None,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+        )
+
+    def val_dataloader(self) -> DataLoader | list:
+        """Transductive validation triples in batches, then those of the inference graph at once."""
+        parts: list[tuple[str, Tensor]] = []
+        if self.data.train_valid is not None:
+            parts += [("transductive", t) for t in self.data.train_valid.split(_VALID_BATCH)]
+        if self.data.valid is not None:
+            parts.append(("inductive", self.data.valid))
+        return _as_they_are(parts) if parts else []
+
+    def test_dataloader(self) -> DataLoader:
+        if self.data.test is None:
+            raise DataError(f"{self.data.name}: there are no test triples to rank")
+        return _as_they_are([self.data.test])
+
+
+def _dataset(
+    dataset: str,
+    name: str | None,
+    root: str | None,
+    mode: Mode | None,
+    hold_out: float,
+    on_unknown_relation: Literal["error", "drop"],
+    seed: int,
+) -> InductiveDataset:
+    if dataset == "folder":
+        if root is None or mode is None:
+            raise ValueError(
+                "data.dataset=folder needs data.root (the folder) and data.mode ('semi-inductive' "
+                f"or 'fully-inductive') (got root={root!r}, mode={mode!r})"
+            )
+        return FolderDataset(
+            root, mode, on_unknown_relation=on_unknown_relation, hold_out=hold_out, seed=seed
+        )
+    if name is None:
+        raise ValueError(f"data.dataset={dataset} needs data.name, the name of the graph")
+    if dataset == "grail":
+        place = root if root is not None else os.environ.get("SHEAFPROP_DATA")
+        return GraILDataset(place, name, mode=mode or "fully-inductive")
+    if dataset == "pykeen":
+        if mode not in (None, "semi-inductive"):
+            raise ValueError(f"data.dataset=pykeen is split semi-inductively (got mode={mode!r})")
+        return PykeenDataset(name, seed=seed)
+    raise ValueError(f"data.dataset must be 'grail', 'pykeen' or 'folder' (got {dataset!r})")
+
+
+def _as_they_are(batches: list) -> DataLoader:
+    return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]

@@ -1,0 +1,362 @@
+import time
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.errors import DivergenceError
+from sheafprop.kge import KGEModel, NegativeSampler, build_loss, build_model
+from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, RankMetrics, TripleFilter, evaluate
+from sheafprop.service import (
+    InductivePropagation,
+    PropagationSearch,
+    PropagationSettings,
+    Selection,
+    inference_filter,
+)
+
+_OPTIMIZERS = {
+    "adam": torch.optim.Adam,
+    "adagrad": torch.optim.Adagrad,
+    "sgd": torch.optim.SGD,
+}
+
+
+class SheafCompletion(LightningModule):
+    r"""Trains a knowledge graph embedding model, then completes a graph of entities it never saw.
+
+    ``fit`` trains on the training graph alone. ``validate`` ranks the transductive validation
+    triples, propagates into the inference graph and ranks its validation triples, which choose the
+    start, the step size and the number of iterations. ``test`` propagates with that choice and
+    ranks the test triples once, beside baselines that cost nothing: random vectors without
+    propagation, the start without propagation, and the edge-type heuristic.
+
+    Args:
+        kge: ``"transe"``, ``"rotate"``, ``"transr"`` or ``"se"``.
+        hidden_channels: Dimension :math:`d` of the entity stalks (complex numbers for RotatE).
+        kge_args: Further arguments of the model, such as ``squared`` or ``entity_constraint``.
+        loss: ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
+        loss_args: Arguments of the loss.
+        num_negatives: Negatives for each triple, for losses that need them.
+        optimizer: ``"adam"``, ``"adagrad"`` or ``"sgd"``.
+        lr: Learning rate.
+        weight_decay: Weight decay.
+        lr_schedule: ``"constant"``, or ``"cosine"`` down to zero.
+        lr_epochs: Epochs the schedule spans; None for the trainer's ``max_epochs``. Give it where a
+            run may be resumed with more epochs.
+        propagation: What is tried on validation; a :class:`~sheafprop.service.PropagationSearch` or
+            its plain values.
+        protocols: Protocols to report at test.
+        seed: Seed of the parameters, the batches, the negatives and the random starts.
+    """
+
+    def __init__(
+        self,
+        kge: Literal["transe", "rotate", "transr", "se"] = "rotate",
+        hidden_channels: int = 64,
+        kge_args: dict[str, Any] | None = None,
+        loss: Literal["cross_entropy", "nssa", "margin_ranking"] = "cross_entropy",
+        loss_args: dict[str, Any] | None = None,
+        num_negatives: int = 32,
+        optimizer: Literal["adam", "adagrad", "sgd"] = "adam",
+        lr: float = 0.03,
+        weight_decay: float = 0.0,
+        lr_schedule: Literal["constant", "cosine"] = "constant",
+        lr_epochs: int | None = None,
+        propagation: PropagationSearch = PropagationSearch(),  # noqa: B008 (frozen)
+        protocols: tuple[Literal["full", "sampled50", "merged"], ...] = ("full", "sampled50"),
+        seed: int = 0,
+    ):
+        super().__init__()
+        if isinstance(propagation, dict):
+            plain = dict(propagation)
+            settings = PropagationSettings(**plain.pop("settings", {}))
+            propagation = PropagationSearch(settings=settings, **plain)
+        propagation = replace(propagation, settings=replace(propagation.settings, seed=seed))
+        self.settings = {
+            "kge": kge,
+            "hidden_channels": hidden_channels,
+            "kge_args": dict(kge_args or {}),
+            "loss": loss,
+            "loss_args": dict(loss_args or {}),
+            "num_negatives": num_negatives,
+            "optimizer": optimizer,
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "lr_schedule": lr_schedule,
+            "lr_epochs": lr_epochs,
+            "propagation": _plain(asdict(propagation)),
+            "protocols": list(protocols),
+            "seed": seed,
+        }
+        # Plain values only, so that a checkpoint loads without unpickling classes.
+        self.hparams.update(self.settings)
+        self.search = propagation
+        self.loss = build_loss(loss, **(loss_args or {}))
+        self.kge: KGEModel | None = None
+        self.selection: Selection | None = None
+        self.results: list[dict[str, Any]] = []
+        self.protocol_boxes: dict[str, str] = {}
+        self.seconds: dict[str, float] = {}
+        self._sampler: NegativeSampler | None = None
+        self._transductive: RankMetrics | None = None
+
+    # Set-up ---------------------------------------------------------------------------------------
+
+    @property
+    def data(self) -> InductiveData:
+        """The graphs of the trainer's data module."""
+        return self.trainer.datamodule.data  # type: ignore[attr-defined]
+
+    @property
+    def model(self) -> KGEModel:
+        """The embedding model; it exists once a trainer has set this module up."""
+        if self.kge is None:
+            raise RuntimeError("the model is built when a Trainer sets the module up")
+        return self.kge
+
+    def configure_model(self) -> None:
+        if self.kge is None:
+            self.kge = self.build(self.data.train.num_nodes, self.data.train.num_relations)
+
+    def build(self, num_nodes: int, num_relations: int) -> KGEModel:
+        """A freshly initialised embedding model of this module's kind."""
+        s = self.settings
+        model = build_model(
+            s["kge"],
+            num_nodes=num_nodes,
+            num_relations=num_relations,
+            hidden_channels=s["hidden_channels"],
+            **s["kge_args"],
+        )
+        model.reset_parameters(s["seed"])
+        return model
+
+    def configure_optimizers(self) -> Any:
+        s = self.settings
+        optimizer = _OPTIMIZERS[s["optimizer"]](
+            self.parameters(), lr=s["lr"], weight_decay=s["weight_decay"]
+        )
+        if s["lr_schedule"] == "constant":
+            return optimizer
+        epochs = s["lr_epochs"] or self.trainer.max_epochs
+        if not epochs or epochs < 0:
+            raise ValueError("the cosine schedule needs 'lr_epochs' or the trainer's 'max_epochs'")
+        total = epochs * -(-self.data.train.num_edges // self.trainer.datamodule.batch_size)  # type: ignore[attr-defined]
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _Cosine(total))
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["sheafprop"] = {
+            "num_nodes": self.model.num_nodes,
+            "num_relations": self.model.num_relations,
+            "entities": self.data.train.entities.labels if self.data.train.entities else (),
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        stored = checkpoint.get("sheafprop", {})
+        labels = self.data.train.entities.labels if self.data.train.entities else ()
+        if stored and tuple(stored["entities"]) != labels:
+            raise ValueError(
+                f"the checkpoint was trained on {stored['num_nodes']} entities that are not the "
+                f"{len(labels)} of this training graph: give the data it was trained on"
+            )
+
+    # Training -------------------------------------------------------------------------------------
+
+    def on_fit_start(self) -> None:
+        self._begin = time.perf_counter()
+        self.seconds["train"] = 0.0
+        if self.loss.needs_negatives:
+            self._sampler = NegativeSampler(
+                self.model.num_nodes,
+                self.model.num_relations,
+                self.settings["num_negatives"],
+                seed=self.settings["seed"],
+            )
+
+    def on_train_epoch_start(self) -> None:
+        self._begin = time.perf_counter()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        triples, number = batch
+        head, relation, tail = triples.unbind(1)
+        model = self.model
+        x = model.entity_vectors()
+        if self._sampler is None:
+            loss = (
+                self.loss(model.score_tails(x, head, relation), tail)
+                + self.loss(model.score_heads(x, relation, tail), head)
+            ) / 2
+        else:
+            negatives = self._sampler(triples, number, self.current_epoch)
+            loss = self.loss(
+                model.score_triples(x, head, relation, tail), model.score_triples(x, *negatives)
+            )
+        if not bool(torch.isfinite(loss)):
+            raise DivergenceError(
+                f"the training loss became {float(loss)} at step {self.global_step} (epoch "
+                f"{self.current_epoch}); the likely cause is a learning rate that is too large "
+                f"(lr={self.settings['lr']}): lower it, or constrain the entities"
+            )
+        self.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=len(triples))
+        return loss
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        # After the optimizer has stepped, so that forward and backward see the same weights.
+        self.model.constrain_entities_()
+
+    def on_train_epoch_end(self) -> None:
+        self.seconds["train"] += time.perf_counter() - self._begin
+
+    # Validation -----------------------------------------------------------------------------------
+
+    def on_validation_epoch_start(self) -> None:
+        self._transductive = None
+
+    def validation_step(self, batch: tuple[str, Tensor], batch_idx: int) -> None:
+        kind, triples = batch
+        if kind == "transductive":
+            self._rank_transductive(triples)
+            return
+        selection = self.search.select(
+            self.model, self.data, quick=self.trainer.state.fn == "fit", progress=False
+        )
+        self.selection = selection
+        best = max(selection.curve, key=lambda row: row[selection.metric])
+        for name in ("mrr", "hits@1", "hits@3", "hits@10"):
+            self.log(f"val/{name}", best[name], batch_size=1)
+        self.log("val/iterations", float(selection.settings.iterations), batch_size=1)
+
+    def _rank_transductive(self, triples: Tensor) -> None:
+        if self._transductive is None:
+            self._transductive = RankMetrics("full")
+            data = self.data
+            self._known = TripleFilter(
+                {"train": data.train.triples, "valid": data.train_valid},
+                data.train.num_nodes,
+                data.train.num_relations,
+            )
+        x = self.model.entity_vectors()
+        result = evaluate(
+            lambda h, r: self.model.score_tails(x, h, r),
+            lambda r, t: self.model.score_heads(x, r, t),
+            triples,
+            self._known,
+        )
+        for side, counts in result.counts.items():
+            self._transductive.update(counts.better, counts.ties, counts.candidates, side)
+
+    def on_validation_epoch_end(self) -> None:
+        if self._transductive is not None:
+            metrics = self._transductive.compute()
+            for name in ("mrr", "hits@10"):
+                self.log(f"val/transductive/{name}", metrics[name])
+
+    # Test -----------------------------------------------------------------------------------------
+
+    def choose_propagation(self) -> Selection:
+        """The full search on validation with the weights as they are."""
+        self.selection = self.search.select(self.model, self.data, progress=True)
+        self.seconds["select"] = self.selection.seconds
+        return self.selection
+
+    def test_step(self, batch: Tensor, batch_idx: int) -> None:
+        selection = self.choose_propagation()
+        data, known = self.data, inference_filter(self.data)
+        begin = time.perf_counter()
+        propagation = InductivePropagation(self.model, data, selection.settings)
+        scorer = propagation.scorer(propagation.vectors())
+        self.seconds["propagate"] = time.perf_counter() - begin
+
+        protocols = self.settings["protocols"]
+        name = type(self.model).__name__
+        plain = [p for p in protocols if p != "merged"]
+        rankings: list[tuple[str, Any]] = [(f"{name} + sheaf propagation", scorer)]
+        if selection.settings.start != "random":
+            rankings.append(
+                (
+                    f"{name}, {selection.settings.start} start only",
+                    propagation.scorer(propagation.vectors(0)),
+                )
+            )
+        random = InductivePropagation(
+            self.model, data, PropagationSettings(start="random", num_random=1)
+        )
+        rankings.append((f"{name}, random vectors", random.scorer(random.vectors(0))))
+        rankings.append(
+            (
+                "edge-type heuristic",
+                EdgeTypeHeuristic(
+                    data.inference.triples, data.inference.num_nodes, data.inference.num_relations
+                ),
+            )
+        )
+        dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
+        self.results = []
+        for number, (method, functions) in enumerate(rankings):
+            begin = time.perf_counter()
+            result = evaluate(
+                functions.score_tails,
+                functions.score_heads,
+                batch,
+                known,
+                num_dropped=dropped,
+                test_set="test",
+                progress=True,
+            )
+            if number == 0:
+                self.seconds["rank"] = time.perf_counter() - begin
+            self._add(method, result, plain)
+            if "merged" in protocols and data.valid is not None:
+                both = evaluate(
+                    functions.score_tails,
+                    functions.score_heads,
+                    torch.cat([data.valid.to(batch), batch]),
+                    known,
+                    num_dropped=dropped,
+                    test_set="valid + test",
+                )
+                chosen = selection.on == "validation" and number == 0
+                self._add(
+                    method, both, ["merged"], "selected on half of the test" if chosen else None
+                )
+        first = self.results[0]["metrics"]
+        for key in ("hits@1", "hits@3", "hits@10", "mrr"):
+            if key in first:
+                self.log(f"test/{key}", first[key], batch_size=len(batch))
+
+    def _add(
+        self, method: str, result: RankingResult, protocols: list[str], mark: str | None = None
+    ) -> None:
+        for protocol in protocols:
+            entry = {
+                "method": method,
+                "protocol": protocol,
+                "metrics": result.metrics(protocol),  # type: ignore[arg-type]
+            }
+            self.results.append(entry if mark is None else entry | {"mark": mark})
+            self.protocol_boxes.setdefault(protocol, result.describe(protocol))  # type: ignore[arg-type]
+
+
+class _Cosine:
+    """Half a cosine from one to zero; a class, since a lambda would not pickle for spawn."""
+
+    def __init__(self, total: int):
+        self.total = max(1, total)
+
+    def __call__(self, step: int) -> float:
+        done = min(1.0, step / self.total)
+        return float((1 + torch.cos(torch.tensor(done * torch.pi, dtype=torch.float64))) / 2)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
