@@ -4,6 +4,7 @@ from importlib import resources
 import pytest
 
 from sheafprop.ranking import PROTOCOLS
+from sheafprop.report import published_rows
 
 MARKS = {"paper", "read", "second-hand", "recalled"}
 FAMILIES = {"fb237", "WN18RR", "nell"}
@@ -35,3 +36,46 @@ def test_figures_known_from_the_paper(published):
     rows = published["completion"]["full"]["rows"]
     assert rows["TransE + harmonic extension"]["fb237"][0] == 50.5
     assert rows["RotatE + harmonic extension"]["WN18RR"][0] == 21.0
+
+
+def test_rows_of_one_data_set_and_protocol():
+    rows = {row["method"]: row for row in published_rows("completion", "full", "fb237_v2")}
+    assert rows["TransE + harmonic extension"] == {
+        "method": "TransE + harmonic extension",
+        "mark": "paper",
+        "source": "paper",
+        "note": None,
+        "hits@10": pytest.approx(0.611),
+        "mrr": None,
+    }
+    assert "NBFNet" not in rows
+    (ultra, *_) = published_rows("completion", "merged", "nell_v4")
+    assert (ultra["hits@10"], ultra["mrr"]) == (pytest.approx(0.701), 0.49)
+
+
+def test_marks_are_asked_for():
+    every = published_rows("completion", "full", "fb237_v1", marks=MARKS)
+    recalled = published_rows("completion", "full", "fb237_v1", marks=["recalled"])
+    assert {row["method"] for row in recalled} == {"NBFNet", "A*Net"}
+    assert len(every) == len(recalled) + len(published_rows("completion", "full", "fb237_v1"))
+    assert all(row["note"] for row in recalled)
+
+
+@pytest.mark.parametrize("dataset", ["umls", "fb237_v5", "fb237", "", "other_v1", "nell_v1"])
+def test_data_without_published_figures_has_no_rows(dataset):
+    assert published_rows("completion", "full", dataset) == []
+
+
+def test_query_rows():
+    rows = {row["method"]: row for row in published_rows("queries", "paper", "106")}
+    assert rows["RotatE"]["hits@10"]["2i"] == pytest.approx(0.515)
+    assert published_rows("queries", "paper", "107") == []
+
+
+@pytest.mark.parametrize(
+    ("task", "protocol", "message"),
+    [("cooking", "full", "task"), ("completion", "metric", "protocol"), ("queries", "full", "pr")],
+)
+def test_unknown_task_or_protocol(task, protocol, message):
+    with pytest.raises(ValueError, match=message):
+        published_rows(task, protocol, "fb237_v1")

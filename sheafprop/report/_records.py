@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sheafprop.errors import FormatError
+from sheafprop.ranking import PROTOCOLS
+
+Record = dict[str, Any]
+
+FORMAT = 1
+_SHAPES: dict[str, type] = {
+    "run": dict,
+    "data": dict,
+    "training": dict,
+    "selection": dict,
+    "test": list,
+    "protocols": dict,
+    "seconds": dict,
+}
+
+
+def read_record(path: Path) -> Record:
+    """Reads the ``metrics.json`` of one run."""
+    try:
+        record = json.loads(path.read_text("utf-8"), parse_constant=_no_score)
+    except ValueError as error:  # also UnicodeDecodeError and JSONDecodeError
+        raise FormatError(
+            f"{path} is not JSON that can be read ({error}). Test the run again, or move its "
+            "folder away"
+        ) from error
+    problem = _problem(record)
+    if problem:
+        raise FormatError(
+            f"{path} is not the record of a run: {problem}. Test the run again, or move its folder "
+            "away"
+        )
+    record["run"].setdefault("name", path.parent.name)
+    return record
+
+
+def _no_score(constant: str) -> float:
+    raise ValueError(f"{constant} is never a score")
+
+
+def _problem(record: Any) -> str | None:
+    if not isinstance(record, dict):
+        return f"expected an object (got {type(record).__name__})"
+    if record.get("format") != FORMAT:
+        return f"expected format {FORMAT} (got {record.get('format')!r})"
+    if "run" not in record:
+        return "'run' is missing"
+    for key, shape in _SHAPES.items():
+        if key in record and not isinstance(record[key], shape):
+            return f"expected {shape.__name__} for {key!r} (got {type(record[key]).__name__})"
+    for index, entry in enumerate(record.get("test", [])):
+        if not isinstance(entry, dict) or not {"method", "protocol", "metrics"} <= set(entry):
+            return f"entry {index} of 'test' lacks 'method', 'protocol' or 'metrics'"
+        if not isinstance(entry["metrics"], dict):
+            return f"expected dict for 'metrics' in entry {index} of 'test'"
+    curve = record.get("selection", {}).get("curve", [])
+    if not isinstance(curve, list) or not all(isinstance(point, dict) for point in curve):
+        return "expected a list of objects for 'curve' in 'selection'"
+    return None
+
+
+def run_name(record: Record) -> str:
+    """The name of the run."""
+    return str(record["run"].get("name", "unnamed run"))
+
+
+def dataset_title(record: Record) -> str:
+    """The data set and its mode."""
+    run = record["run"]
+    mode = run.get("mode")
+    return f"{run.get('dataset', 'unnamed data')}{f' ({mode})' if mode else ''}"
+
+
+def by_dataset(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each data set and mode, in the order of their first appearance."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(dataset_title(record), []).append(record)
+    return groups
+
+
+def metric_key(name: str, protocol: str) -> str:
+    """The name under which the metrics of a protocol hold one of them."""
+    return PROTOCOLS[protocol].key(name) if protocol in PROTOCOLS else name
+
+
+def protocol_order(protocol: str) -> int:
+    """The place of a protocol in reports: as listed, then those that are not known."""
+    return [*PROTOCOLS, protocol].index(protocol)
+
+
+def alike(records: list[Record], key: str) -> Iterator[tuple[list[Record], Any]]:
+    """Groups the records that hold the same under :obj:`key`, so that it is shown once."""
+    groups: list[tuple[list[Record], Any]] = []
+    for record in records:
+        value = record.get(key)
+        for members, known in groups:
+            if known == value:
+                members.append(record)
+                break
+        else:
+            groups.append(([record], value))
+    yield from groups

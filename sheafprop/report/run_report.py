@@ -1,0 +1,288 @@
+"""The report of one run or of several, as Markdown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sheafprop.ranking import PROTOCOLS
+from sheafprop.report._files import write_text
+from sheafprop.report._records import (
+    Record,
+    alike,
+    by_dataset,
+    dataset_title,
+    protocol_order,
+    run_name,
+)
+from sheafprop.report._text import NOTHING, count, duration, escape, markdown_table, size
+from sheafprop.report.figures import hits_by_iteration
+from sheafprop.report.published import published_rows
+from sheafprop.report.tables import result_table
+
+__all__ = ["write_report"]
+
+_PICTURE = "hits_by_iteration.png"
+_GRAPH_COLUMNS = ("entities", "relations", "triples", "duplicates", "self_loops")
+# What may have been left out or stays without an anchor: always shown, also where it is none.
+_NOTICED = {
+    "dropped_triples": "dropped triples (unknown relation)",
+    "unknown_relations": "unknown relations",
+    "unseen_entities_train_valid": "transductive validation triples removed (unseen entities)",
+    "unseen_entities_valid": "validation triples removed (unseen entities)",
+    "unseen_entities_test": "test triples removed (unseen entities)",
+    "components_without_boundary": "components without a known entity (unanchored)",
+    "isolated_free": "free entities without a triple (isolated)",
+    "overlaps": "triples in two sets",
+}
+
+
+def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> Path:
+    r"""Writes ``report.md``, and ``hits_by_iteration.png`` beside it, and returns its path.
+
+    The report holds the box of every protocol, the results, how to read them, what was chosen on
+    validation, the validation curve, a summary of the data with everything left out, and time and
+    memory. A part that a record lacks is said to be missing.
+
+    Args:
+        folder (str): The folder to write into.
+        records (list): The records of the runs (their ``metrics.json``), at least one.
+
+    Raises:
+        ValueError: If there is no record, or a score is not finite.
+    """
+    if not records:
+        raise ValueError("Expected at least one record to report on (got none)")
+    folder = Path(folder)
+    parts = [
+        _title(folder, records),
+        _protocols(records),
+        _results(records),
+        _published(records),
+        _selection(records, hits_by_iteration(records, folder / _PICTURE)),
+        _data(records),
+        _runs(records),
+        _cost(records),
+    ]
+    path = folder / "report.md"
+    write_text(path, "\n\n".join(part for part in parts if part) + "\n")
+    return path
+
+
+def _title(folder: Path, records: Sequence[Record]) -> str:
+    datasets = escape(", ".join(by_dataset(records)))
+    if len(records) == 1:
+        run = records[0]["run"]
+        return f"# {escape(run.get('model', run_name(records[0])))} on {datasets}"
+    return f"# {escape(folder.resolve().name)}: {len(records)} runs on {datasets}"
+
+
+def _results(records: Sequence[Record]) -> str:
+    if not any(record.get("test") for record in records):
+        return "## Results\n\nThere is no test yet: no test triple was ranked."
+    missing = [run_name(record) for record in records if not record.get("test")]
+    lines = ["## Results", result_table(records)]
+    if missing:
+        lines.append(f"Not tested yet: {escape(', '.join(missing))}.")
+    lines.append(
+        "**How to read it.** Hits@k is the share of queries whose true answer is among the first "
+        "k, in percent, MRR the mean reciprocal rank; ± is the standard error over seeds. `full` "
+        "and `merged` rank among all entities, `sampled50` among 50 only and so gives far higher "
+        "figures: compare rows of one protocol, never across protocols."
+    )
+    return "\n\n".join(lines)
+
+
+def _published(records: Sequence[Record]) -> str:
+    used = {
+        (str(record["run"].get("dataset")), str(entry["protocol"]))
+        for record in records
+        if record["run"].get("mode") == "fully-inductive"
+        for entry in record.get("test", [])
+        if entry["protocol"] in PROTOCOLS and not entry.get("mark")  # a marked one is not compared
+    }
+    rows = [
+        [
+            escape(row["method"]),
+            escape(dataset),
+            protocol,
+            NOTHING if row["hits@10"] is None else f"{100 * row['hits@10']:.1f}",
+            NOTHING if row["mrr"] is None else f"{row['mrr']:.3f}",
+            "Cobb and Gebhart" if row["source"] == "paper" else escape(row["source"]),
+        ]
+        for dataset, protocol in sorted(used, key=lambda pair: (pair[0], protocol_order(pair[1])))
+        for row in published_rows("completion", protocol, dataset)
+    ]
+    if not rows:
+        return ""
+    header = ("method", "data", "protocol", "Hits@10", "MRR", "as given by")
+    return (
+        "## Published figures\n\n"
+        "Others' figures under the same protocol, not computed here. Their tie rules and filters "
+        "are their own and may differ.\n\n" + markdown_table(header, rows, "lllrrl")
+    )
+
+
+def _protocols(records: Sequence[Record]) -> str:
+    names = dict.fromkeys(
+        str(name)
+        for record in records
+        for name in [*record.get("protocols", {}), *(e["protocol"] for e in record.get("test", []))]
+    )
+    lines = ["## Protocols"]
+    for name in sorted(names, key=protocol_order):
+        boxes = [{"run": r["run"], "box": r.get("protocols", {}).get(name)} for r in records]
+        known = list(alike([box for box in boxes if box["box"]], "box"))
+        for members, box in known:
+            whose = "" if len(known) == 1 else f" ({escape(', '.join(map(run_name, members)))})"
+            lines += [f"`{name}`{whose}", f"```text\n{box}\n```"]
+        if not known:
+            text = PROTOCOLS[name].description if name in PROTOCOLS else "Not recorded."
+            lines.append(f"`{name}`: {text} Its candidates and filter were not recorded.")
+    return "\n\n".join(lines) if names else ""
+
+
+def _selection(records: Sequence[Record], drawn: bool) -> str:
+    lines = ["## Selection"]
+    lines.append("\n".join(_choice(record, len(records) > 1) for record in records))
+    if drawn:
+        lines.append(f"![Validation Hits@10 and MRR by number of iterations]({_PICTURE})")
+    else:
+        lines.append("There is no validation curve to draw.")
+    return "\n\n".join(lines)
+
+
+def _choice(record: Record, named: bool) -> str:
+    head = f"- **{escape(run_name(record))}**: " if named else ""
+    selection = record.get("selection")
+    if not selection:
+        return f"{head}No selection was recorded."
+    chosen = selection.get("chosen") or {}
+    settings = ", ".join(f"{key.replace('_', ' ')} {_value(v)}" for key, v in chosen.items())
+    note = f" {escape(selection['note'])}" if selection.get("note") else ""
+    tried = selection.get("tried", len(selection.get("curve", [])))
+    if selection.get("on") != "validation":
+        origin = escape(selection.get("on", "unknown"))
+        origin = "defaults were used" if origin == "defaults" else f"settings come from: {origin}"
+        tail = f"; {count(tried, 'configuration')} tried" if tried else ""
+        return (
+            f"{head}Nothing was chosen on validation, {origin}{tail}: {settings or NOTHING}.{note}"
+        )
+    protocol = selection.get("protocol", "full")
+    triples = f", {count(selection['count'], 'triple')}" if "count" in selection else ""
+    return (
+        f"{head}{count(tried, 'configuration')} tried on validation (best "
+        f"`{selection.get('metric', 'mrr')}` under `{protocol}`{triples}). "
+        f"Chosen: {settings or 'not recorded'}.{note}"
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else escape(value)
+
+
+def _data(records: Sequence[Record]) -> str:
+    lines = ["## Data"]
+    for members in by_dataset(records).values():
+        groups = list(alike(members, "data"))
+        for same, data in groups:
+            title = escape(dataset_title(same[0]))
+            if len(groups) > 1:
+                title += f": {escape(', '.join(map(run_name, same)))}"
+            lines.append(f"**{title}**")
+            lines += _data_summary(data) if data else ["No summary of the data was recorded."]
+    return "\n\n".join(lines)
+
+
+def _data_summary(data: dict[str, Any]) -> Iterator[str]:
+    left = {key: value for key, value in data.items() if key not in ("name", "mode", "notes")}
+    rows = []
+    for graph in ("train", "inference"):
+        cells = [left.pop(f"{graph}_{column}", None) for column in _GRAPH_COLUMNS]
+        if any(cell is not None for cell in cells):
+            rows.append([graph, *(NOTHING if cell is None else f"{cell:,}" for cell in cells)])
+    if rows:
+        header = ("graph", *(column.replace("_", "-") for column in _GRAPH_COLUMNS))
+        yield markdown_table(header, rows, "lrrrrr")
+    noticed = {name: left.pop(key) for key, name in _NOTICED.items() if key in left}
+    counts = [
+        [escape(key.replace("_", " ")), f"{value:,}" if isinstance(value, int) else escape(value)]
+        for key, value in left.items()
+        if not isinstance(value, dict | list)
+    ]
+    if counts:
+        yield markdown_table(("count", ""), counts, "lr")
+    noticed |= {
+        key.replace("_", " "): value
+        for key, value in left.items()
+        if isinstance(value, dict | list)
+    }
+    lines = [f"- {escape(name)}: {_noticed(value)}" for name, value in noticed.items()]
+    lines += [f"- note: {escape(note)}" for note in data.get("notes", [])]
+    if lines:
+        yield "Left out, unanchored or odd:\n\n" + "\n".join(lines)
+
+
+def _noticed(value: Any) -> str:
+    """A count, counts by name, or counts with examples; nothing is cut."""
+    if isinstance(value, dict):
+        known = [
+            f"{escape(key)}: {_noticed(part)}"
+            for key, part in value.items()
+            if part not in ([], {})
+        ]
+        return "; ".join(known) or "none"
+    if isinstance(value, list):
+        return ", ".join(f"({_noticed(v)})" if isinstance(v, list) else _noticed(v) for v in value)
+    return f"{value:,}" if isinstance(value, int) else escape(value)
+
+
+def _runs(records: Sequence[Record]) -> str:
+    rows = []
+    for record in records:
+        run, training = record["run"], record.get("training", {})
+        cells: Iterable[Any] = (
+            run_name(record),
+            run.get("dataset"),
+            run.get("model"),
+            run.get("seed"),
+            training.get("epochs"),
+            training.get("best_epoch"),
+            training.get("monitor"),
+            training.get("stopped"),
+            run.get("config_hash"),
+            run.get("version"),
+        )
+        rows.append([NOTHING if cell is None else escape(cell) for cell in cells])
+    header = (
+        "run",
+        "data",
+        "model",
+        "seed",
+        "epochs",
+        "best",
+        "by",
+        "stopped",
+        "config",
+        "version",
+    )
+    return "## Runs\n\n" + markdown_table(header, rows, "lllrrrllll")
+
+
+def _cost(records: Sequence[Record]) -> str:
+    rows = []
+    for record in records:
+        seconds = {
+            "train": record.get("training", {}).get("seconds"),
+            "select": (record.get("selection") or {}).get("seconds"),
+            **record.get("seconds", {}),
+        }
+        phases = [duration(seconds.get(key)) for key in ("train", "select", "propagate", "rank")]
+        hardware = escape(record.get("hardware", NOTHING))
+        rows.append([escape(run_name(record)), *phases, size(record.get("peak_bytes")), hardware])
+    header = ("run", "train", "select", "propagate", "rank", "peak memory", "hardware")
+    return "## Time and memory\n\n" + markdown_table(header, rows, "lrrrrrl")

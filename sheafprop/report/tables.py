@@ -1,0 +1,194 @@
+"""The results table: method by protocol, for Markdown and for a terminal."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sheafprop.report._records import (
+    Record,
+    by_dataset,
+    metric_key,
+    protocol_order,
+    run_name,
+)
+from sheafprop.report._text import NOTHING, escape, markdown_table, plain_table
+
+__all__ = ["result_table", "terminal_table"]
+
+_METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
+_HEADER = ("method", "protocol", "Hits@1", "Hits@3", "Hits@10", "MRR")
+_SYMBOLS = "†‡§"
+
+_Figures = tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    method: str
+    protocol: str
+    mark: str | None
+    values: list[_Figures]  # one for each seed; a single one where all are equal
+    seeds: str
+    place: int  # propagated methods, baselines that need the model, those that need none
+
+
+def result_table(records: Sequence[Record]) -> str:
+    r"""Returns the results of runs as a Markdown table, method by protocol.
+
+    Hits are in percent. Protocols stand in groups, in each the propagated methods first. Runs of
+    the same data set and model that differ in their seed are averaged, with the standard error of
+    the mean; runs that share a seed are shown one by one, by name. A baseline that needs no model
+    is shown once. Several data sets give several tables.
+
+    Args:
+        records (list): The records of the runs (their ``metrics.json``).
+
+    Raises:
+        ValueError: If a score is not finite.
+    """
+    parts = []
+    datasets = by_dataset(records)
+    for title, members in datasets.items():
+        lines = [f"**{escape(title)}**", ""] if len(datasets) > 1 else []
+        groups = _groups(members)
+        if groups:
+            cells, header, symbols = _cells(groups)
+            rows = [[escape(cell) for cell in row] for group in cells for row in group]
+            lines.append(markdown_table(header, rows, _align(header)))
+            lines += [f"\n{symbol} {escape(mark)}" for mark, symbol in symbols.items()]
+        else:
+            lines.append("No test triples were ranked.")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def terminal_table(records: Sequence[Record]) -> str:
+    r"""Returns the table of :func:`result_table` in aligned columns, for a terminal.
+
+    Args:
+        records (list): The records of the runs (their ``metrics.json``).
+    """
+    parts = []
+    for title, members in by_dataset(records).items():
+        lines = [title]
+        groups = _groups(members)
+        if groups:
+            cells, header, symbols = _cells(groups)
+            lines.append(plain_table(header, cells, _align(header)))
+            lines += [f"{symbol} {mark}" for mark, symbol in symbols.items()]
+        else:
+            lines.append("No test triples were ranked.")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _align(header: Sequence[str]) -> str:
+    return "ll" + "r" * (len(header) - 2)
+
+
+def _cells(groups: list[list[_Row]]) -> tuple[list[list[list[str]]], list[str], dict[str, str]]:
+    """The text of every cell, the header, and the footnote symbol of every mark."""
+    rows = [row for group in groups for row in group]
+    marks = list(dict.fromkeys(row.mark for row in rows if row.mark))
+    symbols = {mark: _symbol(index) for index, mark in enumerate(marks)}
+    with_seeds = any(row.seeds != "1" for row in rows)
+
+    def cells(row: _Row) -> list[str]:
+        protocol = f"{row.protocol} {symbols[row.mark]}" if row.mark else row.protocol
+        figures = [
+            _mean([value[column] for value in row.values], percent=name != "mrr")
+            for column, name in enumerate(_METRICS)
+        ]
+        return [row.method, protocol, *figures, *([row.seeds] if with_seeds else [])]
+
+    header = [*_HEADER, *(["seeds"] if with_seeds else [])]
+    return [[cells(row) for row in group] for group in groups], header, symbols
+
+
+def _symbol(index: int) -> str:
+    return _SYMBOLS[index % len(_SYMBOLS)] * (1 + index // len(_SYMBOLS))
+
+
+def _mean(values: list[float | None], *, percent: bool) -> str:
+    """The mean with its standard error; nothing unless every seed has a value."""
+    known = [value * (100 if percent else 1) for value in values if value is not None]
+    if len(known) < len(values):
+        return NOTHING
+    digits = 1 if percent else 3
+    text = f"{statistics.fmean(known):.{digits}f}"
+    if len(known) > 1:
+        text += f" ± {statistics.stdev(known) / math.sqrt(len(known)):.{digits}f}"
+    return text
+
+
+def _groups(records: list[Record]) -> list[list[_Row]]:
+    """The rows of one data set, by protocol."""
+    entries: dict[tuple[str, str, str | None, str | None], list[tuple[Record, _Figures]]] = {}
+    for record in records:
+        for entry in record.get("test", []):
+            method, protocol = str(entry["method"]), str(entry["protocol"])
+            model = record["run"].get("model")
+            if model is None or not (_is_propagated(method) or _names(method, model)):
+                model = None  # needs no model: one row for all of them
+            key = protocol, method, model, entry.get("mark")
+            entries.setdefault(key, []).append((record, _figures(entry)))
+
+    rows: list[_Row] = []
+    models = {record["run"].get("model") for record in records}
+    for (protocol, method, model, mark), found in entries.items():
+        named = model is None or len(models) == 1 or _names(method, model)
+        label = method if named else f"{model}: {method}"
+        rows += _rows(label, protocol, mark, found, free=model is None)
+    groups: dict[str, list[_Row]] = {}
+    for row in sorted(rows, key=lambda row: protocol_order(row.protocol)):
+        groups.setdefault(row.protocol, []).append(row)
+    return [sorted(group, key=lambda row: row.place) for group in groups.values()]
+
+
+def _rows(
+    method: str,
+    protocol: str,
+    mark: str | None,
+    found: list[tuple[Record, _Figures]],
+    *,
+    free: bool,
+) -> list[_Row]:
+    """One row for all seeds, or one for each run where runs cannot be told apart by seed."""
+
+    def row(values: list[_Figures], seeds: str, name: str = "") -> _Row:
+        place = 2 if free else 0 if _is_propagated(method) else 1
+        return _Row(f"{method}{name}", protocol, mark, values, seeds, place)
+
+    if len(found) == 1:
+        return [row([found[0][1]], "1")]
+    seeds = [record["run"].get("seed") for record, _ in found]
+    distinct = {(seed, values): values for seed, (_, values) in zip(seeds, found, strict=True)}
+    if free and len(set(distinct.values())) == 1:
+        return [row([found[0][1]], f"{len(set(seeds))}, all equal" if len(set(seeds)) > 1 else "1")]
+    count = len(distinct) if free else len(found)
+    if None not in seeds and len(set(seeds)) == count:
+        return [row(list(distinct.values()), str(count))]
+    return [row([values], "1", f" [{run_name(record)}]") for record, values in found]
+
+
+def _figures(entry: Record) -> _Figures:
+    values = []
+    for name in _METRICS:
+        value = entry["metrics"].get(metric_key(name, str(entry["protocol"])))
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"Expected finite scores of {entry['method']!r} (got {name}={value})")
+        values.append(value)
+    return tuple(values)
+
+
+def _names(method: str, model: str) -> bool:
+    return str(model).lower() in method.lower()
+
+
+def _is_propagated(method: str) -> bool:
+    """Whether a method's vectors come from propagation, told by its name."""
+    method = method.lower()
+    return "propagation" in method and "no propagation" not in method

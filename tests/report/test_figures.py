@@ -1,0 +1,136 @@
+import warnings
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from sheafprop.report import hits_by_iteration
+from tests.report.records import curve, record
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures as they were when they were saved."""
+    figures = []
+    save = Figure.savefig
+
+    def keep(self, *args, **kwargs):
+        figures.append(self)
+        return save(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return figures
+
+
+def lines_of(axis):
+    return [line for line in axis.lines if line.get_marker() != "*"]
+
+
+def stars_of(axis):
+    return [
+        (line.get_xdata()[0], line.get_ydata()[0])
+        for line in axis.lines
+        if line.get_marker() == "*"
+    ]
+
+
+def test_draws_every_line_and_the_choice(tmp_path, drawn):
+    points = curve(8, 0.6, ("mixed", "random"), (0.5, 0.9))
+    runs = [record("a", points=points), record("b", seed=1, points=curve(4, 0.5))]
+    assert hits_by_iteration(runs, tmp_path / "curve.png") is True
+    assert imread(tmp_path / "curve.png").shape[2] in (3, 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["curve.png"]
+
+    (figure,) = drawn
+    hits, mrr = figure.axes
+    assert len(lines_of(hits)) == len(lines_of(mrr)) == 5
+    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines_of(hits)}
+    assert len(looks) == 5
+    # a: mixed, 0.9, 8 iterations; b: the same setting, on its own curve.
+    chosen = [
+        next(
+            point
+            for point in run["selection"]["curve"]
+            if (point["start"], point["step_size"], point["iterations"]) == ("mixed", 0.9, 8)
+        )
+        for run in runs
+    ]
+    assert stars_of(hits) == [(8, pytest.approx(100 * point["hits@10"])) for point in chosen]
+    assert stars_of(mrr) == [(8, pytest.approx(point["mrr"])) for point in chosen]
+    (part,) = figure.subfigs
+    assert part.get_suptitle() == "umls (semi-inductive): validation, full"
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert [text for text in texts if text] == [
+        *("run", "a", "b"),
+        *("start", "mixed", "random"),
+        *("step size", "0.5", "0.9"),
+        "chosen on validation",
+    ]
+
+
+@pytest.mark.parametrize("counts", [(0, 1, 2, 64), (1,), (0,), (3,), (0, 8192)])
+def test_any_iteration_counts(tmp_path, drawn, counts):
+    points = [point for point in curve() if point["iterations"] == 4]
+    points = [point | {"iterations": count} for count in counts for point in points]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hits_by_iteration([record(points=points)], tmp_path / "c.png")
+    axis = drawn[0].axes[0]
+    low, high = axis.get_xlim()
+    assert low < min(counts) <= max(counts) < high
+    assert 1 <= len(axis.get_xticks()) <= 10
+    assert list(lines_of(axis)[0].get_xdata()) == list(counts)
+
+
+def test_nothing_to_draw_writes_nothing(tmp_path):
+    empty, missing = record(points=[]), record()
+    del missing["selection"]
+    assert hits_by_iteration([empty, missing], tmp_path / "c.png") is False
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_defaults_are_not_marked_as_chosen(tmp_path, drawn):
+    run = record()
+    run["selection"]["on"] = "defaults"
+    hits_by_iteration([run], tmp_path / "c.png")
+    assert stars_of(drawn[0].axes[0]) == []
+
+
+def test_missing_metrics_leave_their_panel_empty(tmp_path, drawn):
+    points = curve()
+    for point in points:
+        del point["mrr"]
+    hits_by_iteration([record(points=points)], tmp_path / "c.png")
+    hits, mrr = drawn[0].axes
+    assert len(lines_of(hits)[0].get_xdata()) == 8
+    assert len(lines_of(mrr)[0].get_xdata()) == 0
+
+
+def test_names_of_any_letters(tmp_path, drawn):
+    runs = [record("_größe $x^$ 漢字"), record("plain"), record("w", dataset="$y^$_v1")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hits_by_iteration(runs, tmp_path / "c.png")
+    (figure,) = drawn
+    assert "_größe $x^$ 漢字" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(figure.subfigs) == 2
+
+
+def test_many_runs_keep_their_own_colours(tmp_path, drawn):
+    hits_by_iteration([record(f"run {i}", seed=i) for i in range(12)], tmp_path / "c.png")
+    assert len({tuple(line.get_color()) for line in lines_of(drawn[0].axes[0])}) == 12
+
+
+def test_a_failed_write_leaves_the_old_picture(tmp_path, monkeypatch):
+    path = tmp_path / "c.png"
+    path.write_bytes(b"old")
+
+    def full(self, file, **kwargs):
+        file.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(OSError, match="No space"):
+        hits_by_iteration([record()], path)
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["c.png"]

@@ -1,0 +1,169 @@
+import os
+
+import pytest
+
+from sheafprop.report import write_report
+from sheafprop.report._text import duration, size
+from tests.report.records import entry, record
+
+
+def report(folder, *records):
+    path = write_report(folder, records)
+    assert path == folder / "report.md"
+    return path.read_text("utf-8")
+
+
+def section(text, title):
+    return text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_everything_has_its_place(tmp_path):
+    text = report(tmp_path, record())
+    assert text.startswith("# RotatE on umls (semi-inductive)\n")
+    titles = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert titles == ["Protocols", "Results", "Selection", "Data", "Runs", "Time and memory"]
+    assert "```text\nprotocol:   full: Filtered ranking of all.\nties: " in text
+    assert "never across protocols" in section(text, "Results")
+    selection = section(text, "Selection")
+    assert (
+        "8 configurations tried on validation (best `mrr` under `full`, 206 triples)" in selection
+    )
+    assert "start mixed, step size 0.9, iterations 8, num sections 9, normalize output yes" in (
+        selection
+    )
+    assert "](hits_by_iteration.png)" in selection
+    assert (tmp_path / "hits_by_iteration.png").stat().st_size > 1000
+    assert "| rotate | 61.0 s | 3.0 s | 0.2 s | 7 min 12 s | 1.50 GiB | 2 cores, 23 GiB |" in (
+        section(text, "Time and memory")
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"report.md", "hits_by_iteration.png"}
+
+
+def test_nothing_of_the_data_is_hidden(tmp_path):
+    run = record()
+    run["data"] |= {"house_check": {"odd": 7}, "teapots": 1418}
+    data = section(report(tmp_path, run), "Data")
+    for line in (
+        "| train | 101 | 46 | 3,651 | 0 | 2 |",
+        "| free entities | 34 |",
+        "| test triples | 247 |",
+        "| teapots | 1,418 |",
+        "- dropped triples (unknown relation): observed: 3; test: 1",
+        r"- unknown relations: part\|of: 4",
+        r"triples: 2; entities: 1; examples: (a_1, part\|of, größe), (b, is, a_1)",
+        "- components without a known entity (unanchored): 3",
+        "- free entities without a triple (isolated): 1",
+        "- triples in two sets: none",
+        "- house check: odd: 7",
+        "- note: semi-inductive split of all 6529 triples with seed 0",
+    ):
+        assert line in data
+
+
+def test_missing_parts_are_said_to_be_missing(tmp_path):
+    bare = {"format": 1, "run": {"name": "bare"}}
+    text = report(tmp_path, bare)
+    for sentence in (
+        "There is no test yet",
+        "No selection was recorded.",
+        "There is no validation curve to draw.",
+        "No summary of the data was recorded.",
+    ):
+        assert sentence in text
+    assert "hits_by_iteration.png" not in text
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
+
+
+def test_defaults_are_not_called_a_choice(tmp_path):
+    run = record(points=[])
+    run["selection"] |= {"on": "defaults", "tried": 0, "note": "There are no validation triples."}
+    selection = section(report(tmp_path, run), "Selection")
+    assert "Nothing was chosen on validation, defaults were used: start mixed" in selection
+    assert "There are no validation triples." in selection
+    assert "configuration" not in selection
+
+
+def test_some_runs_are_not_tested_yet(tmp_path):
+    fresh = record("fresh", seed=1)
+    del fresh["test"]
+    results = section(report(tmp_path, record(), fresh), "Results")
+    assert "Not tested yet: fresh." in results
+    assert "RotatE + sheaf propagation" in results
+
+
+def test_equal_boxes_and_data_are_shown_once(tmp_path):
+    runs = [record("a"), record("b", seed=1), record("c", seed=2)]
+    text = report(tmp_path, *runs)
+    assert text.startswith(f"# {tmp_path.name}: 3 runs on umls (semi-inductive)")
+    assert text.count("Filtered ranking of all.") == 1
+    assert text.count("| train | 101 |") == 1
+    runs[2]["data"]["train_entities"] = 99
+    runs[2]["protocols"]["full"] = "other box"
+    text = report(tmp_path, *runs)
+    assert text.count("| train | 101 |") == text.count("| train | 99 |") == 1
+    assert "`full` (a, b)" in text
+    assert "`full` (c)\n\n```text\nother box\n```" in text
+
+
+def test_a_protocol_without_box_is_described(tmp_path):
+    run = record()
+    run["protocols"] = {}
+    assert "`full`: Filtered ranking against all entities, as PyKEEN reports it. Its" in (
+        report(tmp_path, run)
+    )
+
+
+def test_published_figures_stand_under_their_own_protocol_only(tmp_path):
+    run = record(dataset="fb237_v1", mode="fully-inductive")
+    run["test"] = [
+        entry("RotatE + sheaf propagation", 0.6),
+        entry("RotatE + sheaf propagation", 0.6, "merged", "selected on half of the test"),
+    ]
+    rows = section(report(tmp_path, run), "Published figures")
+    assert "| TransE + harmonic extension | fb237_v1 | full | 50.5 |" in rows
+    assert "sampled50" not in rows
+    assert "merged" not in rows  # a marked figure is not compared
+    assert "NBFNet" not in rows  # recalled, not looked up
+    semi = record(dataset="fb237_v1", mode="semi-inductive")
+    assert "Published figures" not in report(tmp_path, semi)
+
+
+def test_no_record():
+    with pytest.raises(ValueError, match="at least one record"):
+        write_report(".", [])
+
+
+def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
+    (tmp_path / "report.md").write_text("old")
+
+    def refuse(source, target):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError):
+        write_report(tmp_path, [record(points=[])])
+    assert (tmp_path / "report.md").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),  # noqa: RUF001
+        (0.04, "0.0 s"),
+        (99.94, "99.9 s"),
+        (99.96, "1 min 40 s"),
+        (3599.6, "1 h 00 min"),
+        (7265, "2 h 01 min"),
+    ],
+)
+def test_duration(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(None, "–"), (512, "512 B"), (5 * 2**20, "5 MiB"), (1.5 * 2**40, "1536.00 GiB")],  # noqa: RUF001
+)
+def test_size(num_bytes, text):
+    assert size(num_bytes) == text

@@ -1,0 +1,170 @@
+import math
+import statistics
+
+import pytest
+
+from sheafprop.report import result_table, terminal_table
+from tests.report.records import entry, record
+
+
+def cells(table):
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return rows[0], rows[2:]
+
+
+def test_one_run():
+    header, rows = cells(result_table([record(value=0.6)]))
+    assert header == ["method", "protocol", "Hits@1", "Hits@3", "Hits@10", "MRR"]
+    assert rows[0] == ["RotatE + sheaf propagation", "full", "30.0", "48.0", "60.0", "0.360"]
+    assert [row[0] for row in rows[:3]] == [
+        "RotatE + sheaf propagation",
+        "RotatE, random vectors (no propagation)",
+        "edge-type heuristic",
+    ]
+    # The record lists sampled50 first; full leads, and the two never mix.
+    assert [row[1] for row in rows] == ["full"] * 3 + ["sampled50"] * 3
+    assert rows[3][4] == "90.0"
+
+
+def test_seeds_are_averaged_with_standard_error():
+    values = [0.6, 0.63, 0.69]
+    runs = [record(f"r{s}", seed=s, value=value) for s, value in enumerate(values)]
+    header, rows = cells(result_table(runs))
+    assert header[-1] == "seeds"
+    mean = 100 * sum(values) / 3
+    error = 100 * statistics.stdev(values) / math.sqrt(3)
+    assert rows[0][4] == f"{mean:.1f} ± {error:.1f}" == "64.0 ± 2.6"
+    assert rows[0][5] == "0.384 ± 0.016"
+    assert rows[0][-1] == "3"
+    heuristic = [row for row in rows if row[0] == "edge-type heuristic" and row[1] == "full"]
+    assert [(row[4], row[-1]) for row in heuristic] == [("20.0", "3, all equal")]
+
+
+def test_baseline_without_model_is_averaged_where_the_split_follows_the_seed():
+    runs = [
+        record(f"{model}{seed}", model, seed, heuristic=0.2 + 0.1 * seed)
+        for model in ("RotatE", "TransE")
+        for seed in (0, 1)
+    ]
+    _, rows = cells(result_table(runs))
+    heuristic = [row for row in rows if row[0] == "edge-type heuristic" and row[1] == "full"]
+    assert [(row[4], row[-1]) for row in heuristic] == [("25.0 ± 5.0", "2")]
+
+
+def test_baseline_that_differs_within_a_seed_is_shown_for_each_run():
+    runs = [record("a", "RotatE", heuristic=0.2), record("b", "TransE", heuristic=0.3)]
+    _, rows = cells(result_table(runs))
+    names = [row[0] for row in rows if "heuristic" in row[0] and row[1] == "full"]
+    assert names == [r"edge-type heuristic \[a\]", r"edge-type heuristic \[b\]"]
+
+
+def test_two_models_stay_apart_and_propagated_ones_come_first():
+    _, rows = cells(result_table([record(), record("transe", "TransE", value=0.5)]))
+    assert [row[0] for row in rows if row[1] == "full"] == [
+        "RotatE + sheaf propagation",
+        "TransE + sheaf propagation",
+        "RotatE, random vectors (no propagation)",
+        "TransE, random vectors (no propagation)",
+        "edge-type heuristic",
+    ]
+
+
+@pytest.mark.parametrize("values", [(0.6, 0.7), (0.6, 0.6)])
+@pytest.mark.parametrize("seed", [0, None])
+def test_runs_of_one_seed_are_never_averaged(values, seed):
+    runs = [record(name, seed=seed, value=v) for name, v in zip("ab", values, strict=True)]
+    _, rows = cells(result_table(runs))
+    assert [row[0] for row in rows[:2]] == [
+        r"RotatE + sheaf propagation \[a\]",
+        r"RotatE + sheaf propagation \[b\]",
+    ]
+    assert [row[4] for row in rows[:2]] == [f"{100 * value:.1f}" for value in values]
+
+
+def test_methods_that_do_not_name_their_model():
+    runs = [record("a", "RotatE"), record("b", "TransE")]
+    for run, value in zip(runs, (0.5, 0.25), strict=True):
+        run["test"] = [entry("sheaf propagation", value)]
+    _, rows = cells(result_table(runs))
+    assert [(row[0], row[4]) for row in rows] == [
+        ("RotatE: sheaf propagation", "50.0"),
+        ("TransE: sheaf propagation", "25.0"),
+    ]
+
+
+def test_mark_and_unknown_protocol():
+    run = record()
+    mark = "selected on half of the test"
+    run["test"] += [
+        entry("RotatE + sheaf propagation", 0.7, "merged", mark),
+        {"method": "x", "protocol": "house rules", "metrics": {"hits@10": 0.5}},
+    ]
+    table = result_table([run])
+    _, rows = cells(table)
+    assert rows[-2][1] == "merged †"
+    assert rows[-2][4] == "70.0"
+    assert rows[-1] == ["x", "house rules", "–", "–", "50.0", "–"]  # noqa: RUF001
+    assert table.endswith(f"† {mark}")
+    assert terminal_table([run]).endswith(f"† {mark}")
+
+
+def test_figures_of_another_tie_rule_are_not_shown_as_the_protocols_own():
+    run = record()
+    run["test"] = [{"method": "m", "protocol": "full", "metrics": {"hits@10_optimistic": 0.9}}]
+    _, rows = cells(result_table([run]))
+    assert "90.0" not in rows[0]
+
+
+def test_mean_needs_every_seed():
+    runs = [record(f"r{s}", seed=s) for s in range(2)]
+    del runs[0]["test"][-1]["metrics"]["hits@3"]
+    _, rows = cells(result_table(runs))
+    assert rows[0][3] == "–"  # noqa: RUF001
+    assert rows[0][4] == "60.0 ± 0.0"
+
+
+def test_nan_is_no_score():
+    run = record()
+    run["test"][0]["metrics"]["mrr_50"] = math.nan
+    with pytest.raises(ValueError, match="finite"):
+        result_table([run])
+
+
+def test_without_test():
+    run = record()
+    del run["test"]
+    assert "No test triples" in result_table([run])
+    assert "No test triples" in terminal_table([run])
+
+
+def test_data_sets_have_tables_of_their_own():
+    runs = [record(), record("w", dataset="WN18RR_v1", mode="fully-inductive", value=0.8)]
+    table = result_table(runs)
+    first, second = table.split("**WN18RR_v1 (fully-inductive)**")
+    assert first.startswith("**umls (semi-inductive)**")
+    assert cells(first)[1][0][4] == "60.0"
+    assert cells(second)[1][0][4] == "80.0"
+
+
+def test_labels_do_not_break_the_table():
+    run = record()
+    run["test"] = [entry("größe|漢字 *x*\n<b>", 0.5)]
+    assert r"größe\|漢字 \*x\* \<b>" in result_table([run])
+
+
+def test_terminal_columns_are_aligned():
+    run = record()
+    run["test"] += [entry("漢字 propagation", 0.123), entry("e\u0301 propagation", 1.0)]
+    lines = terminal_table([run]).splitlines()
+    assert lines[0] == "umls (semi-inductive)"
+    assert "|" not in "".join(lines)
+    assert lines[1].split() == ["method", "protocol", "Hits@1", "Hits@3", "Hits@10", "MRR"]
+
+    def columns(line):  # wide letters take two columns, the combining accent none
+        return len(line) + sum(char in "漢字" for char in line) - line.count("\u0301")
+
+    full_rows = [line for line in lines if line.endswith(tuple("0123456789"))]
+    assert len({columns(line) for line in full_rows}) == 1
+    assert columns(lines[2]) == columns(full_rows[0])
+    assert set(lines[2]) == {"-"}
