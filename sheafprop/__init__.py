@@ -1,5 +1,53 @@
 """sheafprop: sheaf propagation layers for knowledge graph embeddings (PyTorch Geometric)."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from sheafprop.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from sheafprop.data.knowledge_graph import KnowledgeGraph
+    from sheafprop.kge import SE, RotatE, TransE, TransR
+    from sheafprop.nn import SheafConv, SheafPropagation
+    from sheafprop.ranking import RankMetrics
+    from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+
+# Imported at first use, so that `import sheafprop` and the command line start without torch.
+_HOMES = {
+    "DenseSheaf": "sheafprop.sheaf",
+    "DiagonalSheaf": "sheafprop.sheaf",
+    "IdentitySheaf": "sheafprop.sheaf",
+    "KnowledgeGraph": "sheafprop.data",
+    "RankMetrics": "sheafprop.ranking",
+    "RotatE": "sheafprop.kge",
+    "SE": "sheafprop.kge",
+    "SheafConv": "sheafprop.nn",
+    "SheafPropagation": "sheafprop.nn",
+    "TransE": "sheafprop.kge",
+    "TransR": "sheafprop.kge",
+}
+
+__all__ = [
+    "SE",
+    "DenseSheaf",
+    "DiagonalSheaf",
+    "IdentitySheaf",
+    "KnowledgeGraph",
+    "RankMetrics",
+    "RotatE",
+    "SheafConv",
+    "SheafPropagation",
+    "TransE",
+    "TransR",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

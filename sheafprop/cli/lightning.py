@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,11 @@ def run(verb: str, words: Sequence[str]) -> int:
         for name in own.config:
             config = merge(config, load_config(name))
         place = config.pop("run", {})
-        default = Path(own.config[-1]).stem
+        data, model = config.get("data", {}), config.get("model", {})
+        source = data.get("name") or Path(data.get("root") or "graph").absolute().name
         folder = new_run_folder(
-            own.group or place.get("group", "runs"), own.name or place.get("name", default)
+            own.group or place.get("group") or f"runs/{source}",
+            own.name or place.get("name") or model.get("kge", "run"),
         )
         print(f"run folder: {folder}")
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
@@ -88,6 +91,13 @@ class SheafCLI(LightningCLI):
             parser_kwargs={"prog": "sheafprop"},
         )
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        # The base class warns of what is done here on purpose: our parser has read sys.argv.
+        self.config = parser.parse_args(args)
+
+    def _parse_ckpt_path(self) -> None:
+        """The run folder holds the configuration; what a checkpoint stores must not override it."""
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(RunReport, "report")
         parser.link_arguments("seed_everything", "model.seed", compute_fn=_as_seed)
@@ -102,8 +112,14 @@ class SheafCLI(LightningCLI):
         loggers = config.trainer.logger
         for logger in loggers if isinstance(loggers, list) else [loggers]:
             arguments = getattr(logger, "init_args", None)
-            if arguments is not None and "save_dir" in arguments:
+            if arguments is None:
+                continue
+            if "save_dir" in arguments:
                 arguments.save_dir = str(self.folder / (arguments.save_dir or "."))
+            if logger.class_path.endswith("WandbLogger"):
+                # One W&B run for fit and test: the stored configuration carries the id on.
+                arguments.name = arguments.name or self.folder.name
+                arguments.id = arguments.id or f"{self.folder.name}-{secrets.token_hex(4)}"
 
 
 class _SaveRunConfig(SaveConfigCallback):
@@ -161,8 +177,8 @@ def _keep_wandb_inside(folder: Path) -> None:
 def _explain(verb: str) -> None:
     if verb == "fit":
         print(
-            "sheafprop fit --config FILE [--config FILE ...] [--run.group FOLDER] [--run.name NAME]\n"
-            "sheafprop fit --resume RUN\n\nOptions of the configuration:\n"
+            "sheafprop fit --config FILE [--config FILE ...] [--run.group FOLDER] "
+            "[--run.name NAME]\nsheafprop fit --resume RUN\n\nOptions of the configuration:\n"
         )
     else:
         print(f"sheafprop {verb} --run RUN\n\nOptions of the configuration:\n")

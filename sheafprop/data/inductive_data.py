@@ -81,6 +81,11 @@ class InductiveData:
                 f"{self.name}: the inference graph has no free entities: all {num_nodes} are known"
             )
 
+    @property
+    def num_relations(self) -> int:
+        r"""The number of relations, those of the training graph."""
+        return int(self.train.num_relations or 0)
+
     def summary(self) -> str:
         r"""Returns the counts of the report and its notes as text, one a line."""
         lines = [f"{self.name} ({self.mode})"]

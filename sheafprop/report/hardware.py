@@ -10,9 +10,8 @@ import torch
 
 def describe_hardware() -> str:
     """Cores, processor and memory (and GPU) in one line."""
-    parts = [
-        f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
-    ]
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    parts = [f"{len(usable) or os.cpu_count()} cores"]
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():

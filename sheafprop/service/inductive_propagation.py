@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.kge.base import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
-from sheafprop.nn.relation_weights import relation_weights
+from sheafprop.nn.relation_weights import relation_weights, residual_variance
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.nn.start import start_sections
 from sheafprop.service.propagation_settings import PropagationSettings
@@ -34,13 +35,14 @@ class InductivePropagation:
         trained = model.entity_vectors()
         device = trained.device
         sheaf = model.sheaf()
-        edge_index, edge_type = graph.edge_index.to(device), graph.edge_type.to(device)
+        edge_index, edge_type = _edges(graph, device)
+        train_index, train_type = _edges(data.train, device)
         self.boundary_mask = data.boundary_mask.to(device)
-        train_index = data.train.edge_index.to(device)
-        train_type = data.train.edge_type.to(device)
         weight = None
         if settings.relation_weights:
-            weight = relation_weights(trained, train_index, train_type, sheaf)[edge_type]
+            count = torch.bincount(train_type, minlength=data.num_relations)
+            variance = residual_variance(trained, train_index, train_type, sheaf)
+            weight = relation_weights(variance, count)[edge_type]
         self._layer = SheafPropagation(
             settings.iterations,
             step_size=settings.step_size,
@@ -62,7 +64,7 @@ class InductivePropagation:
             start=settings.start,
             num_sections=settings.num_sections,
             prototypes=RelationPrototypes.from_triples(
-                trained, train_index, train_type, data.train.num_relations
+                trained, train_index, train_type, data.num_relations
             ),
             edge_weight=weight,
             random=random,
@@ -97,3 +99,8 @@ class InductivePropagation:
     def scorer(self, x: Tensor) -> SectionScorer:
         """Scores triples of the inference graph under vectors of :meth:`trajectory`."""
         return SectionScorer(self.model, x, self.settings.section_weight)
+
+
+def _edges(graph: KnowledgeGraph, device: torch.device) -> tuple[Tensor, Tensor]:
+    triples = graph.triples.to(device)
+    return triples[:, [0, 2]].T, triples[:, 1]

@@ -24,7 +24,7 @@ def inference_filter(data: InductiveData) -> TripleFilter:
     return TripleFilter(
         parts,
         data.inference.num_nodes,
-        data.inference.num_relations,
+        data.num_relations,
     )
 
 
@@ -82,7 +82,7 @@ class PropagationSearch:
     step_size: tuple[float, ...] = (0.9,)
     iterations: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
     metric: str = "mrr"
-    settings: PropagationSettings = PropagationSettings()
+    settings: PropagationSettings = PropagationSettings()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
         for name in ("start", "step_size", "iterations"):

@@ -1,5 +1,5 @@
 import os
-from typing import Literal
+from typing import Any, Literal
 
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
@@ -83,8 +83,8 @@ class InductiveDataModule(LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         triples = self.data.train.triples
         assert self.trainer is not None
-        seed = self.trainer.lightning_module.settings["seed"]
-        sampler = EpochBatchSampler(len(triples), self.batch_size, seed)
+        module: Any = self.trainer.lightning_module
+        sampler = EpochBatchSampler(len(triples), self.batch_size, module.settings["seed"])
         return DataLoader(
             TripleBatches(triples),
             sampler=sampler,  # type: ignore[arg-type]

@@ -120,7 +120,7 @@ class SheafCompletion(LightningModule):
 
     def configure_model(self) -> None:
         if self.kge is None:
-            self.kge = self.build(self.data.train.num_nodes, self.data.train.num_relations)
+            self.kge = self.build(self.data.train.num_nodes, self.data.num_relations)
 
     def build(self, num_nodes: int, num_relations: int) -> KGEModel:
         """A freshly initialised embedding model of this module's kind."""
@@ -241,7 +241,7 @@ class SheafCompletion(LightningModule):
             self._known = TripleFilter(
                 {"train": data.train.triples, "valid": data.train_valid},
                 data.train.num_nodes,
-                data.train.num_relations,
+                data.num_relations,
             )
         x = self.model.entity_vectors()
         result = evaluate(
@@ -294,7 +294,7 @@ class SheafCompletion(LightningModule):
             (
                 "edge-type heuristic",
                 EdgeTypeHeuristic(
-                    data.inference.triples, data.inference.num_nodes, data.inference.num_relations
+                    data.inference.triples, data.inference.num_nodes, data.num_relations
                 ),
             )
         )

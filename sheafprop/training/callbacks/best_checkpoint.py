@@ -19,7 +19,11 @@ class BestCheckpoint(ModelCheckpoint):
     """
 
     def __init__(self, **kwargs: Any):
-        defaults = {"filename": "best", "save_last": True, "enable_version_counter": False}
+        defaults: dict[str, Any] = {
+            "filename": "best",
+            "save_last": True,
+            "enable_version_counter": False,
+        }
         super().__init__(**(defaults | kwargs))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

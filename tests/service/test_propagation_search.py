@@ -1,0 +1,87 @@
+import pytest
+import torch
+
+from sheafprop.ranking import evaluate
+from sheafprop.service import (
+    InductivePropagation,
+    PropagationSearch,
+    PropagationSettings,
+    inference_filter,
+)
+from tests.service.test_inductive_propagation import trained
+from tests.toy import toy_data
+
+SEARCH = PropagationSearch(
+    start=("mixed", "random"),
+    step_size=(0.5, 0.9),
+    iterations=(0, 1, 4),
+    settings=PropagationSettings(num_random=2),
+)
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_the_best_row_on_validation_is_chosen(mode):
+    data = toy_data(mode)
+    model = trained("rotate", data)
+    selection = SEARCH.select(model, data)
+    assert selection.on == "validation"
+    assert selection.tried == 2 * 2 * 3
+    assert selection.value == max(row["mrr"] for row in selection.curve)
+    chosen = selection.settings
+    propagation = InductivePropagation(model, data, chosen)
+    scorer = propagation.scorer(propagation.vectors())
+    again = evaluate(
+        scorer.score_tails, scorer.score_heads, data.valid, inference_filter(data)
+    ).metrics("full")
+    assert again["mrr"] == pytest.approx(selection.value)
+    assert SEARCH.select(model, data).to_dict() | {"seconds": 0} == selection.to_dict() | {
+        "seconds": 0
+    }
+
+
+def test_test_triples_do_not_choose():
+    data = toy_data()
+    model = trained("transe", data)
+    chosen = SEARCH.select(model, data)
+    # Other answers to the same test queries leave validation's choice as it is.
+    object.__setattr__(data, "test", data.test.flip(0)[:1])
+    again = SEARCH.select(model, data)
+    assert again.settings == chosen.settings
+
+
+def test_quick_looks_at_the_first_start_and_step_only():
+    data = toy_data()
+    selection = SEARCH.select(trained("transe", data), data, quick=True)
+    assert {(row["start"], row["step_size"]) for row in selection.curve} == {("mixed", 0.5)}
+
+
+def test_without_validation_the_defaults_are_taken_and_named():
+    data = toy_data(without=("valid",))
+    selection = SEARCH.select(trained("transe", data), data)
+    assert (selection.on, selection.value, selection.tried) == ("defaults", None, 0)
+    assert selection.settings.start == "mixed"
+    assert selection.settings.iterations == PropagationSettings().iterations
+
+
+def test_filter_holds_every_known_triple():
+    data = toy_data()
+    known = inference_filter(data)
+    everything = torch.cat([data.inference.triples, data.valid, data.test, data.train_valid])
+    assert known.num_triples == len(torch.unique(everything, dim=0))
+    apart = toy_data("fully-inductive")
+    known = inference_filter(apart)
+    everything = torch.cat([apart.inference.triples, apart.valid, apart.test])
+    assert known.num_triples == len(torch.unique(everything, dim=0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(start=()), "at least one"),
+        (dict(iterations=(4, 2)), "ascend"),
+        (dict(metric="auc"), "got 'auc'"),
+    ],
+)
+def test_bad_search_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PropagationSearch(**arguments)

@@ -1,0 +1,53 @@
+import pytest
+import torch
+
+from sheafprop.errors import DataError
+from sheafprop.training import InductiveDataModule
+from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
+from tests.toy import toy_data, write_folder
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_a_folder_is_the_same_data(tmp_path, mode):
+    module = InductiveDataModule("folder", root=str(write_folder(tmp_path / "ring", mode)), mode=mode)
+    expected = toy_data(mode)
+    assert torch.equal(module.data.inference.triples, expected.inference.triples)
+    assert torch.equal(module.data.test, expected.test)
+    assert module.data.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(dataset="folder"), "data.root"),
+        (dict(dataset="folder", root="."), "data.mode"),
+        (dict(dataset="grail"), "data.name"),
+        (dict(dataset="pykeen", name="umls", mode="fully-inductive"), "semi-inductively"),
+        (dict(dataset="other", name="x"), "'grail', 'pykeen' or 'folder'"),
+    ],
+)
+def test_missing_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        InductiveDataModule(**arguments)
+
+
+def test_missing_files_are_named(tmp_path):
+    module = InductiveDataModule("folder", root=str(tmp_path), mode="semi-inductive")
+    with pytest.raises(DataError, match=r"train\.txt"):
+        module.setup("fit")
+
+
+def test_batches_follow_seed_and_epoch_alone():
+    sampler = EpochBatchSampler(10, 4, seed=1)
+    first = list(sampler)
+    assert [len(batch) for batch in first] == [4, 4, 2] == [4] * 2 + [2]
+    assert len(sampler) == 3
+    assert sorted(sum(first, [])) == list(range(10))
+    sampler.set_epoch(1)
+    second = list(sampler)
+    assert second != first
+    sampler.set_epoch(0)
+    assert list(sampler) == first
+    assert list(EpochBatchSampler(10, 4, seed=2)) != first
+    with pytest.raises(ValueError, match="batch_size"):
+        EpochBatchSampler(10, 0, seed=1)
