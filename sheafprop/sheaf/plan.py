@@ -87,7 +87,8 @@ class PropagationPlan:
         touched = (free_number[head] >= 0) | (free_number[tail] >= 0)
         head, tail = head[touched], tail[touched]
         edge_type, weight = edge_type[touched], weight[touched]
-        self._components_input = (head, tail, weight)
+        #: Heads, tails, relations and weights of the triples that touch a free vertex, each ``[m]``.
+        self.edges = (head, tail, edge_type, weight)
 
         proper = head != tail
         ends = RelationIncidence(
@@ -210,7 +211,7 @@ class PropagationPlan:
     @cached_property
     def components_without_boundary(self) -> int:
         """Connected components that hold a free vertex and no known one."""
-        head, tail, weight = self._components_input
+        head, tail, _, weight = self.edges
         keep = weight > 0
         label = connected_components(torch.stack([head[keep], tail[keep]]), self.num_nodes)
         anchored = torch.unique(label[self.boundary_mask.cpu()])
