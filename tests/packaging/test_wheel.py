@@ -1,6 +1,7 @@
 """The wheel, built from the source archive and used where the checkout cannot be imported."""
 
 import configparser
+import json
 import os
 import shutil
 import subprocess
@@ -63,7 +64,7 @@ def elsewhere(wheel, tmp_path_factory):
     def call(*arguments):
         return run(*arguments, cwd=folder, env=environment)
 
-    call.site = site
+    call.site, call.folder = site, folder
     return call
 
 
@@ -135,3 +136,17 @@ def test_the_command_answers(elsewhere):
     assert "usage: sheafprop" in elsewhere(script, "--help")
     version = elsewhere(sys.executable, "-c", "import sheafprop; print(sheafprop.__version__)")
     assert elsewhere(script, "--version") == f"sheafprop {version}"
+
+
+def test_a_packaged_configuration_trains_and_tests(elsewhere):
+    script = elsewhere.site / "bin" / "sheafprop"
+    config = "configs/experiment/umls_rotate.yaml"
+    elsewhere(
+        script, "fit", "--config", config, "--run.group", "here", "--trainer.max_epochs", "10"
+    )
+    run_folder = elsewhere.folder / "here" / "rotate"
+    elsewhere(script, "test", "--run", "here/rotate")
+    record = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
+    assert {row["protocol"] for row in record["test"]} == {"full", "sampled50"}
+    assert "full" in (run_folder / "report.md").read_text(encoding="utf-8")
+    assert sorted(path.name for path in elsewhere.folder.iterdir()) == ["here"]
