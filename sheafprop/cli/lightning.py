@@ -3,8 +3,10 @@
 import argparse
 import hashlib
 import json
+import logging
 import os
 import secrets
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,10 @@ def run(verb: str, words: Sequence[str]) -> int:
         )
         print(f"run folder: {folder}")
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
+    if verb != "fit":
+        rest = ["--verbose", "false", *rest]
     _keep_wandb_inside(folder)
+    _hush()
     SheafCLI(folder, digest[:12], args=[verb, "--config", yaml.safe_dump(config), *rest])
     return 0
 
@@ -172,6 +177,19 @@ def _keep_wandb_inside(folder: Path) -> None:
     for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
         os.environ.setdefault(name, str(folder / "wandb"))
     (folder / "wandb").mkdir(exist_ok=True)
+
+
+def _hush() -> None:
+    """Leaves out what Lightning says about itself, and what follows from how a run is laid out."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for message in (
+        ".*LeafSpec.* is deprecated",
+        ".*does not have many workers",
+        "Checkpoint directory .* exists and is not empty",
+        "Total length of .* across ranks is zero",
+    ):
+        warnings.filterwarnings("ignore", message=message)
 
 
 def _explain(verb: str) -> None:

@@ -14,9 +14,12 @@ from sheafprop.service import (
     InductivePropagation,
     PropagationSearch,
     PropagationSettings,
+    SectionScorer,
     Selection,
     inference_filter,
 )
+from sheafprop.training.cosine_decay import CosineDecay
+from sheafprop.training.reference import train_reference
 
 _OPTIMIZERS = {
     "adam": torch.optim.Adam,
@@ -50,6 +53,8 @@ class SheafCompletion(LightningModule):
         propagation: What is tried on validation; a :class:`~sheafprop.service.PropagationSearch` or
             its plain values.
         protocols: Protocols to report at test.
+        reference: Whether to train a model of the same kind on the observed inference graph itself
+            and rank with it too, as a reference (not an upper bound).
         seed: Seed of the parameters, the batches, the negatives and the random starts.
     """
 
@@ -68,6 +73,7 @@ class SheafCompletion(LightningModule):
         lr_epochs: int | None = None,
         propagation: PropagationSearch = PropagationSearch(),  # noqa: B008 (frozen)
         protocols: tuple[Literal["full", "sampled50", "merged"], ...] = ("full", "sampled50"),
+        reference: bool = False,
         seed: int = 0,
     ):
         super().__init__()
@@ -90,6 +96,7 @@ class SheafCompletion(LightningModule):
             "lr_epochs": lr_epochs,
             "propagation": _plain(asdict(propagation)),
             "protocols": list(protocols),
+            "reference": reference,
             "seed": seed,
         }
         # Plain values only, so that a checkpoint loads without unpickling classes.
@@ -101,7 +108,6 @@ class SheafCompletion(LightningModule):
         self.results: list[dict[str, Any]] = []
         self.protocol_boxes: dict[str, str] = {}
         self.seconds: dict[str, float] = {}
-        self._sampler: NegativeSampler | None = None
         self._transductive: RankMetrics | None = None
 
     # Set-up ---------------------------------------------------------------------------------------
@@ -137,20 +143,25 @@ class SheafCompletion(LightningModule):
 
     def configure_optimizers(self) -> Any:
         s = self.settings
-        optimizer = _OPTIMIZERS[s["optimizer"]](
-            self.parameters(), lr=s["lr"], weight_decay=s["weight_decay"]
-        )
+        optimizer = self.build_optimizer(self.model)
         if s["lr_schedule"] == "constant":
             return optimizer
         epochs = s["lr_epochs"] or self.trainer.max_epochs
         if not epochs or epochs < 0:
             raise ValueError("the cosine schedule needs 'lr_epochs' or the trainer's 'max_epochs'")
         total = epochs * -(-self.data.train.num_edges // self.trainer.datamodule.batch_size)  # type: ignore[attr-defined]
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _Cosine(total))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, CosineDecay(total))
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
+
+    def build_optimizer(self, model: KGEModel) -> torch.optim.Optimizer:
+        """The optimizer of this module's settings for the parameters of a model."""
+        s = self.settings
+        return _OPTIMIZERS[s["optimizer"]](
+            model.parameters(), lr=s["lr"], weight_decay=s["weight_decay"]
+        )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["sheafprop"] = {
@@ -173,32 +184,13 @@ class SheafCompletion(LightningModule):
     def on_fit_start(self) -> None:
         self._begin = time.perf_counter()
         self.seconds["train"] = 0.0
-        if self.loss.needs_negatives:
-            self._sampler = NegativeSampler(
-                self.model.num_nodes,
-                self.model.num_relations,
-                self.settings["num_negatives"],
-                seed=self.settings["seed"],
-            )
 
     def on_train_epoch_start(self) -> None:
         self._begin = time.perf_counter()
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         triples, number = batch
-        head, relation, tail = triples.unbind(1)
-        model = self.model
-        x = model.entity_vectors()
-        if self._sampler is None:
-            loss = (
-                self.loss(model.score_tails(x, head, relation), tail)
-                + self.loss(model.score_heads(x, relation, tail), head)
-            ) / 2
-        else:
-            negatives = self._sampler(triples, number, self.current_epoch)
-            loss = self.loss(
-                model.score_triples(x, head, relation, tail), model.score_triples(x, *negatives)
-            )
+        loss = self.batch_loss(self.model, triples, number, self.current_epoch)
         if not bool(torch.isfinite(loss)):
             raise DivergenceError(
                 f"the training loss became {float(loss)} at step {self.global_step} (epoch "
@@ -207,6 +199,24 @@ class SheafCompletion(LightningModule):
             )
         self.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=len(triples))
         return loss
+
+    def batch_loss(self, model: KGEModel, triples: Tensor, number: Tensor, epoch: int) -> Tensor:
+        """The loss of a batch of triples with their numbers in the training set."""
+        head, relation, tail = triples.unbind(1)
+        x = model.entity_vectors()
+        if not self.loss.needs_negatives:
+            tails = self.loss(model.score_tails(x, head, relation), tail)
+            return (tails + self.loss(model.score_heads(x, relation, tail), head)) / 2
+        sampler = NegativeSampler(
+            model.num_nodes,
+            model.num_relations,
+            self.settings["num_negatives"],
+            seed=self.settings["seed"],
+        )
+        negatives = sampler(triples, number, epoch)
+        return self.loss(
+            model.score_triples(x, head, relation, tail), model.score_triples(x, *negatives)
+        )
 
     def on_train_batch_end(self, *args: Any) -> None:
         # After the optimizer has stepped, so that forward and backward see the same weights.
@@ -282,14 +292,16 @@ class SheafCompletion(LightningModule):
         if selection.settings.start != "random":
             rankings.append(
                 (
-                    f"{name}, {selection.settings.start} start only",
+                    f"{name}, {selection.settings.start} start (no propagation)",
                     propagation.scorer(propagation.vectors(0)),
                 )
             )
         random = InductivePropagation(
             self.model, data, PropagationSettings(start="random", num_random=1)
         )
-        rankings.append((f"{name}, random vectors", random.scorer(random.vectors(0))))
+        rankings.append(
+            (f"{name}, random vectors (no propagation)", random.scorer(random.vectors(0)))
+        )
         rankings.append(
             (
                 "edge-type heuristic",
@@ -298,6 +310,16 @@ class SheafCompletion(LightningModule):
                 ),
             )
         )
+        if self.settings["reference"]:
+            epochs = self.trainer.max_epochs or 1
+            batch_size = self.trainer.datamodule.batch_size  # type: ignore[attr-defined]
+            reference = train_reference(self, data, epochs=epochs, batch_size=batch_size)
+            rankings.append(
+                (
+                    f"{name} trained on the inference graph (reference)",
+                    SectionScorer(reference, reference.entity_vectors().unsqueeze(1), [1.0]),
+                )
+            )
         dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
         self.results = []
         for number, (method, functions) in enumerate(rankings):
@@ -343,17 +365,6 @@ class SheafCompletion(LightningModule):
             }
             self.results.append(entry if mark is None else entry | {"mark": mark})
             self.protocol_boxes.setdefault(protocol, result.describe(protocol))  # type: ignore[arg-type]
-
-
-class _Cosine:
-    """Half a cosine from one to zero; a class, since a lambda would not pickle for spawn."""
-
-    def __init__(self, total: int):
-        self.total = max(1, total)
-
-    def __call__(self, step: int) -> float:
-        done = min(1.0, step / self.total)
-        return float((1 + torch.cos(torch.tensor(done * torch.pi, dtype=torch.float64))) / 2)
 
 
 def _plain(value: Any) -> Any:

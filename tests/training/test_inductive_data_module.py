@@ -9,7 +9,9 @@ from tests.toy import toy_data, write_folder
 
 @pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
 def test_a_folder_is_the_same_data(tmp_path, mode):
-    module = InductiveDataModule("folder", root=str(write_folder(tmp_path / "ring", mode)), mode=mode)
+    module = InductiveDataModule(
+        "folder", root=str(write_folder(tmp_path / "ring", mode)), mode=mode
+    )
     expected = toy_data(mode)
     assert torch.equal(module.data.inference.triples, expected.inference.triples)
     assert torch.equal(module.data.test, expected.test)
@@ -40,9 +42,9 @@ def test_missing_files_are_named(tmp_path):
 def test_batches_follow_seed_and_epoch_alone():
     sampler = EpochBatchSampler(10, 4, seed=1)
     first = list(sampler)
-    assert [len(batch) for batch in first] == [4, 4, 2] == [4] * 2 + [2]
+    assert [len(batch) for batch in first] == [4, 4, 2]
     assert len(sampler) == 3
-    assert sorted(sum(first, [])) == list(range(10))
+    assert sorted(i for batch in first for i in batch) == list(range(10))
     sampler.set_epoch(1)
     second = list(sampler)
     assert second != first

@@ -1,0 +1,46 @@
+"""A model trained on the inference graph itself, to compare propagation with."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from tqdm.auto import trange
+
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.kge import KGEModel
+from sheafprop.training.cosine_decay import CosineDecay
+from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
+
+if TYPE_CHECKING:
+    from sheafprop.training.sheaf_completion import SheafCompletion
+
+
+def train_reference(
+    module: "SheafCompletion", data: InductiveData, *, epochs: int, batch_size: int
+) -> KGEModel:
+    """Trains a fresh model of the module's kind on the observed inference graph.
+
+    Settings, batches and epochs are those of the module's own training; validation and test
+    triples are not looked at, so the last epoch is taken.
+    """
+    # Lightning tests without gradients, and in inference mode by default.
+    with torch.inference_mode(False), torch.enable_grad():
+        triples = data.inference.triples
+        model = module.build(data.inference.num_nodes, data.num_relations)
+        optimizer = module.build_optimizer(model)
+        sampler = EpochBatchSampler(len(triples), batch_size, module.settings["seed"])
+        decay = CosineDecay(epochs * len(sampler))
+        constant = module.settings["lr_schedule"] == "constant"
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: 1.0 if constant else decay(step)
+        )
+        for epoch in trange(epochs, desc="training the reference", delay=1, leave=False):
+            sampler.set_epoch(epoch)
+            for batch in sampler:
+                number = torch.tensor(batch)
+                loss = module.batch_loss(model, triples[number], number, epoch)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                model.constrain_entities_()
+    return model

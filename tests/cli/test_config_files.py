@@ -1,0 +1,90 @@
+import pytest
+import yaml
+
+from sheafprop.cli.config_files import load_config, merge
+from sheafprop.cli.lightning import SheafCLI
+from sheafprop.errors import DataError
+from sheafprop.resources import config_root
+
+ROOT = config_root()
+ALL = sorted(str(p.relative_to(ROOT).with_suffix("")) for p in ROOT.rglob("*.yaml"))
+
+
+def parsed(tmp_path, capsys, config):
+    """The configuration as LightningCLI understands it, with every default filled in."""
+    config.pop("run", None)
+    with pytest.raises(SystemExit) as stop:
+        SheafCLI(tmp_path, "", args=["fit", "--config", yaml.safe_dump(config), "--print_config"])
+    assert stop.value.code == 0
+    return yaml.safe_load(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_file_loads_alone(tmp_path, capsys, name):
+    config = load_config(name)
+    assert config, f"{name} states nothing"
+    full = parsed(tmp_path, capsys, config)
+    assert set(full) >= {"model", "data", "trainer"}
+
+
+@pytest.mark.parametrize("model", ["transe", "rotate", "transr", "se"])
+@pytest.mark.parametrize("data", ["umls", "fb237_v4", "WN18RR_v1", "nell_v3", "folder"])
+def test_data_and_models_compose(tmp_path, capsys, data, model):
+    config: dict = {}
+    for name in ("experiment/grail", f"data/{data}", f"model/{model}"):
+        config = merge(config, load_config(name))
+    full = parsed(tmp_path, capsys, config)
+    assert full["model"]["kge"] == model
+    assert full["data"]["name"] in (data, None, "fb237_v1")
+    assert full["trainer"]["logger"]
+
+
+def test_there_is_a_file_for_every_benchmark_and_model():
+    families = [f"data/{f}_v{v}" for f in ("fb237", "WN18RR", "nell") for v in (1, 2, 3, 4)]
+    assert {*families, "data/umls", "data/folder"} <= set(ALL)
+    assert {f"model/{m}" for m in ("transe", "rotate", "transr", "se")} <= set(ALL)
+
+
+def test_model_files_state_the_same_keys():
+    """So that one laid over another leaves nothing of it behind."""
+
+    def keys(node, prefix=""):
+        if not isinstance(node, dict):
+            return {prefix}
+        return {k for name, value in node.items() for k in keys(value, f"{prefix}.{name}")}
+
+    files = [load_config(name) for name in ALL if name.startswith("model/")]
+    assert all(keys(file) == keys(files[0]) for file in files)
+
+
+def test_defaults_are_merged_in_order(tmp_path):
+    for folder in ("data", "model", "experiment"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "data" / "a.yaml").write_text("data: {name: a, batch_size: 1}\nx: [1, 2]\n")
+    (tmp_path / "model" / "b.yaml").write_text("data: {batch_size: 2}\nx: [3]\n")
+    file = tmp_path / "experiment" / "c.yaml"
+    file.write_text("defaults: [data/a, model/b]\ndata: {seed: 5}\n")
+    assert load_config(str(file)) == {"data": {"name": "a", "batch_size": 2, "seed": 5}, "x": [3]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("defaults: [experiment/c]", "includes itself"),
+        ("defaults: data/a", "list of names"),
+        ("- 1", "must hold a mapping"),
+        ("a: [", "not valid YAML"),
+        ("defaults: [data/nowhere]", "no configuration"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, content, message):
+    (tmp_path / "experiment").mkdir()
+    file = tmp_path / "experiment" / "c.yaml"
+    file.write_text(content)
+    with pytest.raises(DataError, match=message):
+        load_config(str(file))
+
+
+def test_an_unknown_name_lists_what_there_is():
+    with pytest.raises(DataError, match=r"experiment/umls_rotate\.yaml"):
+        load_config("experiment/umls_rotat")

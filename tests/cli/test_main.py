@@ -1,0 +1,207 @@
+"""The command line, run in this process on a small folder of files."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from sheafprop.cli.main import main
+from sheafprop.version import __version__
+from tests.toy import write_folder
+
+SMALL = [
+    "--config=experiment/folder",
+    "--config=logger/csv",
+    "--trainer.max_epochs=2",
+    "--trainer.check_val_every_n_epoch=1",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--model.hidden_channels=8",
+    "--model.propagation.iterations=[1,4]",
+    "--model.propagation.settings.num_random=2",
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet_and_offline(monkeypatch):
+    monkeypatch.delenv("SHEAFPROP_DEBUG", raising=False)
+    for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def fit(folder, group, *more, mode="semi-inductive"):
+    where = [f"--data.root={folder}", f"--data.mode={mode}", f"--run.group={group}"]
+    return main(["fit", *SMALL, *where, *more])
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_fit_then_test_leaves_report_metrics_figure_and_model(tmp_path, capsys, mode):
+    folder, group = write_folder(tmp_path / "ring", mode), tmp_path / "runs"
+    assert fit(folder, group, mode=mode) == 0
+    out = capsys.readouterr().out
+    assert f"run folder: {group / 'rotate'}" in out
+    assert f"ring ({mode})" in out
+    run = group / "rotate"
+    record = json.loads((run / "metrics.json").read_text())
+    assert "test" not in record
+    assert record["selection"]["on"] == "validation"
+    assert main(["test", "--run", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "protocol:   full" in out
+    assert "RotatE + sheaf propagation" in out
+    assert "edge-type heuristic" in out
+    for place in (run, group):
+        assert (place / "report.md").is_file()
+        assert (place / "hits_by_iteration.png").stat().st_size > 5000
+        assert (place / "metrics.json").is_file()
+    record = json.loads((run / "metrics.json").read_text())
+    assert {entry["protocol"] for entry in record["test"]} == {"full", "sampled50"}
+    assert set(record["seconds"]) == {"train", "select", "propagate", "rank"}
+    assert record["peak_bytes"] > 10**7
+    assert (run / "model" / "model.safetensors").is_file()
+    assert main(["validate", "--run", str(run)]) == 0
+    assert "chosen on" in capsys.readouterr().out
+
+
+def test_a_run_folder_is_never_overwritten(tmp_path, capsys):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    assert fit(folder, group) == 0
+    before = (group / "rotate" / "metrics.json").read_bytes()
+    assert fit(folder, group) == 0
+    assert (group / "rotate" / "metrics.json").read_bytes() == before
+    assert (group / "rotate-2" / "metrics.json").is_file()
+
+
+def test_two_runs_with_one_seed_agree_and_resume_goes_on(tmp_path):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    assert fit(folder, group, "--trainer.max_epochs=4", "--model.lr_epochs=4") == 0
+    short = ["--trainer.max_epochs=2", "--model.lr_epochs=4", "--run.name=short"]
+    assert fit(folder, group, *short) == 0
+    assert main(["fit", "--resume", str(group / "short"), "--trainer.max_epochs=4"]) == 0
+    for name in ("rotate", "short"):
+        assert main(["test", "--run", str(group / name)]) == 0
+    a, b = (json.loads((group / n / "metrics.json").read_text()) for n in ("rotate", "short"))
+    assert a["test"] == b["test"]
+    assert a["selection"]["curve"] == b["selection"]["curve"]
+
+
+def test_relative_paths_are_those_of_the_caller(tmp_path, monkeypatch):
+    write_folder(tmp_path / "here" / "ring")
+    monkeypatch.chdir(tmp_path / "here")
+    assert fit("ring", "runs") == 0
+    run = tmp_path / "here" / "runs" / "rotate"
+    stored = yaml.safe_load((run / "run.yaml").read_text())
+    assert stored["data"]["root"] == str(tmp_path / "here" / "ring")
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    assert main(["test", "--run", "../here/runs/rotate"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        (("valid",), "the inference graph has none"),
+        (("valid", "train_valid"), "no validation triples"),
+    ],
+)
+def test_missing_validation_files_are_said(tmp_path, capsys, without, said):
+    folder = write_folder(tmp_path / "ring", without=without)
+    assert fit(folder, tmp_path / "runs") == 0
+    assert said in capsys.readouterr().out
+    assert main(["test", "--run", str(tmp_path / "runs" / "rotate")]) == 0
+    record = json.loads((tmp_path / "runs" / "rotate" / "metrics.json").read_text())
+    assert record["selection"]["on"] == "defaults"
+
+
+def failing(capsys, words):
+    assert main(words) == 1
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_bad_data_is_told_in_one_message(tmp_path, capsys):
+    folder = write_folder(tmp_path / "ring")
+    with (folder / "inference.txt").open("a") as file:
+        file.write("a1 next a2\n")
+    words = ["fit", *SMALL, f"--data.root={folder}", "--run.group", str(tmp_path / "runs")]
+    message = failing(capsys, words)
+    assert "inference.txt" in message
+    assert "a1 next a2" in message
+    folder = write_folder(tmp_path / "other")
+    with (folder / "inference.txt").open("a") as file:
+        file.write("a1\tunheard\tz\na2\tunheard\tz\n")
+    words = ["fit", *SMALL, f"--data.root={folder}", "--run.group", str(tmp_path / "runs2")]
+    message = failing(capsys, words)
+    assert "unheard" in message
+    assert "2" in message
+    assert main([*words, "--data.on_unknown_relation=drop"]) == 0
+    assert "2 triples were dropped" in capsys.readouterr().out
+
+
+def test_divergence_is_told_with_its_cause(tmp_path, capsys):
+    folder = write_folder(tmp_path / "ring")
+    more = ["--model.lr=1e30", "--model.optimizer=sgd", "--trainer.max_epochs=50"]
+    more.append("--model.kge_args={entity_constraint: null}")
+    assert fit(folder, tmp_path / "runs", *more) == 1
+    assert "learning rate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fit"], "needs --config"),
+        (["test"], "needs --run"),
+        (["test", "--run", "nowhere"], "not a run folder"),
+        (["fit", "--config", "nowhere"], "no configuration 'nowhere'"),
+        (["fit", "--run", "x", "--config", "y"], "not both"),
+        (["test", "--resume", "x"], "goes with fit"),
+    ],
+)
+def test_bad_words_are_told(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in failing(capsys, words)
+
+
+def test_a_stored_run_cannot_import_strangers(tmp_path, capsys):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.yaml").write_text(
+        "model: {}\ntrainer: {callbacks: [{class_path: os.system, init_args: {command: x}}]}\n"
+    )
+    assert "os.system" in failing(capsys, ["test", "--run", str(folder)])
+
+
+def test_unknown_verbs_suggest_the_nearest(capsys):
+    assert main(["tets"]) == 2
+    assert "did you mean 'test'" in capsys.readouterr().err
+
+
+def test_help_is_quick_and_imports_no_torch():
+    code = (
+        "import sys; from sheafprop.cli.main import main; main(['--help']); "
+        "assert 'torch' not in sys.modules and 'lightning' not in sys.modules"
+    )
+    begin = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "usage: sheafprop" in done.stdout
+    assert time.perf_counter() - begin < 5
+    assert main(["--version"]) == 0
+
+
+@pytest.mark.parametrize("verb", ["fit", "test"])
+def test_every_verb_explains_itself(verb, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    assert "--model.kge" in out
+    assert "--run" in out
+
+
+def test_version_is_the_package_version(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out.strip() == f"sheafprop {__version__}"
