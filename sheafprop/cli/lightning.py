@@ -6,8 +6,10 @@ import json
 import logging
 import os
 import secrets
+import sys
 import warnings
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,17 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from sheafprop.cli.config_files import load_config, merge
-from sheafprop.cli.run_folder import new_run_folder
+from sheafprop.cli.run_folder import discard_if_empty, new_run_folder
 from sheafprop.errors import DataError
 from sheafprop.report.run_report_callback import RunReport
 from sheafprop.training import InductiveDataModule, SheafCompletion
 
 #: Where the classes that a stored run names may come from; its YAML is not trusted with more.
 _TRUSTED = ("sheafprop.", "lightning.pytorch.")
+#: Where W&B puts runs and staged artifacts; left alone where the user has set them.
+_WANDB_FOLDERS = [
+    name for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR") if name not in os.environ
+]
 
 
 def run(verb: str, words: Sequence[str]) -> int:
@@ -76,7 +82,13 @@ def run(verb: str, words: Sequence[str]) -> int:
         rest = ["--verbose", "false", *rest]
     _keep_wandb_inside(folder)
     _hush()
-    SheafCLI(folder, digest[:12], args=[verb, "--config", yaml.safe_dump(config), *rest])
+    try:
+        SheafCLI(folder, digest[:12], args=[verb, "--config", yaml.safe_dump(config), *rest])
+    finally:
+        # A run that stays open would be taken up by the next command of this process.
+        if "wandb" in sys.modules and sys.modules["wandb"].run is not None:
+            sys.modules["wandb"].finish()
+        discard_if_empty(folder)
     return 0
 
 
@@ -114,17 +126,25 @@ class SheafCLI(LightningCLI):
         root = config.data.root
         if root is not None:
             config.data.root = str(Path(root).expanduser().absolute())
-        loggers = config.trainer.logger
-        for logger in loggers if isinstance(loggers, list) else [loggers]:
+        config.trainer.logger = self._loggers(config.trainer.logger)
+
+    def _loggers(self, given: Any) -> Any:
+        """The loggers with their folders inside the run folder, W&B only where it is installed."""
+        kept = []
+        for logger in given if isinstance(given, list) else [given]:
             arguments = getattr(logger, "init_args", None)
-            if arguments is None:
+            is_wandb = getattr(logger, "class_path", "").endswith("WandbLogger")
+            if is_wandb and find_spec("wandb") is None:
+                print("wandb is not installed: this run is logged without it", file=sys.stderr)
                 continue
-            if "save_dir" in arguments:
+            if arguments is not None and "save_dir" in arguments:
                 arguments.save_dir = str(self.folder / (arguments.save_dir or "."))
-            if logger.class_path.endswith("WandbLogger"):
+            if is_wandb and arguments is not None:
                 # One W&B run for fit and test: the stored configuration carries the id on.
                 arguments.name = arguments.name or self.folder.name
                 arguments.id = arguments.id or f"{self.folder.name}-{secrets.token_hex(4)}"
+            kept.append(logger)
+        return kept if isinstance(given, list) else (kept[0] if kept else False)
 
 
 class _SaveRunConfig(SaveConfigCallback):
@@ -174,9 +194,8 @@ def _class_paths(node: Any) -> list[str]:
 
 
 def _keep_wandb_inside(folder: Path) -> None:
-    for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
-        os.environ.setdefault(name, str(folder / "wandb"))
-    (folder / "wandb").mkdir(exist_ok=True)
+    for name in _WANDB_FOLDERS:
+        os.environ[name] = str(folder)
 
 
 def _hush() -> None:

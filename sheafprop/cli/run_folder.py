@@ -1,5 +1,6 @@
 """Where a run keeps its files."""
 
+import shutil
 from pathlib import Path
 
 
@@ -14,3 +15,9 @@ def new_run_folder(group: str, name: str) -> Path:
             return folder
         except FileExistsError:
             number += 1
+
+
+def discard_if_empty(folder: Path) -> None:
+    """Removes the folder of a run that failed before it wrote a file."""
+    if not any(path.is_file() for path in folder.rglob("*")):
+        shutil.rmtree(folder)

@@ -114,6 +114,7 @@ class PropagationSearch:
             return Selection(chosen, "defaults", self.metric, None, 0)
         begin = time.perf_counter()
         known = inference_filter(data)
+        valid = data.valid.to(model.node_emb.weight.device)
         best: tuple[float, PropagationSettings] | None = None
         curve = []
         bar = tqdm(
@@ -129,7 +130,7 @@ class PropagationSearch:
                 propagation = InductivePropagation(model, data, settings)
                 for count, x in propagation.trajectory(self.iterations):
                     scorer = propagation.scorer(x)
-                    result = evaluate(scorer.score_tails, scorer.score_heads, data.valid, known)
+                    result = evaluate(scorer.score_tails, scorer.score_heads, valid, known)
                     metrics = result.metrics("full")
                     curve.append(
                         {

@@ -205,3 +205,8 @@ def test_every_verb_explains_itself(verb, capsys):
 def test_version_is_the_package_version(capsys):
     main(["--version"])
     assert capsys.readouterr().out.strip() == f"sheafprop {__version__}"
+
+
+def test_a_run_that_fails_at_once_leaves_no_folder(tmp_path):
+    assert fit(tmp_path / "nowhere", tmp_path / "runs") == 1
+    assert not (tmp_path / "runs" / "rotate").exists()

@@ -1,0 +1,99 @@
+"""Weights & Biases offline: nothing is asked, and everything is in the run folder."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from wandb.proto import wandb_internal_pb2
+
+from sheafprop.cli import lightning
+from sheafprop.cli.main import main
+from tests.cli.test_main import SMALL
+from tests.toy import write_folder
+
+
+def read_back(file: Path) -> list:
+    """The records of an offline file, a log in blocks as LevelDB writes it.
+
+    After a file header of 7 bytes come blocks of 32 KiB. A piece of a record has a header of 7
+    bytes (checksum, length, kind) and does not cross a block; kinds are 1 whole, 2 first, 3 middle,
+    4 last.
+    """
+    content = file.read_bytes()
+    assert content[:4] == b":W&B"
+    records, place, pieces = [], 7, b""
+    while place + 7 <= len(content):
+        if 32768 - place % 32768 < 7:
+            place += 32768 - place % 32768
+            continue
+        length, kind = struct.unpack("<HB", content[place + 4 : place + 7])
+        if kind == 0:
+            break
+        pieces += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(pieces)
+            records.append(record)
+            pieces = b""
+    return records
+
+
+@pytest.fixture
+def arguments(tmp_path, monkeypatch):
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = write_folder(tmp_path / "ring")
+    words = [word for word in SMALL if word != "--config=logger/csv"]
+    return [*words, f"--data.root={folder}", f"--run.group={tmp_path / 'runs'}"]
+
+
+def test_offline_run_holds_config_curves_tables_and_figure(tmp_path, arguments):
+    assert main(["fit", *arguments]) == 0
+    run = tmp_path / "runs" / "rotate"
+    assert main(["test", "--run", str(run)]) == 0
+    files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
+    assert len(files) == 2
+    records = [record for file in files for record in read_back(file)]
+    assert {r.run.run_id for r in records if r.HasField("run")} == {
+        next(r.run.run_id for r in records if r.HasField("run"))
+    }
+    config = {
+        item.key: json.loads(item.value_json)
+        for r in records
+        if r.HasField("run")
+        for item in r.run.config.update
+    } | {
+        item.key: json.loads(item.value_json)
+        for r in records
+        if r.HasField("config")
+        for item in r.config.update
+    }
+    assert config["model"]["kge"] == "rotate"
+    assert config["data"]["mode"] == "semi-inductive"
+    logged = {
+        item.key or "/".join(item.nested_key)
+        for r in records
+        if r.HasField("history")
+        for item in r.history.item
+    }
+    assert {"train/loss", "val/mrr", "val/hits@10", "test/mrr"} <= logged
+    for part in ("validation/by_iteration", "validation/hits_by_iteration", "test/results"):
+        assert any(key.startswith(part) for key in logged), part
+    media = {path.suffix for path in run.glob("wandb/offline-run-*/files/media/**/*")}
+    assert {".png", ".json"} <= media
+
+
+def test_without_wandb_a_run_goes_on_with_one_notice(tmp_path, arguments, monkeypatch, capsys):
+    monkeypatch.setattr(lightning, "find_spec", lambda name: None)
+    assert main(["fit", *arguments]) == 0
+    assert capsys.readouterr().err.count("wandb is not installed") == 1
+    assert list((tmp_path / "runs" / "rotate" / "csv").rglob("metrics.csv"))
+
+
+def test_disabled_wandb_leaves_nothing(tmp_path, arguments, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert main(["fit", *arguments]) == 0
+    assert not list((tmp_path / "runs" / "rotate").glob("wandb/offline-run-*"))
