@@ -3,13 +3,19 @@
 from typing import Any
 
 from sheafprop.kge.base import KGEModel
+from sheafprop.kge.lineare import LineaRE
+from sheafprop.kge.pairre import PairRE
 from sheafprop.kge.rotate import RotatE
 from sheafprop.kge.se import SE
+from sheafprop.kge.stranse import STransE
 from sheafprop.kge.transe import TransE
+from sheafprop.kge.transh import TransH
 from sheafprop.kge.transr import TransR
+from sheafprop.kge.um import UM
 
 KGE_REGISTRY: dict[str, type[KGEModel]] = {
-    model.name: model for model in (TransE, RotatE, TransR, SE)
+    model.name: model
+    for model in (TransE, RotatE, TransR, SE, PairRE, TransH, STransE, LineaRE, UM)
 }
 
 

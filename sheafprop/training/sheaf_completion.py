@@ -38,7 +38,8 @@ class SheafCompletion(LightningModule):
     propagation, the start without propagation, and the edge-type heuristic.
 
     Args:
-        kge: ``"transe"``, ``"rotate"``, ``"transr"`` or ``"se"``.
+        kge: ``"transe"``, ``"rotate"``, ``"transr"``, ``"se"``, ``"pairre"``, ``"transh"``,
+            ``"stranse"``, ``"lineare"`` or ``"um"``.
         hidden_channels: Dimension :math:`d` of the entity stalks (complex numbers for RotatE).
         kge_args: Further arguments of the model, such as ``squared`` or ``entity_constraint``.
         loss: ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
@@ -60,7 +61,9 @@ class SheafCompletion(LightningModule):
 
     def __init__(
         self,
-        kge: Literal["transe", "rotate", "transr", "se"] = "rotate",
+        kge: Literal[
+            "transe", "rotate", "transr", "se", "pairre", "transh", "stranse", "lineare", "um"
+        ] = "rotate",
         hidden_channels: int = 64,
         kge_args: dict[str, Any] | None = None,
         loss: Literal["cross_entropy", "nssa", "margin_ranking"] = "cross_entropy",

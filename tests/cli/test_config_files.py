@@ -4,6 +4,7 @@ import yaml
 from sheafprop.cli.config_files import load_config, merge
 from sheafprop.cli.lightning import SheafCLI
 from sheafprop.errors import DataError
+from sheafprop.kge import KGE_REGISTRY
 from sheafprop.resources import config_root
 
 ROOT = config_root()
@@ -27,7 +28,7 @@ def test_every_file_loads_alone(tmp_path, capsys, name):
     assert set(full) >= {"model", "data", "trainer"}
 
 
-@pytest.mark.parametrize("model", ["transe", "rotate", "transr", "se"])
+@pytest.mark.parametrize("model", sorted(KGE_REGISTRY))
 @pytest.mark.parametrize("data", ["umls", "fb237_v4", "WN18RR_v1", "nell_v3", "folder"])
 def test_data_and_models_compose(tmp_path, capsys, data, model):
     config: dict = {}
@@ -42,7 +43,7 @@ def test_data_and_models_compose(tmp_path, capsys, data, model):
 def test_there_is_a_file_for_every_benchmark_and_model():
     families = [f"data/{f}_v{v}" for f in ("fb237", "WN18RR", "nell") for v in (1, 2, 3, 4)]
     assert {*families, "data/umls", "data/folder"} <= set(ALL)
-    assert {f"model/{m}" for m in ("transe", "rotate", "transr", "se")} <= set(ALL)
+    assert {f"model/{m}" for m in KGE_REGISTRY} == {n for n in ALL if n.startswith("model/")}
 
 
 def test_model_files_state_the_same_keys():

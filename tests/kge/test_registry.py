@@ -5,7 +5,17 @@ import pytest
 import sheafprop.kge
 from sheafprop.kge import KGE_REGISTRY, KGEModel, build_model
 
-from . import test_rotate, test_se, test_transe, test_transr
+from . import (
+    test_lineare,
+    test_pairre,
+    test_rotate,
+    test_se,
+    test_stranse,
+    test_transe,
+    test_transh,
+    test_transr,
+    test_um,
+)
 from .cases import KGEModelCase
 
 
@@ -18,7 +28,17 @@ def test_every_model_is_registered_and_tested():
     assert public == KGE_REGISTRY
     cases = [
         value.name
-        for module in (test_transe, test_rotate, test_transr, test_se)
+        for module in (
+            test_transe,
+            test_rotate,
+            test_transr,
+            test_se,
+            test_pairre,
+            test_transh,
+            test_stranse,
+            test_lineare,
+            test_um,
+        )
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, KGEModelCase) and value is not KGEModelCase
     ]

@@ -1,0 +1,73 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sheafprop.kge.base import EntityConstraint, Side, unit_translations
+from sheafprop.kge.diagonal_kge_model import DiagonalKGEModel, near_one
+from sheafprop.kge.distance import promote
+
+
+class LineaRE(DiagonalKGEModel):
+    r"""The LineaRE model from the `"LineaRE: Simple but Powerful Knowledge Graph Embedding for Link
+    Prediction" <https://arxiv.org/abs/2004.10037>`_ paper.
+
+    A relation is a linear function of each coordinate,
+
+    .. math::
+        f(h, r, t) = - {\| \mathbf{a}_r \circ \mathbf{x}_h + \mathbf{b}_r
+        - \mathbf{c}_r \circ \mathbf{x}_t \|}_p
+
+    (:math:`p = 1` is the paper's). The sheaf has :math:`\mathrm{diag}(\mathbf{a}_r)` at heads,
+    :math:`\mathrm{diag}(\mathbf{c}_r)` at tails and the translation :math:`\mathbf{b}_r`.
+
+    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
+    :obj:`entity_constraint` asks, diagonals start at one with Gaussian noise of variance
+    :math:`0.01`, translations as those of :class:`TransE`.
+
+    Args:
+        num_nodes (int): The number of nodes/entities in the graph.
+        num_relations (int): The number of relations in the graph.
+        hidden_channels (int): The dimension :math:`d` of the vectors.
+        p (float, optional): The exponent of the norm. (default: :obj:`2.0`)
+        squared (bool, optional): Whether scores are minus the squared norm.
+            (default: :obj:`False`)
+        entity_constraint (str, optional): :obj:`"unit"`, :obj:`"ball"` or :obj:`None`, see
+            :class:`KGEModel`. (default: :obj:`"unit"`)
+    """
+
+    name: ClassVar[str] = "lineare"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        hidden_channels: int,
+        *,
+        p: float = 2.0,
+        squared: bool = False,
+        entity_constraint: EntityConstraint | None = "unit",
+    ) -> None:
+        super().__init__(
+            num_nodes,
+            num_relations,
+            hidden_channels,
+            p=p,
+            squared=squared,
+            entity_constraint=entity_constraint,
+        )
+        self.rel_emb = torch.nn.Embedding(num_relations, hidden_channels)
+        self.rel_map_head = torch.nn.Parameter(torch.empty(num_relations, hidden_channels))
+        self.rel_map_tail = torch.nn.Parameter(torch.empty(num_relations, hidden_channels))
+        self.reset_parameters()
+
+    def _reset_relations(self, generator: torch.Generator | None) -> None:
+        unit_translations(self.rel_emb.weight, generator)
+        near_one(self.rel_map_head, 0.1, generator)
+        near_one(self.rel_map_tail, 0.1, generator)
+
+    def _maps(self, side: Side) -> Tensor:
+        return promote(self.rel_map_head if side == "head" else self.rel_map_tail)
+
+    def _translations(self) -> Tensor:
+        return promote(self.rel_emb.weight)

@@ -1,0 +1,74 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sheafprop.kge.base import EntityConstraint, Side, unit_translations
+from sheafprop.kge.dense_kge_model import DenseKGEModel, near_identity
+from sheafprop.kge.distance import promote
+
+
+class STransE(DenseKGEModel):
+    r"""The STransE model from the `"STransE: a novel embedding model of entities and relationships
+    in knowledge bases" <https://arxiv.org/abs/1606.08140>`_ paper.
+
+    A relation maps heads and tails by two matrices and translates there,
+
+    .. math::
+        f(h, r, t) = - {\| \mathbf{M}^h_r \mathbf{x}_h + \mathbf{b}_r
+        - \mathbf{M}^t_r \mathbf{x}_t \|}_p
+
+    with :math:`\mathbf{M}^h_r, \mathbf{M}^t_r \in \mathbb{R}^{d \times d}`. Mapped vectors are not
+    clamped to the unit ball, as the restriction maps of a sheaf are linear.
+
+    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
+    :obj:`entity_constraint` asks, maps start as the identity with Gaussian noise of variance
+    :math:`0.01 / d` per entry, translations as those of :class:`TransE`.
+
+    Args:
+        num_nodes (int): The number of nodes/entities in the graph.
+        num_relations (int): The number of relations in the graph.
+        hidden_channels (int): The dimension :math:`d` of the vectors.
+        p (float, optional): The exponent of the norm. (default: :obj:`2.0`)
+        squared (bool, optional): Whether scores are minus the squared norm.
+            (default: :obj:`False`)
+        entity_constraint (str, optional): :obj:`"unit"`, :obj:`"ball"` or :obj:`None`, see
+            :class:`KGEModel`. (default: :obj:`"unit"`)
+    """
+
+    name: ClassVar[str] = "stranse"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        hidden_channels: int,
+        *,
+        p: float = 2.0,
+        squared: bool = False,
+        entity_constraint: EntityConstraint | None = "unit",
+    ) -> None:
+        super().__init__(
+            num_nodes,
+            num_relations,
+            hidden_channels,
+            p=p,
+            squared=squared,
+            entity_constraint=entity_constraint,
+        )
+        self.rel_emb = torch.nn.Embedding(num_relations, hidden_channels)
+        shape = (num_relations, hidden_channels, hidden_channels)
+        self.rel_map_head = torch.nn.Parameter(torch.empty(shape))
+        self.rel_map_tail = torch.nn.Parameter(torch.empty(shape))
+        self.reset_parameters()
+
+    def _reset_relations(self, generator: torch.Generator | None) -> None:
+        unit_translations(self.rel_emb.weight, generator)
+        near_identity(self.rel_map_head, 0.1, generator)
+        near_identity(self.rel_map_tail, 0.1, generator)
+
+    def _maps(self, side: Side) -> Tensor:
+        return promote(self.rel_map_head if side == "head" else self.rel_map_tail)
+
+    def _translations(self) -> Tensor:
+        return promote(self.rel_emb.weight)

@@ -1,0 +1,90 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sheafprop.kge.base import EntityConstraint, Side, fill_, unit_translations
+from sheafprop.kge.distance import promote
+from sheafprop.kge.mapped_kge_model import MappedKGEModel
+from sheafprop.sheaf import DenseSheaf
+
+
+class TransH(MappedKGEModel):
+    r"""The TransH model from the `"Knowledge Graph Embedding by Translating on Hyperplanes"
+    <https://aaai.org/papers/8870-knowledge-graph-embedding-by-translating-on-hyperplanes/>`_ paper.
+
+    A relation projects heads and tails on a hyperplane and translates there,
+
+    .. math::
+        f(h, r, t) = - {\| \mathbf{P}_r \mathbf{x}_h + \mathbf{b}_r
+        - \mathbf{P}_r \mathbf{x}_t \|}_p, \qquad
+        \mathbf{P}_r = \mathbf{I} - \mathbf{w}_r \mathbf{w}_r^\top
+
+    with a unit normal :math:`\mathbf{w}_r`, kept as a vector of any length and scaled to length one
+    where it is used. Scores cost as much as those of :class:`TransE`; only :meth:`sheaf` writes the
+    projections out, as :math:`d \times d` matrices. That translations should lie in the hyperplane
+    is a soft constraint in the paper and none here: what sticks out adds the same to every score of
+    a relation for squared distances, and is invisible to propagation.
+
+    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
+    :obj:`entity_constraint` asks, normals start in random directions, translations as those of
+    :class:`TransE`.
+
+    Args:
+        num_nodes (int): The number of nodes/entities in the graph.
+        num_relations (int): The number of relations in the graph.
+        hidden_channels (int): The dimension :math:`d` of the vectors.
+        p (float, optional): The exponent of the norm. (default: :obj:`2.0`)
+        squared (bool, optional): Whether scores are minus the squared norm.
+            (default: :obj:`False`)
+        entity_constraint (str, optional): :obj:`"unit"`, :obj:`"ball"` or :obj:`None`, see
+            :class:`KGEModel`. (default: :obj:`"unit"`)
+    """
+
+    name: ClassVar[str] = "transh"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        hidden_channels: int,
+        *,
+        p: float = 2.0,
+        squared: bool = False,
+        entity_constraint: EntityConstraint | None = "unit",
+    ) -> None:
+        super().__init__(
+            num_nodes,
+            num_relations,
+            hidden_channels,
+            p=p,
+            squared=squared,
+            entity_constraint=entity_constraint,
+        )
+        self.rel_emb = torch.nn.Embedding(num_relations, hidden_channels)
+        self.rel_normal = torch.nn.Parameter(torch.empty(num_relations, hidden_channels))
+        self.reset_parameters()
+
+    def sheaf(self) -> DenseSheaf:
+        normal = self._maps("head")
+        eye = torch.eye(self.hidden_channels, dtype=normal.dtype, device=normal.device)
+        maps = eye - normal.unsqueeze(2) * normal.unsqueeze(1)
+        return DenseSheaf(head=maps, tail=maps, translation=self._translations())
+
+    def _reset_relations(self, generator: torch.Generator | None) -> None:
+        unit_translations(self.rel_emb.weight, generator)
+        shape = self.rel_normal.shape
+        normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+        fill_(self.rel_normal, torch.nn.functional.normalize(normal, dim=-1))
+
+    def _maps(self, side: Side) -> Tensor:
+        return torch.nn.functional.normalize(promote(self.rel_normal), dim=-1)
+
+    def _translations(self) -> Tensor:
+        return promote(self.rel_emb.weight)
+
+    def _apply_map(self, rows: Tensor, weight: Tensor) -> Tensor:
+        return rows - (rows * weight).sum(-1, keepdim=True) * weight
+
+    def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        return self._apply_map(rows, self._maps(side)[rel_type].unsqueeze(1))

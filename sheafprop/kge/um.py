@@ -1,0 +1,70 @@
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from sheafprop.kge.base import EntityConstraint, KGEModel, Side
+from sheafprop.kge.distance import pairwise_distance
+from sheafprop.sheaf import IdentitySheaf
+
+
+class UM(KGEModel):
+    r"""The unstructured model from the `"A Semantic Matching Energy Function for Learning with
+    Multi-relational Data" <https://link.springer.com/content/pdf/10.1007/s10994-013-5363-6.pdf>`_
+    paper.
+
+    It does not look at the relation,
+
+    .. math::
+        f(h, r, t) = - {\| \mathbf{x}_h - \mathbf{x}_t \|}_p
+
+    so that its sheaf has the identity for all restriction maps and no translations: propagation
+    with it is plain feature propagation. A baseline.
+
+    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
+    :obj:`entity_constraint` asks.
+
+    Args:
+        num_nodes (int): The number of nodes/entities in the graph.
+        num_relations (int): The number of relations in the graph.
+        hidden_channels (int): The dimension :math:`d` of the vectors.
+        p (float, optional): The exponent of the norm. (default: :obj:`2.0`)
+        squared (bool, optional): Whether scores are minus the squared norm.
+            (default: :obj:`False`)
+        entity_constraint (str, optional): :obj:`"unit"`, :obj:`"ball"` or :obj:`None`, see
+            :class:`KGEModel`. (default: :obj:`"unit"`)
+    """
+
+    name: ClassVar[str] = "um"
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_relations: int,
+        hidden_channels: int,
+        *,
+        p: float = 2.0,
+        squared: bool = False,
+        entity_constraint: EntityConstraint | None = "unit",
+    ) -> None:
+        super().__init__(
+            num_nodes,
+            num_relations,
+            hidden_channels,
+            p=p,
+            squared=squared,
+            entity_constraint=entity_constraint,
+        )
+        self.reset_parameters()
+
+    def sheaf(self) -> IdentitySheaf:
+        return IdentitySheaf(relations=self.num_relations)
+
+    def _reset_relations(self, generator: torch.Generator | None) -> None:
+        pass
+
+    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
+        return heads - tails
+
+    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
+        return pairwise_distance(known, rows, p=self.p, squared=self.squared, paired=False)
