@@ -1,7 +1,15 @@
 """Propagation layers for PyTorch Geometric."""
 
+from sheafprop.nn.harmonic_extension import HarmonicExtension
+from sheafprop.nn.harmonic_result import HarmonicResult
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 
-__all__ = ["RelationPrototypes", "SheafConv", "SheafPropagation"]
+__all__ = [
+    "HarmonicExtension",
+    "HarmonicResult",
+    "RelationPrototypes",
+    "SheafConv",
+    "SheafPropagation",
+]

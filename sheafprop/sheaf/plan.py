@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.inspection import connected_components
-from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.coupling import CouplingEntries, needs_gradient
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.sheaf.graph_checks import check_graph
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
@@ -84,10 +84,11 @@ class PropagationPlan:
         # Gradients with respect to the weights would need the product's other half: not offered.
         weight = weight.detach()
         free_number = _numbering(self.free_index, num_nodes)
-        touched = (free_number[head] >= 0) | (free_number[tail] >= 0)
-        head, tail = head[touched], tail[touched]
-        edge_type, weight = edge_type[touched], weight[touched]
-        #: Heads, tails, relations and weights of the triples that touch a free vertex, each ``[m]``.
+        if self.num_free < num_nodes:
+            touched = (free_number[head] >= 0) | (free_number[tail] >= 0)
+            head, tail = head[touched], tail[touched]
+            edge_type, weight = edge_type[touched], weight[touched]
+        #: Heads, tails, relations and weights of the triples that touch a free vertex, ``[m]``.
         self.edges = (head, tail, edge_type, weight)
 
         proper = head != tail
@@ -109,14 +110,16 @@ class PropagationPlan:
             self.num_free,
             sheaf.num_relations,
         )
-        all_ends = RelationIncidence(
-            free_number[head],
-            free_number[tail],
-            edge_type,
-            weight,
-            self.num_free,
-            sheaf.num_relations,
-        )
+        all_ends = ends
+        if loop_vertex.numel():
+            all_ends = RelationIncidence(
+                free_number[head],
+                free_number[tail],
+                edge_type,
+                weight,
+                self.num_free,
+                sheaf.num_relations,
+            )
         #: The block diagonal :math:`D_U`.
         self.blocks: VertexBlocks = sheaf.vertex_blocks(ends, loops)
         #: Bool ``[n]``: free vertices that no edge of positive weight touches.
@@ -128,12 +131,14 @@ class PropagationPlan:
             norms = sheaf.end_norms().to(weight.dtype)
             self._preconditioner = DiagonalBlocks(all_ends.sum(norms.unsqueeze(1)))
 
-        head, tail = head[proper], tail[proper]
-        edge_type, weight = edge_type[proper], weight[proper]
+        if loop_vertex.numel():
+            head, tail = head[proper], tail[proper]
+            edge_type, weight = edge_type[proper], weight[proper]
         # Boundary vertices that a free one meets get numbers of their own.
-        self._source_index = torch.unique(
-            torch.cat([head, tail])[boundary_mask[torch.cat([head, tail])]]
-        )
+        met = torch.zeros_like(boundary_mask)
+        met[head] = True
+        met[tail] = True
+        self._source_index = (met & boundary_mask).nonzero().flatten()
         boundary_number = _numbering(self._source_index, num_nodes)
         dst, src = torch.cat([tail, head]), torch.cat([head, tail])
         relation, weights = edge_type.repeat(2), weight.repeat(2)
@@ -149,6 +154,7 @@ class PropagationPlan:
                 weight=weights[keep],
                 num_dst=self.num_free,
                 num_src=num_src,
+                symmetric=number is free_number,
             )
 
         self._free_coupling = sheaf.coupling(entries(free_number, self.num_free))
@@ -182,10 +188,15 @@ class PropagationPlan:
 
     def laplacian(self, x_free: Tensor) -> Tensor:
         r"""The free block of the Laplacian, :math:`L_{UU} x_U`."""
+        if isinstance(self.blocks, DiagonalBlocks):
+            return self._free_coupling.combine(x_free, (0, 1, -1), self.blocks.entries)
         return self.blocks.apply(x_free) - self.couple(x_free)
 
     def gradient(self, x_free: Tensor, constant: Tensor) -> Tensor:
         r"""Half the gradient of the energy at the free vertices, :math:`g_U`."""
+        if isinstance(self.blocks, DiagonalBlocks):
+            own = self.blocks.entries
+            return self._free_coupling.combine(x_free, (0, 1, -1), own, constant=constant)
         return self.laplacian(x_free) - constant
 
     def precondition(self, g: Tensor) -> Tensor:
@@ -196,17 +207,50 @@ class PropagationPlan:
         r"""Applies :math:`M`."""
         return x_free if self._preconditioner is None else self._preconditioner.apply(x_free)
 
+    def project(self, g: Tensor) -> Tensor:
+        r"""Projects on the range of :math:`M`."""
+        return g if self._preconditioner is None else self._preconditioner.project(g)
+
     def precondition_sqrt(self, g: Tensor) -> Tensor:
         r"""Applies :math:`(M^+)^{1/2}`."""
         return g if self._preconditioner is None else self._preconditioner.apply_pinv_sqrt(g)
 
-    def step(self, x_free: Tensor, constant: Tensor, step_size: float) -> Tensor:
-        r"""One explicit Euler step, :math:`x_U - h M^+ g_U`."""
-        if self.normalization == "block":
-            # D^+ D is the projection on the range of D: one product less.
-            received = self.blocks.apply_pinv(self.couple(x_free) + constant)
-            return x_free - step_size * (self.blocks.project(x_free) - received)
-        return x_free - step_size * self.precondition(self.gradient(x_free, constant))
+    def step(
+        self, x_free: Tensor, constant: Tensor, step_size: float, out: Tensor | None = None
+    ) -> Tensor:
+        r"""One explicit Euler step, :math:`x_U - h M^+ g_U`.
+
+        Args:
+            x_free (Tensor): Features of the free vertices ``[n, s, d]``.
+            constant (Tensor): From :meth:`constant`.
+            step_size (float): :math:`h`.
+            out (Tensor, optional): A tensor like ``x_free`` (not itself) that may take the result
+                where no gradients are needed, which saves allocating one.
+        """
+        h = step_size
+        if self._relaxation is not None:
+            own, gain = self._relaxation
+            return self._free_coupling.combine(x_free, (1, -h, h), own, gain, constant, out)
+        if self.normalization != "block":
+            return x_free - h * self.precondition(self.gradient(x_free, constant))
+        # D^+ D is the projection on the range of D: one product less.
+        received = self.blocks.apply_pinv(self.couple(x_free) + constant)
+        if needs_gradient(received, x_free):
+            return x_free + h * (received - self.blocks.project(x_free))
+        return received.sub_(self.blocks.project(x_free)).mul_(h).add_(x_free)
+
+    @cached_property
+    def _relaxation(self) -> tuple[Tensor | None, Tensor | None] | None:
+        r"""The diagonals of :math:`M^+ D` and :math:`M^+`, if both are (None for ones)."""
+        metric = self._preconditioner
+        if not isinstance(self.blocks, DiagonalBlocks):
+            return None
+        if metric is self.blocks:
+            return self.blocks.indicator, self.blocks.inverse
+        if metric is None:
+            return self.blocks.entries, None
+        assert isinstance(metric, DiagonalBlocks)
+        return self.blocks.entries * metric.inverse, metric.inverse
 
     @cached_property
     def components_without_boundary(self) -> int:

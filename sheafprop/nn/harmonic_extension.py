@@ -1,0 +1,252 @@
+import warnings
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+from torch_geometric.typing import Adj
+
+from sheafprop.nn.graph_input import as_edges
+from sheafprop.nn.harmonic_result import HarmonicResult
+from sheafprop.nn.sheaf_conv import (
+    SheafConv,
+    _check_plan,
+    _prepare,
+    from_sections,
+    to_sections,
+    with_free,
+)
+from sheafprop.nn.solvers import SOLVERS, LinearSystem, Solution, is_cheap, norm_of
+from sheafprop.nn.solvers.implicit import implicit_limit
+from sheafprop.nn.solvers.kernel import is_singular, known_regular
+from sheafprop.sheaf.coboundary import edge_energy
+from sheafprop.sheaf.plan import Normalization, PropagationPlan
+from sheafprop.sheaf.relation_sheaf import RelationSheaf
+from sheafprop.sheaf.spectrum import spectral_bounds
+
+Solver = Literal["auto", "cg", "chebyshev", "direct", "euler"]
+
+# Triples whose energy is added up at once.
+_BLOCK = 2**18
+# A limit this much shorter than its start counts as collapsed where zero attracts it.
+_COLLAPSED = 1e-4
+
+
+class HarmonicExtension(SheafConv):
+    r"""The limit of sheaf propagation, solved for exactly: the harmonic extension of "Feature
+    Propagation on Knowledge Graphs Using Cellular Sheaves" (Cobb and Gebhart), Theorem 1.
+
+    .. math::
+        x_U^* = x_U^{(0)} - M^{-1/2} \left( M^{-1/2} L_{UU} M^{-1/2} \right)^+ M^{-1/2} g_0 ,
+        \qquad g_0 = \left( L x^{(0)} - \delta^* W b \right)_U ,
+
+    minimises the energy :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the free
+    vertices :math:`U`, with those of the boundary held fixed. Where :math:`L_{UU}` is nonsingular
+    it is the only minimiser and depends on nothing else; where it is singular (a component without
+    known vertices, maps with a kernel) it is the minimiser next to the start in the
+    :math:`M`-norm, the one that :class:`SheafPropagation` tends to. With teleport :math:`a > 0` it
+    solves :math:`(L_{UU} + a M) x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
+
+    The gradient with respect to features, maps and translations is implicit: one more solve (two
+    more where :math:`L_{UU}` may be singular, three where it is), in memory that does not depend
+    on the number of iterations.
+
+    The layer has no parameters; its :meth:`propagate` is one Euler step.
+
+    Args:
+        solver (str): ``"cg"``: conjugate gradients preconditioned by :math:`M`. ``"chebyshev"``:
+            semi-iteration with Lanczos bounds. ``"direct"``: a factorisation, sparse for identity
+            and diagonal maps. ``"euler"``: the paper's scheme. ``"auto"``: direct for identity maps
+            on small or tree-like graphs, else CG. (default: ``"auto"``)
+        tol (float): Relative residual :math:`\|M^{-1/2} g\| / \|M^{-1/2} g_0\|` to reach.
+            (default: ``1e-6``)
+        max_iterations (int): Bound on the operator applications; a warning says when it ends the
+            run. (default: ``10000``)
+        normalization (str, optional): :math:`M`: ``"block"``, ``"degree"`` or None, as in
+            :class:`SheafConv`. (default: ``"block"``)
+        teleport (float): :math:`a \ge 0`. (default: ``0.0``)
+        **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`.
+
+    Shapes:
+        - **x:** :math:`(N, F)`, or :math:`(B, N, F)` for :math:`B` sections that share all maps
+        - **edge_index:** :math:`(2, E)` heads and tails, or a ``SparseTensor`` ``adj_t``
+        - **edge_type:** :math:`(E)` relation ids
+        - **output:** as **x**
+
+    Raises:
+        ValueError: If the inputs do not fit each other, are not finite, or ``"direct"`` would need
+            factors that are too large.
+
+    Example:
+        >>> layer = HarmonicExtension(solver="cg", tol=1e-8)
+        >>> x, result = layer(
+        ...     x, edge_index, edge_type, sheaf, boundary_mask=known, return_result=True
+        ... )
+    """
+
+    def __init__(
+        self,
+        solver: Solver = "auto",
+        *,
+        tol: float = 1e-6,
+        max_iterations: int = 10_000,
+        normalization: Normalization = "block",
+        teleport: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(normalization=normalization, **kwargs)
+        if solver != "auto" and solver not in SOLVERS:
+            raise ValueError(f"'solver' must be 'auto' or one of {sorted(SOLVERS)} (got {solver!r})")
+        if not 0 < tol < 1:
+            raise ValueError(f"'tol' must lie between 0 and 1 (got {tol})")
+        if max_iterations < 1:
+            raise ValueError(f"'max_iterations' must be at least 1 (got {max_iterations})")
+        if not 0 <= teleport < float("inf"):
+            raise ValueError(f"'teleport' must be finite and not negative (got {teleport})")
+        self.solver: Solver = solver
+        self.tol = tol
+        self.max_iterations = max_iterations
+        self.teleport = teleport
+
+    @overload  # type: ignore[override]
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Adj,
+        edge_type: Tensor | None,
+        sheaf: RelationSheaf,
+        *,
+        edge_weight: Tensor | None = ...,
+        boundary_mask: Tensor | None = ...,
+        plan: PropagationPlan | None = ...,
+        return_result: Literal[False] = ...,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Adj,
+        edge_type: Tensor | None,
+        sheaf: RelationSheaf,
+        *,
+        edge_weight: Tensor | None = ...,
+        boundary_mask: Tensor | None = ...,
+        plan: PropagationPlan | None = ...,
+        return_result: Literal[True],
+    ) -> tuple[Tensor, HarmonicResult]: ...
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Adj,
+        edge_type: Tensor | None,
+        sheaf: RelationSheaf,
+        *,
+        edge_weight: Tensor | None = None,
+        boundary_mask: Tensor | None = None,
+        plan: PropagationPlan | None = None,
+        return_result: bool = False,
+    ) -> Tensor | tuple[Tensor, HarmonicResult]:
+        r"""Solves for the limit.
+
+        Args:
+            x (Tensor): Vertex features; the rows of free vertices are the start.
+            edge_index, edge_type, sheaf, edge_weight, boundary_mask, plan: As in
+                :meth:`SheafConv.forward`.
+            return_result (bool): Also return a :class:`HarmonicResult`. Its spectrum and its
+                ``singular`` cost further operator applications. (default: ``False``)
+        """
+        edge_index, edge_type = as_edges(edge_index, edge_type)
+        x = _prepare(x, sheaf)
+        finite = torch.isfinite(x)
+        if not bool(finite.all()):
+            row = int((~finite).nonzero()[0, -2])
+            raise ValueError(f"'x' must be finite (got NaN or infinity in row {row})")
+        with torch.autocast(x.device.type, enabled=False):
+            plan = plan or self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+            _check_plan(plan, x, self.normalization)
+            sections = to_sections(x)
+            name = self.solver if self.solver != "auto" else "direct" if is_cheap(plan) else "cg"
+
+            def solve(system: LinearSystem, rhs: Tensor) -> Solution:
+                solution = SOLVERS[name](
+                    system, rhs, tol=self.tol, max_iterations=self.max_iterations
+                )
+                if not solution.converged:
+                    warnings.warn(
+                        f"solver={name!r} stopped after {solution.iterations} operator "
+                        f"applications at a relative residual of {solution.relative_residual:.2g} "
+                        f"(tol={self.tol}): raise max_iterations, take a larger tol or double "
+                        "precision"
+                    )
+                return solution
+
+            free, solution = implicit_limit(
+                LinearSystem(plan, self.teleport),
+                sections,
+                solve,
+                regular=self.teleport > 0 or known_regular(plan),
+            )
+            done = with_free(sections, plan, free)
+            out = from_sections(done, x)
+            collapsed = self._has_collapsed(plan, sections, free)
+            if not return_result:
+                return out
+            with torch.no_grad():
+                edges = (edge_index, edge_type, sheaf, edge_weight)
+                result = HarmonicResult(
+                    solver=name,
+                    iterations=solution.iterations,
+                    relative_residual=solution.relative_residual,
+                    converged=solution.converged,
+                    energy_before=_energy(sections, *edges),
+                    energy_after=_energy(done, *edges) + self._pull(plan, sections, free),
+                    spectrum=spectral_bounds(plan, x.shape[-1]),
+                    components_without_boundary=plan.components_without_boundary,
+                    isolated=int(plan.isolated.sum()),
+                    singular=is_singular(plan, x.shape[-1]),
+                    collapsed=collapsed,
+                )
+            return out, result
+
+    def _pull(self, plan: PropagationPlan, sections: Tensor, free: Tensor) -> float:
+        moved = free - sections[plan.free_index]
+        return self.teleport * norm_of(plan.apply_metric(moved), moved) ** 2
+
+    def _has_collapsed(self, plan: PropagationPlan, sections: Tensor, free: Tensor) -> bool:
+        if self.teleport or plan.num_free == 0:
+            return False
+        with torch.no_grad():
+            before = torch.linalg.vector_norm(plan.project(sections[plan.free_index]))
+            after = torch.linalg.vector_norm(plan.project(free))
+            if not after < _COLLAPSED * before or bool((plan.constant(sections) != 0).any()):
+                return False
+        warnings.warn(
+            "without known vertices and translations the limit is zero wherever the Laplacian is "
+            "nonsingular: stop at finite time (SheafPropagation), or set teleport"
+        )
+        return True
+
+    def __repr__(self) -> str:
+        shown = [f"solver={self.solver!r}", f"tol={self.tol}"]
+        shown.append(f"normalization={self.normalization!r}")
+        if self.teleport:
+            shown.append(f"teleport={self.teleport}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _energy(
+    sections: Tensor,
+    edge_index: Tensor,
+    edge_type: Tensor,
+    sheaf: RelationSheaf,
+    edge_weight: Tensor | None,
+) -> float:
+    total = 0.0
+    for start in range(0, edge_type.numel(), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        weight = None if edge_weight is None else edge_weight[part]
+        for section in sections.unbind(1):
+            energy = edge_energy(section, edge_index[:, part], edge_type[part], sheaf, weight)
+            total += float(energy.sum(dtype=torch.float64))
+    return total

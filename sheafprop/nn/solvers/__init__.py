@@ -1,0 +1,18 @@
+"""Solvers of the limit: each applies the same pseudo-inverse, in its own way."""
+
+from sheafprop.nn.solvers.cg import solve_cg
+from sheafprop.nn.solvers.chebyshev import solve_chebyshev
+from sheafprop.nn.solvers.direct import is_cheap, solve_direct
+from sheafprop.nn.solvers.euler import solve_euler
+from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of
+from sheafprop.nn.solvers.solution import Solution
+
+#: Solvers by name; all take ``(system, rhs, *, tol, max_iterations)``.
+SOLVERS = {
+    "cg": solve_cg,
+    "chebyshev": solve_chebyshev,
+    "direct": solve_direct,
+    "euler": solve_euler,
+}
+
+__all__ = ["SOLVERS", "LinearSystem", "Solution", "inner", "is_cheap", "norm_of"]

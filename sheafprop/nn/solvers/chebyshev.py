@@ -1,0 +1,143 @@
+import math
+
+import torch
+from torch import Tensor
+
+from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of
+from sheafprop.nn.solvers.solution import Solution
+from sheafprop.sheaf.spectrum import SpectralBounds, ritz_bounds
+
+# The opening ends once the smallest Ritz value has moved by less than this share in five steps.
+_SETTLED = 0.1
+_OPENING = 40
+# Steps of a cycle before its rate is compared with the rate that its bounds promise.
+_TRIAL = 12
+# Cycles without gain, after which rounding is what is left; and steps within a cycle.
+_IDLE_CYCLES = 6
+_IDLE_STEPS = 100
+
+
+def solve_chebyshev(
+    system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: int
+) -> Solution:
+    r"""Chebyshev semi-iteration with Lanczos bounds, preconditioned by :math:`M^+`.
+
+    The first steps are a Lanczos process in the form of conjugate gradients from the right-hand
+    side itself: its Ritz values bound the part of the spectrum that matters and never see the
+    kernel, and its iterate is not wasted. From there the Chebyshev recurrence needs no scalar
+    products for its steps. A lower bound that is too large shows in a rate slower than promised,
+    from which the smallest eigenvalue is estimated anew (Hageman and Young, "Applied Iterative
+    Methods", chapter 5); an upper bound that is too small shows in growth, and is then replaced by
+    the bound that always holds.
+
+    Args:
+        system (LinearSystem): The operator.
+        rhs (Tensor): :math:`f`, ``[n, s, d]``, in the range of the operator.
+        tol (float): Relative residual to reach.
+        max_iterations (int): At most so many operator applications, give or take one.
+    """
+    begun = system.applications
+    initial = system.norm(rhs)
+    if initial == 0:
+        return Solution(torch.zeros_like(rhs), 0, 0.0, True)
+    goal = tol * initial
+    z, bounds = _opening(system, rhs, goal, max_iterations)
+    residual = rhs - system.apply(z)
+    norm = system.norm(residual)
+    best, best_norm, idle = z, norm, 0
+    while norm > goal and idle < _IDLE_CYCLES:
+        left = max_iterations - (system.applications - begun)
+        if left <= 0:
+            break
+        z, bounds = _cycle(system, best, residual, bounds, goal, left)
+        fresh = rhs - system.apply(z)
+        norm = system.norm(fresh)
+        idle = 0 if norm < 0.5 * best_norm else idle + 1
+        if norm < best_norm:
+            best, best_norm, residual = z, norm, fresh
+    relative = best_norm / initial
+    return Solution(best, system.applications - begun, relative, relative <= tol)
+
+
+def _opening(
+    system: LinearSystem, rhs: Tensor, goal: float, max_iterations: int
+) -> tuple[Tensor, SpectralBounds]:
+    """Conjugate gradients with one step length for all columns, and their Ritz values."""
+    z, residual = torch.zeros_like(rhs), rhs
+    direction = image = system.precondition(residual)
+    squared = norm_of(residual, image) ** 2
+    diagonal: list[float] = []
+    off_diagonal: list[float] = []
+    length = growth = 0.0
+    lower = math.inf
+    eps = torch.finfo(rhs.dtype).eps
+    for step in range(1, min(_OPENING, max_iterations) + 1):
+        product = system.apply(direction)
+        curvature = float(inner(direction, product, (0, 1, 2)))
+        if not curvature > 0:
+            break
+        diagonal.append(curvature / squared + (growth / length if length else 0.0))
+        length = squared / curvature
+        z, residual = z + length * direction, residual - length * product
+        image = system.precondition(residual)
+        fresh = norm_of(residual, image) ** 2
+        growth = fresh / squared
+        off_diagonal.append(math.sqrt(growth) / length)
+        direction, squared = image + growth * direction, fresh
+        if math.sqrt(squared) <= goal:
+            break
+        if step % 5 == 0:
+            last, lower = lower, ritz_bounds(diagonal, off_diagonal, eps).lower
+            if lower > (1 - _SETTLED) * last:
+                break
+    ritz = ritz_bounds(diagonal, off_diagonal, eps)
+    lower = max(ritz.lower, system.teleport)
+    upper = max(min(1.05 * ritz.upper, system.upper), 1.01 * lower)
+    return z, SpectralBounds(lower or 1e-3 * upper, upper)
+
+
+def _cycle(
+    system: LinearSystem,
+    start: Tensor,
+    residual: Tensor,
+    bounds: SpectralBounds,
+    goal: float,
+    max_iterations: int,
+) -> tuple[Tensor, SpectralBounds]:
+    """The recurrence with fixed bounds, until it is done or the bounds prove wrong."""
+    lower, upper = bounds
+    centre, radius = (upper + lower) / 2, (upper - lower) / 2
+    ratio = centre / radius
+    promised = math.acosh(ratio)  # minus the logarithm of the rate
+    z, rho = start, 1 / ratio
+    image = system.precondition(residual)
+    initial = norm_of(residual, image)
+    change = image / centre
+    norms = [initial]
+    lowest, lowest_at = initial, 0
+    for step in range(1, max_iterations + 1):
+        z, residual = z + change, residual - system.apply(change)
+        image = system.precondition(residual)
+        norm = norm_of(residual, image)
+        if norm <= goal:
+            return z, bounds
+        if not norm < 100 * initial:
+            return start, SpectralBounds(lower, system.upper)
+        if norm < lowest:
+            lowest, lowest_at = norm, step
+        elif step - lowest_at > max(_IDLE_STEPS, step // 2):
+            break
+        norms.append(norm)
+        # T_k(ratio) > 20: from here on a mode below the bounds stands out.
+        if step >= _TRIAL and step % 4 == 0 and step * promised > math.log(40):
+            half = step // 2
+            seen = math.log(max(norms[half], norm) / norm) / (step - half)
+            if seen < 0.8 * promised:
+                estimate = centre - radius * math.cosh(max(0.0, promised - seen))
+                low = max(0.9 * estimate, lower / 8, system.teleport)
+                if low < 0.95 * lower:
+                    return z, SpectralBounds(low, upper)
+        next_rho = 1 / (2 * ratio - rho)
+        change = next_rho * rho * change + (2 * next_rho / radius) * image
+        rho = next_rho
+    return z, bounds

@@ -1,0 +1,65 @@
+import math
+
+import torch
+from torch import Tensor
+
+from sheafprop.sheaf.plan import PropagationPlan
+from sheafprop.sheaf.spectrum import upper_bound
+
+
+class LinearSystem:
+    r"""The operator :math:`A = L_{UU} + a M` of a limit, as the solvers see it.
+
+    A solver returns :math:`A^\# f = M^{-1/2} (M^{-1/2} A M^{-1/2})^+ M^{-1/2} f` for a right-hand
+    side :math:`f` in the range of :math:`A`, and the limit is :math:`x_0 - A^\# g_0`. Krylov and
+    fixed-point methods get it by starting from zero: their iterates stay in the range of
+    :math:`M^+ A`, on which :math:`A^\#` inverts :math:`A`.
+
+    Args:
+        plan (PropagationPlan): The operators.
+        teleport (float): :math:`a \ge 0`.
+    """
+
+    def __init__(self, plan: PropagationPlan, teleport: float = 0.0):
+        self.plan, self.teleport = plan, teleport
+        #: How many times the operator was applied.
+        self.applications = 0
+
+    @property
+    def separate(self) -> tuple[int, ...]:
+        """Dimensions of ``[n, s, d]`` that a scalar product sums over, one product per rest."""
+        return (0,) if self.plan.sheaf.independent_columns else (0, 2)
+
+    @property
+    def upper(self) -> float:
+        r"""A bound on the spectrum of :math:`M^{-1/2} A M^{-1/2}`; below it lies :math:`a`."""
+        return upper_bound(self.plan) + self.teleport
+
+    def apply(self, v: Tensor) -> Tensor:
+        """Multiplies by the operator."""
+        self.applications += 1
+        return self.shifted(self.plan.laplacian(v), v)
+
+    def shifted(self, image: Tensor, v: Tensor) -> Tensor:
+        r"""Adds :math:`a M v`."""
+        return image + self.teleport * self.plan.apply_metric(v) if self.teleport else image
+
+    def precondition(self, residual: Tensor) -> Tensor:
+        r"""Applies :math:`M^+`."""
+        return self.plan.precondition(residual)
+
+    def norm(self, residual: Tensor) -> float:
+        r""":math:`\|M^{-1/2} r\|` over all columns."""
+        return norm_of(residual, self.precondition(residual))
+
+
+def norm_of(residual: Tensor, image: Tensor) -> float:
+    r""":math:`\langle r, M^+ r \rangle^{1/2}`, added up in double precision."""
+    squared = inner(residual, image, (0,)).sum(dtype=torch.float64)
+    return math.sqrt(max(0.0, float(squared)))
+
+
+def inner(a: Tensor, b: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Real parts of scalar products along some dimensions, which stay as ones."""
+    product = (a.conj() * b).real if a.is_complex() else a * b
+    return product.sum(dim=dims, keepdim=True)
