@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def read_back(file: Path) -> list:
     return records
 
 
+def finished(file: Path) -> list:
+    """The records once W&B's own process has written the last of them."""
+    for _ in range(100):
+        records = read_back(file)
+        if any(record.HasField("exit") for record in records):
+            return records
+        time.sleep(0.1)
+    raise AssertionError(f"{file} was never finished")
+
+
 @pytest.fixture
 def arguments(tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
@@ -56,7 +67,7 @@ def test_offline_run_holds_config_curves_tables_and_figure(tmp_path, arguments):
     assert main(["test", "--run", str(run)]) == 0
     files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
     assert len(files) == 2
-    records = [record for file in files for record in read_back(file)]
+    records = [record for file in files for record in finished(file)]
     assert {r.run.run_id for r in records if r.HasField("run")} == {
         next(r.run.run_id for r in records if r.HasField("run"))
     }
