@@ -1,7 +1,9 @@
-"""The off-diagonal part of a sheaf Laplacian as a list of directed, typed entries."""
+"""The off-diagonal part of a sheaf Laplacian: its entries, and what a step does with it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -12,6 +14,7 @@ class CouplingEntries:
     ``backward`` is False for the message into the tail, :math:`w R_t^* R_h x_h`, and True for the
     message into the head, :math:`w R_h^* R_t x_t`. Destinations and sources are numbered
     separately, so that a block of the matrix (free by free, free by boundary) is a list of its own.
+    ``symmetric`` says that every message comes with its reverse.
     """
 
     dst: Tensor
@@ -21,3 +24,49 @@ class CouplingEntries:
     weight: Tensor
     num_dst: int
     num_src: int
+    symmetric: bool = False
+
+
+class Coupling(ABC):
+    """The sum of messages :math:`A x` as a function of the source features ``[n, s, d]``."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        r"""Computes :math:`A x`."""
+
+    def combine(
+        self,
+        x: Tensor,
+        factors: tuple[float, float, float],
+        own: Tensor | None = None,
+        gain: Tensor | None = None,
+        constant: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        r"""Computes :math:`(f_0 + f_1 \, o) \, x + f_2 \, g \, (A x + c)` in one pass if it can.
+
+        A step, the Laplacian and the gradient all have this form. Sources and destinations must be
+        the same vertices.
+
+        Args:
+            x (Tensor): Features ``[n, s, d]``.
+            factors (tuple[float, float, float]): :math:`f`.
+            own (Tensor, optional): Real :math:`o`, ``[n, 1]`` or ``[n, d]``; None for ones.
+            gain (Tensor, optional): Real :math:`g`, likewise.
+            constant (Tensor, optional): :math:`c`, ``[n, s, d]`` or ``[n, 1, d]``; None for zero.
+            out (Tensor, optional): Where to put the result, if nothing needs gradients.
+        """
+        received = self(x)
+        if constant is not None:
+            received = received + constant
+        if gain is not None:
+            received = received * gain.unsqueeze(1)
+        kept = factors[0] * x
+        if factors[1] != 0:
+            kept = kept + factors[1] * (x if own is None else own.unsqueeze(1) * x)
+        return kept + factors[2] * received
+
+
+def needs_gradient(*tensors: Tensor | None) -> bool:
+    """Whether autograd records what happens to any of these."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

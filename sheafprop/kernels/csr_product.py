@@ -6,6 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.backend import (
+    as_real_rows,
+    backend_of,
+    compact,
+    entries_ahead,
+    is_traced,
+    numba_loops,
+    run_rows,
+    scalars,
+    stable_order,
+    triton_loops,
+)
+
 
 class CSRProduct:
     r"""The linear map :math:`X \mapsto A X` for a fixed real sparse :math:`A`.
@@ -18,73 +31,168 @@ class CSRProduct:
         row, col (Tensor): Places of the entries, int64 ``[nnz]``.
         value (Tensor): Real entries ``[nnz]``.
         num_rows, num_cols (int): Shape of :math:`A`.
+        symmetric (bool): :math:`A` is its own transpose, which then needs no memory.
     """
 
-    def __init__(self, row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int):
+    def __init__(
+        self,
+        row: Tensor,
+        col: Tensor,
+        value: Tensor,
+        num_rows: int,
+        num_cols: int,
+        *,
+        symmetric: bool = False,
+    ):
         self.num_rows, self.num_cols = num_rows, num_cols
-        self._matrix = _csr(row, col, value, num_rows, num_cols)
-        self._transposed: Tensor | None = None
+        self._start, self._col, self._value = _merged(row, col, value, num_rows, num_cols)
+        self._transposed: CSRProduct | None = self if symmetric else None
+        self._values: dict[torch.dtype, Tensor] = {}
 
     @property
     def nnz(self) -> int:
-        return int(self._matrix.values().numel())
+        return self._col.numel()
 
-    def matrix(self, *, transposed: bool = False) -> Tensor:
-        if not transposed:
-            return self._matrix
+    def transposed(self) -> "CSRProduct":
         if self._transposed is None:
-            crow, col = self._matrix.crow_indices(), self._matrix.col_indices()
-            row = torch.repeat_interleave(
-                torch.arange(self.num_rows, device=col.device), crow[1:] - crow[:-1]
+            self._transposed = CSRProduct(
+                self._col.long(), self._row(), self._value, self.num_cols, self.num_rows
             )
-            self._transposed = _csr(col, row, self._matrix.values(), self.num_cols, self.num_rows)
+            self._transposed._transposed = self
         return self._transposed
 
+    def matrix(self, *, transposed: bool = False) -> Tensor:
+        """The matrix as torch holds it, ``torch.sparse_csr``."""
+        product = self.transposed() if transposed else self
+        with warnings.catch_warnings():
+            # "Sparse CSR support is in beta": nothing a user could act on.
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.sparse_csr_tensor(
+                product._start,
+                product._col.long(),
+                product._value,
+                size=(product.num_rows, product.num_cols),
+                check_invariants=False,
+            )
+
     def __call__(self, x: Tensor) -> Tensor:
-        return _SparseMatmul.apply(x, self, False)
+        if is_traced(x):
+            return _gathered_product(self, x)
+        if torch.is_grad_enabled() and x.requires_grad:
+            return _SparseMatmul.apply(x, self)
+        return self._product(x)
+
+    def _product(self, x: Tensor) -> Tensor:
+        return _torch_product(self, x) if backend_of(x) == "torch" else self.combine(x)
+
+    def combine(
+        self,
+        x: Tensor,
+        factors: tuple[float, float, float] = (0.0, 0.0, 1.0),
+        own: Tensor | None = None,
+        gain: Tensor | None = None,
+        constant: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """What :meth:`Coupling.combine` says, by a compiled loop and without gradients.
+
+        ``own`` and ``gain`` are ``[n, 1]``.
+        """
+        dtype = torch.zeros((), dtype=x.dtype).real.dtype
+        rows = as_real_rows(x)
+        shape = (self.num_rows, *x.shape[1:])
+        if out is None:
+            out = torch.empty(shape, dtype=x.dtype, device=x.device)
+        if out.numel() == 0:
+            return out
+        if rows.shape[0] == 0:
+            # No sources: a matrix without columns.
+            return out.zero_()
+        target = as_real_rows(out)
+        ones = rows.new_ones(1, 1)
+        arguments = (
+            self._start,
+            self._col,
+            self._value_as(dtype),
+            rows,
+            ones if own is None else own.detach().to(dtype),
+            ones if gain is None else gain.detach().to(dtype),
+            rows.new_empty(0, 1) if constant is None else as_real_rows(constant.to(x.dtype)),
+        )
+        if backend_of(x) == "triton":
+            triton_loops().csr_rows(*arguments, factors, target)  # type: ignore[union-attr]
+            return out
+        ahead = entries_ahead(rows.shape[1] * rows.element_size())
+        run_rows(
+            numba_loops().csr_rows,  # type: ignore[union-attr]
+            (*(a.numpy() for a in arguments), scalars(dtype, *factors), ahead, target.numpy()),
+            self._start.numpy(),
+            rows.shape[1],
+        )
+        return out
+
+    def _value_as(self, dtype: torch.dtype) -> Tensor:
+        if self._value.dtype == dtype:
+            return self._value
+        if dtype not in self._values:
+            self._values[dtype] = self._value.to(dtype)
+        return self._values[dtype]
+
+    def _row(self) -> Tensor:
+        counts = self._start[1:] - self._start[:-1]
+        return torch.repeat_interleave(
+            torch.arange(self.num_rows, device=counts.device), counts, output_size=self.nnz
+        )
 
 
 class _SparseMatmul(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, product: CSRProduct, transposed: bool) -> Tensor:
-        ctx.product, ctx.transposed = product, transposed
-        return _multiply(product.matrix(transposed=transposed), x)
+    def forward(ctx: Any, x: Tensor, product: CSRProduct) -> Tensor:
+        ctx.product = product
+        return product._product(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
-        return _SparseMatmul.apply(grad, ctx.product, not ctx.transposed), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return _SparseMatmul.apply(grad, ctx.product.transposed()), None
 
 
-def _multiply(matrix: Tensor, x: Tensor) -> Tensor:
-    trailing = x.shape[1:]
+def _torch_product(product: CSRProduct, x: Tensor) -> Tensor:
+    real = as_real_rows(x)
+    if real.numel() == 0 or product.nnz == 0:
+        return x.new_zeros(product.num_rows, *x.shape[1:])
+    out = product.matrix().to(real.dtype) @ real
     # The entries are real, so a complex column is two real ones.
-    real = torch.view_as_real(x.contiguous()) if x.is_complex() else x.contiguous()
-    flat = real.reshape(x.shape[0], -1)
-    if flat.numel() == 0 or matrix.values().numel() == 0:
-        out = flat.new_zeros(matrix.shape[0], flat.shape[1])
-    else:
-        out = matrix.to(flat.dtype) @ flat
     if x.is_complex():
-        return torch.view_as_complex(out.reshape(matrix.shape[0], *trailing, 2))
-    return out.reshape(matrix.shape[0], *trailing)
+        return torch.view_as_complex(out.reshape(product.num_rows, *x.shape[1:], 2))
+    return out.reshape(product.num_rows, *x.shape[1:])
 
 
-def _csr(row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int) -> Tensor:
-    key = row * num_cols + col
-    order = torch.argsort(key, stable=True)
-    key, value = key[order], value[order]
+def _gathered_product(product: CSRProduct, x: Tensor) -> Tensor:
+    """The product in operations that every tracer and transformation knows."""
+    value = product._value.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+    out = x.new_zeros(product.num_rows, *x.shape[1:])
+    return out.index_add(0, product._row(), x[product._col.long()] * value)
+
+
+def _merged(
+    row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries sorted by row and column, equal places added up: starts, columns, values."""
+    by_col = stable_order(col, num_cols)[1]
+    start, by_row = stable_order(row[by_col], num_rows)
+    order = by_col[by_row]
+    columns, values = compact(col[order], num_cols), value[order]
+    loops = numba_loops() if col.device.type == "cpu" else None
+    if loops is not None:
+        merged = loops.merge_entries(start.numpy(), columns.numpy(), values.numpy())
+        size = int(merged[-1])
+        if size < columns.numel():
+            columns, values = columns[:size].clone(), values[:size].clone()
+        return torch.from_numpy(merged), columns, values
+    key = row[order] * num_cols + columns
     unique, inverse = torch.unique_consecutive(key, return_inverse=True)
-    merged = value.new_zeros(unique.numel()).index_add_(0, inverse, value)
+    values = values.new_zeros(unique.numel()).index_add_(0, inverse, values)
     rows = torch.div(unique, max(num_cols, 1), rounding_mode="floor")
     counts = torch.bincount(rows, minlength=num_rows)
-    crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    with warnings.catch_warnings():
-        # "Sparse CSR support is in beta": nothing a user could act on.
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.sparse_csr_tensor(
-            crow,
-            unique - rows * num_cols,
-            merged,
-            size=(num_rows, num_cols),
-            check_invariants=False,
-        )
+    start = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return start, compact(unique - rows * num_cols, num_cols), values

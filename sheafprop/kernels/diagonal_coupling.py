@@ -1,36 +1,219 @@
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.backend import (
+    as_real_rows,
+    backend_of,
+    entries_ahead,
+    is_traced,
+    numba_loops,
+    run_rows,
+    scalars,
+    triton_loops,
+)
+from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
+from sheafprop.kernels.typed_entries import TypedEntries
 
-# Bytes of gathered messages held at once; the sum over edges runs in blocks of this size.
+# Bytes of gathered messages the reference holds at once.
 _BLOCK_BYTES = 64 * 2**20
 
 
-class DiagonalCoupling:
+class DiagonalCoupling(Coupling):
     r"""Messages of diagonal maps: :math:`y_v = \sum_e w_e \, c_{r_e} \odot x_{u_e}`.
 
     ``coefficients`` holds :math:`c_r = \overline{R_t} \odot R_h` for the message into the tail;
-    the message into the head uses its conjugate.
+    the message into the head uses its conjugate. A compiled loop over the receiving vertices adds
+    the messages one by one and never holds them; its adjoint is the same loop, and the gradient
+    with respect to the coefficients a second one over the relations.
     """
 
     def __init__(self, entries: CouplingEntries, coefficients: Tensor):
-        order = torch.argsort(entries.dst, stable=True)
-        self._dst, self._src = entries.dst[order], entries.src[order]
-        self._row = entries.relation[order] + entries.backward[order] * coefficients.shape[0]
-        self._weight = entries.weight[order]
-        self._unweighted = bool((entries.weight == 1).all())
-        self._num_dst = entries.num_dst
+        self._entries = TypedEntries.from_coupling(entries, coefficients.shape[0])
         self._table = torch.cat([coefficients, coefficients.conj().resolve_conj()])
 
     def __call__(self, x: Tensor) -> Tensor:
-        out = x.new_zeros(self._num_dst, *x.shape[1:])
-        row_bytes = max(1, x[:1].numel() * x.element_size())
-        block = max(1, _BLOCK_BYTES // row_bytes)
-        for start in range(0, self._dst.numel(), block):
-            part = slice(start, start + block)
-            message = x[self._src[part]] * self._table[self._row[part]].unsqueeze(1)
-            if not self._unweighted:
-                message = message * self._weight[part].view(-1, 1, 1).to(message.real.dtype)
-            out = out.index_add(0, self._dst[part], message)
+        x, table = self._promoted(x)
+        if is_traced(x):
+            return reference_messages(x, table, self._entries)
+        if needs_gradient(x, table):
+            return _Messages.apply(x, table, self._entries)
+        return messages(x, table, self._entries)
+
+    def combine(
+        self,
+        x: Tensor,
+        factors: tuple[float, float, float],
+        own: Tensor | None = None,
+        gain: Tensor | None = None,
+        constant: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        if backend_of(x) == "torch" or needs_gradient(x, self._table, own, gain, constant):
+            return super().combine(x, factors, own, gain, constant)
+        x, table = self._promoted(x)
+        return fused_messages(x, table, self._entries, factors, own, gain, constant, out)
+
+    def _promoted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        dtype = torch.promote_types(x.dtype, self._table.dtype)
+        return x.to(dtype), self._table.to(dtype)
+
+
+class _Messages(torch.autograd.Function):
+    r"""Bilinear in the features and the table, and closed under differentiation."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, table: Tensor, entries: TypedEntries) -> Tensor:
+        ctx.save_for_backward(x, table)
+        ctx.entries = entries
+        return messages(x, table, entries)
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None]:
+        x, table = ctx.saved_tensors
+        to_x = to_table = None
+        if ctx.needs_input_grad[0]:
+            adjoint, renamed = ctx.entries.adjoint(table.conj().resolve_conj())
+            to_x = _Messages.apply(grad, renamed, adjoint)
+        if ctx.needs_input_grad[1]:
+            to_table = _LabelSums.apply(x, grad, ctx.entries, table.shape[0])
+        return to_x, to_table, None
+
+
+class _LabelSums(torch.autograd.Function):
+    r"""The gradient of the table, :math:`T_l = \sum_{e \in l} w_e \overline{x_{u_e}} g_{v_e}`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> Tensor:
+        ctx.save_for_backward(x, g)
+        ctx.entries = entries
+        return label_sums(x, g, entries, num_labels)
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, g = ctx.saved_tensors
+        to_x = to_g = None
+        if ctx.needs_input_grad[0]:
+            adjoint, renamed = ctx.entries.adjoint(grad.conj().resolve_conj())
+            to_x = _Messages.apply(g, renamed, adjoint)
+        if ctx.needs_input_grad[1]:
+            to_g = _Messages.apply(x, grad, ctx.entries)
+        return to_x, to_g, None, None
+
+
+def messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tensor:
+    """The sum of messages, without gradients, by whatever runs fastest here."""
+    if backend_of(x) == "torch":
+        return reference_messages(x, table, entries)
+    return fused_messages(x, table, entries)
+
+
+def reference_messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tensor:
+    """The same in torch's own operations: gathers the messages, block by block."""
+    out = x.new_zeros(entries.num_dst, *x.shape[1:])
+    dst = entries.dst()
+    block = max(1, _BLOCK_BYTES // max(1, x[:1].numel() * x.element_size()))
+    for start in range(0, dst.numel(), block):
+        part = slice(start, start + block)
+        message = x[entries.src[part].long()] * table[entries.label[part].long()].unsqueeze(1)
+        if entries.weight is not None:
+            message = message * entries.weight[part].view(-1, 1, 1).to(message.dtype)
+        out = out.index_add(0, dst[part], message)
+    return out
+
+
+def fused_messages(
+    x: Tensor,
+    table: Tensor,
+    entries: TypedEntries,
+    factors: tuple[float, float, float] = (0.0, 0.0, 1.0),
+    own: Tensor | None = None,
+    gain: Tensor | None = None,
+    constant: Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """What :meth:`Coupling.combine` says, by a compiled loop and without gradients."""
+    if out is None:
+        out = torch.empty((entries.num_dst, *x.shape[1:]), dtype=x.dtype, device=x.device)
+    if out.numel() == 0:
         return out
+    rows, dtype = as_real_rows(x), torch.zeros((), dtype=x.dtype).real.dtype
+    if rows.shape[0] == 0:
+        return out.zero_()
+    ones = rows.new_ones(1, 1)
+    arguments = (
+        entries.start,
+        entries.src,
+        entries.label,
+        rows.new_empty(0) if entries.weight is None else entries.weight.to(dtype),
+        _planes(table),
+        rows,
+        ones if own is None else own.detach().to(dtype),
+        ones if gain is None else gain.detach().to(dtype),
+        rows.new_empty(0, 1) if constant is None else as_real_rows(constant.to(x.dtype)),
+    )
+    target = as_real_rows(out)
+    if backend_of(x) == "triton":
+        triton_loops().typed_rows(*arguments, factors, target)  # type: ignore[union-attr]
+        return out
+    loops = numba_loops()
+    ahead = entries_ahead(rows.shape[1] * rows.element_size())
+    run_rows(
+        loops.complex_rows if x.is_complex() else loops.real_rows,  # type: ignore[union-attr]
+        (*(a.numpy() for a in arguments), scalars(dtype, *factors), ahead, target.numpy()),
+        entries.start.numpy(),
+        rows.shape[1],
+    )
+    return out
+
+
+def label_sums(x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> Tensor:
+    """Sums of conj(source) times destination over the entries of each label, ``[labels, d]``."""
+    backend = backend_of(x)
+    out = x.new_zeros(num_labels, x.shape[-1])
+    if x.numel() == 0 or g.numel() == 0 or entries.src.numel() == 0:
+        return out
+    if backend == "torch":
+        return _reference_label_sums(x, g, entries, out)
+    pieces = entries.pieces
+    rows, rows_g = as_real_rows(x), as_real_rows(g)
+    partial = rows.new_empty(pieces.label.numel(), x.shape[-1] * (2 if x.is_complex() else 1))
+    weight = rows.new_empty(0) if pieces.weight is None else pieces.weight.to(rows.dtype)
+    arguments = (pieces.start, pieces.dst, pieces.src, weight, rows, rows_g)
+    if backend == "triton":
+        triton_loops().label_sums(*arguments, x.is_complex(), partial)  # type: ignore[union-attr]
+    else:
+        loops = numba_loops()
+        loop = loops.complex_label_sums if x.is_complex() else loops.real_label_sums  # type: ignore[union-attr]
+        ahead = entries_ahead(2 * rows.shape[1] * rows.element_size())
+        run_rows(
+            loop,
+            (*(a.numpy() for a in arguments), ahead, partial.numpy()),
+            pieces.start.numpy(),
+            rows.shape[1],
+        )
+    if x.is_complex():
+        partial = torch.view_as_complex(partial.view(partial.shape[0], -1, 2))
+    return out.index_add_(0, pieces.label, partial)
+
+
+def _reference_label_sums(x: Tensor, g: Tensor, entries: TypedEntries, out: Tensor) -> Tensor:
+    dst = entries.dst()
+    block = max(1, _BLOCK_BYTES // max(1, x[:1].numel() * x.element_size()))
+    for start in range(0, dst.numel(), block):
+        part = slice(start, start + block)
+        product = (x[entries.src[part].long()].conj() * g[dst[part]]).sum(1)
+        if entries.weight is not None:
+            product = product * entries.weight[part].unsqueeze(1).to(product.dtype)
+        out.index_add_(0, entries.label[part].long(), product)
+    return out
+
+
+def _planes(table: Tensor) -> Tensor:
+    table = table.detach().resolve_conj().resolve_neg()
+    return torch.stack([table.real, table.imag]) if table.is_complex() else table.contiguous()

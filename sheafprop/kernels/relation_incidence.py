@@ -1,3 +1,5 @@
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -27,23 +29,37 @@ class RelationIncidence:
         num_vertices: int,
         num_relations: int,
     ):
-        row = torch.cat([tail, head])
-        col = torch.cat([edge_type, edge_type + num_relations])
-        keep = row >= 0
         self.num_vertices, self.num_relations = num_vertices, num_relations
-        self._like = weight
-        self._product = CSRProduct(
-            row[keep],
-            col[keep],
-            torch.cat([weight, weight])[keep],
-            num_vertices,
-            2 * num_relations,
-        )
+        self._ends = (head, tail, edge_type, weight)
+
+    @property
+    def empty(self) -> bool:
+        return self._ends[2].numel() == 0
 
     def sum(self, table: Tensor) -> Tensor:
         """Sums rows of a table ``[2 R, ...]`` (tail side first) over each vertex's ends."""
-        return self._product(table)
+        if table.numel() > table.shape[0]:
+            return self._product(table)
+        # A column is summed faster than the ends are sorted.
+        row, col, weight = self._entries()
+        value = weight.to(table.dtype) * table.flatten()[col]
+        total = value.new_zeros(self.num_vertices).index_add(0, row, value)
+        return total.view(-1, *table.shape[1:])
 
     def total(self) -> Tensor:
         """Weight of all ends of each vertex, ``[num_vertices, 1]``."""
-        return self.sum(self._like.new_ones(2 * self.num_relations, 1))
+        return self.sum(self._ends[3].new_ones(2 * self.num_relations, 1))
+
+    @cached_property
+    def _product(self) -> CSRProduct:
+        return CSRProduct(*self._entries(), self.num_vertices, 2 * self.num_relations)
+
+    def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
+        head, tail, edge_type, weight = self._ends
+        row = torch.cat([tail, head])
+        col = torch.cat([edge_type, edge_type + self.num_relations])
+        weight = torch.cat([weight, weight])
+        keep = row >= 0
+        if bool(keep.all()):
+            return row, col, weight
+        return row[keep], col[keep], weight[keep]

@@ -1,10 +1,9 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.dense_coupling import DenseCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
@@ -99,7 +98,7 @@ class DenseSheaf(RelationSheaf):
             parts.append(ends.sum(table) + loops.sum(torch.cat([loop, torch.zeros_like(loop)])))
         return DenseBlocks(torch.cat(parts, dim=-1))
 
-    def coupling(self, entries: CouplingEntries) -> Callable[[Tensor], Tensor]:
+    def coupling(self, entries: CouplingEntries) -> Coupling:
         return DenseCoupling(entries, self.head, self.tail)
 
 

@@ -1,10 +1,9 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
@@ -99,19 +98,29 @@ class DiagonalSheaf(RelationSheaf):
         return self._squares().amax(dim=1)
 
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
+        squares = self._squares()
+        if not squares.requires_grad and _all_ones(squares):
+            # Unitary maps: multiples of the identity, exactly, and a column instead of a matrix.
+            squares = squares.new_ones(squares.shape[0], 1)
+        if loops.empty:
+            return DiagonalBlocks(ends.sum(squares))
         one = torch.ones_like(self._some_map)
         gap = (one if self.tail is None else self.tail) - (one if self.head is None else self.head)
         loop = (gap * gap.conj()).real
         return DiagonalBlocks(
-            ends.sum(self._squares()) + loops.sum(torch.cat([loop, torch.zeros_like(loop)]))
+            ends.sum(squares) + loops.sum(torch.cat([loop, torch.zeros_like(loop)]))
         )
 
-    def coupling(self, entries: CouplingEntries) -> Callable[[Tensor], Tensor]:
+    def coupling(self, entries: CouplingEntries) -> Coupling:
         forward = self._map("head")
         coefficients = self._adjoint_table(
             torch.ones_like(self._some_map) if forward is None else forward, "tail"
         )
         return DiagonalCoupling(entries, coefficients)
+
+
+def _all_ones(squares: Tensor) -> bool:
+    return bool(((squares - 1).abs() <= 8 * torch.finfo(squares.dtype).eps).all())
 
 
 torch.export.register_dataclass(DiagonalSheaf)

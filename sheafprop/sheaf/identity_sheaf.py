@@ -1,10 +1,9 @@
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.identity_coupling import IdentityCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
@@ -13,7 +12,7 @@ from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
 
 @dataclass(frozen=True, eq=False)
 class IdentitySheaf(RelationSheaf):
-    r"""Both restriction maps are the identity, :math:`R_h = R_t = I`, with translations :math:`b_r`.
+    r"""Both restriction maps are the identity, and a relation is its translation :math:`b_r`.
 
     The sheaf of TransE (:math:`b_r` its relation vectors), and without translations of plain
     feature propagation.
@@ -83,7 +82,7 @@ class IdentitySheaf(RelationSheaf):
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
         return DiagonalBlocks(ends.total())
 
-    def coupling(self, entries: CouplingEntries) -> Callable[[Tensor], Tensor]:
+    def coupling(self, entries: CouplingEntries) -> Coupling:
         return IdentityCoupling(entries)
 
 

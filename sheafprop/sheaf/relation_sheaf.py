@@ -1,11 +1,10 @@
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import CouplingEntries
+from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
@@ -77,8 +76,8 @@ class RelationSheaf(ABC):
         """
 
     @abstractmethod
-    def coupling(self, entries: CouplingEntries) -> Callable[[Tensor], Tensor]:
-        """The sum of messages for a list of entries, as a function of the source features."""
+    def coupling(self, entries: CouplingEntries) -> Coupling:
+        """The sum of messages for a list of entries, as an operator on the source features."""
 
     @property
     def independent_columns(self) -> bool:

@@ -49,24 +49,24 @@ class DiagonalBlocks(VertexBlocks):
     def __init__(self, entries: Tensor):
         self.entries = entries
         top = entries.amax(dim=1, keepdim=True) if entries.numel() else entries
-        self._in_range = entries > relative_tolerance(entries.dtype, 1) * top
-        self.singular = ~self._in_range.all(dim=1)
-        self._any_singular = bool(self.singular.any())
-        self._inverse = torch.where(
-            self._in_range, 1 / torch.where(self._in_range, entries, torch.ones_like(entries)), 0.0
-        )
+        in_range = entries > relative_tolerance(entries.dtype, 1) * top
+        self.singular = ~in_range.all(dim=1)
+        #: Ones where an entry is in the range, zeros elsewhere; None for ones throughout.
+        self.indicator = in_range.to(entries.dtype) if bool(self.singular.any()) else None
+        #: The pseudo-inverse, entry by entry.
+        self.inverse = torch.where(in_range, 1 / torch.where(in_range, entries, 1.0), 0.0)
 
     def apply(self, x: Tensor) -> Tensor:
         return x * self.entries.unsqueeze(1)
 
     def apply_pinv(self, x: Tensor) -> Tensor:
-        return x * self._inverse.unsqueeze(1)
+        return x * self.inverse.unsqueeze(1)
 
     def project(self, x: Tensor) -> Tensor:
-        return x * self._in_range.unsqueeze(1) if self._any_singular else x
+        return x if self.indicator is None else x * self.indicator.unsqueeze(1)
 
     def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
-        return x * self._inverse.sqrt().unsqueeze(1)
+        return x * self.inverse.sqrt().unsqueeze(1)
 
     def norms(self) -> Tensor:
         return self.entries.amax(dim=1)

@@ -1,0 +1,157 @@
+"""Which implementation of the loops over neighbours runs, and over how many threads."""
+
+import functools
+import importlib
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Backend = Literal["numba", "triton", "torch"]
+
+_FORCED: ContextVar[Backend | None] = ContextVar("sheafprop_backend", default=None)
+_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+# Fewer multiplications than this are done before a second thread has started.
+_SERIAL_WORK = 2**19
+# Pieces of rows for each thread: enough to even out what hubs and other processes take.
+_PIECES = 8
+
+
+def backend_of(x: Tensor) -> Backend:
+    """The implementation for these features: numba on CPU, Triton on CUDA, torch otherwise.
+
+    Torch's own operations are also taken where a program is traced or transformed.
+    """
+    forced = _FORCED.get()
+    if is_traced(x) or x.dtype not in _DTYPES:
+        return "torch"
+    if forced is not None:
+        return forced
+    if x.device.type == "cpu" and numba_loops() is not None:
+        return "numba"
+    if x.device.type == "cuda" and triton_loops() is not None:
+        return "triton"
+    return "torch"
+
+
+def is_traced(x: Tensor) -> bool:
+    """Whether a compiler, a function transform or a tensor subclass looks at the operations."""
+    return (
+        torch.compiler.is_compiling()
+        or type(x) not in (Tensor, torch.nn.Parameter)
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+    )
+
+
+@contextmanager
+def use_backend(backend: Backend) -> Iterator[None]:
+    """Forces one implementation, for tests and comparisons."""
+    token = _FORCED.set(backend)
+    try:
+        yield
+    finally:
+        _FORCED.reset(token)
+
+
+@functools.cache
+def numba_loops() -> ModuleType | None:
+    """The loops compiled by numba, or None (said once) where numba does not work."""
+    try:
+        return importlib.import_module("sheafprop.kernels.numba_loops")
+    except Exception as error:
+        warnings.warn(
+            f"numba cannot be used ({type(error).__name__}: {error}): propagation falls back to "
+            "plain torch operations, which are several times slower",
+            stacklevel=2,
+        )
+        return None
+
+
+@functools.cache
+def triton_loops() -> ModuleType | None:
+    """The Triton kernels, or None where Triton is not installed."""
+    try:
+        return importlib.import_module("sheafprop.kernels.triton_loops")
+    except ImportError:
+        return None
+
+
+def run_rows(loop: Callable[..., None], arguments: tuple, start: np.ndarray, width: int) -> None:
+    """Calls ``loop(*arguments, lo, hi)`` for pieces of all rows, on as many threads as torch uses.
+
+    Args:
+        start: First entry of each row, and the number of entries; the pieces share entries evenly.
+    """
+    num_rows, num_entries = start.size - 1, int(start[-1])
+    threads = torch.get_num_threads()
+    if threads == 1 or (num_entries + num_rows) * width < _SERIAL_WORK:
+        loop(*arguments, 0, num_rows)
+        return
+    # A row costs its entries and one pass of its own.
+    cost = start + np.arange(num_rows + 1)
+    bounds = np.searchsorted(cost, np.linspace(0, cost[-1], _PIECES * threads + 1))
+    bounds[0], bounds[-1] = 0, num_rows
+    pieces = itertools.count()
+
+    def work() -> None:
+        while (i := next(pieces)) < bounds.size - 1:
+            loop(*arguments, int(bounds[i]), int(bounds[i + 1]))
+
+    helpers = [_pool(os.getpid(), threads).submit(work) for _ in range(threads - 1)]
+    try:
+        work()
+    finally:
+        for helper in helpers:
+            helper.result()
+
+
+@functools.lru_cache(maxsize=2)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    # Threads do not survive a fork, hence one pool for each process.
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="sheafprop")
+
+
+def stable_order(key: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
+    """Starts of the runs of equal keys ``[num_keys + 1]``, and the stable order that sorts them."""
+    loops = numba_loops() if key.device.type == "cpu" else None
+    # Counting pays while the counters are not many more than the keys.
+    if loops is None or num_keys > 8 * key.numel() + 1024:
+        order = torch.argsort(key, stable=True)
+        counts = torch.bincount(key, minlength=num_keys)
+        return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), order
+    start, order = loops.counting_order(key.numpy(), num_keys)
+    return torch.from_numpy(start), torch.from_numpy(order)
+
+
+def compact(index: Tensor, size: int) -> Tensor:
+    """Ids below ``size`` in the smallest integers that hold them: they are read at every step."""
+    return index.to(torch.int32 if size < 2**31 else torch.int64)
+
+
+def entries_ahead(row_bytes: int) -> int:
+    """How many entries ahead to fetch features: a few kilobytes of rows under way."""
+    return max(2, min(16, 4096 // max(1, row_bytes)))
+
+
+def as_real_rows(x: Tensor) -> Tensor:
+    """``[n, ...]`` to contiguous real ``[n, width]``; a complex number becomes two columns."""
+    x = x.detach().resolve_conj().resolve_neg().contiguous()
+    if x.is_complex():
+        x = torch.view_as_real(x)
+    return x.reshape(x.shape[0], -1)
+
+
+def scalars(dtype: torch.dtype, *values: float) -> Any:
+    """Factors in the real number type of the features, for the compiled loops."""
+    return np.array(
+        values, dtype=np.float32 if dtype in (torch.float32, torch.complex64) else float
+    )
