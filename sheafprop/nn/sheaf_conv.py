@@ -2,11 +2,13 @@ from typing import Any, Optional
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import Adj
 
 from sheafprop.nn.graph_input import as_edges
-from sheafprop.sheaf.graph_checks import check_features
+from sheafprop.nn.traced import TracedPropagation, is_traceable
+from sheafprop.sheaf.graph_checks import check_features, check_graph_shapes
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
@@ -27,7 +29,9 @@ class SheafConv(MessagePassing):
 
     The layer has no parameters and holds no graph. :meth:`forward` runs the fused step of a
     :class:`~sheafprop.sheaf.PropagationPlan`; :meth:`propagate` alone, with edge messages, gives
-    the same step and is taken when PyG's explainers or message hooks are at work.
+    the same step and is taken when PyG's explainers or message hooks are at work. Under
+    ``torch.compile`` and ``torch.export`` the step is straight-line tensor code, and the values of
+    ids and weights are not checked.
 
     Args:
         step_size (float): :math:`h > 0`. With ``"block"`` or ``"degree"`` the energy never rises
@@ -37,6 +41,9 @@ class SheafConv(MessagePassing):
             :math:`L`. ``"degree"``: :math:`M_v = \sum w_e \|R\|_2^2` over the triple ends at
             :math:`v`, for maps too large to factor. ``None``: plain gradient flow, stable for
             :math:`h < 2 / \lambda_{\max}(L_{UU})`. (default: ``"block"``)
+        cached (bool): Keep the plan of the first call for all further ones: same graph, weights,
+            boundary and sheaf, other features. :meth:`reset_parameters` drops it, and so do copies
+            of the layer. (default: ``False``)
         **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`; the flow and
             the aggregation are fixed by the mathematics.
 
@@ -56,6 +63,7 @@ class SheafConv(MessagePassing):
         *,
         step_size: float = 0.9,
         normalization: Normalization = "block",
+        cached: bool = False,
         **kwargs: Any,
     ):
         if kwargs.setdefault("aggr", "add") not in ("add", "sum"):
@@ -69,6 +77,16 @@ class SheafConv(MessagePassing):
         super().__init__(**kwargs)
         self.step_size = step_size
         self.normalization: Normalization = normalization
+        self.cached = cached
+        self._cache: tuple[PropagationPlan, int] | None = None
+
+    def reset_parameters(self) -> None:
+        """Drops the cached plan; there is nothing else to reset."""
+        super().reset_parameters()
+        self._cache = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_cache": None}
 
     def forward(
         self,
@@ -96,6 +114,25 @@ class SheafConv(MessagePassing):
         """
         edge_index, edge_type = as_edges(edge_index, edge_type)
         x = _prepare(x, sheaf)
+        if plan is None and self._is_traced(sheaf):
+            with torch.autocast(x.device.type, enabled=False):
+                traced = self._traced(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+                return traced.step(x, self.step_size)
+        return self._forward_eager(
+            x, edge_index, edge_type, sheaf, edge_weight, boundary_mask, plan
+        )
+
+    @torch.compiler.disable
+    def _forward_eager(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        edge_weight: Tensor | None,
+        boundary_mask: Tensor | None,
+        plan: PropagationPlan | None,
+    ) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             if self.explain or _has_hooks(self):
                 return self.propagate(
@@ -121,9 +158,48 @@ class SheafConv(MessagePassing):
         edge_weight: Tensor | None = None,
         boundary_mask: Tensor | None = None,
     ) -> PropagationPlan:
-        """The reusable part of a step for this graph, sheaf and boundary; see :meth:`forward`."""
+        """The reusable part of a step for this graph, sheaf and boundary; see :meth:`forward`.
+
+        Raises:
+            ValueError: If the inputs do not fit each other, or not the cached plan.
+        """
         edge_index, edge_type = as_edges(edge_index, edge_type)
-        return PropagationPlan(
+        if self._cache is not None:
+            plan, num_edges = self._cache
+            _check_cache(plan, num_edges, x, edge_type, sheaf)
+            return plan
+        plan = PropagationPlan(
+            edge_index,
+            edge_type,
+            sheaf,
+            x.shape[-2],
+            edge_weight=edge_weight,
+            boundary_mask=boundary_mask,
+            normalization=self.normalization,
+            dtype=x.dtype,
+        )
+        if self.cached:
+            self._cache = plan, edge_type.numel()
+        return plan
+
+    def _is_traced(self, sheaf: RelationSheaf) -> bool:
+        return (
+            torch.compiler.is_compiling()
+            and is_traceable(sheaf)
+            and not (self.explain or _has_hooks(self))
+        )
+
+    def _traced(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        edge_weight: Tensor | None,
+        boundary_mask: Tensor | None,
+    ) -> TracedPropagation:
+        check_graph_shapes(edge_index, edge_type, x.shape[-2], edge_weight, boundary_mask)
+        return TracedPropagation(
             edge_index,
             edge_type,
             sheaf,
@@ -190,9 +266,10 @@ class SheafConv(MessagePassing):
         return from_sections(with_free(sections, plan, free), x)
 
     def __repr__(self) -> str:
+        cached = ", cached=True" if self.cached else ""
         return (
             f"{type(self).__name__}(step_size={self.step_size}, "
-            f"normalization={self.normalization!r})"
+            f"normalization={self.normalization!r}{cached})"
         )
 
 
@@ -230,6 +307,26 @@ def _check_plan(plan: PropagationPlan, x: Tensor, normalization: Normalization) 
             f"the plan was built with normalization={plan.normalization!r} (the layer has "
             f"{normalization!r})"
         )
+
+
+def _check_cache(
+    plan: PropagationPlan, num_edges: int, x: Tensor, edge_type: Tensor, sheaf: RelationSheaf
+) -> None:
+    remedy = "call reset_parameters() first, or leave out cached=True"
+    for what, expected, got in (
+        ("nodes", plan.num_nodes, x.shape[-2]),
+        ("edges", num_edges, edge_type.numel()),
+        ("features", plan.dtype, x.dtype),
+    ):
+        if expected != got:
+            raise ValueError(
+                f"the cached plan was built for {expected} {what} (got {got}): {remedy}"
+            )
+    old, new = (tree_leaves(s) for s in (plan.sheaf, sheaf))
+    if type(plan.sheaf) is not type(sheaf) or any(
+        a is not b for a, b in zip(old, new, strict=True)
+    ):
+        raise ValueError(f"the cached plan was built for another sheaf: {remedy}")
 
 
 def _has_hooks(layer: MessagePassing) -> bool:

@@ -41,6 +41,9 @@ class SheafPropagation(SheafConv):
     :math:`a > 0` it is the sheaf version of APPNP, with the fixed point
     :math:`(L_{UU} + a M) x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
 
+    ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the steps where ``start`` is None
+    or ``"zeros"`` and ``tol`` is None; elsewhere compiling breaks the graph around the layer.
+
     Args:
         num_iterations (int): Number of steps :math:`k`. (default: ``64``)
         step_size (float): :math:`h`; see :class:`SheafConv`. (default: ``0.9``)
@@ -135,6 +138,24 @@ class SheafPropagation(SheafConv):
         """
         edge_index, edge_type = as_edges(edge_index, edge_type)
         x = _prepare(x, sheaf)
+        arguments = (x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+        if plan is None and self._is_traced(sheaf):
+            return self._forward_traced(*arguments)
+        return self._propagate_eager(*arguments, plan, node_keys, prototypes)
+
+    @torch.compiler.disable
+    def _propagate_eager(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        edge_weight: Tensor | None,
+        boundary_mask: Tensor | None,
+        plan: PropagationPlan | None,
+        node_keys: Tensor | None,
+        prototypes: RelationPrototypes | None,
+    ) -> Tensor:
         plan = plan or self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         _check_plan(plan, x, self.normalization)
         with torch.autocast(x.device.type, enabled=False):
@@ -154,6 +175,39 @@ class SheafPropagation(SheafConv):
         if self.num_sections > 1:
             return out.transpose(0, 1)
         return from_sections(out, x)
+
+    def _is_traced(self, sheaf: RelationSheaf) -> bool:
+        # Random starts are drawn in numpy, prototypes and tolerances decide by values.
+        plain = self.start in (None, "zeros") and self.tol is None
+        return plain and super()._is_traced(sheaf)
+
+    def _forward_traced(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        edge_weight: Tensor | None,
+        boundary_mask: Tensor | None,
+    ) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            traced = self._traced(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+            if self.start == "zeros":
+                x = traced.zero_start(x)
+            first = x
+            for _ in range(self.num_iterations):
+                x = traced.pulled_step(x, first, self.step_size, self.teleport)
+            if self.normalize_output is not False:
+                length = None if self.normalize_output is True else float(self.normalize_output)
+                x = traced.rescale(x, length)
+            if self.num_sections == 1:
+                return x
+            if x.dim() == 3:
+                raise ValueError(
+                    f"'x' already has {x.shape[0]} sections: num_sections must be 1 (got "
+                    f"{self.num_sections})"
+                )
+            return x.expand(self.num_sections, *x.shape)
 
     def trajectory(
         self, plan: PropagationPlan, sections: Tensor, iterations: Iterable[int]
@@ -255,6 +309,7 @@ class SheafPropagation(SheafConv):
             "normalize_output": False,
             "teleport": 0.0,
             "tol": None,
+            "cached": False,
         }
         shown += [
             f"{name}={getattr(self, name)!r}"

@@ -23,6 +23,27 @@ def check_graph(
             finite, or a mask of the wrong length; the message names what was expected and what
             came.
     """
+    check_graph_shapes(edge_index, edge_type, num_nodes, edge_weight, boundary_mask)
+    _check_range("edge_index", edge_index, num_nodes, "num_nodes")
+    _check_range("edge_type", edge_type, sheaf.num_relations, "num_relations")
+    if edge_weight is not None:
+        bad = ~(torch.isfinite(edge_weight) & (edge_weight >= 0))
+        if bool(bad.any()):
+            index = int(bad.nonzero()[0])
+            raise ValueError(
+                "'edge_weight' must be finite and not negative "
+                f"(got {float(edge_weight[index])} at edge {index})"
+            )
+
+
+def check_graph_shapes(
+    edge_index: Tensor,
+    edge_type: Tensor,
+    num_nodes: int,
+    edge_weight: Tensor | None = None,
+    boundary_mask: Tensor | None = None,
+) -> None:
+    """The part of :func:`check_graph` that reads no values, and so can be traced."""
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         hint = " (transpose it)" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
         raise ValueError(
@@ -37,8 +58,6 @@ def check_graph(
             f"'edge_type' must have one relation id for each of the {num_edges} edges "
             f"(got shape {list(edge_type.shape)})"
         )
-    _check_range("edge_index", edge_index, num_nodes, "num_nodes")
-    _check_range("edge_type", edge_type, sheaf.num_relations, "num_relations")
     if edge_weight is not None:
         if edge_weight.shape != (num_edges,):
             raise ValueError(
@@ -47,13 +66,6 @@ def check_graph(
             )
         if edge_weight.is_complex() or not edge_weight.is_floating_point():
             raise ValueError(f"'edge_weight' must be real floating point (got {edge_weight.dtype})")
-        bad = ~(torch.isfinite(edge_weight) & (edge_weight >= 0))
-        if bool(bad.any()):
-            index = int(bad.nonzero()[0])
-            raise ValueError(
-                "'edge_weight' must be finite and not negative "
-                f"(got {float(edge_weight[index])} at edge {index})"
-            )
     if boundary_mask is not None:
         if boundary_mask.dtype != torch.bool:
             raise ValueError(f"'boundary_mask' must be a bool mask (got {boundary_mask.dtype})")

@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import pytest
 import torch
 import torch_geometric.typing
@@ -5,8 +8,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 
-from sheafprop.nn import SheafConv, SheafPropagation
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+from sheafprop.nn import SheafConv, SheafPropagation, sheaf_conv
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan
 from tests.sheaf_cases import SHEAF_KINDS, make_case
 
 
@@ -225,3 +228,133 @@ def test_node_without_incoming_messages_is_solved_from_its_outgoing_triple():
 
 def test_repr_is_one_line():
     assert repr(SheafConv()) == "SheafConv(step_size=0.9, normalization='block')"
+
+
+def test_a_cached_plan_serves_other_features(case, monkeypatch):
+    built = []
+    monkeypatch.setattr(
+        sheaf_conv, "PropagationPlan", lambda *a, **k: built.append(1) or PropagationPlan(*a, **k)
+    )
+    plain = SheafConv()
+    for layer in (SheafConv(cached=True), SheafPropagation(1, cached=True)):
+        built.clear()
+        for x in (case.x, case.x.flip(0), 2 * case.x):
+            out = layer(x, *case.graph, **options(case))
+        assert built == [1]
+        assert torch.allclose(out, plain(x, *case.graph, **options(case)), atol=1e-12)
+        layer.reset_parameters()
+        layer(case.x, *case.graph, **options(case))
+        assert len(built) == 3, "one for the plain layer, one after the reset"
+
+
+def test_a_cached_plan_is_refused_elsewhere():
+    case = make_case("diagonal, unitary", 3)
+    conv = SheafConv(cached=True)
+    conv(case.x, *case.graph)
+    edge_index, edge_type, sheaf = case.graph
+    with pytest.raises(ValueError, match=r"for 12 nodes \(got 13\): call reset_parameters"):
+        conv(torch.cat([case.x, case.x[:1]]), edge_index, edge_type, sheaf)
+    with pytest.raises(ValueError, match=r"for 30 edges \(got 29\)"):
+        conv(case.x, edge_index[:, 1:], edge_type[1:], sheaf)
+    with pytest.raises(ValueError, match=r"torch.complex128 features \(got torch.complex64\)"):
+        conv(case.x.to(torch.complex64), edge_index, edge_type, DiagonalSheaf(sheaf.head.cfloat()))
+    with pytest.raises(ValueError, match="for another sheaf"):
+        conv(case.x, edge_index, edge_type, DiagonalSheaf(2 * sheaf.head))
+    # The same tensors in a new dataclass are the same sheaf.
+    assert torch.equal(
+        conv(case.x, edge_index, edge_type, DiagonalSheaf(sheaf.head)),
+        SheafConv()(case.x, *case.graph),
+    )
+    conv.reset_parameters()
+    conv(case.x, edge_index[:, 1:], edge_type[1:], sheaf)
+
+
+def test_layers_are_copied_and_pickled_without_their_plan(case):
+    for layer in (SheafConv(cached=True), SheafPropagation(3, cached=True, teleport=0.1)):
+        expected = layer(case.x, *case.graph)
+        for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            assert repr(other) == repr(layer)
+            assert "\n" not in repr(other)
+            assert torch.equal(other(case.x, *case.graph), expected)
+            fewer = other.__class__(cached=True)
+            fewer(case.x, case.edge_index[:, 2:], case.edge_type[2:], case.sheaf)
+        blank = copy.deepcopy(layer)
+        blank(case.x, case.edge_index[:, 2:], case.edge_type[2:], case.sheaf)
+        assert layer.state_dict() == blank.state_dict() == {}
+
+
+@pytest.mark.parametrize("normalization", ["block", "degree", None])
+def test_awkward_graphs(case, normalization):
+    conv = SheafConv(step_size=0.05, normalization=normalization)
+    none = torch.zeros(2, 0, dtype=torch.long)
+    assert torch.equal(conv(case.x, none, none[0], case.sheaf), case.x)
+    assert conv(case.x[:0], none, none[0], case.sheaf).shape == (0, 3)
+    everyone = torch.ones(12, dtype=torch.bool)
+    assert torch.equal(conv(case.x, *case.graph, boundary_mask=everyone), case.x)
+    nobody = conv(case.x, *case.graph, boundary_mask=~everyone)
+    assert torch.equal(nobody, conv(case.x, *case.graph))
+    # Self-loops alone: every other vertex keeps its value, and each loop acts on its own vertex.
+    loops = torch.tensor([[4, 4, 7], [4, 4, 7]])
+    kinds = torch.tensor([0, 1, 2])
+    out = conv(case.x, loops, kinds, case.sheaf)
+    assert torch.isfinite(torch.view_as_real(out) if out.is_complex() else out).all()
+    others = torch.tensor([v for v in range(12) if v not in (4, 7)])
+    assert torch.equal(out[others], case.x[others])
+    alone = conv(case.x, loops[:, 2:], kinds[2:], case.sheaf)
+    assert torch.allclose(out[7], alone[7], atol=1e-12)
+    # A single component: a path through all vertices.
+    path = torch.stack([torch.arange(11), torch.arange(1, 12)])
+    out = conv(case.x, path, torch.zeros(11, dtype=torch.long), case.sheaf)
+    assert torch.isfinite(torch.view_as_real(out) if out.is_complex() else out).all()
+
+
+def test_an_entity_known_by_its_number_alone_keeps_its_start():
+    edge_index, edge_type = torch.tensor([[0, 1, 3, 3], [1, 0, 0, 1]]), torch.tensor([0, 1, 1, 2])
+    x = torch.randn(4, 3)
+    mask = torch.tensor([True, True, False, False])
+    for normalization in ("block", "degree"):
+        conv = SheafConv(normalization=normalization)
+        plan = conv.plan(x, edge_index, edge_type, IdentitySheaf(relations=3), None, mask)
+        assert plan.free_index[plan.isolated].tolist() == [2]
+        out = conv(x, edge_index, edge_type, IdentitySheaf(relations=3), boundary_mask=mask)
+        assert torch.equal(out[[0, 1, 2]], x[[0, 1, 2]])
+        assert torch.isfinite(out).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(edge_index=torch.zeros(30, 2, dtype=torch.long)), r"\[30, 2\]\) \(transpose it\)"),
+        (dict(boundary_mask=torch.zeros(14, dtype=torch.bool)), r"12 nodes \(got shape \[14\]\)"),
+        (dict(edge_index=torch.full((2, 30), 12)), r"num_nodes - 1 = 11 \(got 12\)"),
+        (dict(edge_type=torch.full((30,), 9)), r"num_relations - 1 = 3 \(got 9\)"),
+        (dict(edge_type=torch.zeros(31, dtype=torch.long)), r"30 edges \(got shape \[31\]\)"),
+        (dict(edge_weight=torch.ones(29)), r"30 edges \(got shape \[29\]\)"),
+    ],
+)
+@pytest.mark.parametrize("layer", [SheafConv, SheafPropagation])
+def test_bad_graphs_are_named_before_any_kernel_runs(layer, change, message, monkeypatch):
+    case = make_case("dense, pair")
+    monkeypatch.setattr(DenseSheaf, "coupling", lambda *_: pytest.fail("a kernel was built"))
+    monkeypatch.setattr(DenseSheaf, "vertex_blocks", lambda *_: pytest.fail("D was built"))
+    arguments = dict(edge_index=case.edge_index, edge_type=case.edge_type, sheaf=case.sheaf)
+    with pytest.raises(ValueError, match=message):
+        layer()(case.x, **(arguments | change))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_products_of_ids_beyond_32_bits(dtype):
+    # Vertex x relation exceeds 2^31 although each of them fits 32 bits easily.
+    num_relations, n = 2**20, 2**12
+    assert n * num_relations > 2**31
+    g = torch.Generator().manual_seed(0)
+    edge_index = torch.randint(n - 20, n, (2, 200), generator=g)
+    few = torch.randint(5, (200,), generator=g)
+    head, tail = torch.rand(2, 5, 2, generator=g, dtype=torch.float64).unbind(0)
+    big = torch.zeros(2, num_relations, 2, dtype=torch.float64)
+    big[0, -5:], big[1, -5:] = head, tail
+    x = torch.randn(n, 2, generator=g, dtype=torch.float64)
+    expected = SheafConv()(x, edge_index, few, DiagonalSheaf(head, tail))
+    kinds = (few + num_relations - 5).to(dtype)
+    out = SheafConv()(x, edge_index.to(dtype), kinds, DiagonalSheaf(*big))
+    assert torch.allclose(out, expected, atol=1e-12)

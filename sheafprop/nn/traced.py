@@ -1,0 +1,170 @@
+"""Propagation as straight-line tensor code, for ``torch.compile`` and ``torch.export``.
+
+Nothing here depends on the values of a tensor: no sorting into groups, no index lists of free
+vertices, no checks of ids. Messages go edge by edge; dense maps are gathered for every edge, so
+that large ones are better propagated eagerly.
+"""
+
+import torch
+from torch import Tensor
+
+from sheafprop.sheaf.dense_sheaf import DenseSheaf
+from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
+from sheafprop.sheaf.identity_sheaf import IdentitySheaf
+from sheafprop.sheaf.plan import Normalization
+from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
+from sheafprop.sheaf.vertex_blocks import relative_tolerance
+
+
+def is_traceable(sheaf: RelationSheaf) -> bool:
+    """Whether :class:`TracedPropagation` knows the maps of this kind."""
+    return type(sheaf) in (IdentitySheaf, DiagonalSheaf, DenseSheaf)
+
+
+class TracedPropagation:
+    r"""The steps of a :class:`~sheafprop.sheaf.PropagationPlan`, free of data-dependent branches.
+
+    Takes what the plan takes; features are ``[..., N, d]`` and boundary rows are part of them.
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        num_nodes: int,
+        *,
+        edge_weight: Tensor | None,
+        boundary_mask: Tensor | None,
+        normalization: Normalization,
+        dtype: torch.dtype,
+    ):
+        real = torch.zeros((), dtype=dtype).real.dtype
+        head, tail = edge_index[0].long(), edge_index[1].long()
+        self._head, self._tail, self._edge_type = head, tail, edge_type.long()
+        self._weight = (
+            torch.ones(head.shape[0], dtype=real, device=head.device)
+            if edge_weight is None
+            else edge_weight.detach().to(real)
+        )
+        self._sheaf, self._num_nodes = sheaf, num_nodes
+        self._translation = sheaf.translation_of(self._edge_type)
+        self._free = None if boundary_mask is None else ~boundary_mask.unsqueeze(-1)
+        self._blocks: Tensor | None = None
+        self._entries: Tensor | None = None
+        if normalization == "degree":
+            tails, heads = sheaf.end_norms().to(real)[:, None].chunk(2)
+            everywhere = torch.zeros_like(head, dtype=torch.bool)
+            self._entries = self._sum_ends(tails, heads, None, everywhere)
+        elif normalization == "block":
+            tables, gap = _block_tables(sheaf, real)
+            diagonal = self._sum_ends(*tables, gap, head == tail)
+            if isinstance(sheaf, DenseSheaf):
+                self._blocks = diagonal
+            else:
+                self._entries = diagonal
+        self._invert()
+
+    def step(self, x: Tensor, step_size: float) -> Tensor:
+        r"""One explicit Euler step of the free rows, :math:`x_U - h M^+ g_U`."""
+        return self._keep_boundary(x, x - step_size * self._precondition(self._gradient(x)))
+
+    def pulled_step(self, x: Tensor, first: Tensor, step_size: float, teleport: float) -> Tensor:
+        r"""A step with a pull of strength :math:`a` back to the first features."""
+        if teleport == 0:
+            return self.step(x, step_size)
+        h = step_size / (1 + teleport)
+        # Boundary rows never leave their first value, so nothing pulls them.
+        return self.step(x, h) - h * teleport * (x - first)
+
+    def rescale(self, x: Tensor, length: float | None) -> Tensor:
+        """Free rows scaled to a length, or to the mean length of the known rows if None."""
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        target: float | Tensor = 1.0
+        if length is not None:
+            target = length
+        elif self._free is not None:
+            known = (~self._free).expand_as(norm)
+            mean = torch.where(known, norm, 0.0).sum() / known.sum().clamp_min(1)
+            target = torch.where(mean > 0, mean, 1.0).detach()
+        scaled = x * (target / norm.clamp_min(torch.finfo(norm.dtype).tiny))
+        return self._keep_boundary(x, torch.where(norm > 0, scaled, x))
+
+    def zero_start(self, x: Tensor) -> Tensor:
+        """The features with zeros in the free rows."""
+        return self._keep_boundary(x, torch.zeros_like(x))
+
+    def _keep_boundary(self, x: Tensor, moved: Tensor) -> Tensor:
+        return moved if self._free is None else torch.where(self._free, moved, x)
+
+    def _gradient(self, x: Tensor) -> Tensor:
+        residual = self._restrict(x.index_select(-2, self._tail), "tail") - self._restrict(
+            x.index_select(-2, self._head), "head"
+        )
+        if self._translation is not None:
+            residual = residual - self._translation
+        residual = residual * self._weight.unsqueeze(-1)
+        return (
+            torch.zeros_like(x)
+            .index_add(-2, self._tail, self._restrict_adjoint(residual, "tail"))
+            .index_add(-2, self._head, -self._restrict_adjoint(residual, "head"))
+        )
+
+    def _restrict(self, x: Tensor, side: Side) -> Tensor:
+        if isinstance(self._sheaf, DenseSheaf):
+            maps = getattr(self._sheaf, side)[self._edge_type]
+            return (maps @ x.unsqueeze(-1)).squeeze(-1)
+        return self._sheaf.restrict(x, self._edge_type, side)
+
+    def _restrict_adjoint(self, y: Tensor, side: Side) -> Tensor:
+        if isinstance(self._sheaf, DenseSheaf):
+            maps = getattr(self._sheaf, side)[self._edge_type]
+            return (maps.mH @ y.unsqueeze(-1)).squeeze(-1)
+        return self._sheaf.restrict_adjoint(y, self._edge_type, side)
+
+    def _sum_ends(
+        self, tails: Tensor, heads: Tensor, gap: Tensor | None, is_loop: Tensor
+    ) -> Tensor:
+        """Adds tables ``[R, ...]`` over the triple ends at each vertex; loops give ``gap`` once."""
+        shape = (-1, *[1] * (tails.dim() - 1))
+        weight, loop = self._weight.view(shape), is_loop.view(shape)
+        at_tail, at_head = tails[self._edge_type], heads[self._edge_type]
+        if gap is not None:
+            at_tail = torch.where(loop, gap[self._edge_type], at_tail)
+            at_head = torch.where(loop, 0.0, at_head)
+        return (
+            tails.new_zeros(self._num_nodes, *tails.shape[1:])
+            .index_add(0, self._tail, at_tail * weight)
+            .index_add(0, self._head, at_head * weight)
+        )
+
+    def _invert(self) -> None:
+        if self._entries is not None:
+            entries = self._entries
+            top = entries.amax(dim=1, keepdim=True)
+            keep = entries > relative_tolerance(entries.dtype, 1) * top
+            self._entries = torch.where(keep, 1 / torch.where(keep, entries, 1.0), 0.0)
+        if self._blocks is not None:
+            rtol = relative_tolerance(self._blocks.real.dtype, self._blocks.shape[-1])
+            self._blocks = torch.linalg.pinv(self._blocks, rtol=rtol, hermitian=True)
+
+    def _precondition(self, g: Tensor) -> Tensor:
+        if self._blocks is not None:
+            return (self._blocks @ g.unsqueeze(-1)).squeeze(-1)
+        return g if self._entries is None else g * self._entries
+
+
+def _block_tables(sheaf: RelationSheaf, real: torch.dtype) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """What a triple gives to the block of its tail and of its head, and a loop to its vertex."""
+    if isinstance(sheaf, DenseSheaf):
+        gap = sheaf.tail - sheaf.head
+        return (sheaf.tail.mH @ sheaf.tail, sheaf.head.mH @ sheaf.head), gap.mH @ gap
+    if isinstance(sheaf, DiagonalSheaf):
+        some = sheaf.head if sheaf.head is not None else sheaf.tail
+        assert some is not None
+        tail = torch.ones_like(some) if sheaf.tail is None else sheaf.tail
+        head = torch.ones_like(some) if sheaf.head is None else sheaf.head
+        gap = tail - head
+        return ((tail * tail.conj()).real, (head * head.conj()).real), (gap * gap.conj()).real
+    ones = sheaf.end_norms().to(real).new_ones(sheaf.num_relations, 1)
+    return (ones, ones), torch.zeros_like(ones)

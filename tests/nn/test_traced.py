@@ -1,0 +1,167 @@
+"""Compiled and exported layers against the eager ones."""
+
+import warnings
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from sheafprop.nn import SheafConv, SheafPropagation
+from sheafprop.nn.traced import TracedPropagation
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+from tests.sheaf_cases import SHEAF_KINDS, make_case
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+    torch._dynamo.reset()
+
+
+def options(case):
+    return dict(edge_weight=case.edge_weight, boundary_mask=case.boundary_mask)
+
+
+def assert_compiles(layer, case, backend="aot_eager", **more):
+    eager = layer(case.x, *case.graph, **more)
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    out = compiled(case.x, *case.graph, **more)
+    assert torch.allclose(out, eager, rtol=0, atol=1e-10)
+    assert not torch.allclose(out, case.x.expand_as(out))
+
+
+@pytest.mark.parametrize("kind", SHEAF_KINDS)
+def test_a_compiled_step_is_the_eager_one(kind):
+    case = make_case(kind, 3)
+    assert_compiles(SheafConv(), case, **options(case))
+
+
+def test_the_default_backend_compiles_too():
+    case = make_case("identity", 3)
+    assert_compiles(SheafConv(), case, "inductor", **options(case))
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal, singular", "dense, tall complex"])
+@pytest.mark.parametrize("normalization", ["degree", None])
+def test_other_normalizations_compile(kind, normalization):
+    case = make_case(kind, 3)
+    layer = SheafPropagation(2, step_size=0.01, normalization=normalization)
+    assert_compiles(layer, case, **options(case))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        dict(teleport=0.3),
+        dict(start="zeros", num_sections=2),
+        dict(normalize_output=True),
+        dict(normalize_output=2.5, teleport=0.1),
+    ],
+)
+def test_settings_of_propagation_compile(settings):
+    case = make_case("diagonal, complex pair", 3)
+    assert_compiles(SheafPropagation(3, **settings), case, **options(case))
+
+
+def test_no_boundary_no_weights_and_sections():
+    case = make_case("dense, shared", 3)
+    case.x = torch.stack([case.x, case.x.flip(0)])
+    assert_compiles(SheafPropagation(2, normalize_output=True), case)
+
+
+@pytest.mark.parametrize("kind", SHEAF_KINDS)
+@pytest.mark.parametrize("normalization", ["block", "degree", None])
+@pytest.mark.parametrize("boundary", [0.0, 0.3, 1.1])
+def test_traced_steps_equal_those_of_the_plan(kind, normalization, boundary):
+    for seed in range(3):
+        case = make_case(kind, seed, boundary=boundary)
+        case.boundary_mask[-1] = boundary > 1
+        layer = SheafConv(step_size=0.05, normalization=normalization)
+        eager = layer(case.x, *case.graph, **options(case))
+        traced = TracedPropagation(
+            *case.graph, 12, normalization=normalization, dtype=case.x.dtype, **options(case)
+        )
+        assert torch.allclose(traced.step(case.x, 0.05), eager, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal, unitary", "dense, shared"])
+def test_gradients_of_a_compiled_step(kind):
+    case = make_case(kind, 3)
+    gradients = []
+    layer = SheafPropagation(2)
+    for function in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        leaves, spec = torch.utils._pytree.tree_flatten(case.sheaf)
+        moved = {id(v): v.clone().requires_grad_() for v in leaves if isinstance(v, torch.Tensor)}
+        sheaf = torch.utils._pytree.tree_unflatten([moved.get(id(v), v) for v in leaves], spec)
+        x = case.x.clone().requires_grad_()
+        out = function(x, case.edge_index, case.edge_type, sheaf, **options(case))
+        out.abs().square().sum().backward()
+        gradients.append([x.grad, *(v.grad for v in moved.values())])
+    for eager, compiled in zip(*gradients, strict=True):
+        assert torch.allclose(eager, compiled, atol=1e-10)
+
+
+def test_one_compilation_serves_graphs_of_other_sizes():
+    layer = SheafConv()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
+    for seed, num_edges in ((1, 30), (2, 17), (3, 44)):
+        case = make_case("diagonal, real pair", seed, num_edges=num_edges)
+        out = compiled(case.x, *case.graph, boundary_mask=case.boundary_mask)
+        eager = layer(case.x, *case.graph, boundary_mask=case.boundary_mask)
+        assert torch.allclose(out, eager, atol=1e-10)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "kind", ["identity", "identity, untranslated", "diagonal, unitary", "dense, shared"]
+)
+def test_export_with_a_sheaf_as_input(kind, strict):
+    case, other = make_case(kind, 3), make_case(kind, 5)
+    layer = SheafPropagation(2)
+    program = torch.export.export(layer, (case.x, *case.graph), options(case), strict=strict)
+    # Another sheaf, other features, another boundary: none of them was baked in.
+    out = program.module()(other.x, *other.graph, **options(other))
+    assert torch.allclose(out, layer(other.x, *other.graph, **options(other)), atol=1e-10)
+
+
+def test_what_cannot_be_traced_runs_as_it_does_eagerly():
+    case = make_case("diagonal, unitary", 3)
+    for layer in (SheafPropagation(3, start="random"), SheafPropagation(30, tol=1e-3)):
+        compiled = torch.compile(layer, backend="aot_eager")
+        out = compiled(case.x, *case.graph, **options(case))
+        assert torch.equal(out, layer(case.x, *case.graph, **options(case)))
+    conv = SheafConv()
+    plan = conv.plan(case.x, *case.graph, **options(case))
+    out = torch.compile(conv, backend="aot_eager")(case.x, *case.graph, plan=plan)
+    assert torch.equal(out, conv(case.x, *case.graph, plan=plan))
+
+
+def test_sizes_beyond_32_bits_stay_whole():
+    # Nothing is computed or allocated: fake tensors carry shapes and types.
+    num_nodes, num_edges, num_relations, width = 2**24, 2**26, 500, 256
+    assert num_edges * width > 2**31
+    with FakeTensorMode():
+        edge_index = torch.zeros(2, num_edges, dtype=torch.int32)
+        edge_type = torch.zeros(num_edges, dtype=torch.int32)
+        x = torch.zeros(num_nodes, width)
+        maps = torch.zeros(num_relations, width, width)
+        for sheaf in (
+            IdentitySheaf(maps[0, :1].expand(num_relations, -1)),
+            DiagonalSheaf(maps[:, 0]),
+            DenseSheaf(maps, maps),
+        ):
+            traced = TracedPropagation(
+                edge_index,
+                edge_type,
+                sheaf,
+                num_nodes,
+                edge_weight=None,
+                boundary_mask=None,
+                normalization="degree",
+                dtype=x.dtype,
+            )
+            assert traced.step(x, 0.9).shape == x.shape
+            assert {t.dtype for t in (traced._head, traced._edge_type)} == {torch.int64}
