@@ -8,7 +8,7 @@ from sheafprop.version import __version__
 if TYPE_CHECKING:
     from sheafprop.data.knowledge_graph import KnowledgeGraph
     from sheafprop.kge import SE, RotatE, TransE, TransR
-    from sheafprop.nn import SheafConv, SheafPropagation
+    from sheafprop.nn import HarmonicExtension, SheafConv, SheafPropagation
     from sheafprop.ranking import RankMetrics
     from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
 
@@ -17,6 +17,7 @@ _HOMES = {
     "DenseSheaf": "sheafprop.sheaf",
     "DiagonalSheaf": "sheafprop.sheaf",
     "IdentitySheaf": "sheafprop.sheaf",
+    "HarmonicExtension": "sheafprop.nn",
     "KnowledgeGraph": "sheafprop.data",
     "RankMetrics": "sheafprop.ranking",
     "RotatE": "sheafprop.kge",
@@ -31,6 +32,7 @@ __all__ = [
     "SE",
     "DenseSheaf",
     "DiagonalSheaf",
+    "HarmonicExtension",
     "IdentitySheaf",
     "KnowledgeGraph",
     "RankMetrics",
