@@ -1,0 +1,249 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+from torch_geometric.typing import EdgeType, NodeType
+
+from sheafprop.nn.graph_input import as_edges
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeteroGraph:
+    r"""A :class:`~torch_geometric.data.HeteroData` as one relation-typed multigraph, and the way
+    back.
+
+    Vertices are numbered node type by node type in the order of ``data.node_types``, each type in
+    its own order, and edges edge type by edge type, as ``HeteroData.to_homogeneous()`` does.
+    :meth:`split` gives the rows of every type back in their original order.
+
+    Args:
+        edge_index (Tensor): Heads and tails, int64 ``[2, E]``.
+        edge_type (Tensor): Relation ids, int64 ``[E]``.
+        num_nodes_of (dict): Number of nodes of each type, in order.
+        relation_ids (dict): Relation id of each edge type ``(source, relation, destination)``.
+        x (Tensor, optional): Features ``[N, F]``.
+        edge_weight (Tensor, optional): Weights ``[E]``.
+        boundary_mask (Tensor, optional): Known vertices, bool ``[N]``.
+
+    Example:
+        >>> graph = HeteroGraph.from_hetero(data)
+        >>> out = layer(graph.x, *graph.edges, sheaf, boundary_mask=graph.boundary_mask)
+        >>> graph.split(out)["author"]
+    """
+
+    edge_index: Tensor
+    edge_type: Tensor
+    num_nodes_of: dict[NodeType, int]
+    relation_ids: dict[EdgeType, int]
+    x: Tensor | None = None
+    edge_weight: Tensor | None = None
+    boundary_mask: Tensor | None = None
+
+    @classmethod
+    def from_hetero(
+        cls,
+        data: HeteroData,
+        *,
+        relation_ids: Mapping[str | EdgeType, int] | None = None,
+        x: str = "x",
+        edge_weight: str = "edge_weight",
+        boundary_mask: str = "boundary_mask",
+    ) -> "HeteroGraph":
+        r"""Reads a heterogeneous graph.
+
+        Args:
+            data (HeteroData): The graph; node types without edges are kept. An edge type holds an
+                ``edge_index`` or an ``adj_t``.
+            relation_ids (Mapping, optional): Relation ids of the sheaf, by relation name or by edge
+                type ``(source, relation, destination)``; the edge type wins where both are there.
+                None numbers the relation *names* in the order of ``data.edge_types``, so that one
+                name between two pairs of node types is one relation. To tell them apart, give an id
+                for each edge type; :meth:`ids_by_edge_type` makes those.
+            x (str): Attribute with the features of a node type. A type without it is all free and
+                gets rows of zeros; without any, :attr:`x` is None.
+            edge_weight (str): Attribute with the weights of an edge type; ones where it is missing.
+            boundary_mask (str): Attribute with the known nodes of a type; none known where it is
+                missing.
+
+        Raises:
+            ValueError: If an edge type has no relation id or no edges of shape ``[2, E]``, an id
+                is out of its node type's range, features differ in width or type, or the number of
+                nodes of a type is unknown.
+        """
+        num_nodes_of = {kind: _num_nodes(data, kind, x) for kind in data.node_types}
+        if relation_ids is None:
+            names = dict.fromkeys(name for _, name, _ in data.edge_types)
+            relation_ids = {name: i for i, name in enumerate(names)}
+        ids: dict[EdgeType, int] = {}
+        for kind in data.edge_types:
+            found = relation_ids.get(kind, relation_ids.get(kind[1]))
+            if found is None:
+                raise ValueError(
+                    f"'relation_ids' names neither the edge type {kind} nor the relation "
+                    f"{kind[1]!r} (got {sorted(map(str, relation_ids))})"
+                )
+            ids[kind] = int(found)
+
+        bounds = dict(zip(num_nodes_of, _offsets(num_nodes_of.values()), strict=False))
+        edges = {kind: _edges(data, kind, num_nodes_of) for kind in ids}
+        num_edges = {kind: part.shape[1] for kind, part in edges.items()}
+        shifted = [
+            torch.stack([head + bounds[kind[0]], tail + bounds[kind[2]]])
+            for kind, (head, tail) in edges.items()
+        ]
+        types = [torch.full_like(part[0], ids[kind]) for kind, part in edges.items()]
+        none = torch.zeros(2, 0, dtype=torch.long)
+        return cls(
+            edge_index=torch.cat(shifted, dim=1) if shifted else none,
+            edge_type=torch.cat(types) if types else none[0],
+            num_nodes_of=num_nodes_of,
+            relation_ids=ids,
+            x=_joined(_given(data, x, num_nodes_of), num_nodes_of, 0, x),
+            edge_weight=_joined(_given(data, edge_weight, num_edges), num_edges, 1, edge_weight),
+            boundary_mask=_joined(
+                _given(data, boundary_mask, num_nodes_of), num_nodes_of, 0, boundary_mask
+            ),
+        )
+
+    @staticmethod
+    def ids_by_edge_type(data: HeteroData) -> dict[EdgeType, int]:
+        """A relation id for each edge type, as ``HeteroData.to_homogeneous()`` numbers them."""
+        return {kind: i for i, kind in enumerate(data.edge_types)}
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of vertices of all types."""
+        return sum(self.num_nodes_of.values())
+
+    @property
+    def num_relations(self) -> int:
+        """The least number of relations a sheaf for this graph may have."""
+        return 1 + max(self.relation_ids.values(), default=-1)
+
+    @property
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """``edge_index`` and ``edge_type``, as the layers take them."""
+        return self.edge_index, self.edge_type
+
+    def join(self, values: Mapping[NodeType, Tensor]) -> Tensor:
+        r"""Rows of all node types in the order of the vertices; the inverse of :meth:`split`.
+
+        Types that are left out get rows of zeros (False).
+
+        Shapes:
+            - **values:** one tensor :math:`(N_t, *)` for each type
+            - **output:** :math:`(N, *)`
+        """
+        unknown = [kind for kind in values if kind not in self.num_nodes_of]
+        if unknown or not values:
+            raise ValueError(
+                f"'values' must hold rows of some of the node types {list(self.num_nodes_of)} "
+                f"(got {list(values)})"
+            )
+        joined = _joined(dict(values), self.num_nodes_of, 0, "values")
+        assert joined is not None
+        return joined
+
+    def split(self, out: Tensor) -> dict[NodeType, Tensor]:
+        r"""The rows of each node type, in their original order.
+
+        Shapes:
+            - **out:** :math:`(N, F)`, :math:`(B, N, F)`, or :math:`(N)`
+        """
+        return dict(
+            zip(
+                self.num_nodes_of,
+                split_rows(out, list(self.num_nodes_of.values())),
+                strict=True,
+            )
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(num_nodes_of={self.num_nodes_of}, "
+            f"num_edges={self.edge_type.numel()}, num_relations={self.num_relations})"
+        )
+
+
+def split_rows(out: Tensor, counts: list[int]) -> tuple[Tensor, ...]:
+    """Splits the vertex dimension of a layer's output, ``[N]``, ``[N, F]`` or ``[B, N, F]``."""
+    dim = 0 if out.dim() == 1 else -2
+    if out.shape[dim] != sum(counts):
+        raise ValueError(
+            f"'out' must have a row for each of the {sum(counts)} nodes (got {out.shape[dim]})"
+        )
+    return out.split(counts, dim=dim)
+
+
+def _num_nodes(data: HeteroData, kind: NodeType, x: str) -> int:
+    store = data[kind]
+    count = store[x].shape[0] if x in store else store.get("num_nodes")
+    if count is None:
+        # Counted from edges, the last nodes without any would be lost.
+        raise ValueError(
+            f"the number of nodes of type {kind!r} is unknown: set data[{kind!r}].num_nodes "
+            f"or data[{kind!r}].{x}"
+        )
+    return int(count)
+
+
+def _edges(data: HeteroData, kind: EdgeType, num_nodes_of: dict[NodeType, int]) -> Tensor:
+    store = data[kind]
+    edge_index: Any = store.get("edge_index", store.get("adj_t"))
+    if edge_index is None:
+        raise ValueError(f"edge type {kind} has neither 'edge_index' nor 'adj_t'")
+    if not isinstance(edge_index, Tensor) and edge_index.has_value():
+        raise ValueError(
+            f"'adj_t' of edge type {kind} holds values: give weights as an attribute of their own"
+        )
+    edge_index, _ = as_edges(edge_index, torch.zeros(0, dtype=torch.long))
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        hint = " (transpose it)" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
+        raise ValueError(
+            f"'edge_index' of edge type {kind} must have shape [2, num_edges] "
+            f"(got {list(edge_index.shape)}){hint}"
+        )
+    for row, node_type in zip(edge_index, (kind[0], kind[2]), strict=True):
+        if row.numel() and not (int(row.min()) >= 0 and int(row.max()) < num_nodes_of[node_type]):
+            got = int(row.min()) if int(row.min()) < 0 else int(row.max())
+            raise ValueError(
+                f"'edge_index' of edge type {kind} must hold ids of the "
+                f"{num_nodes_of[node_type]} nodes of type {node_type!r} (got {got})"
+            )
+    return edge_index.long()
+
+
+def _given(data: HeteroData, name: str, counts: Mapping[Any, int]) -> dict[Any, Tensor]:
+    return {kind: data[kind][name] for kind in counts if name in data[kind]}
+
+
+def _joined(
+    given: dict[Any, Tensor], counts: Mapping[Any, int], missing: float, name: str
+) -> Tensor | None:
+    if not given:
+        return None
+    first = next(iter(given.values()))
+    for kind, value in given.items():
+        expected = (counts[kind], *first.shape[1:])
+        if value.shape != expected or value.dtype != first.dtype:
+            raise ValueError(
+                f"'{name}' of {kind!r} must be {list(expected)} of type {first.dtype} "
+                f"(got {list(value.shape)} of type {value.dtype})"
+            )
+    return torch.cat(
+        [
+            given[kind] if kind in given else first.new_full((count, *first.shape[1:]), missing)
+            for kind, count in counts.items()
+        ]
+    )
+
+
+def _offsets(counts: Any) -> list[int]:
+    total, out = 0, [0]
+    for count in counts:
+        total += count
+        out.append(total)
+    return out

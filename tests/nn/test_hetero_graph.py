@@ -1,0 +1,173 @@
+import pytest
+import torch
+import torch_geometric.typing
+from torch_geometric.data import HeteroData
+from torch_geometric.typing import SparseTensor
+
+from sheafprop.nn import HeteroGraph, SheafConv, SheafPropagation
+from sheafprop.sheaf import IdentitySheaf
+
+
+def hetero() -> HeteroData:
+    """Two node types with edges, one without; one relation name between two pairs of types."""
+    g = torch.Generator().manual_seed(0)
+    data = HeteroData()
+    data["author"].x = torch.randn(4, 3, generator=g)
+    data["venue"].x = torch.randn(2, 3, generator=g)
+    data["paper"].x = torch.randn(5, 3, generator=g)
+    data["author"].boundary_mask = torch.tensor([True, False, True, False])
+    data["paper"].boundary_mask = torch.tensor([False, True, False, False, False])
+    data["venue"].boundary_mask = torch.tensor([False, False])
+    data["author", "has", "paper"].edge_index = torch.tensor([[3, 0, 1, 0], [0, 4, 0, 1]])
+    data["paper", "cites", "paper"].edge_index = torch.tensor([[0, 2, 2], [3, 0, 0]])
+    data["paper", "has", "author"].edge_index = torch.tensor([[2, 1], [3, 1]])
+    return data
+
+
+def sheaf(num_relations: int) -> IdentitySheaf:
+    return IdentitySheaf(torch.arange(3.0 * num_relations).view(num_relations, 3) / 7)
+
+
+def test_equals_to_homogeneous_of_pyg():
+    data = hetero()
+    graph = HeteroGraph.from_hetero(data, relation_ids=HeteroGraph.ids_by_edge_type(data))
+    other = data.to_homogeneous()
+    assert torch.equal(graph.edge_index, other.edge_index)
+    assert torch.equal(graph.edge_type, other.edge_type)
+    assert torch.equal(graph.x, other.x)
+    assert torch.equal(graph.boundary_mask, other.boundary_mask)
+    assert graph.num_nodes == other.num_nodes
+
+
+def test_round_trip_through_to_homogeneous():
+    data, layer = hetero(), SheafPropagation(5)
+    graph = HeteroGraph.from_hetero(data, relation_ids=HeteroGraph.ids_by_edge_type(data))
+    ours = graph.split(layer(graph.x, *graph.edges, sheaf(3), boundary_mask=graph.boundary_mask))
+    other = data.to_homogeneous()
+    other.x = layer(
+        other.x, other.edge_index, other.edge_type, sheaf(3), boundary_mask=other.boundary_mask
+    )
+    back = other.to_heterogeneous()
+    for kind in data.node_types:
+        assert torch.equal(ours[kind], back[kind].x)
+    for kind in data.edge_types:
+        assert torch.equal(back[kind].edge_index, data[kind].edge_index)
+
+
+def test_vectors_come_back_in_local_order():
+    data = hetero()
+    graph = HeteroGraph.from_hetero(data)
+    for kind, rows in graph.split(graph.x).items():
+        assert torch.equal(rows, data[kind].x)
+    sections = torch.stack([graph.x, 2 * graph.x])
+    for kind, rows in graph.split(sections).items():
+        assert torch.equal(rows, torch.stack([data[kind].x, 2 * data[kind].x]))
+    assert torch.equal(graph.join(graph.split(graph.x)), graph.x)
+    assert graph.split(graph.boundary_mask)["author"].tolist() == [True, False, True, False]
+    out = SheafConv()(graph.x, *graph.edges, sheaf(2), boundary_mask=graph.boundary_mask)
+    split = graph.split(out)
+    # By hand: paper 4 has one triple, whose head is the known author 0.
+    expected = data["author"].x[0] + sheaf(2).translation[0]
+    assert torch.allclose(split["paper"][4], 0.1 * data["paper"].x[4] + 0.9 * expected)
+    assert torch.equal(split["author"][0], data["author"].x[0])
+    assert torch.equal(split["venue"], data["venue"].x), "a type without edges is kept"
+
+
+def test_one_name_is_one_relation_unless_told_apart():
+    data = hetero()
+    graph = HeteroGraph.from_hetero(data)
+    assert graph.relation_ids == {
+        ("author", "has", "paper"): 0,
+        ("paper", "cites", "paper"): 1,
+        ("paper", "has", "author"): 0,
+    }
+    assert graph.num_relations == 2
+    apart = HeteroGraph.from_hetero(data, relation_ids=HeteroGraph.ids_by_edge_type(data))
+    assert apart.edge_type.tolist() == [0] * 4 + [1] * 3 + [2] * 2
+    trained = HeteroGraph.from_hetero(
+        data, relation_ids={"has": 6, "cites": 2, ("paper", "has", "author"): 4}
+    )
+    assert trained.edge_type.tolist() == [6] * 4 + [2] * 3 + [4] * 2
+    assert trained.num_relations == 7
+    with pytest.raises(ValueError, match=r"relation 'cites' \(got \['has'\]\)"):
+        HeteroGraph.from_hetero(data, relation_ids={"has": 0})
+
+
+def test_types_without_vectors_are_free_and_start_at_zero():
+    data = hetero()
+    del data["venue"].x, data["venue"].boundary_mask
+    data["venue"].num_nodes = 2
+    data["paper", "cites", "paper"].edge_weight = torch.tensor([2.0, 0.5, 0.0])
+    graph = HeteroGraph.from_hetero(data)
+    assert graph.split(graph.x)["venue"].tolist() == [[0.0] * 3] * 2
+    assert graph.split(graph.boundary_mask)["venue"].tolist() == [False, False]
+    assert graph.edge_weight.tolist() == [1, 1, 1, 1, 2, 0.5, 0, 1, 1]
+    for kind in data.node_types:
+        del data[kind].x, data[kind].boundary_mask
+        data[kind].num_nodes = 5
+    empty = HeteroGraph.from_hetero(data)
+    assert (empty.x, empty.boundary_mask) == (None, None)
+    assert torch.equal(empty.join({"paper": torch.ones(5, 1)}).flatten()[5:10], torch.zeros(5))
+
+
+@pytest.mark.skipif(not torch_geometric.typing.WITH_TORCH_SPARSE, reason="needs the extra 'sparse'")
+def test_sparse_adjacency_of_an_edge_type():
+    data = hetero()
+    expected = HeteroGraph.from_hetero(data)
+    head, tail = data["author", "has", "paper"].edge_index
+    del data["author", "has", "paper"].edge_index
+    data["author", "has", "paper"].adj_t = SparseTensor(row=tail, col=head, sparse_sizes=(5, 4))
+    graph = HeteroGraph.from_hetero(data)
+    outs = [
+        SheafConv()(g.x, *g.edges, sheaf(2), boundary_mask=g.boundary_mask)
+        for g in (expected, graph)
+    ]
+    assert torch.allclose(*outs, atol=1e-6)
+    store = data["author", "has", "paper"]
+    store.adj_t = store.adj_t.set_value(torch.ones(4))
+    with pytest.raises(ValueError, match=r"'adj_t'.*holds values"):
+        HeteroGraph.from_hetero(data)
+
+
+def test_graphs_without_edges():
+    data = HeteroData()
+    data["a"].x = torch.randn(2, 3)
+    graph = HeteroGraph.from_hetero(data)
+    assert torch.equal(SheafConv()(graph.x, *graph.edges, sheaf(1)), data["a"].x)
+    assert repr(graph) == "HeteroGraph(num_nodes_of={'a': 2}, num_edges=0, num_relations=0)"
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value", "message"),
+    [
+        (("paper", "cites", "paper"), "edge_index", torch.zeros(3, 2).long(), r"transpose it"),
+        (("paper", "cites", "paper"), "edge_index", torch.full((2, 3), 5), r"5 nodes.*got 5"),
+        (("paper", "cites", "paper"), "edge_index", torch.full((2, 3), -1), r"5 nodes.*got -1"),
+        (("paper", "cites", "paper"), "edge_weight", torch.ones(4), r"be \[3\].*got \[4\]"),
+        ("author", "boundary_mask", torch.ones(6, dtype=torch.bool), r"be \[4\].*got \[6\]"),
+        ("paper", "x", torch.ones(5, 2), r"'x' of 'paper' must be \[5, 3\].*got \[5, 2\]"),
+        ("paper", "x", torch.ones(5, 3).double(), r"type torch.float32.*torch.float64"),
+    ],
+)
+def test_bad_parts_are_named(where, name, value, message):
+    data = hetero()
+    data[where][name] = value
+    with pytest.raises(ValueError, match=message):
+        HeteroGraph.from_hetero(data)
+
+
+def test_unknown_sizes_and_rows_are_named():
+    data = hetero()
+    del data["venue"].x
+    with pytest.raises(ValueError, match="number of nodes of type 'venue' is unknown"):
+        HeteroGraph.from_hetero(data)
+    graph = HeteroGraph.from_hetero(hetero())
+    with pytest.raises(ValueError, match=r"each of the 11 nodes \(got 10\)"):
+        graph.split(torch.ones(10, 3))
+    with pytest.raises(ValueError, match=r"got \['editor'\]"):
+        graph.join({"editor": torch.ones(2, 3)})
+    data = hetero()
+    del data["paper", "cites", "paper"].edge_index
+    data["paper", "cites", "paper"].edge_weight = torch.ones(3)
+    with pytest.raises(ValueError, match="neither 'edge_index' nor 'adj_t'"):
+        HeteroGraph.from_hetero(data)
