@@ -6,6 +6,7 @@ from sheafprop.nn.harmonic_result import HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_conv import SheafConv
+from sheafprop.nn.sheaf_diffusion import SheafDiffusion
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "HeteroGraph",
     "RelationPrototypes",
     "SheafConv",
+    "SheafDiffusion",
     "SheafPropagation",
     "unbatch",
     "unbatch_hetero",

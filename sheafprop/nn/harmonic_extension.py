@@ -64,7 +64,8 @@ class HarmonicExtension(SheafConv):
         normalization (str, optional): :math:`M`: ``"block"``, ``"degree"`` or None, as in
             :class:`SheafConv`. (default: ``"block"``)
         teleport (float): :math:`a \ge 0`. (default: ``0.0``)
-        **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`.
+        **kwargs: ``cached``, and further arguments of
+            :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
         - **x:** :math:`(N, F)`, or :math:`(B, N, F)` for :math:`B` sections that share all maps
@@ -95,7 +96,9 @@ class HarmonicExtension(SheafConv):
     ):
         super().__init__(normalization=normalization, **kwargs)
         if solver != "auto" and solver not in SOLVERS:
-            raise ValueError(f"'solver' must be 'auto' or one of {sorted(SOLVERS)} (got {solver!r})")
+            raise ValueError(
+                f"'solver' must be 'auto' or one of {sorted(SOLVERS)} (got {solver!r})"
+            )
         if not 0 < tol < 1:
             raise ValueError(f"'tol' must lie between 0 and 1 (got {tol})")
         if max_iterations < 1:
@@ -232,6 +235,8 @@ class HarmonicExtension(SheafConv):
         shown.append(f"normalization={self.normalization!r}")
         if self.teleport:
             shown.append(f"teleport={self.teleport}")
+        if self.cached:
+            shown.append("cached=True")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 

@@ -10,9 +10,7 @@ from sheafprop.nn.solvers.solution import Solution
 _PATIENCE = 500
 
 
-def solve_cg(
-    system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: int
-) -> Solution:
+def solve_cg(system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: int) -> Solution:
     r"""Conjugate gradients, preconditioned by :math:`M^+` (block Jacobi for :math:`M = D`), in the
     form that minimises the residual.
 

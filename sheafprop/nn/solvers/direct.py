@@ -16,13 +16,11 @@ _DENSE_ROWS = 4096
 # Sparse factors of graphs that are not nearly trees fill up to the square of the vertices.
 _SPARSE_ROWS = 20_000
 # The factored matrix is A + shift M; refinement takes the shift out again.
-_SHIFT = 1e-7
+_SHIFT = 1e-6
 _REFINEMENTS = 60
 
 
-def solve_direct(
-    system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: int
-) -> Solution:
+def solve_direct(system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: int) -> Solution:
     r"""Factorisation: sparse where the maps act on every coordinate separately, else dense.
 
     One sparse factorisation of the scalar Laplacian serves all columns of identity maps; diagonal

@@ -49,9 +49,7 @@ def implicit_limit(
     return free, report[0]
 
 
-def affine_gradient(
-    system: LinearSystem, free: Tensor, first: Tensor, constant: Tensor
-) -> Tensor:
+def affine_gradient(system: LinearSystem, free: Tensor, first: Tensor, constant: Tensor) -> Tensor:
     r"""Half the gradient, :math:`L_{UU} x - c + a M (x - x_0)`."""
     return system.shifted(system.plan.gradient(free, constant), free - first)
 
@@ -122,7 +120,9 @@ class _Limit(torch.autograd.Function):
                 image = plan.precondition(moved).detach()
                 total = total - _pair(outside, plan.apply_metric(image))
             wanted = [
-                position for position, tensor in enumerate(tensors) if ctx.needs_input_grad[5 + position]
+                position
+                for position, tensor in enumerate(tensors)
+                if ctx.needs_input_grad[5 + position]
             ]
             targets = [sections, *(tensors[position] for position in wanted)]
             found = (
