@@ -143,7 +143,7 @@ class SheafCLI(LightningCLI):
                 # One W&B run for fit and test: the stored configuration carries the id on.
                 arguments.name = arguments.name or self.folder.name
                 arguments.id = arguments.id or f"{self.folder.name}-{secrets.token_hex(4)}"
-                # W&B's own switch wins over the file; Lightning sets it to its old name for offline.
+                # W&B's own switch wins over the file; Lightning sets its old name for offline.
                 mode = os.environ.get("WANDB_MODE", "dryrun")
                 if mode != "dryrun":
                     arguments.mode, arguments.offline = mode, mode == "offline"

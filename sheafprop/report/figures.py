@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from sheafprop.report._files import write_atomically
+from sheafprop.io import write_bytes
 from sheafprop.report._records import Record, by_dataset, metric_key, run_name
 
 __all__ = ["hits_by_iteration"]
@@ -99,7 +99,9 @@ def hits_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -
     with warnings.catch_warnings():
         # A label in a script that the font lacks is drawn as boxes: no reason to disturb a run.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
-        write_atomically(Path(path), lambda file: figure.savefig(file, format="png"))
+        picture = BytesIO()
+        figure.savefig(picture, format="png")
+        write_bytes(path, picture.getvalue())
     return True
 
 

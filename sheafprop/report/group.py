@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from sheafprop.errors import FormatError
-from sheafprop.report._files import write_text
+from sheafprop.io import write_json
 from sheafprop.report._records import read_record
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table
@@ -32,12 +31,15 @@ def group_report(group_folder: str | os.PathLike[str]) -> str:
         FormatError: If there is no record, or one is malformed; it names the file.
     """
     folder = Path(group_folder)
-    records = [read_record(path) for path in sorted(folder.glob("*/metrics.json"))]
+    # A group among the runs has a metrics.json too, the list of its own runs.
+    paths = sorted(folder.glob("*/metrics.json"))
+    records = [read_record(path) for path in paths if not _is_list(path)]
     if not records:
         raise FormatError(f"{folder} holds no run with a metrics.json, so there is no report")
-    write_text(
-        folder / "metrics.json",
-        json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-    )
+    write_json(folder / "metrics.json", records)
     write_report(folder, records)
     return terminal_table(records)
+
+
+def _is_list(path: Path) -> bool:
+    return path.read_bytes().lstrip().startswith(b"[")

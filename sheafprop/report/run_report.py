@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sheafprop.io import write_text
 from sheafprop.ranking import PROTOCOLS
-from sheafprop.report._files import write_text
 from sheafprop.report._records import (
     Record,
     alike,

@@ -7,8 +7,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 
-from sheafprop.io.model_folder import save_model_folder
-from sheafprop.report._files import write_text
+from sheafprop.io import save_model_folder, write_json
 from sheafprop.report.group import group_report
 from sheafprop.report.hardware import describe_hardware, peak_bytes
 from sheafprop.report.run_report import write_report
@@ -111,8 +110,7 @@ class RunReport(Callback):
 
     def _write(self, trainer: Trainer, module: SheafCompletion, record: dict[str, Any]) -> None:
         folder = _folder(trainer)
-        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
-        write_text(folder / "metrics.json", text + "\n")
+        write_json(folder / "metrics.json", record)
         write_report(folder, [record])
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):

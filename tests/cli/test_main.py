@@ -210,3 +210,9 @@ def test_version_is_the_package_version(capsys):
 def test_a_run_that_fails_at_once_leaves_no_folder(tmp_path):
     assert fit(tmp_path / "nowhere", tmp_path / "runs") == 1
     assert not (tmp_path / "runs" / "rotate").exists()
+
+
+def test_a_run_shorter_than_its_first_validation_can_be_tested(tmp_path):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    assert fit(folder, group, "--trainer.max_epochs=1", "--trainer.check_val_every_n_epoch=9") == 0
+    assert main(["test", "--run", str(group / "rotate")]) == 0

@@ -1,9 +1,11 @@
+import os
 import warnings
 
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from sheafprop.io import StorageError
 from sheafprop.report import hits_by_iteration
 from tests.report.records import curve, record
 
@@ -125,12 +127,11 @@ def test_a_failed_write_leaves_the_old_picture(tmp_path, monkeypatch):
     path = tmp_path / "c.png"
     path.write_bytes(b"old")
 
-    def full(self, file, **kwargs):
-        file.write_bytes(b"half")
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Figure, "savefig", full)
-    with pytest.raises(OSError, match="No space"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"c\.png"):
         hits_by_iteration([record()], path)
     assert path.read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == ["c.png"]

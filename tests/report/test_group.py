@@ -46,7 +46,7 @@ def test_the_folder_names_a_run_without_name(tmp_path):
         ('{"format": 1, "run"', "not JSON"),
         (b'{"format": 1, "run": "\xff"}', "not JSON"),
         ('{"format": 1, "run": {}, "peak_bytes": NaN}', "NaN is never a score"),
-        ("[]", "expected an object"),
+        ("3", "expected an object"),
         ('{"run": {}}', "expected format 1"),
         ('{"format": 2, "run": {}}', r"\(got 2\)"),
         ('{"format": 1}', "'run' is missing"),
@@ -71,3 +71,12 @@ def test_malformed_record_is_named(tmp_path, content, message):
 def test_no_run(tmp_path):
     with pytest.raises(FormatError, match="holds no run"):
         group_report(tmp_path / "nowhere")
+
+
+def test_a_group_inside_a_group_is_not_a_run(tmp_path):
+    outer = tmp_path / "runs"
+    store(outer, "one", record("one"))
+    store(outer / "inner", "two", record("two"))
+    group_report(outer / "inner")
+    group_report(outer)
+    assert len(json.loads((outer / "metrics.json").read_text("utf-8"))) == 1

@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from sheafprop.io import StorageError
 from sheafprop.report import write_report
 from sheafprop.report._text import duration, size
 from tests.report.records import entry, record
@@ -140,7 +141,7 @@ def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(PermissionError):
+    with pytest.raises(StorageError, match="report"):
         write_report(tmp_path, [record(points=[])])
     assert (tmp_path / "report.md").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]

@@ -36,3 +36,10 @@ class BestCheckpoint(ModelCheckpoint):
         if self.dirpath is None:
             self.dirpath = str(Path(trainer.default_root_dir) / "checkpoints")
         super().setup(trainer, pl_module, stage)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_train_end(trainer, pl_module)
+        if not self.best_model_path and trainer.current_epoch > 0:
+            # Training ended before the first validation: the last weights are the best there are.
+            self.best_model_path = str(Path(str(self.dirpath)) / f"{self.filename}.ckpt")
+            trainer.save_checkpoint(self.best_model_path)
