@@ -5,7 +5,13 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
-_SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+_SPARSE_LAYOUTS = (
+    torch.sparse_coo,
+    torch.sparse_csr,
+    torch.sparse_csc,
+    torch.sparse_bsr,
+    torch.sparse_bsc,
+)
 
 
 def as_edges(edge_index: Tensor | SparseTensor, edge_type: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -13,7 +19,9 @@ def as_edges(edge_index: Tensor | SparseTensor, edge_type: Tensor | None) -> tup
 
     A :class:`torch_sparse.SparseTensor` is taken as PyG passes it: the *transposed* adjacency
     matrix ``adj_t`` with the relation ids as its values. It keeps parallel entries apart; native
-    ``torch.sparse`` tensors add them up and are refused.
+    ``torch.sparse`` tensors add them up and are refused. Edges keep the order of what was given, an
+    :class:`torch_geometric.EdgeIndex` its own, so that ``edge_type`` and ``edge_weight`` belong to
+    its columns as they stand.
 
     Raises:
         ValueError: On a native sparse layout, on relation ids given twice or not at all.

@@ -168,16 +168,18 @@ class SheafConv(MessagePassing):
             plan, num_edges = self._cache
             _check_cache(plan, num_edges, x, edge_type, sheaf)
             return plan
-        plan = PropagationPlan(
-            edge_index,
-            edge_type,
-            sheaf,
-            x.shape[-2],
-            edge_weight=edge_weight,
-            boundary_mask=boundary_mask,
-            normalization=self.normalization,
-            dtype=x.dtype,
-        )
+        # Also for callers under autocast: D must not be summed in half precision.
+        with torch.autocast(x.device.type, enabled=False):
+            plan = PropagationPlan(
+                edge_index,
+                edge_type,
+                sheaf,
+                x.shape[-2],
+                edge_weight=edge_weight,
+                boundary_mask=boundary_mask,
+                normalization=self.normalization,
+                dtype=x.dtype,
+            )
         if self.cached:
             self._cache = plan, edge_type.numel()
         return plan

@@ -234,6 +234,18 @@ class SheafPropagation(SheafConv):
             The count and the vectors ``[N, s, d]`` after so many steps (after fewer, if ``tol`` was
             met), with ``normalize_output`` applied.
         """
+        steps = self._trajectory(plan, sections, iterations)
+        while True:
+            # Around each step, not around the loop: the caller's autocast is back at every yield.
+            with torch.autocast(sections.device.type, enabled=False):
+                found = next(steps, None)
+            if found is None:
+                return
+            yield found
+
+    def _trajectory(
+        self, plan: PropagationPlan, sections: Tensor, iterations: Iterable[int]
+    ) -> Iterator[tuple[int, Tensor]]:
         stable = self._check_step(plan, sections.shape[-1])
         constant = plan.constant(sections)
         free = first = sections[plan.free_index]

@@ -108,15 +108,37 @@ def test_no_parameters_and_an_empty_state():
         assert layer.state_dict() == {}
 
 
-def test_edge_index_and_sorted_edge_index_agree(case):
-    conv = SheafConv()
-    expected = conv(case.x, *case.graph)
-    for order in ("row", "col"):
-        n = case.x.shape[0]
-        index, permutation = EdgeIndex(case.edge_index, sparse_size=(n, n)).sort_by(order)
-        out = conv(case.x, index, case.edge_type[permutation], case.sheaf)
-        assert torch.allclose(out, expected, atol=1e-12)
-        assert not isinstance(out, EdgeIndex)
+@pytest.mark.parametrize("layer", [SheafConv(), SheafPropagation(3)])
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("order", [None, "row", "col"])
+def test_edge_index_of_any_order_agrees(case, layer, order, transpose):
+    expected = layer(case.x, *case.graph, **options(case))
+    n = case.x.shape[0]
+    index = EdgeIndex(case.edge_index, sparse_size=(n, n))
+    permutation = torch.arange(case.edge_type.numel())
+    if order is not None:
+        index, permutation = index.sort_by(order)
+    index.fill_cache_()
+    if transpose:
+        # Turned twice: the values are the same, the flag for the order went the other way.
+        index = index.flip(0).flip(0)
+    out = layer(
+        case.x,
+        index,
+        case.edge_type[permutation],
+        case.sheaf,
+        edge_weight=case.edge_weight[permutation],
+        boundary_mask=case.boundary_mask,
+    )
+    assert torch.allclose(out, expected, atol=1e-12)
+    assert type(out) is torch.Tensor
+
+
+def test_turning_the_triples_round_is_another_graph(case):
+    turned = EdgeIndex(case.edge_index, sparse_size=(12, 12)).flip(0)
+    out = SheafConv()(case.x, turned, case.edge_type, case.sheaf)
+    expected = SheafConv()(case.x, case.edge_index.flip(0), case.edge_type, case.sheaf)
+    assert torch.equal(out, expected)
 
 
 @pytest.mark.skipif(not torch_geometric.typing.WITH_TORCH_SPARSE, reason="needs the extra 'sparse'")
@@ -128,8 +150,23 @@ def test_sparse_tensor_keeps_parallel_triples_apart(case):
     adj_t = SparseTensor(row=tail, col=head, value=case.edge_type, sparse_sizes=(n, n))
     assert adj_t.nnz() == case.edge_type.numel()
     assert torch.allclose(conv(case.x, adj_t, None, case.sheaf), expected, atol=1e-12)
+    # Ids and weights may also come beside it, in the order of its entries.
+    order = (tail * n + head).argsort(stable=True)
+    bare = SparseTensor(row=tail[order], col=head[order], sparse_sizes=(n, n))
+    weighted = SheafPropagation(3)(
+        case.x,
+        bare,
+        case.edge_type[order],
+        case.sheaf,
+        edge_weight=case.edge_weight[order],
+        boundary_mask=case.boundary_mask,
+    )
+    reference = SheafPropagation(3)(case.x, *case.graph, **options(case))
+    assert torch.allclose(weighted, reference, atol=1e-12)
     with pytest.raises(ValueError, match="got both"):
         conv(case.x, adj_t, case.edge_type, case.sheaf)
+    with pytest.raises(ValueError, match="must be integers"):
+        conv(case.x, adj_t.set_value(case.edge_weight), None, case.sheaf)
     with pytest.raises(ValueError, match="got neither"):
         conv(case.x, adj_t.set_value(None), None, case.sheaf)
 
@@ -137,25 +174,34 @@ def test_sparse_tensor_keeps_parallel_triples_apart(case):
 def test_native_sparse_tensors_are_refused(case):
     n = case.x.shape[0]
     native = torch.sparse_coo_tensor(case.edge_index, case.edge_type.double(), (n, n))
-    for matrix in (native, native.coalesce().to_sparse_csr()):
+    merged = native.coalesce()
+    layouts = (
+        merged.to_sparse_csr(),
+        merged.to_sparse_csc(),
+        merged.to_sparse_bsr((3, 3)),
+        merged.to_sparse_bsc((3, 3)),
+    )
+    for matrix in (native, *layouts):
         with pytest.raises(ValueError, match="merge parallel triples"):
             SheafConv()(case.x, matrix, case.edge_type, case.sheaf)
 
 
+@pytest.mark.parametrize("layer", [SheafConv(), SheafPropagation(3, teleport=0.1)])
 @pytest.mark.parametrize("kind", [k for k in SHEAF_KINDS if "singular" not in k])
-def test_gradients_reach_features_maps_and_translations(kind):
+def test_gradients_reach_features_maps_and_translations(kind, layer):
     case = make_case(kind, 6, num_edges=14)
     leaves, spec = torch.utils._pytree.tree_flatten(case.sheaf)
     # A shared map is one tensor: moving its two uses apart would change the rank of D.
     tensors = {id(leaf): leaf for leaf in leaves if isinstance(leaf, torch.Tensor)}
 
-    def step(x, *maps):
+    def run(x, *maps):
         moved = dict(zip(tensors, maps, strict=True))
         sheaf = torch.utils._pytree.tree_unflatten([moved.get(id(v), v) for v in leaves], spec)
-        return SheafConv()(x, case.edge_index, case.edge_type, sheaf, **options(case))
+        return layer(x, case.edge_index, case.edge_type, sheaf, **options(case))
 
     inputs = [t.clone().requires_grad_() for t in (case.x, *tensors.values())]
-    assert torch.autograd.gradcheck(step, inputs, atol=1e-5)
+    slow = isinstance(layer, SheafPropagation) or case.x.is_complex()
+    assert torch.autograd.gradcheck(run, inputs, atol=1e-5, fast_mode=slow)
 
 
 def test_gradient_is_finite_at_repeated_eigenvalues():
@@ -168,27 +214,49 @@ def test_gradient_is_finite_at_repeated_eigenvalues():
     assert torch.isfinite(x.grad).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
-def test_number_types_are_kept(dtype):
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("kind", SHEAF_KINDS)
+@pytest.mark.parametrize("layer", [SheafConv(), SheafPropagation(3, normalize_output=True)])
+def test_number_types_are_kept(layer, kind, double):
+    case = make_case(kind, 1)
+    expected = layer(case.x, *case.graph, **options(case))
+    sheaf, x = case.sheaf, case.x
+    if not double:
+        leaves, spec = torch.utils._pytree.tree_flatten(sheaf)
+        narrow = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+        leaves = [v.to(narrow[v.dtype]) if isinstance(v, torch.Tensor) else v for v in leaves]
+        sheaf, x = torch.utils._pytree.tree_unflatten(leaves, spec), x.to(narrow[x.dtype])
+    out = layer(x, case.edge_index, case.edge_type, sheaf, **options(case))
+    assert out.dtype == x.dtype
+    assert torch.allclose(out.to(expected.dtype), expected, atol=1e-12 if double else 1e-3)
+
+
+def test_real_maps_act_on_complex_features():
     case = make_case("diagonal, real pair")
-    sheaf = DiagonalSheaf(case.sheaf.head.to(dtype), case.sheaf.tail.to(dtype))
-    out = SheafConv()(case.x.to(dtype), case.edge_index, case.edge_type, sheaf)
-    assert out.dtype == dtype
+    x = torch.complex(case.x, 2 * case.x.flip(0))
+    out = SheafConv()(x, *case.graph)
+    shift = SheafConv()(0 * case.x, *case.graph)
+    # The translations are real, so they move the real part alone.
+    assert torch.allclose(out.real, SheafConv()(x.real, *case.graph), atol=1e-12)
+    assert torch.allclose(out.imag, SheafConv()(x.imag, *case.graph) - shift, atol=1e-12)
 
 
-def test_autocast_and_half_features_stay_in_single_precision():
+@pytest.mark.parametrize("layer", [SheafConv(), SheafPropagation(3)])
+def test_autocast_and_half_features_stay_in_single_precision(layer):
     case = make_case("dense, pair")
     sheaf = type(case.sheaf)(case.sheaf.head.float(), case.sheaf.tail.float())
     graph = (case.edge_index, case.edge_type, sheaf)
-    expected = SheafConv()(case.x.float(), *graph)
+    expected = layer(case.x.float(), *graph)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(SheafConv()(case.x.float(), *graph), expected)
-    assert SheafConv()(case.x.bfloat16(), *graph).dtype == torch.float32
+        assert torch.equal(layer(case.x.float(), *graph), expected)
+    assert layer(case.x.bfloat16(), *graph).dtype == torch.float32
+    assert layer(case.x.half(), *graph).dtype == torch.float32
 
 
 def test_runs_are_deterministic(case):
-    first = SheafConv()(case.x, *case.graph, **options(case))
-    assert torch.equal(first, SheafConv()(case.x, *case.graph, **options(case)))
+    for layer in (SheafConv(), SheafPropagation(5, start="random")):
+        first = layer(case.x, *case.graph, **options(case))
+        assert torch.equal(first, layer(case.x, *case.graph, **options(case)))
 
 
 def test_bad_features_are_named():

@@ -108,6 +108,19 @@ def test_trajectory_equals_separate_runs():
         list(layer.trajectory(plan, case.x.unsqueeze(1), [3, 2]))
 
 
+def test_trajectory_ignores_autocast_and_leaves_it_alone():
+    case = make_case("dense, shared", 3)
+    layer = SheafPropagation()
+    plan = layer.plan(case.x, *case.graph, **options(case))
+    expected = [x for _, x in layer.trajectory(plan, case.x.unsqueeze(1), [1, 3])]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for reference, (_, x) in zip(
+            expected, layer.trajectory(plan, case.x.unsqueeze(1), [1, 3]), strict=True
+        ):
+            assert torch.equal(x, reference)
+            assert torch.is_autocast_enabled("cpu")
+
+
 def test_converged_start_counts_as_converged():
     sheaf = IdentitySheaf(torch.tensor([[1.0]]))
     x = torch.tensor([[0.0], [1.0]])

@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch_geometric import EdgeIndex
 
 from sheafprop.nn import SheafConv, SheafPropagation
 from sheafprop.nn.traced import TracedPropagation
@@ -42,6 +43,17 @@ def test_a_compiled_step_is_the_eager_one(kind):
 def test_the_default_backend_compiles_too():
     case = make_case("identity", 3)
     assert_compiles(SheafConv(), case, "inductor", **options(case))
+
+
+@pytest.mark.parametrize("order", [None, "col"])
+def test_a_compiled_layer_takes_an_edge_index(order):
+    case = make_case("diagonal, unitary", 3)
+    index = EdgeIndex(case.edge_index, sparse_size=(12, 12))
+    if order:
+        index, permutation = index.sort_by(order)
+        case.edge_type = case.edge_type[permutation]
+    case.edge_index = index
+    assert_compiles(SheafConv(), case, boundary_mask=case.boundary_mask)
 
 
 @pytest.mark.parametrize("kind", ["identity", "diagonal, singular", "dense, tall complex"])
