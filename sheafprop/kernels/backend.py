@@ -147,7 +147,11 @@ def as_real_rows(x: Tensor) -> Tensor:
     x = x.detach().resolve_conj().resolve_neg().contiguous()
     if x.is_complex():
         x = torch.view_as_real(x)
-    return x.reshape(x.shape[0], -1)
+    return x.flatten(1)
+
+
+def as_array(tensor: Tensor | None) -> np.ndarray | None:
+    return None if tensor is None else tensor.numpy()
 
 
 def scalars(dtype: torch.dtype, *values: float) -> Any:

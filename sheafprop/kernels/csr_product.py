@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.backend import (
+    as_array,
     as_real_rows,
     backend_of,
     compact,
@@ -18,6 +19,7 @@ from sheafprop.kernels.backend import (
     stable_order,
     triton_loops,
 )
+from sheafprop.kernels.memory import empty
 
 
 class CSRProduct:
@@ -32,6 +34,7 @@ class CSRProduct:
         value (Tensor): Real entries ``[nnz]``.
         num_rows, num_cols (int): Shape of :math:`A`.
         symmetric (bool): :math:`A` is its own transpose, which then needs no memory.
+        merge (bool): Add up entries of one place; not worth a second sort for a single product.
     """
 
     def __init__(
@@ -43,9 +46,11 @@ class CSRProduct:
         num_cols: int,
         *,
         symmetric: bool = False,
+        merge: bool = True,
     ):
         self.num_rows, self.num_cols = num_rows, num_cols
-        self._start, self._col, self._value = _merged(row, col, value, num_rows, num_cols)
+        build = _merged if merge else _sorted
+        self._start, self._col, self._value = build(row, col, value, num_rows, num_cols)
         self._transposed: CSRProduct | None = self if symmetric else None
         self._values: dict[torch.dtype, Tensor] = {}
 
@@ -102,7 +107,7 @@ class CSRProduct:
         rows = as_real_rows(x)
         shape = (self.num_rows, *x.shape[1:])
         if out is None:
-            out = torch.empty(shape, dtype=x.dtype, device=x.device)
+            out = empty(shape, x)
         if out.numel() == 0:
             return out
         if rows.shape[0] == 0:
@@ -125,7 +130,7 @@ class CSRProduct:
         ahead = entries_ahead(rows.shape[1] * rows.element_size())
         run_rows(
             numba_loops().csr_rows,  # type: ignore[union-attr]
-            (*(a.numpy() for a in arguments), scalars(dtype, *factors), ahead, target.numpy()),
+            (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
             self._start.numpy(),
             rows.shape[1],
         )
@@ -172,6 +177,14 @@ def _gathered_product(product: CSRProduct, x: Tensor) -> Tensor:
     value = product._value.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
     out = x.new_zeros(product.num_rows, *x.shape[1:])
     return out.index_add(0, product._row(), x[product._col.long()] * value)
+
+
+def _sorted(
+    row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Entries sorted by row: starts, columns, values."""
+    start, order = stable_order(row, num_rows)
+    return start, compact(col, num_cols)[order], value[order]
 
 
 def _merged(

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.backend import (
+    as_array,
     as_real_rows,
     backend_of,
     entries_ahead,
@@ -14,6 +15,7 @@ from sheafprop.kernels.backend import (
     triton_loops,
 )
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
+from sheafprop.kernels.memory import empty
 from sheafprop.kernels.typed_entries import TypedEntries
 
 # Bytes of gathered messages the reference holds at once.
@@ -139,18 +141,18 @@ def fused_messages(
 ) -> Tensor:
     """What :meth:`Coupling.combine` says, by a compiled loop and without gradients."""
     if out is None:
-        out = torch.empty((entries.num_dst, *x.shape[1:]), dtype=x.dtype, device=x.device)
+        out = empty((entries.num_dst, *x.shape[1:]), x)
     if out.numel() == 0:
         return out
     rows, dtype = as_real_rows(x), torch.zeros((), dtype=x.dtype).real.dtype
     if rows.shape[0] == 0:
         return out.zero_()
     ones = rows.new_ones(1, 1)
-    arguments = (
+    arguments: tuple[Tensor | None, ...] = (
         entries.start,
         entries.src,
         entries.label,
-        rows.new_empty(0) if entries.weight is None else entries.weight.to(dtype),
+        None if entries.weight is None else entries.weight.to(dtype),
         _planes(table),
         rows,
         ones if own is None else own.detach().to(dtype),
@@ -162,10 +164,14 @@ def fused_messages(
         triton_loops().typed_rows(*arguments, factors, target)  # type: ignore[union-attr]
         return out
     loops = numba_loops()
+    assert loops is not None
+    loop = loops.complex_section_rows if x.is_complex() else loops.real_rows
+    if loop is loops.complex_section_rows and entries.weight is None and x.shape[1] == 1:
+        loop, arguments = loops.complex_rows, arguments[:3] + arguments[4:]
     ahead = entries_ahead(rows.shape[1] * rows.element_size())
     run_rows(
-        loops.complex_rows if x.is_complex() else loops.real_rows,  # type: ignore[union-attr]
-        (*(a.numpy() for a in arguments), scalars(dtype, *factors), ahead, target.numpy()),
+        loop,
+        (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
         entries.start.numpy(),
         rows.shape[1],
     )
@@ -183,7 +189,7 @@ def label_sums(x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> 
     pieces = entries.pieces
     rows, rows_g = as_real_rows(x), as_real_rows(g)
     partial = rows.new_empty(pieces.label.numel(), x.shape[-1] * (2 if x.is_complex() else 1))
-    weight = rows.new_empty(0) if pieces.weight is None else pieces.weight.to(rows.dtype)
+    weight = None if pieces.weight is None else pieces.weight.to(rows.dtype)
     arguments = (pieces.start, pieces.dst, pieces.src, weight, rows, rows_g)
     if backend == "triton":
         triton_loops().label_sums(*arguments, x.is_complex(), partial)  # type: ignore[union-attr]
@@ -193,7 +199,7 @@ def label_sums(x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> 
         ahead = entries_ahead(2 * rows.shape[1] * rows.element_size())
         run_rows(
             loop,
-            (*(a.numpy() for a in arguments), ahead, partial.numpy()),
+            (*map(as_array, arguments), ahead, partial.numpy()),
             pieces.start.numpy(),
             rows.shape[1],
         )

@@ -15,6 +15,7 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+# Loops with a step are written with while: the length of such a range costs a division.
 _CACHE_LINE = 64
 
 
@@ -46,24 +47,27 @@ def _prefetch_address(typing_context, array, offset):  # type: ignore[no-untyped
     return types.void(array, types.intp), generate
 
 
-@_compiled
-def _prefetch(x, row):  # type: ignore[no-untyped-def]
+@njit(inline="always")
+def _prefetch(x, row, line):  # type: ignore[no-untyped-def]
     width = x.shape[1]
-    start = np.int64(row) * width
-    for j in range(0, width, _CACHE_LINE // x.itemsize):
-        _prefetch_address(x, start + j)  # type: ignore[call-arg]
+    place = np.int64(row) * width
+    stop = place + width
+    while place < stop:
+        _prefetch_address(x, place)  # type: ignore[call-arg]
+        place += line
 
 
-@_compiled
+@njit(inline="always")
 def _begin(v, constant, sums):  # type: ignore[no-untyped-def]
     if constant.shape[0] == 0:
         sums[:] = 0
     else:
-        # One row of constants serves all sections.
-        period = constant.shape[1]
-        for base in range(0, sums.size, period):
+        period, base = constant.shape[1], 0
+        # A narrower row of constants serves all sections.
+        while base < sums.size:
             for j in range(period):
                 sums[base + j] = constant[v, j]
+            base += period
 
 
 @_compiled
@@ -82,12 +86,15 @@ def _finish(v, sums, x, own, gain, factors, period, pair, out):  # type: ignore[
                 out[v, j] = b * sums[j]
         return
     own_step, gain_step = min(1, own.shape[1] - 1), min(1, gain.shape[1] - 1)
-    for base in range(0, width, period):
+    base = 0
+    while base < width:
         for k in range(period // pair):
             a = factors[0] + factors[1] * own[r, k * own_step]
             b = factors[2] * gain[q, k * gain_step]
             for j in range(base + k * pair, base + k * pair + pair):
                 out[v, j] = b * sums[j] + (a * x[v, j] if keeps else x.dtype.type(0))
+
+        base += period
 
 
 @_compiled
@@ -95,21 +102,21 @@ def csr_rows(  # type: ignore[no-untyped-def]
     start, col, value, x, own, gain, constant, factors, ahead, out, lo, hi
 ):
     """Real entries: ``sums_v = sum_e value_e x[col_e]``."""
-    width, last = x.shape[1], col.size - 1
+    width, last, line = x.shape[1], col.size - 1, _CACHE_LINE // x.itemsize
     sums = np.empty(width, x.dtype)
     for v in range(lo, hi):
         _begin(v, constant, sums)
         e, stop = start[v], start[v + 1]
         while e + 3 < stop:
             for k in range(4):
-                _prefetch(x, col[min(e + k + ahead, last)])
+                _prefetch(x, col[min(e + k + ahead, last)], line)
             x0, x1, x2, x3 = x[col[e]], x[col[e + 1]], x[col[e + 2]], x[col[e + 3]]
             w0, w1, w2, w3 = value[e], value[e + 1], value[e + 2], value[e + 3]
             for j in range(width):
                 sums[j] += (w0 * x0[j] + w1 * x1[j]) + (w2 * x2[j] + w3 * x3[j])
             e += 4
         while e < stop:
-            _prefetch(x, col[min(e + ahead, last)])
+            _prefetch(x, col[min(e + ahead, last)], line)
             x0, w0 = x[col[e]], value[e]
             for j in range(width):
                 sums[j] += w0 * x0[j]
@@ -121,88 +128,110 @@ def csr_rows(  # type: ignore[no-untyped-def]
 def real_rows(  # type: ignore[no-untyped-def]
     start, col, label, weight, table, x, own, gain, constant, factors, ahead, out, lo, hi
 ):
-    """Real diagonal maps: ``sums_v = sum_e weight_e table[label_e] x[col_e]``."""
+    """Real diagonal maps: ``sums_v = sum_e weight_e table[label_e] x[col_e]``.
+
+    Without weights (None) numba compiles a loop of its own.
+    """
     width, last, d = x.shape[1], col.size - 1, table.shape[1]
-    weighted = weight.size > 0
+    line = _CACHE_LINE // x.itemsize
     sums, one = np.empty(width, x.dtype), x.dtype.type(1)
     for v in range(lo, hi):
         _begin(v, constant, sums)
         e, stop = start[v], start[v + 1]
         while e + 1 < stop:
-            _prefetch(x, col[min(e + ahead, last)])
-            _prefetch(x, col[min(e + 1 + ahead, last)])
+            _prefetch(x, col[min(e + ahead, last)], line)
+            _prefetch(x, col[min(e + 1 + ahead, last)], line)
             c0, c1 = table[label[e]], table[label[e + 1]]
-            w0, w1 = (weight[e], weight[e + 1]) if weighted else (one, one)
-            for base in range(0, width, d):
+            w0 = one if weight is None else weight[e]
+            w1 = one if weight is None else weight[e + 1]
+            base = 0
+            while base < width:
                 x0, x1 = x[col[e], base : base + d], x[col[e + 1], base : base + d]
                 y = sums[base : base + d]
                 for j in range(d):
                     y[j] += (w0 * c0[j]) * x0[j] + (w1 * c1[j]) * x1[j]
+                base += d
             e += 2
         if e < stop:
-            _prefetch(x, col[min(e + ahead, last)])
+            _prefetch(x, col[min(e + ahead, last)], line)
             c0 = table[label[e]]
-            w0 = weight[e] if weighted else one
-            for base in range(0, width, d):
+            w0 = one if weight is None else weight[e]
+            base = 0
+            while base < width:
                 x0, y = x[col[e], base : base + d], sums[base : base + d]
                 for j in range(d):
                     y[j] += (w0 * c0[j]) * x0[j]
+                base += d
         _finish(v, sums, x, own, gain, factors, d, 1, out)
 
 
 @_compiled
 def complex_rows(  # type: ignore[no-untyped-def]
-    start, col, label, weight, table, x, own, gain, constant, factors, ahead, out, lo, hi
+    start, col, label, table, x, own, gain, constant, factors, ahead, out, lo, hi
 ):
-    """Complex diagonal maps: ``x`` holds pairs, ``table[0]`` real, ``table[1]`` imaginary parts."""
+    """Complex diagonal maps on one section, without weights.
+
+    ``x`` holds pairs, ``table[0]`` real and ``table[1]`` imaginary parts. The case that matters
+    most has a loop of its own: what the next function adds to it costs a quarter more.
+    """
     width, last, d = x.shape[1], col.size - 1, table.shape[2]
-    weighted = weight.size > 0
-    sums, one = np.empty(width, x.dtype), x.dtype.type(1)
-    real, imaginary = np.empty(width // 2, x.dtype), np.empty(width // 2, x.dtype)
+    line = _CACHE_LINE // x.itemsize
+    sums, real, imaginary = np.empty(width, x.dtype), np.empty(d, x.dtype), np.empty(d, x.dtype)
     for v in range(lo, hi):
         _begin(v, constant, sums)
         real[:] = 0
         imaginary[:] = 0
         e, stop = start[v], start[v + 1]
         while e + 1 < stop:
-            _prefetch(x, col[min(e + ahead, last)])
-            _prefetch(x, col[min(e + 1 + ahead, last)])
-            a0, b0 = table[0, label[e]], table[1, label[e]]
-            a1, b1 = table[0, label[e + 1]], table[1, label[e + 1]]
-            if weighted:
-                w0, w1 = weight[e], weight[e + 1]
-                for base in range(0, width // 2, d):
-                    x0 = x[col[e], 2 * base : 2 * (base + d)]
-                    x1 = x[col[e + 1], 2 * base : 2 * (base + d)]
-                    y, z = real[base : base + d], imaginary[base : base + d]
-                    for j in range(d):
-                        p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
-                        p1, q1 = w1 * x1[2 * j], w1 * x1[2 * j + 1]
-                        y[j] += a0[j] * p0 - b0[j] * q0 + a1[j] * p1 - b1[j] * q1
-                        z[j] += a0[j] * q0 + b0[j] * p0 + a1[j] * q1 + b1[j] * p1
-            else:
-                for base in range(0, width // 2, d):
-                    x0 = x[col[e], 2 * base : 2 * (base + d)]
-                    x1 = x[col[e + 1], 2 * base : 2 * (base + d)]
-                    y, z = real[base : base + d], imaginary[base : base + d]
-                    for j in range(d):
-                        p0, q0 = x0[2 * j], x0[2 * j + 1]
-                        p1, q1 = x1[2 * j], x1[2 * j + 1]
-                        y[j] += a0[j] * p0 - b0[j] * q0 + a1[j] * p1 - b1[j] * q1
-                        z[j] += a0[j] * q0 + b0[j] * p0 + a1[j] * q1 + b1[j] * p1
+            _prefetch(x, col[min(e + ahead, last)], line)
+            _prefetch(x, col[min(e + 1 + ahead, last)], line)
+            a0, b0, x0 = table[0, label[e]], table[1, label[e]], x[col[e]]
+            a1, b1, x1 = table[0, label[e + 1]], table[1, label[e + 1]], x[col[e + 1]]
+            for j in range(d):
+                p0, q0 = x0[2 * j], x0[2 * j + 1]
+                p1, q1 = x1[2 * j], x1[2 * j + 1]
+                real[j] += a0[j] * p0 - b0[j] * q0 + a1[j] * p1 - b1[j] * q1
+                imaginary[j] += a0[j] * q0 + b0[j] * p0 + a1[j] * q1 + b1[j] * p1
             e += 2
         if e < stop:
-            _prefetch(x, col[min(e + ahead, last)])
+            a0, b0, x0 = table[0, label[e]], table[1, label[e]], x[col[e]]
+            for j in range(d):
+                p0, q0 = x0[2 * j], x0[2 * j + 1]
+                real[j] += a0[j] * p0 - b0[j] * q0
+                imaginary[j] += a0[j] * q0 + b0[j] * p0
+        for j in range(d):
+            sums[2 * j] += real[j]
+            sums[2 * j + 1] += imaginary[j]
+        _finish(v, sums, x, own, gain, factors, width, 2, out)
+
+
+@_compiled
+def complex_section_rows(  # type: ignore[no-untyped-def]
+    start, col, label, weight, table, x, own, gain, constant, factors, ahead, out, lo, hi
+):
+    """The same with weights and for any number of sections."""
+    half, last, d = x.shape[1] // 2, col.size - 1, table.shape[2]
+    line = _CACHE_LINE // x.itemsize
+    sums, one = np.empty(2 * half, x.dtype), x.dtype.type(1)
+    real, imaginary = np.empty(half, x.dtype), np.empty(half, x.dtype)
+    for v in range(lo, hi):
+        _begin(v, constant, sums)
+        real[:] = 0
+        imaginary[:] = 0
+        for e in range(start[v], start[v + 1]):
+            _prefetch(x, col[min(e + ahead, last)], line)
             a0, b0 = table[0, label[e]], table[1, label[e]]
-            w0 = weight[e] if weighted else one
-            for base in range(0, width // 2, d):
+            w0 = one if weight is None else weight[e]
+            base = 0
+            while base < half:
                 x0 = x[col[e], 2 * base : 2 * (base + d)]
                 y, z = real[base : base + d], imaginary[base : base + d]
                 for j in range(d):
                     p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
                     y[j] += a0[j] * p0 - b0[j] * q0
                     z[j] += a0[j] * q0 + b0[j] * p0
-        for j in range(width // 2):
+                base += d
+        for j in range(half):
             sums[2 * j] += real[j]
             sums[2 * j + 1] += imaginary[j]
         _finish(v, sums, x, own, gain, factors, 2 * d, 2, out)
@@ -212,38 +241,44 @@ def complex_rows(  # type: ignore[no-untyped-def]
 def real_label_sums(start, dst, src, weight, x, g, ahead, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_p = sum of weight_e x[src_e] g[dst_e]`` over the entries of piece p and sections."""
     width, last, d = x.shape[1], src.size - 1, out.shape[1]
-    weighted = weight.size > 0
+    line = _CACHE_LINE // x.itemsize
     for p in range(lo, hi):
         total = out[p]
         total[:] = 0
         for e in range(start[p], start[p + 1]):
-            _prefetch(x, src[min(e + ahead, last)])
-            _prefetch(g, dst[min(e + ahead, last)])
-            w = weight[e] if weighted else x.dtype.type(1)
-            for base in range(0, width, d):
+            _prefetch(x, src[min(e + ahead, last)], line)
+            _prefetch(g, dst[min(e + ahead, last)], line)
+            w = x.dtype.type(1) if weight is None else weight[e]
+            base = 0
+            while base < width:
                 x0, g0 = x[src[e], base : base + d], g[dst[e], base : base + d]
                 for j in range(d):
                     total[j] += w * x0[j] * g0[j]
+
+                base += d
 
 
 @_compiled
 def complex_label_sums(start, dst, src, weight, x, g, ahead, out, lo, hi):  # type: ignore[no-untyped-def]
     """The same for pairs, with the conjugate of ``x``; ``out`` holds pairs too."""
     width, last, d = x.shape[1], src.size - 1, out.shape[1]
-    weighted = weight.size > 0
+    line = _CACHE_LINE // x.itemsize
     for p in range(lo, hi):
         total = out[p]
         total[:] = 0
         for e in range(start[p], start[p + 1]):
-            _prefetch(x, src[min(e + ahead, last)])
-            _prefetch(g, dst[min(e + ahead, last)])
-            w = weight[e] if weighted else x.dtype.type(1)
-            for base in range(0, width, d):
+            _prefetch(x, src[min(e + ahead, last)], line)
+            _prefetch(g, dst[min(e + ahead, last)], line)
+            w = x.dtype.type(1) if weight is None else weight[e]
+            base = 0
+            while base < width:
                 x0, g0 = x[src[e], base : base + d], g[dst[e], base : base + d]
                 for j in range(d // 2):
                     p0, q0 = w * x0[2 * j], w * x0[2 * j + 1]
                     total[2 * j] += p0 * g0[2 * j] + q0 * g0[2 * j + 1]
                     total[2 * j + 1] += p0 * g0[2 * j + 1] - q0 * g0[2 * j]
+
+                base += d
 
 
 @_compiled

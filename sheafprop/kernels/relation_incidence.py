@@ -5,6 +5,9 @@ from torch import Tensor
 
 from sheafprop.kernels.csr_product import CSRProduct
 
+# Wider rows than this are worth merging the ends of one relation at one vertex.
+_NARROW = 1024
+
 
 class RelationIncidence:
     r"""Weighted counts of triple ends: how much of (relation, side) meets each vertex.
@@ -38,8 +41,9 @@ class RelationIncidence:
 
     def sum(self, table: Tensor) -> Tensor:
         """Sums rows of a table ``[2 R, ...]`` (tail side first) over each vertex's ends."""
-        if table.numel() > table.shape[0]:
-            return self._product(table)
+        width = table[0].numel()
+        if width > 1:
+            return (self._merged if width > _NARROW else self._product)(table)
         # A column is summed faster than the ends are sorted.
         row, col, weight = self._entries()
         value = weight.to(table.dtype) * table.flatten()[col]
@@ -52,6 +56,11 @@ class RelationIncidence:
 
     @cached_property
     def _product(self) -> CSRProduct:
+        shape = self.num_vertices, 2 * self.num_relations
+        return CSRProduct(*self._entries(), *shape, merge=False)
+
+    @cached_property
+    def _merged(self) -> CSRProduct:
         return CSRProduct(*self._entries(), self.num_vertices, 2 * self.num_relations)
 
     def _entries(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -140,7 +140,7 @@ def typed_rows(
     start: Tensor,
     col: Tensor,
     label: Tensor,
-    weight: Tensor,
+    weight: Tensor | None,
     table: Tensor,
     x: Tensor,
     own: Tensor,
@@ -157,15 +157,15 @@ def typed_rows(
         strides += [scale.shape[1] * (scale.shape[0] > 1), int(scale.shape[1] > 1)]
     with torch.cuda.device_of(out):
         _typed_kernel[(num_rows, triton.cdiv(width // pair, _BLOCK))](
-            start, col, label, weight, table, x, own, gain, constant, out,
+            start, col, label, x if weight is None else weight, table, x, own, gain, constant, out,
             width, constant.shape[1], d, table.shape[-2] * d, *strides, *factors,
-            PAIR=pair, WEIGHTED=weight.numel() > 0, KEEPS=factors[:2] != (0, 0),
+            PAIR=pair, WEIGHTED=weight is not None, KEEPS=factors[:2] != (0, 0),
             CONSTANT=constant.shape[0] > 0, BLOCK=_BLOCK,
         )  # fmt: skip
 
 
 def label_sums(
-    start: Tensor, dst: Tensor, src: Tensor, weight: Tensor, x: Tensor, g: Tensor,
+    start: Tensor, dst: Tensor, src: Tensor, weight: Tensor | None, x: Tensor, g: Tensor,
     is_complex: bool, out: Tensor,
 ) -> None:  # fmt: skip
     """As ``real_label_sums`` or ``complex_label_sums``, for all pieces."""
@@ -173,6 +173,6 @@ def label_sums(
     d = out.shape[1] // pair
     with torch.cuda.device_of(out):
         _label_kernel[(out.shape[0], triton.cdiv(d, _BLOCK))](
-            start, dst, src, weight, x, g, out, x.shape[1], d,
-            PAIR=pair, WEIGHTED=weight.numel() > 0, BLOCK=_BLOCK,
+            start, dst, src, x if weight is None else weight, x, g, out, x.shape[1], d,
+            PAIR=pair, WEIGHTED=weight is not None, BLOCK=_BLOCK,
         )  # fmt: skip

@@ -145,13 +145,17 @@ class PropagationPlan:
         backward = torch.arange(2, device=device).repeat_interleave(edge_type.numel())
 
         def entries(number: Tensor, num_src: int) -> CouplingEntries:
-            keep = (free_number[dst] >= 0) & (number[src] >= 0)
+            into, out_of = free_number[dst], number[src]
+            parts = [into, out_of, relation, backward, weights]
+            keep = (into >= 0) & (out_of >= 0)
+            if not bool(keep.all()):
+                parts = [part[keep] for part in parts]
             return CouplingEntries(
-                dst=free_number[dst[keep]],
-                src=number[src[keep]],
-                relation=relation[keep],
-                backward=backward[keep],
-                weight=weights[keep],
+                dst=parts[0],
+                src=parts[1],
+                relation=parts[2],
+                backward=parts[3],
+                weight=parts[4],
                 num_dst=self.num_free,
                 num_src=num_src,
                 symmetric=number is free_number,
