@@ -41,7 +41,7 @@ class RelationIncidence:
 
     def sum(self, table: Tensor) -> Tensor:
         """Sums rows of a table ``[2 R, ...]`` (tail side first) over each vertex's ends."""
-        width = table[0].numel()
+        width = table[:1].numel()
         if width > 1:
             return (self._merged if width > _NARROW else self._product)(table)
         # A column is summed faster than the ends are sorted.
