@@ -18,13 +18,15 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from sheafprop.cli.config_files import load_config, merge
-from sheafprop.cli.run_folder import discard_if_empty, new_run_folder
+from sheafprop.cli.run_folder import discard_without_checkpoint, new_run_folder
 from sheafprop.errors import DataError
 from sheafprop.report.run_report_callback import RunReport
 from sheafprop.training import InductiveDataModule, SheafCompletion
 
 #: Where the classes that a stored run names may come from; its YAML is not trusted with more.
 _TRUSTED = ("sheafprop.", "lightning.pytorch.")
+#: Names and folders, which are never taken for classes.
+_PLAIN = {"name", "project", "id", "entity", "notes", "group", "save_dir", "default_root_dir"}
 #: Where W&B puts runs and staged artifacts; left alone where the user has set them.
 _WANDB_FOLDERS = [
     name for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR") if name not in os.environ
@@ -39,6 +41,9 @@ def run(verb: str, words: Sequence[str]) -> int:
     parser.add_argument("--resume")
     parser.add_argument("--run.group", dest="group")
     parser.add_argument("--run.name", dest="name")
+    # What the run folder is called after may also come as an option.
+    for option in ("data.name", "data.root", "model.kge", "seed_everything"):
+        parser.add_argument(f"--{option}", dest=option)
     own, rest = parser.parse_known_args(list(words))
     if "-h" in rest or "--help" in rest:
         _explain(verb)
@@ -59,7 +64,14 @@ def run(verb: str, words: Sequence[str]) -> int:
         path = folder / "checkpoints" / f"{checkpoint}.ckpt"
         if not path.is_file():
             raise DataError(f"{folder} has no checkpoints/{checkpoint}.ckpt: did 'fit' finish?")
-        rest = ["--ckpt_path", str(path), *rest]
+        if not own.resume and not (folder / "model" / "manifest.json").is_file():
+            print(
+                f"this run was interrupted before its end, so its best weights so far are taken; "
+                f"'sheafprop fit --resume {finished}' would go on with it",
+                file=sys.stderr,
+            )
+        given = {k: v for k, v in vars(own).items() if ("." in k or k == "seed_everything") and v}
+        rest = ["--ckpt_path", str(path), *(f"--{k}={v}" for k, v in given.items()), *rest]
     else:
         if not own.config:
             raise DataError(
@@ -69,26 +81,32 @@ def run(verb: str, words: Sequence[str]) -> int:
         config = {}
         for name in own.config:
             config = merge(config, load_config(name))
+        config = merge(config, _nested(vars(own)))
         place = config.pop("run", {})
         data, model = config.get("data", {}), config.get("model", {})
-        source = data.get("name") or Path(data.get("root") or "graph").absolute().name
+        source = data.get("name") or Path(os.path.abspath(data.get("root") or ".")).name
         folder = new_run_folder(
             own.group or place.get("group") or f"runs/{source}",
             own.name or place.get("name") or model.get("kge", "run"),
         )
         print(f"run folder: {folder}")
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()
+    hashed = {key: value for key, value in config.items() if key != "seed_everything"}
+    text = json.dumps([hashed, sorted(rest)], sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode()).hexdigest()
     if verb != "fit":
         rest = ["--verbose", "false", *rest]
     _keep_wandb_inside(folder)
     _hush()
+    done = False
     try:
         SheafCLI(folder, digest[:12], args=[verb, "--config", yaml.safe_dump(config), *rest])
+        done = True
     finally:
         # A run that stays open would be taken up by the next command of this process.
         if "wandb" in sys.modules and sys.modules["wandb"].run is not None:
             sys.modules["wandb"].finish()
-        discard_if_empty(folder)
+        if not done and not finished:
+            discard_without_checkpoint(folder)
     return 0
 
 
@@ -105,7 +123,12 @@ class SheafCLI(LightningCLI):
             save_config_callback=_SaveRunConfig,
             save_config_kwargs={"config_filename": "run.yaml", "overwrite": True},
             auto_configure_optimizers=False,
-            parser_kwargs={"prog": "sheafprop"},
+            # Errors come back to us, to be told in a line instead of after pages of usage.
+            parser_kwargs={
+                "prog": "sheafprop",
+                "exit_on_error": False,
+                **{verb: {"exit_on_error": False} for verb in ("fit", "validate", "test")},
+            },
         )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -125,7 +148,9 @@ class SheafCLI(LightningCLI):
         config.report.config_hash = self.config_hash
         root = config.data.root
         if root is not None:
-            config.data.root = str(Path(root).expanduser().absolute())
+            config.data.root = os.path.abspath(os.path.expanduser(root))
+        if config.trainer.enable_progress_bar is None and not sys.stdout.isatty():
+            config.trainer.enable_progress_bar = False
         config.trainer.logger = self._loggers(config.trainer.logger)
 
     def _loggers(self, given: Any) -> Any:
@@ -147,7 +172,7 @@ class SheafCLI(LightningCLI):
                 mode = os.environ.get("WANDB_MODE", "dryrun")
                 if mode != "dryrun":
                     arguments.mode, arguments.offline = mode, mode == "offline"
-                elif arguments.offline:
+                if arguments.offline or mode == "disabled":
                     os.environ.setdefault("WANDB_SILENT", "true")
             kept.append(logger)
         return kept if isinstance(given, list) else (kept[0] if kept else False)
@@ -179,24 +204,39 @@ def _stored_config(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise DataError(f"{folder} is not a run folder: it has no run.yaml")
     config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    for path in _class_paths(config):
+    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+        raise DataError(f"{file} is not the configuration of a run")
+    for path in _class_paths(config.get("trainer")):
         if not path.startswith(_TRUSTED):
             raise DataError(
-                f"{file} names the class '{path}', which is neither sheafprop's nor Lightning's: a "
-                "stored run is not allowed to import it"
+                f"{file} names '{path}', which is neither sheafprop's nor Lightning's: a stored "
+                "run is not allowed to import it"
             )
     config.pop("ckpt_path", None)
     config["model"].pop("seed", None)
     return config
 
 
-def _class_paths(node: Any) -> list[str]:
+def _class_paths(node: Any, key: str = "") -> list[str]:
+    """Every string that the parser could take for a class to import."""
     if isinstance(node, dict):
-        own = [str(node["class_path"])] if "class_path" in node else []
-        return own + [path for value in node.values() for path in _class_paths(value)]
+        return [path for name, value in node.items() for path in _class_paths(value, name)]
     if isinstance(node, list):
-        return [path for value in node for path in _class_paths(value)]
-    return []
+        return [path for value in node for path in _class_paths(value, key)]
+    parts = node.split(".") if isinstance(node, str) and key not in _PLAIN else []
+    return [node] if len(parts) > 1 and all(part.isidentifier() for part in parts) else []
+
+
+def _nested(options: dict[str, str | None]) -> dict[str, Any]:
+    """``{"data.name": "umls"}`` as ``{"data": {"name": "umls"}}``; unset ones are left out."""
+    out: dict[str, Any] = {}
+    for name in ("data.name", "data.root", "model.kge"):
+        if options[name] is not None:
+            group, key = name.split(".")
+            out.setdefault(group, {})[key] = options[name]
+    if options["seed_everything"] is not None:
+        out["seed_everything"] = yaml.safe_load(str(options["seed_everything"]))
+    return out
 
 
 def _keep_wandb_inside(folder: Path) -> None:

@@ -59,9 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _describe(error: Exception) -> str:
+    from argparse import ArgumentError
+
     from sheafprop.errors import SheafpropError
 
-    if isinstance(error, SheafpropError | ValueError | OSError):
+    if isinstance(error, SheafpropError | ValueError | OSError | ArgumentError):
         return str(error)
     return f"{type(error).__name__}: {error} (SHEAFPROP_DEBUG=1 shows where)"
 

@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from sheafprop.errors import DataError
+
 
 def new_run_folder(group: str, name: str) -> Path:
     """Creates ``group/name``, or ``group/name-2`` and so on beside it; nothing is overwritten."""
@@ -15,9 +17,14 @@ def new_run_folder(group: str, name: str) -> Path:
             return folder
         except FileExistsError:
             number += 1
+        except OSError as error:
+            raise DataError(
+                f"the run folder {folder} cannot be made ({error.strerror}): choose another place "
+                "with --run.group"
+            ) from error
 
 
-def discard_if_empty(folder: Path) -> None:
-    """Removes the folder of a run that failed before it wrote a file."""
-    if not any(path.is_file() for path in folder.rglob("*")):
-        shutil.rmtree(folder)
+def discard_without_checkpoint(folder: Path) -> None:
+    """Removes the folder of a run that failed before there was anything to keep."""
+    if not any(folder.glob("checkpoints/*.ckpt")):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -266,9 +266,7 @@ def _check_fields(
         advice = " The fields must be separated by tabs"
         advice += ", this line has spaces only." if " " in row[0] else "; this line has none."
     elif columns is None and len(row) > 3:
-        advice = (
-            " For a file with more columns, give 'columns' (and 'header=True' for a line of names)."
-        )
+        advice = " Keep three columns, or name them in read_triples(columns=...)."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
         f"({names}), got {len(row)}: {_show(row)}.{advice}" + _others(len(wrong))
@@ -281,8 +279,8 @@ def _refuse_header(first: Sequence[str], number: int, source: str) -> None:
     ):
         raise DataError(
             f"{source}, line {number}: this looks like column names, not a triple "
-            f"(got {_show(first)}). Give 'header=True' to skip the line, 'header=False' to read it "
-            "as a triple."
+            f"(got {_show(first)}). Remove the line, or tell read_triples with header=True to skip "
+            "it and with header=False to read it as a triple."
         )
 
 

@@ -175,12 +175,17 @@ class HarmonicExtension(SheafConv):
                 solution = SOLVERS[name](
                     system, rhs, tol=self.tol, max_iterations=self.max_iterations
                 )
+                if not solution.converged and self.solver == "auto" and name == "direct":
+                    # Eigenvalues too small for the factorisation: CG does not mind them.
+                    solution = SOLVERS["cg"](
+                        system, rhs, tol=self.tol, max_iterations=self.max_iterations
+                    )
                 if not solution.converged:
                     warnings.warn(
                         f"solver={name!r} stopped after {solution.iterations} operator "
                         f"applications at a relative residual of {solution.relative_residual:.2g} "
-                        f"(tol={self.tol}): raise max_iterations, take a larger tol or double "
-                        "precision"
+                        f"(tol={self.tol}): take solver='cg', raise max_iterations, "
+                        "or take a larger tol or double precision"
                     )
                 return solution
 

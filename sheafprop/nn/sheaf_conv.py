@@ -9,7 +9,7 @@ from torch_geometric.typing import Adj
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.traced import TracedPropagation, is_traceable
 from sheafprop.sheaf.graph_checks import check_features, check_graph_shapes
-from sheafprop.sheaf.plan import Normalization, PropagationPlan
+from sheafprop.sheaf.plan import Normalization, PropagationPlan, versions
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 
@@ -300,6 +300,8 @@ def _prepare(x: Tensor, sheaf: RelationSheaf) -> Tensor:
 
 
 def _check_plan(plan: PropagationPlan, x: Tensor, normalization: Normalization) -> None:
+    if plan.dtype != x.dtype and plan.sheaf.dtype is not None:
+        raise ValueError(f"the plan was built for {plan.dtype} features (got {x.dtype})")
     if plan.num_nodes != x.shape[-2]:
         raise ValueError(
             f"the plan was built for {plan.num_nodes} nodes ('x' has {x.shape[-2]} rows)"
@@ -329,6 +331,8 @@ def _check_cache(
         a is not b for a, b in zip(old, new, strict=True)
     ):
         raise ValueError(f"the cached plan was built for another sheaf: {remedy}")
+    if plan.sheaf_versions != versions(sheaf):
+        raise ValueError(f"the sheaf was changed in place since the plan was cached: {remedy}")
 
 
 def _has_hooks(layer: MessagePassing) -> bool:

@@ -302,6 +302,10 @@ class SheafPropagation(SheafConv):
             preconditioned = preconditioned + self.teleport * (free - first)
             gradient = gradient + self.teleport * plan.apply_metric(free - first)
         squared = torch.sum(gradient.conj() * preconditioned).real
+        if math.isnan(float(squared)):
+            raise DivergenceError(
+                "a residual is not a number: check features, maps, translations and weights for NaN"
+            )
         return math.sqrt(max(0.0, float(squared)))
 
     def _target_length(self, sections: Tensor, boundary_mask: Tensor) -> float | None:

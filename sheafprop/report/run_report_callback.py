@@ -55,6 +55,7 @@ class RunReport(Callback):
         record = self._record(trainer, pl_module, {"training": training})
         self._write(trainer, pl_module, record)
         self._save_model(trainer, pl_module, record)
+        print(_chosen(pl_module))
         print(f"model: {_folder(trainer) / 'model'}")
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -73,13 +74,7 @@ class RunReport(Callback):
         if trainer.state.fn != "validate" or not trainer.is_global_zero:
             return
         assert isinstance(pl_module, SheafCompletion)
-        selection = pl_module.selection
-        if selection is not None and selection.value is not None:
-            print(
-                f"chosen on {selection.count} validation triples among {selection.tried} "
-                f"configurations: {selection.settings}\n"
-                f"{selection.metric} {selection.value:.3f}"
-            )
+        print(_chosen(pl_module))
 
     def _record(
         self, trainer: Trainer, module: SheafCompletion, news: dict[str, Any]
@@ -135,19 +130,35 @@ class RunReport(Callback):
         )
 
 
+def _chosen(module: SheafCompletion) -> str:
+    selection = module.selection
+    if selection is None or selection.value is None:
+        settings = module.search.settings
+        return (
+            "propagation: there are no validation triples to choose on, so the defaults are taken "
+            f"({settings.iterations} iterations)"
+        )
+    chosen = selection.settings
+    return (
+        f"propagation: {chosen.iterations} iterations from the {chosen.start} start with step size "
+        f"{chosen.step_size}, chosen on {selection.count} validation triples among "
+        f"{selection.tried} configurations ({selection.metric} {selection.value:.3f})"
+    )
+
+
 def _folder(trainer: Trainer) -> Path:
     return Path(trainer.default_root_dir)
 
 
 def _load_best(trainer: Trainer, module: SheafCompletion) -> int:
-    """Puts the best weights back and returns their epoch."""
+    """Puts the best weights back and returns how many epochs had been trained by then."""
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, BestCheckpoint) and callback.best_model_path:
             stored = torch.load(callback.best_model_path, weights_only=True, map_location="cpu")
             module.load_state_dict(stored["state_dict"])
-            return int(stored["epoch"])
+            return min(int(stored["epoch"]) + 1, module.current_epoch)
     warnings.warn("no checkpoint was kept, so the weights of the last epoch are used")
-    return module.current_epoch - 1
+    return module.current_epoch
 
 
 def _why_stopped(trainer: Trainer) -> str:

@@ -141,7 +141,7 @@ class PropagationSearch:
                         }
                     )
                     value = metrics[self.metric]
-                    if best is None or value > best[0]:
+                    if best is None or (value, -count) > (best[0], -best[1].iterations):
                         best = value, replace(settings, iterations=count)
                     bar.update()
         assert best is not None

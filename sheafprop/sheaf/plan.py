@@ -3,6 +3,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from sheafprop.data.inspection import connected_components
 from sheafprop.kernels.coupling import CouplingEntries, needs_gradient
@@ -64,6 +65,8 @@ class PropagationPlan:
         check_graph(edge_index, edge_type, sheaf, num_nodes, edge_weight, boundary_mask)
         device = edge_index.device
         self.sheaf, self.num_nodes, self.normalization = sheaf, num_nodes, normalization
+        #: How often the sheaf's tensors had been written to when this plan was built.
+        self.sheaf_versions = versions(sheaf)
         if boundary_mask is None:
             boundary_mask = torch.zeros(num_nodes, dtype=torch.bool, device=device)
         self.boundary_mask = boundary_mask
@@ -81,8 +84,10 @@ class PropagationPlan:
             if edge_weight is None
             else edge_weight.to(real)
         )
-        # Gradients with respect to the weights would need the product's other half: not offered.
-        weight = weight.detach()
+        if weight.requires_grad:
+            raise ValueError(
+                "gradients with respect to 'edge_weight' are not offered: pass it detached"
+            )
         free_number = _numbering(self.free_index, num_nodes)
         if self.num_free < num_nodes:
             touched = (free_number[head] >= 0) | (free_number[tail] >= 0)
@@ -270,6 +275,14 @@ class PropagationPlan:
             f"{type(self).__name__}({type(self.sheaf).__name__}, num_nodes={self.num_nodes}, "
             f"num_free={self.num_free}, normalization={self.normalization!r})"
         )
+
+
+def versions(sheaf: RelationSheaf) -> list[int]:
+    """How often each tensor of a sheaf has been written to in place."""
+    leaves = tree_leaves(sheaf)
+    return [
+        leaf._version for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference()
+    ]
 
 
 def _numbering(index: Tensor, size: int) -> Tensor:

@@ -59,6 +59,8 @@ class InductiveDataModule(LightningDataModule):
         seed: int = 0,
     ):
         super().__init__()
+        if batch_size < 1:
+            raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
         self.batch_size, self.num_workers = batch_size, num_workers
         self.dataset = _dataset(dataset, name, root, mode, hold_out, on_unknown_relation, seed)
         self._data: InductiveData | None = None

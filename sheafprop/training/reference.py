@@ -6,6 +6,7 @@ import torch
 from tqdm.auto import trange
 
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel
 from sheafprop.training.cosine_decay import CosineDecay
 from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
@@ -24,11 +25,11 @@ def train_reference(
     """
     # Lightning tests without gradients, and in inference mode by default.
     with torch.inference_mode(False), torch.enable_grad():
-        triples = data.inference.triples
-        model = module.build(data.inference.num_nodes, data.num_relations)
+        triples = data.inference.triples.to(module.device)
+        model = module.build(data.inference.num_nodes, data.num_relations).to(module.device)
         optimizer = module.build_optimizer(model)
         sampler = EpochBatchSampler(len(triples), batch_size, module.settings["seed"])
-        decay = CosineDecay(epochs * len(sampler))
+        decay = CosineDecay((module.settings["lr_epochs"] or epochs) * len(sampler))
         constant = module.settings["lr_schedule"] == "constant"
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: 1.0 if constant else decay(step)
@@ -36,8 +37,13 @@ def train_reference(
         for epoch in trange(epochs, desc="training the reference", delay=1, leave=False):
             sampler.set_epoch(epoch)
             for batch in sampler:
-                number = torch.tensor(batch)
+                number = torch.tensor(batch, device=module.device)
                 loss = module.batch_loss(model, triples[number], number, epoch)
+                if not bool(torch.isfinite(loss)):
+                    raise DivergenceError(
+                        f"the reference's training loss became {float(loss)} in epoch {epoch}: "
+                        "lower the learning rate"
+                    )
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()

@@ -7,7 +7,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from sheafprop.data.inductive_data import InductiveData
-from sheafprop.errors import DivergenceError
+from sheafprop.errors import DataError, DivergenceError
 from sheafprop.kge import KGEModel, NegativeSampler, build_loss, build_model
 from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, RankMetrics, TripleFilter, evaluate
 from sheafprop.service import (
@@ -80,6 +80,8 @@ class SheafCompletion(LightningModule):
         seed: int = 0,
     ):
         super().__init__()
+        if not protocols:
+            raise ValueError("'protocols' needs at least one protocol (got none)")
         if isinstance(propagation, dict):
             plain = dict(propagation)
             settings = PropagationSettings(**plain.pop("settings", {}))
@@ -226,11 +228,25 @@ class SheafCompletion(LightningModule):
         self.model.constrain_entities_()
 
     def on_train_epoch_end(self) -> None:
+        self._check_weights()
         self.seconds["train"] += time.perf_counter() - self._begin
+
+    def _check_weights(self) -> None:
+        """A finite loss may still have led to weights that no longer mean anything."""
+        finite = all(bool(torch.isfinite(p).all()) for p in self.model.parameters())
+        lengths = torch.linalg.vector_norm(self.model.node_emb.weight.detach(), dim=1)
+        vanished = self.model.entity_constraint == "unit" and bool((lengths == 0).any())
+        if not finite or vanished:
+            what = "entity vectors vanished" if finite else "weights are not finite"
+            raise DivergenceError(
+                f"{what} at step {self.global_step} (epoch {self.current_epoch}); the likely cause "
+                f"is a learning rate that is too large (lr={self.settings['lr']}): lower it"
+            )
 
     # Validation -----------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self) -> None:
+        self._check_weights()
         self._transductive = None
 
     def validation_step(self, batch: tuple[str, Tensor], batch_idx: int) -> None:
@@ -289,6 +305,10 @@ class SheafCompletion(LightningModule):
         self.seconds["propagate"] = time.perf_counter() - begin
 
         protocols = self.settings["protocols"]
+        if "merged" in protocols and data.valid is None:
+            raise DataError(
+                "the protocol 'merged' ranks validation triples too, and there are none"
+            )
         name = type(self.model).__name__
         plain = [p for p in protocols if p != "merged"]
         rankings: list[tuple[str, Any]] = [(f"{name} + sheaf propagation", scorer)]
@@ -300,7 +320,9 @@ class SheafCompletion(LightningModule):
                 )
             )
         random = InductivePropagation(
-            self.model, data, PropagationSettings(start="random", num_random=1)
+            self.model,
+            data,
+            PropagationSettings(start="random", num_random=1, seed=self.settings["seed"]),
         )
         rankings.append(
             (f"{name}, random vectors (no propagation)", random.scorer(random.vectors(0)))
@@ -324,6 +346,7 @@ class SheafCompletion(LightningModule):
                 )
             )
         dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
+        dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
         self.results = []
         for number, (method, functions) in enumerate(rankings):
             begin = time.perf_counter()
@@ -348,11 +371,12 @@ class SheafCompletion(LightningModule):
                     num_dropped=dropped,
                     test_set="valid + test",
                 )
-                chosen = selection.on == "validation" and number == 0
+                chosen = selection.on == "validation" and method != "edge-type heuristic"
                 self._add(
                     method, both, ["merged"], "selected on half of the test" if chosen else None
                 )
-        first = self.results[0]["metrics"]
+        full = [entry for entry in self.results if entry["protocol"] == "full"]
+        first = full[0]["metrics"] if full else {}
         for key in ("hits@1", "hits@3", "hits@10", "mrr"):
             if key in first:
                 self.log(f"test/{key}", first[key], batch_size=len(batch))

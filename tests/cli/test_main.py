@@ -166,6 +166,32 @@ def test_bad_words_are_told(tmp_path, monkeypatch, capsys, words, message):
     assert message in failing(capsys, words)
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--model.kge=foo", "model.kge"),
+        ("--model.nonsense=1", "nonsense"),
+        ("--model.lr=fast", "model.lr"),
+        ("--data.batch_size=0", "'batch_size' must be at least 1"),
+        ("--data.mode=both", "data.mode"),
+    ],
+)
+def test_bad_options_are_told_without_pages_of_usage(tmp_path, capsys, option, message):
+    folder = write_folder(tmp_path / "ring")
+    assert fit(folder, tmp_path / "runs", option) == 1
+    told = capsys.readouterr().err
+    assert message in told
+    assert "usage:" not in told
+    assert not (tmp_path / "runs" / "rotate").exists()
+
+
+def test_a_place_that_cannot_hold_runs_is_named(tmp_path, capsys):
+    folder = write_folder(tmp_path / "ring")
+    (tmp_path / "file").write_text("")
+    assert fit(folder, tmp_path / "file") == 1
+    assert "--run.group" in capsys.readouterr().err
+
+
 def test_a_stored_run_cannot_import_strangers(tmp_path, capsys):
     folder = tmp_path / "run"
     folder.mkdir()

@@ -84,7 +84,7 @@ def test_round_trip(tmp_path_factory, rows):
         ),
         ("a\tr\tb\nlonely\n", r"line 2: expected 3 .* got 1: 'lonely'.*tabs"),
         ("a\tr\tb\na\tr\n", r"line 2: .* got 2: 'a', 'r'"),
-        ("0\ta\tr\tb\n", r"line 1: .* got 4: '0', 'a', 'r', \.\.\..*'columns'"),
+        ("0\ta\tr\tb\n", r"line 1: .* got 4: '0', 'a', 'r', \.\.\..*columns"),
         ("a\tr\tb\n" + "x\ty\n" * 4, r"line 2: .* \(3 more such lines"),
         ("a\tr\tb\n\t\t\n", r"line 2: a label is empty \(got '', '', ''\)"),
         ("a\tr\tb\n\nc\t\td\n", r"line 3: a label is empty \(got 'c', '', 'd'\)"),

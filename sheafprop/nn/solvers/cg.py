@@ -34,11 +34,13 @@ def solve_cg(system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: i
     initial = norm = system.norm(rhs)
     if initial == 0:
         return Solution(z, 0, 0.0, True)
-    while norm > tol * initial:
+    # Below what rounding can resolve, steps would only wander off in the kernel.
+    reachable = max(tol, 4 * torch.finfo(rhs.dtype).eps)
+    while norm > reachable * initial:
         left = max_iterations - (system.applications - begun)
         if left <= 0:
             break
-        candidate = _cycle(system, z, residual, tol * initial, left)
+        candidate = _cycle(system, z, residual, reachable * initial, left)
         fresh = rhs - system.apply(candidate)
         previous, reached = norm, system.norm(fresh)
         if reached < norm:

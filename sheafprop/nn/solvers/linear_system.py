@@ -3,6 +3,7 @@ import math
 import torch
 from torch import Tensor
 
+from sheafprop.errors import DivergenceError
 from sheafprop.sheaf.plan import PropagationPlan
 from sheafprop.sheaf.spectrum import upper_bound
 
@@ -56,6 +57,10 @@ class LinearSystem:
 def norm_of(residual: Tensor, image: Tensor) -> float:
     r""":math:`\langle r, M^+ r \rangle^{1/2}`, added up in double precision."""
     squared = inner(residual, image, (0,)).sum(dtype=torch.float64)
+    if math.isnan(float(squared)):
+        raise DivergenceError(
+            "a residual is not a number: check features, maps, translations and weights for NaN"
+        )
     return math.sqrt(max(0.0, float(squared)))
 
 
