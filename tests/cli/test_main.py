@@ -242,3 +242,49 @@ def test_a_run_shorter_than_its_first_validation_can_be_tested(tmp_path):
     folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
     assert fit(folder, group, "--trainer.max_epochs=1", "--trainer.check_val_every_n_epoch=9") == 0
     assert main(["test", "--run", str(group / "rotate")]) == 0
+
+
+def test_run_folder_and_hash_follow_the_options(tmp_path, monkeypatch):
+    write_folder(tmp_path / "ring")
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", *SMALL, "--data.root=ring", "--trainer.max_epochs=1"]
+    assert main([*words, "--model.kge", "transe"]) == 0
+    assert main([*words, "--model.kge", "transe", "--model.lr=0.5"]) == 0
+    assert main([*words, "--model.kge", "transe", "--seed_everything=4"]) == 0
+    records = [
+        json.loads((tmp_path / "runs" / "ring" / name / "metrics.json").read_text())["run"]
+        for name in ("transe", "transe-2", "transe-3")
+    ]
+    assert records[0]["config_hash"] != records[1]["config_hash"]
+    assert records[0]["config_hash"] == records[2]["config_hash"]
+    assert records[2]["seed"] == 4
+
+
+def test_an_interrupted_run_is_said_to_be_one(tmp_path, capsys):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    assert fit(folder, group) == 0
+    (group / "rotate" / "model" / "manifest.json").unlink()
+    assert main(["test", "--run", str(group / "rotate")]) == 0
+    assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stranger", ["evil.Class", "os.system"])
+def test_plain_strings_import_no_strangers_either(tmp_path, capsys, stranger):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.yaml").write_text(f"model: {{}}\ntrainer: {{callbacks: [{stranger}]}}\n")
+    assert stranger in failing(capsys, ["test", "--run", str(folder)])
+
+
+def test_a_run_file_without_a_run_is_named(tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text("")
+    assert "not the configuration of a run" in failing(capsys, ["test", "--run", str(tmp_path)])
+
+
+def test_dropped_test_triples_are_in_the_protocol_box(tmp_path, capsys):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    with (folder / "inference_test.txt").open("a") as file:
+        file.write("a1\tunheard\ta2\n")
+    assert fit(folder, group, "--data.on_unknown_relation=drop") == 0
+    assert main(["test", "--run", str(group / "rotate")]) == 0
+    assert "1 dropped" in capsys.readouterr().out

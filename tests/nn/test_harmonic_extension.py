@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 
+from sheafprop.errors import DivergenceError
 from sheafprop.nn import HarmonicExtension, SheafPropagation
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, edge_energy
 from tests.sheaf_cases import SHEAF_KINDS, WIDTH, dense_limit, dense_system, make_case, pinv_sqrt
@@ -336,3 +337,17 @@ def test_no_parameters_and_one_line():
     assert repr(layer) == (
         "HarmonicExtension(solver='auto', tol=1e-06, normalization='block', teleport=0.1)"
     )
+
+
+def test_nan_maps_and_long_paths():
+    known = torch.zeros(5000, dtype=torch.bool)
+    known[0] = True
+    x = torch.zeros(5000, 1, dtype=torch.float64)
+    x[0] = 1
+    path = torch.stack([torch.arange(4999), torch.arange(1, 5000)])
+    graph = (path, torch.zeros(4999, dtype=torch.long), IdentitySheaf(relations=1))
+    out = HarmonicExtension()(x, *graph, boundary_mask=known)
+    assert torch.allclose(out, torch.ones_like(out), atol=1e-3)
+    broken = IdentitySheaf(torch.full((1, 1), float("nan"), dtype=torch.float64))
+    with pytest.raises(DivergenceError, match="not a number"):
+        HarmonicExtension("cg")(x, path, graph[1], broken, boundary_mask=known)

@@ -321,3 +321,39 @@ def test_rising_energy_stops_with_advice():
         warnings.simplefilter("error")
         out = SheafPropagation(3000, step_size=1.05)(case.x, *case.graph, **options(case))
     assert torch.allclose(out, dense_limit(case, "block"), atol=1e-6)
+
+
+def test_nan_is_never_taken_for_convergence():
+    translation = torch.full((1, 2), float("nan"))
+    graph = (torch.tensor([[0], [1]]), torch.tensor([0]), IdentitySheaf(translation))
+    known = torch.tensor([True, False])
+    with pytest.raises(DivergenceError, match="not a number"):
+        SheafPropagation(5, tol=1e-3)(torch.ones(2, 2), *graph, boundary_mask=known)
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal, real pair", "dense, pair"])
+def test_graphs_without_free_or_any_vertices(kind):
+    case = make_case(kind)
+    every = torch.ones(12, dtype=torch.bool)
+    out = SheafPropagation(3)(case.x, *case.graph, boundary_mask=every)
+    assert torch.equal(out, case.x)
+    none = torch.zeros(2, 0, dtype=torch.long)
+    assert SheafPropagation(3)(case.x[:0], none, none[0], case.sheaf).shape == (0, 3)
+
+
+def test_a_weight_that_wants_a_gradient_is_refused():
+    case = make_case("identity")
+    weight = case.edge_weight.clone().requires_grad_()
+    with pytest.raises(ValueError, match="'edge_weight' are not offered"):
+        SheafPropagation(3)(case.x, *case.graph, edge_weight=weight)
+
+
+def test_a_cached_plan_notices_maps_changed_in_place():
+    translation = torch.randn(4, 3, dtype=torch.float64)
+    case = make_case("identity")
+    graph = (case.edge_index, case.edge_type, IdentitySheaf(translation))
+    layer = SheafPropagation(3, cached=True)
+    layer(case.x, *graph)
+    translation.mul_(2)
+    with pytest.raises(ValueError, match="changed in place"):
+        layer(case.x, *graph)

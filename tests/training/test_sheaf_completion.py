@@ -215,3 +215,37 @@ def test_reference_is_trained_on_the_inference_graph_on_request(tmp_path):
     full = {r["method"]: r["metrics"]["mrr"] for r in model.results if r["protocol"] == "full"}
     reference = full["RotatE trained on the inference graph (reference)"]
     assert reference > full["RotatE, random vectors (no propagation)"]
+
+
+@pytest.mark.parametrize("kge", ["rotate", "transe"])
+def test_weights_that_mean_nothing_are_never_kept(tmp_path, kge):
+    with pytest.raises(DivergenceError, match="learning rate"):
+        fit(tmp_path, 3, kge=kge, lr=1e30)
+    assert not list(tmp_path.rglob("best.ckpt"))
+
+
+def test_the_random_baseline_follows_the_seed(tmp_path):
+    found = []
+    for seed in (1, 2):
+        data = InductiveDataModule.from_data(toy_data("fully-inductive"), batch_size=16)
+        model = module(seed=seed, kge="rotate", lr=1e-9)
+        run = trainer(tmp_path / str(seed), 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run.fit(model, datamodule=data)
+            run.test(model, datamodule=data, verbose=False)
+        found += [r["metrics"] for r in model.results if "random vectors" in r["method"]][:1]
+    assert found[0]["mean_rank"] != found[1]["mean_rank"]
+
+
+def test_protocols_are_checked(tmp_path):
+    with pytest.raises(ValueError, match="at least one"):
+        module(protocols=())
+    data = InductiveDataModule.from_data(toy_data(without=("valid",)), batch_size=16)
+    model = module(protocols=("merged",))
+    run = trainer(tmp_path, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run.fit(model, datamodule=data)
+        with pytest.raises(DataError, match="merged"):
+            run.test(model, datamodule=data, verbose=False)
