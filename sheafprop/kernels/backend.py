@@ -5,7 +5,7 @@ import importlib
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -112,6 +112,31 @@ def run_rows(loop: Callable[..., None], arguments: tuple, start: np.ndarray, wid
     finally:
         for helper in helpers:
             helper.result()
+
+
+def run_chunks(work: Callable[[Any], None], chunks: Sequence[Any]) -> None:
+    """Calls ``work`` on every chunk: small linear algebra runs best on one thread for each chunk.
+
+    Libraries that share a small matrix between threads wait for each other most of the time.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or len(chunks) < 2:
+        for chunk in chunks:
+            work(chunk)
+        return
+
+    def alone(chunk: Any) -> None:
+        # The setting belongs to the thread.
+        torch.set_num_threads(1)
+        work(chunk)
+
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(alone, chunk) for chunk in chunks]:
+                done.result()
+    finally:
+        torch.set_num_threads(threads)
 
 
 @functools.lru_cache(maxsize=2)

@@ -6,10 +6,11 @@ from torch import Tensor
 from sheafprop.kernels.backend import is_traced
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
-from sheafprop.kernels.memory import announce
+from sheafprop.kernels.memory import announce, empty
 
-# Groups of fewer rows are multiplied together, padded to a power of two.
-_SMALL_GROUP = 32
+# Rows multiplied by one map, padded to the next of these lengths so that maps share batched
+# products: many small products in a row wait for each other's threads.
+_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclass(frozen=True)
@@ -21,47 +22,47 @@ class _Bucket:
     kinds: Tensor
 
     @property
-    def stop(self) -> int:
-        return self.start + self.length * self.kinds.numel()
+    def rows(self) -> slice:
+        return slice(self.start, self.start + self.length * self.kinds.numel())
 
 
 class _Stalks:
-    """Rows for the distinct (vertex, relation, side) triples, grouped by relation and side."""
+    """Rows for the distinct (vertex, relation, side) triples, grouped by relation and side.
+
+    Args:
+        kind (Tensor): Number of the map of each message ``[m]``.
+        vertex (Tensor): Vertex of each message ``[m]``.
+    """
 
     def __init__(self, kind: Tensor, vertex: Tensor, num_vertices: int):
-        keys, self.row_of = torch.unique(kind * max(num_vertices, 1) + vertex, return_inverse=True)
+        keys, pair = torch.unique(kind * max(num_vertices, 1) + vertex, return_inverse=True)
         kinds = torch.div(keys, max(num_vertices, 1), rounding_mode="floor")
-        present, counts = torch.unique_consecutive(kinds, return_counts=True)
-        lengths = 2 ** torch.ceil(torch.log2(counts.double())).long()
-        lengths = torch.where(counts <= _SMALL_GROUP, lengths, counts)
-        # Small groups first, those of one length together; a large group is a bucket of its own.
-        order = torch.argsort(
-            torch.where(lengths <= _SMALL_GROUP, lengths, _SMALL_GROUP + 1), stable=True
-        )
+        number = torch.arange(keys.numel(), device=keys.device)
+        # Within a map, pieces of the greatest length.
+        _, counts = torch.unique_consecutive(kinds, return_counts=True)
+        within = number - torch.repeat_interleave(torch.cumsum(counts, 0) - counts, counts)
+        opens = (within % _LENGTHS[-1] == 0).nonzero().flatten()
+        sizes = torch.diff(opens, append=opens.new_tensor([keys.numel()]))
+        allowed = torch.tensor(_LENGTHS, device=keys.device)
+        lengths = allowed[torch.searchsorted(allowed, sizes)]
+        order = torch.argsort(lengths, stable=True)
         begin = torch.zeros_like(lengths)
         begin[order] = torch.cumsum(lengths[order], 0) - lengths[order]
-        first = torch.cumsum(counts, 0) - counts
-        place = torch.arange(keys.numel(), device=keys.device) + torch.repeat_interleave(
-            begin - first, counts
-        )
+        place = number + torch.repeat_interleave(begin - opens, sizes)
+
         self.num_rows = int(lengths.sum())
-        self.row_of = place[self.row_of]
-        #: Vertex of every row; padding repeats vertex 0 and is never read.
+        #: Row of each message, and the rows that are no padding.
+        self.row_of, self.used = place[pair], place
+        #: Vertex of every row; padding repeats a vertex and is never read.
         self.vertex = torch.zeros(self.num_rows, dtype=torch.long, device=keys.device)
         self.vertex[place] = keys - kinds * max(num_vertices, 1)
-        self.used = place
         self.buckets: list[_Bucket] = []
-        sorted_lengths = lengths[order].tolist()
-        start = i = 0
-        while i < len(sorted_lengths):
-            length, j = sorted_lengths[i], i + 1
-            while (
-                length <= _SMALL_GROUP and j < len(sorted_lengths) and sorted_lengths[j] == length
-            ):
-                j += 1
-            bucket = _Bucket(start, length, present[order[i:j]])
-            self.buckets.append(bucket)
-            start, i = bucket.stop, j
+        start = first = 0
+        present, groups = torch.unique_consecutive(lengths[order], return_counts=True)
+        for length, count in zip(present.tolist(), groups.tolist(), strict=True):
+            members = opens[order[first : first + count]]
+            self.buckets.append(_Bucket(start, length, kinds[members]))
+            start, first = start + length * count, first + count
 
 
 class DenseCoupling(Coupling):
@@ -70,7 +71,8 @@ class DenseCoupling(Coupling):
     Every distinct (source vertex, relation, side) is mapped to its edge stalk once, a sparse
     product adds what the same (destination vertex, relation, side) receives, and only the sums are
     mapped back: one matrix product per relation and side, over distinct pairs instead of edges.
-    Relations with few rows share one batched product.
+    Relations with about as many rows share one
+    batched product.
 
     Args:
         entries (CouplingEntries): Who sends to whom.
@@ -92,8 +94,8 @@ class DenseCoupling(Coupling):
         target = _Stalks(receive, entries.dst, entries.num_dst)
         self._num_dst, self._widths = entries.num_dst, (k, d)
         self._source, self._target = source, target
-        self._out_maps = [_select(maps, b.kinds).mT for b in source.buckets]
-        self._in_maps = [_select(maps, b.kinds).conj() for b in target.buckets]
+        self._out_maps = [maps[b.kinds].mT.contiguous() for b in source.buckets]
+        self._in_maps = [maps[b.kinds].conj().resolve_conj() for b in target.buckets]
         self._mix = CSRProduct(
             target.row_of, source.row_of, entries.weight, target.num_rows, source.num_rows
         )
@@ -124,29 +126,21 @@ class DenseCoupling(Coupling):
         return _by_bucket(received, self._target, self._in_maps, self._widths[1], gather=False)
 
 
-def _select(maps: Tensor, kinds: Tensor) -> Tensor:
-    # A view where one map suffices: large groups do not copy the parameters.
-    return maps[kinds] if kinds.numel() > 1 else maps[int(kinds) : int(kinds) + 1]
-
-
 def _by_bucket(x: Tensor, stalks: _Stalks, maps: list[Tensor], width: int, gather: bool) -> Tensor:
     sections = x.shape[1]
     dtype = torch.promote_types(x.dtype, maps[0].dtype)
+    x = x.to(dtype).reshape(x.shape[0], -1)
     recorded = is_traced(x) or needs_gradient(x, *maps)
-    out = None
+    parts = []
     if not recorded:
         announce(stalks.num_rows * sections * width * dtype.itemsize, "features in the edge stalks")
-        out = torch.empty(stalks.num_rows, sections, width, dtype=dtype, device=x.device)
-    parts = []
+        out = empty((stalks.num_rows, sections, width), x)
     for bucket, matrices in zip(stalks.buckets, maps, strict=True):
-        rows = slice(bucket.start, bucket.stop)
-        features = x[stalks.vertex[rows]] if gather else x[rows]
-        features = features.to(dtype).reshape(bucket.kinds.numel(), -1, x.shape[-1])
-        matrices = matrices.to(dtype)
-        if out is None:
-            parts.append((features @ matrices).view(-1, sections, width))
-        elif matrices.shape[0] == 1:
-            torch.mm(features[0], matrices[0], out=out[rows].view(-1, width))
+        features = x.index_select(0, stalks.vertex[bucket.rows]) if gather else x[bucket.rows]
+        features = features.view(matrices.shape[0], -1, matrices.shape[1])
+        if recorded:
+            parts.append((features @ matrices.to(dtype)).view(-1, sections, width))
         else:
-            torch.bmm(features, matrices, out=out[rows].view(matrices.shape[0], -1, width))
-    return torch.cat(parts) if out is None else out
+            target = out[bucket.rows].view(matrices.shape[0], -1, width)
+            torch.bmm(features, matrices.to(dtype), out=target)
+    return torch.cat(parts) if recorded else out

@@ -238,6 +238,30 @@ def complex_section_rows(  # type: ignore[no-untyped-def]
 
 
 @_compiled
+def symmetric_blocks(blocks, x, out, lo, hi):  # type: ignore[no-untyped-def]
+    """``out_v = blocks_v x_v`` for symmetric blocks and every section of ``x``, row after row."""
+    d = blocks.shape[1]
+    for v in range(lo, hi):
+        out[v] = 0
+        i = 0
+        while i + 3 < d:
+            b0, b1, b2, b3 = blocks[v, i], blocks[v, i + 1], blocks[v, i + 2], blocks[v, i + 3]
+            for s in range(x.shape[1]):
+                y, f = out[v, s], x[v, s]
+                f0, f1, f2, f3 = f[i], f[i + 1], f[i + 2], f[i + 3]
+                for j in range(d):
+                    y[j] += (f0 * b0[j] + f1 * b1[j]) + (f2 * b2[j] + f3 * b3[j])
+            i += 4
+        while i < d:
+            b0 = blocks[v, i]
+            for s in range(x.shape[1]):
+                y, f0 = out[v, s], x[v, s, i]
+                for j in range(d):
+                    y[j] += f0 * b0[j]
+            i += 1
+
+
+@_compiled
 def real_label_sums(start, dst, src, weight, x, g, ahead, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_p = sum of weight_e x[src_e] g[dst_e]`` over the entries of piece p and sections."""
     width, last, d = x.shape[1], src.size - 1, out.shape[1]

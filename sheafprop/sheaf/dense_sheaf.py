@@ -1,3 +1,4 @@
+import math
 from dataclasses import dataclass
 
 import torch
@@ -5,6 +6,7 @@ from torch import Tensor
 
 from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.dense_coupling import DenseCoupling
+from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
 from sheafprop.sheaf.vertex_blocks import DenseBlocks, VertexBlocks
@@ -90,13 +92,24 @@ class DenseSheaf(RelationSheaf):
         d = self.head.shape[2]
         # Columns of the blocks in turn, so that the table of products stays small.
         step = max(1, _SUM_BYTES // max(1, 3 * self.num_relations * d * self.head.element_size()))
+        recorded = self.head.requires_grad or self.tail.requires_grad
         parts = []
+        if not recorded:
+            shape = (ends.num_vertices, d, d)
+            announce(math.prod(shape) * self.head.element_size(), "the diagonal blocks")
+            blocks = empty(shape, self.head)
         for start in range(0, d, step):
             columns = slice(start, start + step)
             table = torch.cat([m.mH @ m[:, :, columns] for m in (self.tail, self.head)])
-            loop = gap.mH @ gap[:, :, columns]
-            parts.append(ends.sum(table) + loops.sum(torch.cat([loop, torch.zeros_like(loop)])))
-        return DenseBlocks(torch.cat(parts, dim=-1))
+            part = ends.sum(table)
+            if not loops.empty:
+                loop = gap.mH @ gap[:, :, columns]
+                part = part + loops.sum(torch.cat([loop, torch.zeros_like(loop)]))
+            if recorded:
+                parts.append(part)
+            else:
+                blocks[:, :, columns] = part
+        return DenseBlocks(torch.cat(parts, dim=-1) if recorded else blocks)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
         return DenseCoupling(entries, self.head, self.tail)

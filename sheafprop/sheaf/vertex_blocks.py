@@ -1,14 +1,19 @@
 """The block diagonal D of a sheaf Laplacian, its pseudo-inverse and the projection on its range."""
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.backend import run_chunks
+from sheafprop.kernels.block_product import multiply_blocks
+from sheafprop.kernels.memory import announce, empty
+
 # An eigenvalue of a block below this share of the block's largest counts as zero.
 RELATIVE_TOLERANCE = 1e-10
-# Bytes of dense blocks factored at once.
-_FACTOR_BYTES = 128 * 2**20
+# Bytes of dense blocks that one thread factors at once.
+_FACTOR_BYTES = 32 * 2**20
 
 
 def relative_tolerance(dtype: torch.dtype, dimension: int) -> float:
@@ -76,7 +81,7 @@ class DenseBlocks(VertexBlocks):
     """Dense blocks ``[n, d, d]``; factored once, in chunks of bounded memory.
 
     The pseudo-inverse is formed explicitly: by Cholesky where the block is well conditioned (judged
-    by its condition number in the 1-norm), by an eigendecomposition with the relative cut-off
+    by an estimate of its condition number), by an eigendecomposition with the relative cut-off
     otherwise. Its gradient is the closed formula of Golub and Pereyra, finite also where
     eigenvalues coincide.
     """
@@ -85,27 +90,39 @@ class DenseBlocks(VertexBlocks):
         self.blocks = blocks
         n, d = blocks.shape[0], blocks.shape[-1]
         chunk = max(1, _FACTOR_BYTES // max(1, d * d * blocks.element_size()))
-        inverses, singular = [], []
-        for start in range(0, n, chunk):
-            inverse, deficient = _pseudo_inverse(blocks[start : start + chunk])
-            inverses.append(inverse)
-            singular.append(deficient)
-        self._inverse = torch.cat(inverses) if inverses else blocks
-        self.singular = torch.cat(singular) if singular else blocks.new_zeros(0, dtype=torch.bool)
+        self.singular = torch.zeros(n, dtype=torch.bool, device=blocks.device)
+        chunks = [slice(start, start + chunk) for start in range(0, n, chunk)]
+        if blocks.requires_grad:
+            parts = [_pseudo_inverse(blocks[rows]) for rows in chunks]
+            self._inverse = torch.cat([inverse for inverse, _ in parts]) if parts else blocks
+            flags = [singular for _, singular in parts]
+            self.singular = torch.cat(flags) if parts else self.singular
+        else:
+            announce(blocks.numel() * blocks.element_size(), "the inverses of the diagonal blocks")
+            self._inverse = empty(tuple(blocks.shape), blocks)
+
+            def factor(rows: slice) -> None:
+                self._inverse[rows], self.singular[rows] = _pseudo_inverse(blocks[rows])
+
+            run_chunks(factor, chunks)
         self._singular_index = self.singular.nonzero().flatten()
 
     def apply(self, x: Tensor) -> Tensor:
-        return x @ self.blocks.mT
+        return multiply_blocks(self.blocks, x)
 
     def apply_pinv(self, x: Tensor) -> Tensor:
-        return x @ self._inverse.mT
+        return multiply_blocks(self._inverse, x)
 
     def project(self, x: Tensor) -> Tensor:
         if self._singular_index.numel() == 0:
             return x
         index = self._singular_index
-        projected = x[index] @ (self._inverse[index] @ self.blocks[index]).mT
-        return x.index_copy(0, index, projected)
+        return x.index_copy(0, index, x[index] @ self._projections.mT)
+
+    @cached_property
+    def _projections(self) -> Tensor:
+        index = self._singular_index
+        return self._inverse[index] @ self.blocks[index]
 
     def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(self._inverse)
@@ -122,12 +139,14 @@ def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
     factor, info = torch.linalg.cholesky_ex(blocks.detach())
     positive = (info == 0) & (factor.diagonal(dim1=-2, dim2=-1).real > 0).all(dim=-1)
     eye = torch.eye(d, dtype=blocks.dtype, device=blocks.device)
-    inverse = torch.cholesky_inverse(torch.where(positive.view(-1, 1, 1), factor, eye))
-    condition = torch.linalg.matrix_norm(blocks.detach(), ord=1) * torch.linalg.matrix_norm(
-        inverse, ord=1
+    # Faster than torch.cholesky_inverse, by a factor of a hundred on several threads.
+    half = torch.linalg.solve_triangular(
+        torch.where(positive.view(-1, 1, 1), factor, eye), eye.expand_as(factor), upper=False
     )
-    # Near the cut-off only the eigenvalues can decide, hence the margin of 1 / 100.
-    regular = positive & (condition < 0.01 / rtol)
+    inverse = half.mH @ half
+    condition = _largest_eigenvalues(blocks.detach()) * _largest_eigenvalues(inverse)
+    # Near the cut-off only the eigenvalues can decide, hence the margin of 1 / 10.
+    regular = positive & (condition < 0.1 / rtol)
     doubtful = (~regular).nonzero().flatten()
     singular = torch.zeros(blocks.shape[0], dtype=torch.bool, device=blocks.device)
     if blocks.requires_grad:
@@ -136,9 +155,27 @@ def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
         inverse = inverse.index_copy(0, certain, torch.linalg.inv(blocks[certain]))
     if doubtful.numel():
         part = blocks[doubtful]
-        inverse = inverse.index_copy(
-            0, doubtful, torch.linalg.pinv(part, rtol=rtol, hermitian=True)
-        )
-        values = torch.linalg.eigvalsh(part.detach())
+        values, vectors = torch.linalg.eigh(part.detach())
         singular[doubtful] = values[:, 0] <= rtol * values[:, -1]
+        if blocks.requires_grad:
+            pinv = torch.linalg.pinv(part, rtol=rtol, hermitian=True)
+        else:
+            size = values.abs()
+            keep = size > rtol * size.amax(dim=1, keepdim=True)
+            reciprocal = torch.where(keep, 1 / torch.where(keep, values, 1.0), 0.0)
+            pinv = (vectors * reciprocal.unsqueeze(1)) @ vectors.mH
+        inverse = inverse.index_copy(0, doubtful, pinv)
     return inverse, singular
+
+
+def _largest_eigenvalues(blocks: Tensor, num_iterations: int = 8) -> Tensor:
+    """Estimates by the power method, hardly ever more than a factor of 1.5 too small."""
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(blocks.shape[-1], 4, generator=generator, dtype=blocks.dtype)
+    vectors = start.to(blocks.device).expand(blocks.shape[0], -1, -1)
+    tiny = torch.finfo(blocks.real.dtype).tiny
+    for _ in range(num_iterations):
+        vectors = blocks @ vectors
+        length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        vectors = vectors / length.clamp_min(tiny)
+    return length.flatten(1).amax(dim=1)

@@ -1,0 +1,118 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from sheafprop.kernels import backend
+from sheafprop.kernels.backend import backend_of, run_chunks, run_rows, stable_order, use_backend
+from sheafprop.kernels.csr_product import CSRProduct
+from tests.kernels.cases import random
+
+
+def test_importing_the_package_and_a_plan_compiles_nothing():
+    loops = "sheafprop.kernels.numba_loops"
+    code = f"import sys, sheafprop.sheaf, sheafprop.nn; sys.exit({loops!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_traced_and_unusual_features_take_torch():
+    assert backend_of(torch.ones(2)) == "numba"
+    assert backend_of(torch.ones(2, dtype=torch.bfloat16)) == "torch"
+    seen = []
+    torch.vmap(lambda x: seen.append(backend_of(x)) or x)(torch.ones(2, 3))
+    assert seen == ["torch"]
+    with use_backend("torch"):
+        assert backend_of(torch.ones(2)) == "torch"
+    assert backend_of(torch.ones(2)) == "numba"
+
+
+def test_without_numba_the_results_are_the_same_and_it_is_said(monkeypatch):
+    row, col = torch.tensor([2, 0, 2, 2]), torch.tensor([1, 1, 0, 1])
+    value = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+    x = random(2, 3, dtype=torch.float64)
+    expected = CSRProduct(row, col, value, 3, 2)(x)
+    monkeypatch.setitem(sys.modules, "sheafprop.kernels.numba_loops", None)
+    backend.numba_loops.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="numba cannot be used"):
+            ours = CSRProduct(row, col, value, 3, 2)(x)
+    finally:
+        backend.numba_loops.cache_clear()
+    dense = torch.zeros(3, 2, dtype=torch.float64).index_put((row, col), value, accumulate=True)
+    assert torch.allclose(ours, dense @ x, atol=1e-14)
+    assert torch.allclose(expected, dense @ x, atol=1e-14)
+
+
+def test_a_cache_that_cannot_be_written_only_costs_compilation(tmp_path):
+    code = """
+import numba.core.caching as caching
+def refuse(*arguments): raise RuntimeError("cannot cache function: no locator available")
+caching.FunctionCache.__init__ = refuse
+import torch
+from sheafprop.kernels.backend import numba_loops
+start, order = numba_loops().counting_order(torch.tensor([2, 0, 2]).numpy(), 3)
+assert start.tolist() == [0, 1, 1, 3] and order.tolist() == [1, 0, 2]
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("num_keys", [3, 100_000])
+def test_stable_order(num_keys):
+    key = torch.randint(3, (500,), generator=torch.Generator().manual_seed(0))
+    start, order = stable_order(key, num_keys)
+    assert torch.equal(order, torch.argsort(key, stable=True))
+    counts = torch.bincount(key, minlength=num_keys)
+    assert torch.equal(start[1:] - start[:-1], counts)
+    assert start.numel() == num_keys + 1
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_rows_are_shared_completely_and_once(threads):
+    start = np.concatenate([[0], np.cumsum(np.arange(2000) % 7 + 400 * (np.arange(2000) == 5))])
+    seen = np.zeros(2000, dtype=int)
+
+    def loop(array, lo, hi):
+        array[lo:hi] += 1
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        run_rows(loop, (seen,), start, 1000)
+        chunks = []
+        run_chunks(chunks.append, range(9))
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert (seen == 1).all()
+    assert sorted(chunks) == list(range(9))
+
+
+def test_an_error_in_a_thread_is_raised():
+    def loop(lo, hi):
+        raise ArithmeticError("from a piece of rows")
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(ArithmeticError):
+            run_rows(loop, (), np.arange(5001), 1000)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_results_do_not_depend_on_threads():
+    g = torch.Generator().manual_seed(0)
+    row, col = torch.randint(3000, (2, 40_000), generator=g)
+    product = CSRProduct(row, col, torch.rand(40_000, generator=g), 3000, 3000)
+    x = torch.randn(3000, 32, generator=g)
+    before = torch.get_num_threads()
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        results.append(product(x))
+    torch.set_num_threads(before)
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
