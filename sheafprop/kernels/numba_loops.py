@@ -17,6 +17,8 @@ from numba.extending import intrinsic
 
 # Loops with a step are written with while: the length of such a range costs a division.
 _CACHE_LINE = 64
+# Rows begun and finished together: a call for each row would cost more than the row.
+_ROWS = 32
 
 
 def _compiled(function: Callable) -> Any:
@@ -33,136 +35,150 @@ def _compiled(function: Callable) -> Any:
         return njit(**options)(function)
 
 
-@intrinsic
-def _prefetch_address(typing_context, array, offset):  # type: ignore[no-untyped-def]
+def _fetching(typing_context, array, row):  # type: ignore[no-untyped-def]
+    """Asks for every cache line of a row; an intrinsic, so that no array is counted twice."""
+
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        address = builder.bitcast(builder.gep(data, [arguments[1]]), cgutils.voidptr_t)
+        kind = signature.args[0]
+        rows = context.make_array(kind)(context, builder, arguments[0])
+        index = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        width = cgutils.unpack_tuple(builder, rows.shape)[1]
+        first = builder.gep(rows.data, [builder.mul(index, width)])
+        first = builder.bitcast(first, cgutils.voidptr_t)
+        size = context.get_constant(
+            types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype))
+        )
+        line = context.get_constant(types.intp, _CACHE_LINE)
         flag = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # Read, keep in every cache, data.
-        builder.call(function, [address, flag(0), flag(3), flag(1)])
+        call = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, call, "llvm.prefetch.p0")
+        none, stop = context.get_constant(types.intp, 0), builder.mul(width, size)
+        with cgutils.for_range_slice(builder, none, stop, line, inc=True) as (offset, _):
+            # Read, keep in every cache, data.
+            builder.call(function, [builder.gep(first, [offset]), flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
 
-    return types.void(array, types.intp), generate
-
-
-@njit(inline="always")
-def _prefetch(x, row, line):  # type: ignore[no-untyped-def]
-    width = x.shape[1]
-    place = np.int64(row) * width
-    stop = place + width
-    while place < stop:
-        _prefetch_address(x, place)  # type: ignore[call-arg]
-        place += line
+    return types.void(array, row), generate
 
 
-@njit(inline="always")
-def _begin(v, constant, sums):  # type: ignore[no-untyped-def]
-    if constant.shape[0] == 0:
-        sums[:] = 0
-    else:
-        period, base = constant.shape[1], 0
-        # A narrower row of constants serves all sections.
-        while base < sums.size:
-            for j in range(period):
-                sums[base + j] = constant[v, j]
-            base += period
+_prefetch: Any = intrinsic(_fetching)
 
 
 @_compiled
-def _finish(v, sums, x, own, gain, factors, period, pair, out):  # type: ignore[no-untyped-def]
-    """``out = (factors[0] + factors[1] own) x + factors[2] gain sums`` for one row."""
-    width = sums.size
-    r, q = (v if own.shape[0] > 1 else 0), (v if gain.shape[0] > 1 else 0)
-    keeps = factors[0] != 0 or factors[1] != 0
-    if own.shape[1] == 1 and gain.shape[1] == 1:
-        a, b = factors[0] + factors[1] * own[r, 0], factors[2] * gain[q, 0]
-        if keeps:
+def _begin(constant, out, lo, hi):  # type: ignore[no-untyped-def]
+    """Writes the constants, or zeros, into the rows."""
+    width, period = out.shape[1], constant.shape[1]
+    for v in range(lo, hi):
+        if constant.shape[0] == 0:
             for j in range(width):
-                out[v, j] = a * x[v, j] + b * sums[j]
+                out[v, j] = 0
+        elif period == width:
+            for j in range(width):
+                out[v, j] = constant[v, j]
         else:
+            # A narrower row of constants serves all sections.
             for j in range(width):
-                out[v, j] = b * sums[j]
-        return
-    own_step, gain_step = min(1, own.shape[1] - 1), min(1, gain.shape[1] - 1)
-    base = 0
-    while base < width:
-        for k in range(period // pair):
-            a = factors[0] + factors[1] * own[r, k * own_step]
-            b = factors[2] * gain[q, k * gain_step]
-            for j in range(base + k * pair, base + k * pair + pair):
-                out[v, j] = b * sums[j] + (a * x[v, j] if keeps else x.dtype.type(0))
+                out[v, j] = constant[v, j % period]
 
-        base += period
+
+@_compiled
+def _finish(x, own, gain, factors, period, pair, out, lo, hi):  # type: ignore[no-untyped-def]
+    """``out = (factors[0] + factors[1] own) x + factors[2] gain out`` in the rows."""
+    width, f0, f1, f2 = out.shape[1], factors[0], factors[1], factors[2]
+    wide = own.shape[1] > 1 or gain.shape[1] > 1
+    own_step, gain_step = min(1, own.shape[1] - 1), min(1, gain.shape[1] - 1)
+    for v in range(lo, hi):
+        r, q = (v if own.shape[0] > 1 else 0), (v if gain.shape[0] > 1 else 0)
+        if wide:
+            base = 0
+            while base < width:
+                for k in range(period // pair):
+                    a = f0 + f1 * own[r, k * own_step]
+                    b = f2 * gain[q, k * gain_step]
+                    for j in range(base + k * pair, base + k * pair + pair):
+                        out[v, j] = a * x[v, j] + b * out[v, j]
+                base += period
+        else:
+            a, b = f0 + f1 * own[r, 0], f2 * gain[q, 0]
+            if f0 != 0 or f1 != 0:
+                for j in range(width):
+                    out[v, j] = a * x[v, j] + b * out[v, j]
+            elif b != 1:
+                for j in range(width):
+                    out[v, j] = b * out[v, j]
 
 
 @_compiled
 def csr_rows(  # type: ignore[no-untyped-def]
     start, col, value, x, own, gain, constant, factors, ahead, out, lo, hi
 ):
-    """Real entries: ``sums_v = sum_e value_e x[col_e]``."""
-    width, last, line = x.shape[1], col.size - 1, _CACHE_LINE // x.itemsize
-    sums = np.empty(width, x.dtype)
-    for v in range(lo, hi):
-        _begin(v, constant, sums)
-        e, stop = start[v], start[v + 1]
-        while e + 3 < stop:
-            for k in range(4):
-                _prefetch(x, col[min(e + k + ahead, last)], line)
-            x0, x1, x2, x3 = x[col[e]], x[col[e + 1]], x[col[e + 2]], x[col[e + 3]]
-            w0, w1, w2, w3 = value[e], value[e + 1], value[e + 2], value[e + 3]
-            for j in range(width):
-                sums[j] += (w0 * x0[j] + w1 * x1[j]) + (w2 * x2[j] + w3 * x3[j])
-            e += 4
-        while e < stop:
-            _prefetch(x, col[min(e + ahead, last)], line)
-            x0, w0 = x[col[e]], value[e]
-            for j in range(width):
-                sums[j] += w0 * x0[j]
-            e += 1
-        _finish(v, sums, x, own, gain, factors, width, 1, out)
+    """Real entries: ``out_v = sum_e value_e x[col_e]``."""
+    width, last = x.shape[1], col.size - 1
+    while lo < hi:
+        end = min(lo + _ROWS, hi)
+        _begin(constant, out, lo, end)
+        for v in range(lo, end):
+            y = out[v]
+            e, stop = start[v], start[v + 1]
+            while e + 3 < stop:
+                for k in range(4):
+                    _prefetch(x, col[min(e + k + ahead, last)])
+                x0, x1, x2, x3 = x[col[e]], x[col[e + 1]], x[col[e + 2]], x[col[e + 3]]
+                w0, w1, w2, w3 = value[e], value[e + 1], value[e + 2], value[e + 3]
+                for j in range(width):
+                    y[j] += (w0 * x0[j] + w1 * x1[j]) + (w2 * x2[j] + w3 * x3[j])
+                e += 4
+            while e < stop:
+                _prefetch(x, col[min(e + ahead, last)])
+                x0, w0 = x[col[e]], value[e]
+                for j in range(width):
+                    y[j] += w0 * x0[j]
+                e += 1
+        _finish(x, own, gain, factors, width, 1, out, lo, end)
+        lo = end
 
 
 @_compiled
 def real_rows(  # type: ignore[no-untyped-def]
     start, col, label, weight, table, x, own, gain, constant, factors, ahead, out, lo, hi
 ):
-    """Real diagonal maps: ``sums_v = sum_e weight_e table[label_e] x[col_e]``.
+    """Real diagonal maps: ``out_v = sum_e weight_e table[label_e] x[col_e]``.
 
     Without weights (None) numba compiles a loop of its own.
     """
     width, last, d = x.shape[1], col.size - 1, table.shape[1]
-    line = _CACHE_LINE // x.itemsize
-    sums, one = np.empty(width, x.dtype), x.dtype.type(1)
-    for v in range(lo, hi):
-        _begin(v, constant, sums)
-        e, stop = start[v], start[v + 1]
-        while e + 1 < stop:
-            _prefetch(x, col[min(e + ahead, last)], line)
-            _prefetch(x, col[min(e + 1 + ahead, last)], line)
-            c0, c1 = table[label[e]], table[label[e + 1]]
-            w0 = one if weight is None else weight[e]
-            w1 = one if weight is None else weight[e + 1]
-            base = 0
-            while base < width:
-                x0, x1 = x[col[e], base : base + d], x[col[e + 1], base : base + d]
-                y = sums[base : base + d]
-                for j in range(d):
-                    y[j] += (w0 * c0[j]) * x0[j] + (w1 * c1[j]) * x1[j]
-                base += d
-            e += 2
-        if e < stop:
-            _prefetch(x, col[min(e + ahead, last)], line)
-            c0 = table[label[e]]
-            w0 = one if weight is None else weight[e]
-            base = 0
-            while base < width:
-                x0, y = x[col[e], base : base + d], sums[base : base + d]
-                for j in range(d):
-                    y[j] += (w0 * c0[j]) * x0[j]
-                base += d
-        _finish(v, sums, x, own, gain, factors, d, 1, out)
+    one = x.dtype.type(1)
+    while lo < hi:
+        end = min(lo + _ROWS, hi)
+        _begin(constant, out, lo, end)
+        for v in range(lo, end):
+            e, stop = start[v], start[v + 1]
+            while e + 1 < stop:
+                _prefetch(x, col[min(e + ahead, last)])
+                _prefetch(x, col[min(e + 1 + ahead, last)])
+                c0, c1 = table[label[e]], table[label[e + 1]]
+                w0 = one if weight is None else weight[e]
+                w1 = one if weight is None else weight[e + 1]
+                base = 0
+                while base < width:
+                    x0, x1 = x[col[e], base : base + d], x[col[e + 1], base : base + d]
+                    y = out[v, base : base + d]
+                    for j in range(d):
+                        y[j] += (w0 * c0[j]) * x0[j] + (w1 * c1[j]) * x1[j]
+                    base += d
+                e += 2
+            if e < stop:
+                _prefetch(x, col[min(e + ahead, last)])
+                c0 = table[label[e]]
+                w0 = one if weight is None else weight[e]
+                base = 0
+                while base < width:
+                    x0, y = x[col[e], base : base + d], out[v, base : base + d]
+                    for j in range(d):
+                        y[j] += (w0 * c0[j]) * x0[j]
+                    base += d
+        _finish(x, own, gain, factors, d, 1, out, lo, end)
+        lo = end
 
 
 @_compiled
@@ -175,34 +191,38 @@ def complex_rows(  # type: ignore[no-untyped-def]
     most has a loop of its own: what the next function adds to it costs a quarter more.
     """
     width, last, d = x.shape[1], col.size - 1, table.shape[2]
-    line = _CACHE_LINE // x.itemsize
-    sums, real, imaginary = np.empty(width, x.dtype), np.empty(d, x.dtype), np.empty(d, x.dtype)
-    for v in range(lo, hi):
-        _begin(v, constant, sums)
-        real[:] = 0
-        imaginary[:] = 0
-        e, stop = start[v], start[v + 1]
-        while e + 1 < stop:
-            _prefetch(x, col[min(e + ahead, last)], line)
-            _prefetch(x, col[min(e + 1 + ahead, last)], line)
-            a0, b0, x0 = table[0, label[e]], table[1, label[e]], x[col[e]]
-            a1, b1, x1 = table[0, label[e + 1]], table[1, label[e + 1]], x[col[e + 1]]
+    real, imaginary = np.empty(d, x.dtype), np.empty(d, x.dtype)
+    while lo < hi:
+        end = min(lo + _ROWS, hi)
+        _begin(constant, out, lo, end)
+        for v in range(lo, end):
             for j in range(d):
-                p0, q0 = x0[2 * j], x0[2 * j + 1]
-                p1, q1 = x1[2 * j], x1[2 * j + 1]
-                real[j] += a0[j] * p0 - b0[j] * q0 + a1[j] * p1 - b1[j] * q1
-                imaginary[j] += a0[j] * q0 + b0[j] * p0 + a1[j] * q1 + b1[j] * p1
-            e += 2
-        if e < stop:
-            a0, b0, x0 = table[0, label[e]], table[1, label[e]], x[col[e]]
+                real[j] = 0
+                imaginary[j] = 0
+            e, stop = start[v], start[v + 1]
+            while e + 1 < stop:
+                _prefetch(x, col[min(e + ahead, last)])
+                _prefetch(x, col[min(e + 1 + ahead, last)])
+                a0, b0, x0 = table[0, label[e]], table[1, label[e]], x[col[e]]
+                a1, b1, x1 = table[0, label[e + 1]], table[1, label[e + 1]], x[col[e + 1]]
+                for j in range(d):
+                    p0, q0 = x0[2 * j], x0[2 * j + 1]
+                    p1, q1 = x1[2 * j], x1[2 * j + 1]
+                    real[j] += a0[j] * p0 - b0[j] * q0 + a1[j] * p1 - b1[j] * q1
+                    imaginary[j] += a0[j] * q0 + b0[j] * p0 + a1[j] * q1 + b1[j] * p1
+                e += 2
+            if e < stop:
+                _prefetch(x, col[min(e + ahead, last)])
+                a0, b0, x0 = table[0, label[e]], table[1, label[e]], x[col[e]]
+                for j in range(d):
+                    p0, q0 = x0[2 * j], x0[2 * j + 1]
+                    real[j] += a0[j] * p0 - b0[j] * q0
+                    imaginary[j] += a0[j] * q0 + b0[j] * p0
             for j in range(d):
-                p0, q0 = x0[2 * j], x0[2 * j + 1]
-                real[j] += a0[j] * p0 - b0[j] * q0
-                imaginary[j] += a0[j] * q0 + b0[j] * p0
-        for j in range(d):
-            sums[2 * j] += real[j]
-            sums[2 * j + 1] += imaginary[j]
-        _finish(v, sums, x, own, gain, factors, width, 2, out)
+                out[v, 2 * j] += real[j]
+                out[v, 2 * j + 1] += imaginary[j]
+        _finish(x, own, gain, factors, width, 2, out, lo, end)
+        lo = end
 
 
 @_compiled
@@ -211,67 +231,46 @@ def complex_section_rows(  # type: ignore[no-untyped-def]
 ):
     """The same with weights and for any number of sections."""
     half, last, d = x.shape[1] // 2, col.size - 1, table.shape[2]
-    line = _CACHE_LINE // x.itemsize
-    sums, one = np.empty(2 * half, x.dtype), x.dtype.type(1)
+    one = x.dtype.type(1)
     real, imaginary = np.empty(half, x.dtype), np.empty(half, x.dtype)
-    for v in range(lo, hi):
-        _begin(v, constant, sums)
-        real[:] = 0
-        imaginary[:] = 0
-        for e in range(start[v], start[v + 1]):
-            _prefetch(x, col[min(e + ahead, last)], line)
-            a0, b0 = table[0, label[e]], table[1, label[e]]
-            w0 = one if weight is None else weight[e]
-            base = 0
-            while base < half:
-                x0 = x[col[e], 2 * base : 2 * (base + d)]
-                y, z = real[base : base + d], imaginary[base : base + d]
-                for j in range(d):
-                    p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
-                    y[j] += a0[j] * p0 - b0[j] * q0
-                    z[j] += a0[j] * q0 + b0[j] * p0
-                base += d
-        for j in range(half):
-            sums[2 * j] += real[j]
-            sums[2 * j + 1] += imaginary[j]
-        _finish(v, sums, x, own, gain, factors, 2 * d, 2, out)
-
-
-@_compiled
-def symmetric_blocks(blocks, x, out, lo, hi):  # type: ignore[no-untyped-def]
-    """``out_v = blocks_v x_v`` for symmetric blocks and every section of ``x``, row after row."""
-    d = blocks.shape[1]
-    for v in range(lo, hi):
-        out[v] = 0
-        i = 0
-        while i + 3 < d:
-            b0, b1, b2, b3 = blocks[v, i], blocks[v, i + 1], blocks[v, i + 2], blocks[v, i + 3]
-            for s in range(x.shape[1]):
-                y, f = out[v, s], x[v, s]
-                f0, f1, f2, f3 = f[i], f[i + 1], f[i + 2], f[i + 3]
-                for j in range(d):
-                    y[j] += (f0 * b0[j] + f1 * b1[j]) + (f2 * b2[j] + f3 * b3[j])
-            i += 4
-        while i < d:
-            b0 = blocks[v, i]
-            for s in range(x.shape[1]):
-                y, f0 = out[v, s], x[v, s, i]
-                for j in range(d):
-                    y[j] += f0 * b0[j]
-            i += 1
+    while lo < hi:
+        end = min(lo + _ROWS, hi)
+        _begin(constant, out, lo, end)
+        for v in range(lo, end):
+            for j in range(half):
+                real[j] = 0
+                imaginary[j] = 0
+            for e in range(start[v], start[v + 1]):
+                _prefetch(x, col[min(e + ahead, last)])
+                a0, b0 = table[0, label[e]], table[1, label[e]]
+                w0 = one if weight is None else weight[e]
+                base = 0
+                while base < half:
+                    x0 = x[col[e], 2 * base : 2 * (base + d)]
+                    y, z = real[base : base + d], imaginary[base : base + d]
+                    for j in range(d):
+                        p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
+                        y[j] += a0[j] * p0 - b0[j] * q0
+                        z[j] += a0[j] * q0 + b0[j] * p0
+                    base += d
+            for j in range(half):
+                out[v, 2 * j] += real[j]
+                out[v, 2 * j + 1] += imaginary[j]
+        _finish(x, own, gain, factors, 2 * d, 2, out, lo, end)
+        lo = end
 
 
 @_compiled
 def real_label_sums(start, dst, src, weight, x, g, ahead, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_p = sum of weight_e x[src_e] g[dst_e]`` over the entries of piece p and sections."""
     width, last, d = x.shape[1], src.size - 1, out.shape[1]
-    line = _CACHE_LINE // x.itemsize
     for p in range(lo, hi):
         total = out[p]
-        total[:] = 0
+        for j in range(total.size):
+            total[j] = 0
         for e in range(start[p], start[p + 1]):
-            _prefetch(x, src[min(e + ahead, last)], line)
-            _prefetch(g, dst[min(e + ahead, last)], line)
+            _prefetch(x, src[min(e + ahead, last)])
+            _prefetch(g, dst[min(e + ahead, last)])
             w = x.dtype.type(1) if weight is None else weight[e]
             base = 0
             while base < width:
@@ -286,13 +285,13 @@ def real_label_sums(start, dst, src, weight, x, g, ahead, out, lo, hi):  # type:
 def complex_label_sums(start, dst, src, weight, x, g, ahead, out, lo, hi):  # type: ignore[no-untyped-def]
     """The same for pairs, with the conjugate of ``x``; ``out`` holds pairs too."""
     width, last, d = x.shape[1], src.size - 1, out.shape[1]
-    line = _CACHE_LINE // x.itemsize
     for p in range(lo, hi):
         total = out[p]
-        total[:] = 0
+        for j in range(total.size):
+            total[j] = 0
         for e in range(start[p], start[p + 1]):
-            _prefetch(x, src[min(e + ahead, last)], line)
-            _prefetch(g, dst[min(e + ahead, last)], line)
+            _prefetch(x, src[min(e + ahead, last)])
+            _prefetch(g, dst[min(e + ahead, last)])
             w = x.dtype.type(1) if weight is None else weight[e]
             base = 0
             while base < width:

@@ -1,0 +1,88 @@
+"""Times and memory, measured so that other programs on the machine disturb them least."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def interleaved(
+    functions: dict[str, Callable[[], Any]],
+    rounds: int = 6,
+    *,
+    slow: tuple[str, ...] = (),
+    device: str = "cpu",
+) -> dict[str, float]:
+    """Shortest time of each function in seconds, called in turn in one process.
+
+    Every function is called once before; those named in ``slow`` run in two rounds only.
+    """
+    best: dict[str, float] = {}
+    for i in range(rounds + 1):
+        for name, function in functions.items():
+            if name in slow and i > 2:
+                continue
+            synchronize(device)
+            start = time.perf_counter()
+            function()
+            synchronize(device)
+            if i > 0:
+                best[name] = min(best.get(name, float("inf")), time.perf_counter() - start)
+    return best
+
+
+def timed(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, float]:
+    """The result of one call and its time in seconds."""
+    synchronize(device)
+    start = time.perf_counter()
+    result = function()
+    synchronize(device)
+    return result, time.perf_counter() - start
+
+
+def with_peak(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, int | None]:
+    """The result of one call and the memory it needed beyond what was held before.
+
+    On CPU only where Linux lets a process reset its high-water mark; None elsewhere.
+    """
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        result = function()
+        torch.cuda.synchronize()
+        return result, torch.cuda.max_memory_allocated() - before
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        held = _status("VmRSS")
+    except OSError:
+        return function(), None
+    result = function()
+    return result, max(0, _status("VmHWM") - held)
+
+
+def synchronize(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def copy_bandwidth(device: str = "cpu", num_bytes: int = 2**28) -> tuple[Callable[[], Any], int]:
+    """A copy between two buffers, and the bytes it reads and writes."""
+    source = torch.zeros(num_bytes // 4, device=device)
+    target = torch.ones_like(source)
+    return lambda: target.copy_(source), 2 * num_bytes
+
+
+def matrix_product(device: str = "cpu", size: int = 2048) -> tuple[Callable[[], Any], int]:
+    """A product of two square matrices, and its floating point operations."""
+    a = torch.randn(size, size, device=device)
+    out = torch.empty_like(a)
+    return lambda: torch.mm(a, a, out=out), 2 * size**3
+
+
+def _status(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return 1024 * int(line.split()[1])
+    raise OSError(f"no {key} in /proc/self/status")
