@@ -103,7 +103,7 @@ class CSRProduct:
 
         ``own`` and ``gain`` are ``[n, 1]``.
         """
-        dtype = torch.zeros((), dtype=x.dtype).real.dtype
+        dtype = x.dtype.to_real()
         rows = as_real_rows(x)
         shape = (self.num_rows, *x.shape[1:])
         if out is None:

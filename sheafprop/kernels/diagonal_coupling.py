@@ -34,6 +34,7 @@ class DiagonalCoupling(Coupling):
     def __init__(self, entries: CouplingEntries, coefficients: Tensor):
         self._entries = TypedEntries.from_coupling(entries, coefficients.shape[0])
         self._table = torch.cat([coefficients, coefficients.conj().resolve_conj()])
+        self._planes: dict[torch.dtype, Tensor] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
         x, table = self._promoted(x)
@@ -55,7 +56,10 @@ class DiagonalCoupling(Coupling):
         if backend_of(x) == "torch" or needs_gradient(x, self._table, own, gain, constant):
             return super().combine(x, factors, own, gain, constant)
         x, table = self._promoted(x)
-        return fused_messages(x, table, self._entries, factors, own, gain, constant, out)
+        if x.dtype not in self._planes:
+            self._planes[x.dtype] = _planes(table)
+        planes = self._planes[x.dtype]
+        return fused_messages(x, planes, self._entries, factors, own, gain, constant, out)
 
     def _promoted(self, x: Tensor) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(x.dtype, self._table.dtype)
@@ -112,7 +116,7 @@ def messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tensor:
     """The sum of messages, without gradients, by whatever runs fastest here."""
     if backend_of(x) == "torch":
         return reference_messages(x, table, entries)
-    return fused_messages(x, table, entries)
+    return fused_messages(x, _planes(table), entries)
 
 
 def reference_messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tensor:
@@ -131,7 +135,7 @@ def reference_messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tenso
 
 def fused_messages(
     x: Tensor,
-    table: Tensor,
+    planes: Tensor,
     entries: TypedEntries,
     factors: tuple[float, float, float] = (0.0, 0.0, 1.0),
     own: Tensor | None = None,
@@ -144,7 +148,7 @@ def fused_messages(
         out = empty((entries.num_dst, *x.shape[1:]), x)
     if out.numel() == 0:
         return out
-    rows, dtype = as_real_rows(x), torch.zeros((), dtype=x.dtype).real.dtype
+    rows, dtype = as_real_rows(x), x.dtype.to_real()
     if rows.shape[0] == 0:
         return out.zero_()
     ones = rows.new_ones(1, 1)
@@ -153,7 +157,7 @@ def fused_messages(
         entries.src,
         entries.label,
         None if entries.weight is None else entries.weight.to(dtype),
-        _planes(table),
+        planes,
         rows,
         ones if own is None else own.detach().to(dtype),
         ones if gain is None else gain.detach().to(dtype),
@@ -165,12 +169,9 @@ def fused_messages(
         return out
     loops = numba_loops()
     assert loops is not None
-    loop = loops.complex_section_rows if x.is_complex() else loops.real_rows
-    if loop is loops.complex_section_rows and entries.weight is None and x.shape[1] == 1:
-        loop, arguments = loops.complex_rows, arguments[:3] + arguments[4:]
     ahead = entries_ahead(rows.shape[1] * rows.element_size())
     run_rows(
-        loop,
+        loops.complex_rows if x.is_complex() else loops.real_rows,
         (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
         entries.start.numpy(),
         rows.shape[1],

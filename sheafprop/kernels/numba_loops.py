@@ -1,9 +1,8 @@
 """Loops over neighbours compiled by numba; imported where they first run, not with the package.
 
 Every function fills the rows ``lo`` to ``hi`` of its output and releases the GIL, so that threads
-share the work by rows and no sum depends on their number. Several entries are added at once, which
-saves passes over the row of sums, and the features of later entries are fetched ahead: their
-addresses are known, and waiting for memory is what a step consists of.
+share the work by rows and no sum depends on their number. The features of later entries are fetched
+ahead: their addresses are known, and waiting for memory is what a step consists of.
 """
 
 from collections.abc import Callable
@@ -152,22 +151,7 @@ def real_rows(  # type: ignore[no-untyped-def]
         end = min(lo + _ROWS, hi)
         _begin(constant, out, lo, end)
         for v in range(lo, end):
-            e, stop = start[v], start[v + 1]
-            while e + 1 < stop:
-                _prefetch(x, col[min(e + ahead, last)])
-                _prefetch(x, col[min(e + 1 + ahead, last)])
-                c0, c1 = table[label[e]], table[label[e + 1]]
-                w0 = one if weight is None else weight[e]
-                w1 = one if weight is None else weight[e + 1]
-                base = 0
-                while base < width:
-                    x0, x1 = x[col[e], base : base + d], x[col[e + 1], base : base + d]
-                    y = out[v, base : base + d]
-                    for j in range(d):
-                        y[j] += (w0 * c0[j]) * x0[j] + (w1 * c1[j]) * x1[j]
-                    base += d
-                e += 2
-            if e < stop:
+            for e in range(start[v], start[v + 1]):
                 _prefetch(x, col[min(e + ahead, last)])
                 c0 = table[label[e]]
                 w0 = one if weight is None else weight[e]
@@ -183,53 +167,9 @@ def real_rows(  # type: ignore[no-untyped-def]
 
 @_compiled
 def complex_rows(  # type: ignore[no-untyped-def]
-    start, col, label, table, x, own, gain, constant, factors, ahead, out, lo, hi
-):
-    """Complex diagonal maps on one section, without weights.
-
-    ``x`` holds pairs, ``table[0]`` real and ``table[1]`` imaginary parts. The case that matters
-    most has a loop of its own: what the next function adds to it costs a quarter more.
-    """
-    width, last, d = x.shape[1], col.size - 1, table.shape[2]
-    real, imaginary = np.empty(d, x.dtype), np.empty(d, x.dtype)
-    while lo < hi:
-        end = min(lo + _ROWS, hi)
-        _begin(constant, out, lo, end)
-        for v in range(lo, end):
-            for j in range(d):
-                real[j] = 0
-                imaginary[j] = 0
-            e, stop = start[v], start[v + 1]
-            while e + 1 < stop:
-                _prefetch(x, col[min(e + ahead, last)])
-                _prefetch(x, col[min(e + 1 + ahead, last)])
-                a0, b0, x0 = table[0, label[e]], table[1, label[e]], x[col[e]]
-                a1, b1, x1 = table[0, label[e + 1]], table[1, label[e + 1]], x[col[e + 1]]
-                for j in range(d):
-                    p0, q0 = x0[2 * j], x0[2 * j + 1]
-                    p1, q1 = x1[2 * j], x1[2 * j + 1]
-                    real[j] += a0[j] * p0 - b0[j] * q0 + a1[j] * p1 - b1[j] * q1
-                    imaginary[j] += a0[j] * q0 + b0[j] * p0 + a1[j] * q1 + b1[j] * p1
-                e += 2
-            if e < stop:
-                _prefetch(x, col[min(e + ahead, last)])
-                a0, b0, x0 = table[0, label[e]], table[1, label[e]], x[col[e]]
-                for j in range(d):
-                    p0, q0 = x0[2 * j], x0[2 * j + 1]
-                    real[j] += a0[j] * p0 - b0[j] * q0
-                    imaginary[j] += a0[j] * q0 + b0[j] * p0
-            for j in range(d):
-                out[v, 2 * j] += real[j]
-                out[v, 2 * j + 1] += imaginary[j]
-        _finish(x, own, gain, factors, width, 2, out, lo, end)
-        lo = end
-
-
-@_compiled
-def complex_section_rows(  # type: ignore[no-untyped-def]
     start, col, label, weight, table, x, own, gain, constant, factors, ahead, out, lo, hi
 ):
-    """The same with weights and for any number of sections."""
+    """Complex diagonal maps: ``x`` holds pairs, ``table[0]`` real, ``table[1]`` imaginary parts."""
     half, last, d = x.shape[1] // 2, col.size - 1, table.shape[2]
     one = x.dtype.type(1)
     real, imaginary = np.empty(half, x.dtype), np.empty(half, x.dtype)
@@ -258,6 +198,32 @@ def complex_section_rows(  # type: ignore[no-untyped-def]
                 out[v, 2 * j + 1] += imaginary[j]
         _finish(x, own, gain, factors, 2 * d, 2, out, lo, end)
         lo = end
+
+
+@_compiled
+def symmetric_blocks(blocks, x, out, lo, hi):  # type: ignore[no-untyped-def]
+    """``out_v = blocks_v x_v`` for symmetric blocks and every section of ``x``, row after row."""
+    d = blocks.shape[1]
+    for v in range(lo, hi):
+        for s in range(x.shape[1]):
+            for j in range(d):
+                out[v, s, j] = 0
+        i = 0
+        while i + 3 < d:
+            b0, b1, b2, b3 = blocks[v, i], blocks[v, i + 1], blocks[v, i + 2], blocks[v, i + 3]
+            for s in range(x.shape[1]):
+                y, f = out[v, s], x[v, s]
+                f0, f1, f2, f3 = f[i], f[i + 1], f[i + 2], f[i + 3]
+                for j in range(d):
+                    y[j] += (f0 * b0[j] + f1 * b1[j]) + (f2 * b2[j] + f3 * b3[j])
+            i += 4
+        while i < d:
+            b0 = blocks[v, i]
+            for s in range(x.shape[1]):
+                y, f0 = out[v, s], x[v, s, i]
+                for j in range(d):
+                    y[j] += f0 * b0[j]
+            i += 1
 
 
 @_compiled
