@@ -81,8 +81,9 @@ def fb15k237() -> BenchmarkGraph | None:
 
 
 def _graph(name: str, graph: KnowledgeGraph) -> BenchmarkGraph:
-    edge_index, num_nodes = graph.edge_index, graph.num_nodes
+    edge_index = graph.edge_index
     assert edge_index is not None
+    num_nodes = graph.num_nodes
     assert num_nodes is not None
     proper = edge_index[0] != edge_index[1]
     return BenchmarkGraph(

@@ -1,11 +1,16 @@
 """Times and memory, measured so that other programs on the machine disturb them least."""
 
+import ctypes
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+# Seconds that a turn of a short function lasts at least, about.
+_TURN = 0.005
 
 
 def interleaved(
@@ -17,19 +22,25 @@ def interleaved(
 ) -> dict[str, float]:
     """Shortest time of each function in seconds, called in turn in one process.
 
-    Every function is called once before; those named in ``slow`` run in two rounds only.
+    Every function is called once before, and short ones several times at a turn; those named in
+    ``slow`` have two turns only.
     """
     best: dict[str, float] = {}
+    calls: dict[str, int] = {}
     for i in range(rounds + 1):
         for name, function in functions.items():
             if name in slow and i > 2:
                 continue
             synchronize(device)
             start = time.perf_counter()
-            function()
+            for _ in range(calls.get(name, 1)):
+                function()
             synchronize(device)
-            if i > 0:
-                best[name] = min(best.get(name, float("inf")), time.perf_counter() - start)
+            seconds = (time.perf_counter() - start) / calls.get(name, 1)
+            if i == 0:
+                calls[name] = max(1, min(100, int(_TURN / seconds)))
+            else:
+                best[name] = min(best.get(name, float("inf")), seconds)
     return best
 
 
@@ -54,6 +65,7 @@ def with_peak(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, in
         torch.cuda.synchronize()
         return result, torch.cuda.max_memory_allocated() - before
     try:
+        _release_memory()
         Path("/proc/self/clear_refs").write_text("5")
         held = _status("VmRSS")
     except OSError:
@@ -79,6 +91,26 @@ def matrix_product(device: str = "cpu", size: int = 2048) -> tuple[Callable[[], 
     a = torch.randn(size, size, device=device)
     out = torch.empty_like(a)
     return lambda: torch.mm(a, a, out=out), 2 * size**3
+
+
+def memory_held() -> int:
+    """Memory of this process, now."""
+    _release_memory()
+    return _status("VmRSS")
+
+
+def most_memory_held() -> int:
+    """Most memory of this process so far, or since the last :func:`with_peak`."""
+    return _status("VmHWM")
+
+
+def _release_memory() -> None:
+    # What the allocator keeps for later would hide how much a function needs.
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        pass
 
 
 def _status(key: str) -> int:
