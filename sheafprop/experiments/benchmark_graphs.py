@@ -81,11 +81,11 @@ def fb15k237() -> BenchmarkGraph | None:
 
 
 def _graph(name: str, graph: KnowledgeGraph) -> BenchmarkGraph:
-    edge_index = graph.edge_index
-    assert edge_index is not None
-    num_nodes = graph.num_nodes
-    assert num_nodes is not None
-    proper = edge_index[0] != edge_index[1]
+    head, relation, tail = graph.triples[graph.triples[:, 0] != graph.triples[:, 2]].T
     return BenchmarkGraph(
-        name, edge_index[:, proper], graph.edge_type[proper], num_nodes, graph.num_relations
+        name,
+        torch.stack([head, tail]),
+        relation.contiguous(),
+        len(graph.entities or ()),
+        len(graph.relations or ()),
     )

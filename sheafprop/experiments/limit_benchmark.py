@@ -21,15 +21,21 @@ KNOWN = (0.0, 0.05, 0.25)
 _WIDTH = 4
 
 
-def limit_cases(graph: BenchmarkGraph, width: int = _WIDTH) -> Iterator[dict[str, Any]]:
+def limit_cases(
+    graph: BenchmarkGraph,
+    shares: tuple[float, ...] = KNOWN,
+    *,
+    dense: bool = True,
+    width: int = _WIDTH,
+) -> Iterator[dict[str, Any]]:
     """CG and Chebyshev against Euler (h = 0.9) for each map kind and share of known entities.
 
     Every case carries ``applications`` and ``applications_euler``; for identity maps also the
     applications and seconds of scipy's ``cg`` and the seconds of its ``spsolve``, where L_UU is
     nonsingular.
     """
-    for maps in ("identity", "diagonal", "dense"):
-        for known in KNOWN:
+    for maps in ("identity", "diagonal", "dense")[: 3 if dense else 2]:
+        for known in shares:
             plan, x = _problem(graph, maps, known, width)
             rhs = -plan.gradient(x[plan.free_index], plan.constant(x))
             counts, seconds = {}, {}

@@ -1,5 +1,6 @@
 """Times and memory, measured so that other programs on the machine disturb them least."""
 
+import contextlib
 import ctypes
 import gc
 import time
@@ -107,10 +108,8 @@ def most_memory_held() -> int:
 def _release_memory() -> None:
     # What the allocator keeps for later would hide how much a function needs.
     gc.collect()
-    try:
+    with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError):
-        pass
 
 
 def _status(key: str) -> int:

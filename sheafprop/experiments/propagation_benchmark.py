@@ -25,7 +25,7 @@ from sheafprop.experiments.benchmark_graphs import (
     inference_graph,
     power_law_multigraph,
 )
-from sheafprop.experiments.limit_benchmark import limit_cases
+from sheafprop.experiments.limit_benchmark import KNOWN, limit_cases
 from sheafprop.experiments.measuring import (
     copy_bandwidth,
     interleaved,
@@ -296,7 +296,7 @@ def slope(cases: list[Case], key: str) -> float:
 
 
 def cases(quick: bool, device: str) -> Iterator[Case]:
-    """All cases; ``quick`` for smaller graphs and without the wide dense maps."""
+    """All cases; ``quick`` for smaller graphs and fewer of the slow ones."""
     size = 30_000 if quick else 300_000
     graph = power_law_multigraph(size, 10 * size)
     for maps in ("identity", "diagonal", "diagonal, real"):
@@ -305,8 +305,9 @@ def cases(quick: bool, device: str) -> Iterator[Case]:
     if (real := fb15k237()) is not None:
         for maps in ("identity", "diagonal"):
             yield step_case(real, maps, 128, device=device)
-        for width in (64,) if quick else (64, 256):
-            yield dense_case(real, width, device=device)
+        yield dense_case(real, 32 if quick else 64, device=device)
+        if not quick:
+            yield dense_case(real, 256, device=device)
     else:
         print("FB15k-237 is not at hand: SHEAFPROP_DATA does not name it", file=sys.stderr)
     splits = ["fb237_v1"] if quick else ["fb237_v1", "fb237_v4", "WN18RR_v1", "nell_v1"]
@@ -318,7 +319,7 @@ def cases(quick: bool, device: str) -> Iterator[Case]:
         yield from parity_cases(device)
         return
     for maps in ("identity", "diagonal"):
-        top = 100_000 if quick else 1_000_000
+        top = 40_000 if quick else 1_000_000
         sizes = (top // 4, top // 2, top)
         found = [scaling_case(maps, n, 10 * n, 64) for n in sizes]
         for key in ("seconds", "peak_bytes_beyond_imports", "startup_seconds"):
@@ -329,7 +330,7 @@ def cases(quick: bool, device: str) -> Iterator[Case]:
     if real is not None and not quick:
         graphs.append(real)
     for graph in graphs:
-        yield from limit_cases(graph)
+        yield from limit_cases(graph, (0.25,) if quick else KNOWN, dense=not quick)
 
 
 def parity_cases(device: str) -> Iterator[Case]:

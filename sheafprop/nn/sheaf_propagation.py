@@ -255,6 +255,8 @@ class SheafPropagation(SheafConv):
         )
         done, converged = 0, stop_below == 0
         energy = math.inf
+        # Two tensors take the steps in turn; the start and what was yielded stay as they are.
+        kept, spare = free, None
         for count in iterations:
             if count < done:
                 raise ValueError(f"iteration counts must ascend (got {count} after {done})")
@@ -268,7 +270,9 @@ class SheafPropagation(SheafConv):
                 if not (stable or converged) and done % _WATCH == 0:
                     energy = self._watch(plan, free, first, constant, energy, done)
                 if not converged:
-                    free = self._advance(plan, free, first, constant)
+                    before = free
+                    free = self._advance(plan, free, first, constant, spare)
+                    spare = None if before is kept else before
                     if stop_below is not None:
                         converged = self._residual(plan, free, first, constant) <= stop_below
                 done += 1
@@ -280,16 +284,22 @@ class SheafPropagation(SheafConv):
                     f"{self.step_size}: check the features and restriction maps for NaN, or take a "
                     "smaller step_size"
                 )
+            kept = free
             yield (
                 count,
                 with_free(sections, plan, free if length is None else _rescale(free, length)),
             )
 
     def _advance(
-        self, plan: PropagationPlan, free: Tensor, first: Tensor, constant: Tensor
+        self,
+        plan: PropagationPlan,
+        free: Tensor,
+        first: Tensor,
+        constant: Tensor,
+        out: Tensor | None = None,
     ) -> Tensor:
         if self.teleport == 0:
-            return plan.step(free, constant, self.step_size)
+            return plan.step(free, constant, self.step_size, out)
         h = self.step_size / (1 + self.teleport)
         return plan.step(free, constant, h) - h * self.teleport * (free - first)
 

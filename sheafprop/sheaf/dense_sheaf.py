@@ -11,8 +11,8 @@ from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
 from sheafprop.sheaf.vertex_blocks import DenseBlocks, VertexBlocks
 
-# Bytes of blocks summed at once; bounds the table of R d x d products.
-_SUM_BYTES = 128 * 2**20
+# Bytes of blocks summed at once, and of the table of R d x d products.
+_SUM_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,8 @@ class DenseSheaf(RelationSheaf):
         gap = self.tail - self.head
         d = self.head.shape[2]
         # Columns of the blocks in turn, so that the table of products stays small.
-        step = max(1, _SUM_BYTES // max(1, 3 * self.num_relations * d * self.head.element_size()))
+        longest = max(3 * self.num_relations, ends.num_vertices)
+        step = max(1, _SUM_BYTES // max(1, longest * d * self.head.element_size()))
         recorded = self.head.requires_grad or self.tail.requires_grad
         parts = []
         if not recorded:

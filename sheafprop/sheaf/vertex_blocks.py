@@ -13,7 +13,7 @@ from sheafprop.kernels.memory import announce, empty
 # An eigenvalue of a block below this share of the block's largest counts as zero.
 RELATIVE_TOLERANCE = 1e-10
 # Bytes of dense blocks that one thread factors at once.
-_FACTOR_BYTES = 32 * 2**20
+_FACTOR_BYTES = 8 * 2**20
 
 
 def relative_tolerance(dtype: torch.dtype, dimension: int) -> float:
