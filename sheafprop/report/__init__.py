@@ -1,5 +1,6 @@
 """Reports of runs: tables, the validation curve, and the figures others published."""
 
+from sheafprop.report.benchmark_tables import propagation_table
 from sheafprop.report.figures import hits_by_iteration
 from sheafprop.report.group import group_report
 from sheafprop.report.published import published_rows
@@ -9,6 +10,7 @@ from sheafprop.report.tables import result_table, terminal_table
 __all__ = [
     "group_report",
     "hits_by_iteration",
+    "propagation_table",
     "published_rows",
     "result_table",
     "terminal_table",

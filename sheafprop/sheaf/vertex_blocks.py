@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, get_num_threads
 
 from sheafprop.kernels.backend import run_chunks
 from sheafprop.kernels.block_product import multiply_blocks
@@ -13,7 +13,7 @@ from sheafprop.kernels.memory import announce, empty
 # An eigenvalue of a block below this share of the block's largest counts as zero.
 RELATIVE_TOLERANCE = 1e-10
 # Bytes of dense blocks that one thread factors at once.
-_FACTOR_BYTES = 8 * 2**20
+_FACTOR_BYTES = 2 * 2**20
 
 
 def relative_tolerance(dtype: torch.dtype, dimension: int) -> float:
@@ -89,7 +89,9 @@ class DenseBlocks(VertexBlocks):
     def __init__(self, blocks: Tensor):
         self.blocks = blocks
         n, d = blocks.shape[0], blocks.shape[-1]
-        chunk = max(1, _FACTOR_BYTES // max(1, d * d * blocks.element_size()))
+        # As many chunks as threads at least.
+        chunk = min(_FACTOR_BYTES // max(1, d * d * blocks.element_size()), n // get_num_threads())
+        chunk = max(1, chunk)
         self.singular = torch.zeros(n, dtype=torch.bool, device=blocks.device)
         chunks = [slice(start, start + chunk) for start in range(0, n, chunk)]
         if blocks.requires_grad:

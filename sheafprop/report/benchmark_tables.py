@@ -1,0 +1,111 @@
+"""The tables of the propagation benchmark, as the README prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sheafprop.report._text import NOTHING, duration, markdown_table, size
+
+__all__ = ["propagation_table"]
+
+_STEP = (
+    *("graph", "maps", "width", "step", "scatter", "lean step", "torch-sparse", "CSR product"),
+    *("copy", "products", "memory", "memory, scatter", "start-up"),
+)
+_SCALE = ("entities", "triples", "maps", "width", "step", "start-up", "peak memory")
+_LIMIT = ("graph", "maps", "known", "Euler", "CG", "Chebyshev", "Euler / CG")
+
+
+def propagation_table(result: Mapping[str, Any]) -> str:
+    r"""Returns the measurements of ``scripts/bench_propagation.py`` as Markdown.
+
+    The first table has one step for each graph and map kind, with the time of other ways to compute
+    it in multiples of the step's (the bare sparse product the other way round), and the shares of
+    the machine's copy bandwidth and matrix product rate that it reaches. The second shows how time
+    and memory grow; the third counts operator applications that the limit takes.
+
+    Args:
+        result (dict): What the script writes.
+    """
+    cases = result["cases"]
+    limits = [case for case in cases if "applications" in case]
+    scales = [case for case in cases if "peak_bytes_beyond_imports" in case]
+    steps = [case for case in cases if case.get("ratio_scatter") is not None]
+    where = f"{result['hardware']}, torch {result['torch']}, commit {result['commit']}"
+    parts = [
+        where,
+        _table(_STEP, [_step(case) for case in steps], left=2),
+        _table(_SCALE, list(_scales(scales)), left=0),
+        _table(_LIMIT, list(_limits(limits)), left=2),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table(header: Sequence[str], rows: list[list[str]], left: int) -> str:
+    align = "l" * left + "r" * (len(header) - left)
+    return markdown_table(header, rows, align) if rows else ""
+
+
+def _step(case: Mapping[str, Any]) -> list[str]:
+    sample = case.get("scatter_sample", 1)
+    return [
+        case["name"].removesuffix(f", {case['maps']}, width {case['width']}"),
+        case["maps"],
+        str(case["width"]),
+        _short(case["seconds"]),
+        _times(case["ratio_scatter"]) + ("" if sample == 1 else " (sample)"),
+        _times(case.get("ratio_lean")),
+        _times(case.get("ratio_torch_sparse")),
+        _times(case.get("ratio_csr")),
+        _percent(case.get("bandwidth_fraction")),
+        _percent(case.get("matmul_fraction")),
+        size(case.get("peak_bytes")),
+        size(case.get("peak_bytes_scatter")),
+        _short(case.get("startup_seconds")),
+    ]
+
+
+def _scales(cases: list[Mapping[str, Any]]) -> Iterator[list[str]]:
+    for case in cases:
+        yield [
+            f"{case['entities']:,}",
+            f"{case['triples']:,}",
+            case["maps"],
+            str(case["width"]),
+            _short(case["seconds"]),
+            _short(case["startup_seconds"]),
+            size(case["peak_bytes"]),
+        ]
+        if "slope_seconds" in case:
+            memory = case["slope_peak_bytes_beyond_imports"]
+            slopes = [case["slope_seconds"], case["slope_startup_seconds"], memory]
+            exponents = [f"exponent {slope:.2f}" for slope in slopes]
+            yield ["", "", case["maps"], str(case["width"]), *exponents]
+
+
+def _limits(cases: list[Mapping[str, Any]]) -> Iterator[list[str]]:
+    rows: dict[tuple[str, str, float], dict[str, Any]] = {}
+    for case in cases:
+        graph = case["name"].split(", ")[1]
+        row = rows.setdefault((graph, case["maps"], case["known"]), {})
+        row[case["solver"]] = case["applications"]
+        row["euler"] = case["applications_euler"]
+    for (graph, maps, known), row in rows.items():
+        ratio = row["euler"] / row["cg"]
+        counts = [f"{row[name]:,}" for name in ("euler", "cg", "chebyshev")]
+        yield [graph, maps, f"{known:.0%}", *counts, _times(ratio)]
+
+
+def _times(ratio: float | None) -> str:
+    return NOTHING if ratio is None else f"{ratio:.1f}x" if ratio >= 2 else f"{ratio:.2f}x"
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else f"{share:.0%}"
+
+
+def _short(seconds: float | None) -> str:
+    if seconds is None:
+        return NOTHING
+    return duration(seconds) if seconds >= 1 else f"{1000 * seconds:.3g} ms"

@@ -1,0 +1,124 @@
+import json
+import math
+
+import pytest
+import torch
+
+from sheafprop.experiments import propagation_benchmark as benchmark
+from sheafprop.experiments.benchmark_graphs import power_law_multigraph
+from sheafprop.experiments.limit_benchmark import limit_cases
+from sheafprop.experiments.measuring import interleaved, with_peak
+from sheafprop.experiments.propagation_baselines import TwoPropagates, in_chunks, lean_messages
+from sheafprop.sheaf import PropagationPlan
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return power_law_multigraph(80, 600, num_relations=9)
+
+
+def test_the_graph_is_seeded_skewed_and_without_loops(graph):
+    again = power_law_multigraph(80, 600, num_relations=9)
+    assert torch.equal(graph.edge_index, again.edge_index)
+    assert not torch.equal(power_law_multigraph(80, 600, 9, seed=1).edge_type, graph.edge_type)
+    large = power_law_multigraph(2_000, 40_000)
+    assert (large.edge_index[0] != large.edge_index[1]).all()
+    # Density falls like the root of the rank: a hundredth of the vertices, a tenth of the heads.
+    degree = torch.bincount(large.edge_index[0], minlength=2_000).sort(descending=True)[0]
+    assert float(degree[:20].sum() / degree.sum()) == pytest.approx(0.1, abs=0.02)
+    assert large.edge_type.unique().numel() == 200
+
+
+@pytest.mark.parametrize("maps", ["identity", "diagonal", "diagonal, real", "dense"])
+def test_baselines_add_the_same_messages(graph, maps):
+    sheaf = benchmark.make_sheaf(maps, graph.num_relations, 8)
+    x = benchmark.make_features(maps, graph.num_nodes, 8)
+    expected = PropagationPlan(
+        graph.edge_index, graph.edge_type, sheaf, graph.num_nodes, dtype=x.dtype
+    ).couple(x)[:, 0]
+    if maps == "identity":
+        coefficients = None
+    elif maps == "dense":
+        coefficients = sheaf.tail.mH @ sheaf.head
+    else:
+        coefficients = benchmark._coefficients(sheaf)
+    two = TwoPropagates(coefficients)
+    assert torch.allclose(two(x[:, 0], graph), expected, atol=1e-4)
+    assert torch.allclose(in_chunks(two, x[:, 0], graph, 77), expected, atol=1e-4)
+    if maps != "dense":
+        assert torch.allclose(lean_messages(x[:, 0], graph, coefficients), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("maps", ["identity", "diagonal", "diagonal, real", "dense"])
+def test_a_case_has_every_key(graph, maps):
+    if maps == "dense":
+        case = benchmark.dense_case(graph, 8, rounds=1)
+        needed = ("ratio_scatter", "peak_bytes_scatter", "bandwidth_fraction", "matmul_fraction")
+    else:
+        case = benchmark.step_case(graph, maps, 8, rounds=1)
+        needed = ("ratio_scatter", "ratio_lean", "ratio_csr", "bandwidth_fraction")
+    assert set(benchmark.KEYS) <= set(case)
+    assert case["seconds"] > 0
+    assert all(case[key] > 0 for key in needed)
+    assert (case["entities"], case["triples"], case["width"]) == (80, 600, 8)
+    json.dumps(case)
+
+
+def test_a_baseline_that_computes_something_else_is_refused():
+    with pytest.raises(AssertionError, match="lean gives another step"):
+        benchmark._check_equal(torch.ones(3), {"lean": lambda: torch.zeros(3)}, ("lean",))
+
+
+def test_slope_of_a_power_law():
+    cases = [{"triples": n, "seconds": 3e-9 * n**1.1} for n in (10, 100, 500)]
+    assert benchmark.slope(cases, "seconds") == pytest.approx(1.1)
+
+
+def test_limit_cases_count_applications(graph):
+    cases = list(limit_cases(graph, (0.25,), width=2))
+    assert [case["solver"] for case in cases] == ["cg", "chebyshev"] * 3
+    for case in cases:
+        assert 0 < case["applications"] <= case["applications_euler"]
+        assert set(benchmark.KEYS) <= set(case)
+    assert cases[0]["applications_scipy_cg"] > 0
+
+
+def test_functions_take_turns_and_the_shortest_time_counts():
+    calls = {"fast": 0, "slow": 0}
+
+    def call(name):
+        calls[name] += 1
+        # Long enough for one call at a turn.
+        torch.randn(300_000)
+
+    best = interleaved({n: lambda n=n: call(n) for n in calls}, 4, slow=("slow",))
+    assert calls["slow"] < calls["fast"]
+    assert all(0 < seconds < 10 for seconds in best.values())
+
+
+def test_peak_counts_what_is_freed_again():
+    def work():
+        torch.ones(2**24)
+        return 5
+
+    result, peak = with_peak(work)
+    assert result == 5
+    if peak is not None:
+        assert peak > 2**25
+
+
+def test_results_are_written(monkeypatch, tmp_path, capsys):
+    case = dict.fromkeys(benchmark.KEYS) | {"name": "a case", "seconds": math.pi}
+    monkeypatch.setattr(benchmark, "cases", lambda quick, device: iter([case]))
+    path = tmp_path / "new" / "results.json"
+    benchmark.main(["--quick", "--json", str(path)])
+    assert "a case  seconds=3.142" in capsys.readouterr().out
+    found = json.loads(path.read_text())
+    assert found["cases"] == [case]
+    assert found["hardware"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_is_asked_for_in_vain():
+    with pytest.raises(SystemExit, match="no CUDA device"):
+        benchmark.main(["--device", "cuda"])

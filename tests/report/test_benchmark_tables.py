@@ -1,0 +1,65 @@
+from sheafprop.report import propagation_table
+from sheafprop.report._text import NOTHING
+
+
+def step(name, maps, width, **more):
+    case = {"name": f"{name}, {maps}, width {width}", "maps": maps, "width": width}
+    return case | {"entities": 10, "triples": 20, "seconds": 0.002, "ratio_scatter": 15.04} | more
+
+
+def limit(solver, applications, euler=2000):
+    name = f"limit, WN18RR_v1, dense, 5% known, {solver}"
+    return {
+        "name": name,
+        "maps": "dense",
+        "known": 0.05,
+        "solver": solver,
+        "applications": applications,
+        "applications_euler": euler,
+    }
+
+
+def table(*cases):
+    text = propagation_table(
+        {"hardware": "2 cores", "torch": "2.13", "commit": "abc", "cases": list(cases)}
+    )
+    return text.split("\n\n")
+
+
+def cells(part):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()]
+
+
+def test_steps_name_graph_and_ratios():
+    where, steps = table(
+        step("power law, 300,000 entities", "identity", 128, ratio_torch_sparse=1.234),
+        step("FB15k-237", "dense", 64, scatter_sample=1 / 64, peak_bytes=2**30),
+    )
+    assert where == "2 cores, torch 2.13, commit abc"
+    header, _, first, second = cells(steps)
+    row = dict(zip(header, first, strict=True))
+    assert row["graph"] == "power law, 300,000 entities"
+    assert (row["step"], row["scatter"], row["torch-sparse"]) == ("2 ms", "15.0x", "1.23x")
+    row = dict(zip(header, second, strict=True))
+    assert (row["scatter"], row["torch-sparse"], row["memory"]) == (
+        "15.0x (sample)",
+        NOTHING,
+        "1.00 GiB",
+    )
+
+
+def test_growth_follows_the_largest_size():
+    case = {"maps": "identity", "width": 64, "seconds": 2.5, "startup_seconds": 3, "peak_bytes": 1}
+    case |= {"name": "x", "entities": 1000, "triples": 10_000, "peak_bytes_beyond_imports": 1}
+    slopes = {"slope_seconds": 1.1, "slope_startup_seconds": 1.0}
+    last = case | slopes | {"slope_peak_bytes_beyond_imports": 0.97}
+    _, part = table(case, last)
+    rows = cells(part)[2:]
+    assert [row[0] for row in rows] == ["1,000", "1,000", ""]
+    assert rows[-1][-3:] == ["exponent 1.10", "exponent 1.00", "exponent 0.97"]
+
+
+def test_limits_put_solvers_side_by_side():
+    _, part = table(limit("cg", 100), limit("chebyshev", 140))
+    (row,) = cells(part)[2:]
+    assert row == ["WN18RR_v1", "dense", "5%", "2,000", "100", "140", "20.0x"]
