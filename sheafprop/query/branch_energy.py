@@ -1,0 +1,50 @@
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class BranchEnergy(ABC):
+    r"""What a branch of every query asks of the vertex it ends at, with all before eliminated:
+
+    .. math::
+        E(x) = (x - m)^* P (x - m) + c
+
+    It is held in double precision. Subclasses hold the precision :math:`P` by the kind of the maps.
+    An energy is linear in the *features* of a vertex, which hold products of its coordinates; so
+    the energies of all queries at all vertices are one matrix product.
+
+    Args:
+        centre (Tensor): :math:`m`, ``[Q, s, d]``.
+        constant (Tensor): :math:`c \ge 0`, ``[Q, s]``.
+    """
+
+    centre: Tensor
+    constant: Tensor
+
+    @abstractmethod
+    def precision(self) -> Tensor:
+        """:math:`P` as matrices ``[Q, d, d]``."""
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """The features ``[C, F]`` of one section of vertices, real rows ``[C, m]``."""
+
+    @abstractmethod
+    def coefficients(self, section: int) -> Tensor:
+        """The coefficients ``[Q, F]`` of the features."""
+
+    @abstractmethod
+    def at(self, row: Tensor, x: Tensor, section: int) -> Tensor:
+        """Energies ``[n]`` of queries ``row`` at vertices ``x`` ``[n, d]``, from differences."""
+
+    @abstractmethod
+    def norms(self) -> Tensor:
+        """A bound ``[Q]`` of the largest eigenvalue of the precision."""
+
+
+def real_rows(x: Tensor) -> Tensor:
+    """Rows ``[..., d]`` with two neighbouring columns for each complex number."""
+    return torch.view_as_real(x.resolve_conj()).flatten(-2) if x.is_complex() else x

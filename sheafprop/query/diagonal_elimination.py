@@ -1,0 +1,126 @@
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sheafprop.query.branch_energy import BranchEnergy
+from sheafprop.query.diagonal_energy import DiagonalEnergy
+from sheafprop.query.edges import Edges
+from sheafprop.query.elimination import RELATIVE_TOLERANCE, Elimination
+from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, RelationSheaf
+
+
+class DiagonalElimination(Elimination):
+    r"""Elimination for identity and diagonal maps: every coordinate is a resistor network.
+
+    Where all maps have modulus one, the precision is a number :math:`p`, and an edge behind it
+    gives :math:`w p / (w + p)`.
+
+    Args:
+        sheaf (IdentitySheaf or DiagonalSheaf): Maps and translations of the relations.
+        x (Tensor): Vectors of the entities, ``[N, s, d]``.
+    """
+
+    def __init__(self, sheaf: RelationSheaf, x: Tensor) -> None:
+        super().__init__(sheaf, x)
+        head = tail = None
+        if isinstance(sheaf, DiagonalSheaf):
+            head, tail = sheaf.head, sheaf.tail
+        elif not isinstance(sheaf, IdentitySheaf):
+            raise ValueError(f"the maps must be diagonal (got a {type(sheaf).__name__})")
+        # Rows of inverse relations follow those of the relations.
+        self._source_map = _both(head, tail)
+        self._target_map = _both(tail, head)
+        b = sheaf.translation
+        self._translation = None if b is None else _both(b, -b)
+        self._scalar = all(
+            table is None or bool(((table.abs() - 1).abs() <= _slack(table)).all())
+            for table in (head, tail)
+        )
+
+    def leave(self, x: Tensor, edges: Edges) -> DiagonalEnergy:
+        return self._arrive(x, torch.zeros_like(x[..., 0].real), edges.weight.unsqueeze(1), edges)
+
+    def through(self, energy: BranchEnergy, edges: Edges) -> DiagonalEnergy:
+        p = _entries(energy)
+        free, weight = self._source_precision(p, edges), edges.weight.unsqueeze(1)
+        # A coordinate that nothing holds moves along freely, unless the edge does not see it.
+        stiffness = torch.where(free > 0, weight * p / torch.where(free > 0, free, 1), weight)
+        return self._arrive(energy.centre, energy.constant, stiffness, edges)
+
+    def join(self, energies: Sequence[BranchEnergy]) -> DiagonalEnergy:
+        parts = [(_entries(energy), energy) for energy in energies]
+        total = sum((p for p, _ in parts), torch.zeros_like(parts[0][0]))
+        total, inverse = _pseudo_inverse(total)
+        moment = sum(p.unsqueeze(1) * energy.centre for p, energy in parts)
+        centre = inverse.unsqueeze(1) * moment
+        constant = torch.zeros_like(energies[0].constant)
+        for p, energy in parts:
+            gap = (energy.centre - centre).abs().square()
+            constant = constant + energy.constant + (p.unsqueeze(1) * gap).sum(-1)
+        return DiagonalEnergy(centre, constant, total)
+
+    def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
+        p, m = _entries(energy).unsqueeze(1), energy.centre
+        a = self._rows(self._source_map, edges)
+        wanted = self._mapped(self._target_map, edges, target) - self._shift(edges)
+        free = self._source_precision(_entries(energy), edges).unsqueeze(1)
+        pull = edges.weight.view(-1, 1, 1) * (wanted if a is None else a.conj() * wanted)
+        return torch.where(free > 0, (p * m + pull) / torch.where(free > 0, free, 1), m)
+
+    def _arrive(
+        self, source: Tensor, constant: Tensor, stiffness: Tensor, edges: Edges
+    ) -> DiagonalEnergy:
+        wanted = self._mapped(self._source_map, edges, source) + self._shift(edges)
+        b = self._rows(self._target_map, edges)
+        if b is None:
+            return DiagonalEnergy(wanted, constant, stiffness)
+        if self._scalar:
+            return DiagonalEnergy(b.conj() * wanted, constant, stiffness)
+        entries, inverse = _pseudo_inverse(stiffness * b.squeeze(1).abs().square())
+        centre = (inverse * stiffness).unsqueeze(1) * (b.conj() * wanted)
+        missed = (stiffness.unsqueeze(1) * (b * centre - wanted).abs().square()).sum(-1)
+        return DiagonalEnergy(centre, constant + missed, entries)
+
+    def _source_precision(self, p: Tensor, edges: Edges) -> Tensor:
+        a = self._rows(self._source_map, edges)
+        square = 1.0 if a is None or self._scalar else a.squeeze(1).abs().square()
+        return _pseudo_inverse(p + edges.weight.unsqueeze(1) * square)[0]
+
+    def _rows(self, table: Tensor | None, edges: Edges) -> Tensor | None:
+        return None if table is None else table[edges.relation].unsqueeze(1)
+
+    def _mapped(self, table: Tensor | None, edges: Edges, x: Tensor) -> Tensor:
+        rows = self._rows(table, edges)
+        return x if rows is None else rows * x
+
+    def _shift(self, edges: Edges) -> Tensor | float:
+        rows = self._rows(self._translation, edges)
+        return 0.0 if rows is None else rows
+
+
+def _entries(energy: BranchEnergy) -> Tensor:
+    assert isinstance(energy, DiagonalEnergy)
+    return energy.entries
+
+
+def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """The table of a side for relations and then for inverse ones, in double precision."""
+    if first is None and second is None:
+        return None
+    some = second if first is None else first
+    assert some is not None
+    tables = [torch.ones_like(some) if t is None else t for t in (first, second)]
+    double = torch.complex128 if some.is_complex() else torch.float64
+    return torch.cat(tables).detach().to(double)
+
+
+def _slack(table: Tensor) -> float:
+    return 8 * torch.finfo(table.dtype).eps
+
+
+def _pseudo_inverse(entries: Tensor) -> tuple[Tensor, Tensor]:
+    """The entries above the tolerance, and their reciprocals."""
+    keep = entries > RELATIVE_TOLERANCE * entries.amax(dim=1, keepdim=True)
+    kept = torch.where(keep, entries, 0.0)
+    return kept, torch.where(keep, 1 / torch.where(keep, entries, 1.0), 0.0)

@@ -1,0 +1,41 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sheafprop.query.branch_energy import BranchEnergy, real_rows
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalEnergy(BranchEnergy):
+    """A branch energy whose precision is diagonal, or a multiple of the identity.
+
+    Args:
+        entries (Tensor): The diagonal, real ``[Q, d]``; ``[Q, 1]`` for multiples of the identity.
+    """
+
+    entries: Tensor
+
+    def precision(self) -> Tensor:
+        diagonal = self.entries.expand(-1, self.centre.shape[-1])
+        return torch.diag_embed(diagonal).to(self.centre.dtype)
+
+    def features(self, x: Tensor) -> Tensor:
+        squares = x.square()
+        if self.entries.shape[1] == 1:
+            squares = squares.sum(1, keepdim=True)
+        elif self.centre.is_complex():
+            squares = squares.unflatten(1, (-1, 2)).sum(2)
+        return torch.cat([x, squares, torch.ones_like(x[:, :1])], dim=1)
+
+    def coefficients(self, section: int) -> Tensor:
+        m = self.centre[:, section]
+        last = (self.entries * m.abs().square()).sum(1) + self.constant[:, section]
+        return torch.cat([real_rows(-2 * self.entries * m), self.entries, last[:, None]], dim=1)
+
+    def at(self, row: Tensor, x: Tensor, section: int) -> Tensor:
+        gap = (x - self.centre[row, section]).abs().square()
+        return (self.entries[row] * gap).sum(1) + self.constant[row, section]
+
+    def norms(self) -> Tensor:
+        return self.entries.amax(1)

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sheafprop.query.branch_energy import BranchEnergy
+from sheafprop.query.edges import Edges
+from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.query_shape import QueryShape
+from sheafprop.sheaf import RelationSheaf
+
+# Eigenvalues of a precision below this share of its largest count as zero.
+RELATIVE_TOLERANCE = 1e-10
+
+
+class Elimination(ABC):
+    r"""Minimises the energy of query graphs over their interior, from the sources to the target.
+
+    A branch of a query hands on the quadratic :class:`BranchEnergy` of the vertex it ends at. An
+    edge of weight :math:`w` from there, with maps :math:`A` at its source and :math:`B` at its
+    target and translation :math:`\beta`, turns :math:`(P, m, c)` into
+
+    .. math::
+        P' = B^* S B, \qquad S = \left( w^{-1} I + A P^+ A^* \right)^{-1}, \qquad
+        m' = P'^+ B^* S (A m + \beta)
+
+    where :math:`P` is nonsingular; directions of its kernel that :math:`A` sees cost nothing and
+    are projected away. An entity has infinite precision, so that its edges have :math:`S = w I`.
+    Branches that meet add up. Walking from tail to head exchanges :math:`R_h` and :math:`R_t` and
+    takes :math:`-b`.
+
+    This is the Schur complement of the query graph's sheaf Laplacian (Kron reduction), see
+    Gebhart, Hansen and Schrater, "Knowledge Sheaves" (2023).
+
+    Args:
+        sheaf (RelationSheaf): Maps and translations of the relations.
+        x (Tensor): Vectors of the entities, ``[N, s, d]``.
+    """
+
+    def __init__(self, sheaf: RelationSheaf, x: Tensor) -> None:
+        self.sheaf = sheaf
+        self.x = x
+
+    @abstractmethod
+    def leave(self, x: Tensor, edges: Edges) -> BranchEnergy:
+        """The energy at the targets of edges whose sources are known vectors ``[Q, s, d]``."""
+
+    @abstractmethod
+    def through(self, energy: BranchEnergy, edges: Edges) -> BranchEnergy:
+        """The energy at the targets of edges that start where ``energy`` applies."""
+
+    @abstractmethod
+    def join(self, energies: Sequence[BranchEnergy]) -> BranchEnergy:
+        """The sum of energies at one vertex."""
+
+    @abstractmethod
+    def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
+        """The sources ``[Q, s, d]`` that minimise ``energy`` and edge together, targets given."""
+
+    def run(self, batch: QueryBatch) -> Branch:
+        """Eliminates a batch without unions; the result keeps the energy at every vertex."""
+        columns = {slot: i for i, slot in enumerate(batch.shape.relation_slots)}
+        weight = batch.edge_weight
+        if weight is None:
+            weight = torch.ones(len(batch), len(columns), device=batch.device)
+
+        def visit(shape: QueryShape, start: int) -> Branch:
+            inner = tuple(
+                visit(branch, start + slots.start)
+                for branch, slots in zip(shape.branches, shape.branch_slots, strict=True)
+            )
+            if shape.operator == "anchor":
+                known = self.x[batch.slots[:, start]]
+                return Branch(shape, _double(known), None, None, inner)
+            if shape.operator == "and":
+                energies = [branch.energy for branch in inner if branch.energy is not None]
+                return Branch(shape, None, self.join(energies), None, inner)
+            slot = start + shape.num_slots - 1
+            edges = Edges(batch.slots[:, slot], weight[:, columns[slot]].double())
+            if inner[0].known is not None:
+                energy = self.leave(inner[0].known, edges)
+            else:
+                assert inner[0].energy is not None
+                energy = self.through(inner[0].energy, edges)
+            return Branch(shape, None, energy, edges, inner)
+
+        return visit(batch.shape, 0)
+
+    def edge_energies(self, branch: Branch, target: Tensor) -> Tensor:
+        """The energy of every edge at the minimiser, ``[Q, relations, s]`` in order of the slots.
+
+        Args:
+            branch: What :meth:`run` returned.
+            target: The vectors at the targets, ``[Q, s, d]``.
+        """
+        target = _double(target)
+        if branch.edges is None:
+            parts = [self.edge_energies(inner, target) for inner in branch.inner]
+            return torch.cat(parts, dim=1)
+        (inner,) = branch.inner
+        if inner.known is not None:
+            source = inner.known
+        else:
+            assert inner.energy is not None
+            source = self.source(inner.energy, branch.edges, target)
+        own = self._residual_energy(source, branch.edges, target).unsqueeze(1)
+        if inner.known is not None:
+            return own
+        return torch.cat([self.edge_energies(inner, source), own], dim=1)
+
+    def _residual_energy(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
+        num_relations = self.sheaf.num_relations
+        inverse = (edges.relation >= num_relations).view(-1, 1, 1)
+        relation = edges.relation % num_relations
+        tail = torch.where(inverse, source, target).transpose(0, 1)
+        head = torch.where(inverse, target, source).transpose(0, 1)
+        residual = self._restrict(tail, relation, "tail") - self._restrict(head, relation, "head")
+        translation = self.sheaf.translation_of(relation)
+        if translation is not None:
+            residual = residual - translation
+        energy = torch.linalg.vector_norm(residual, dim=-1) ** 2
+        return (energy * edges.weight).T
+
+    def _restrict(self, x: Tensor, relation: Tensor, side: str) -> Tensor:
+        return self.sheaf.restrict(x, relation, "tail" if side == "tail" else "head")
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A node of an eliminated query: an entity's vector, or the energy at the vertex it ends at."""
+
+    shape: QueryShape
+    known: Tensor | None
+    energy: BranchEnergy | None
+    edges: Edges | None
+    inner: tuple[Branch, ...]
+
+
+def _double(x: Tensor) -> Tensor:
+    return x.to(torch.complex128 if x.is_complex() else torch.float64)

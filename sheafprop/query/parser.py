@@ -1,0 +1,181 @@
+"""Reads queries from text."""
+
+import re
+from typing import NoReturn
+
+from sheafprop.errors import DataError
+from sheafprop.query.query import Query, combine
+from sheafprop.query.structures import STRUCTURES
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<mark>[(),;])
+      | "(?P<double>(?:[^"\\]|\\.)*)"
+      | '(?P<single>(?:[^'\\]|\\.)*)'
+      | (?P<bare>[^\s(),;"'][^\s(),;]*)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_DEEPEST = 100
+
+
+def parse_query(text: str) -> Query:
+    r"""Reads a query from text.
+
+    .. code-block:: text
+
+        query    = label
+                 | via(relation, query)          all that the relation leads to
+                 | and(query, query, ...)        answers of all
+                 | or(query, query, ...)         answers of any
+                 | NAME(relation, ...; label, ...)   a named structure: 1p 2p 3p 2i 3i pi ip 2u up
+        relation = label | inverse(label)        inverse: walked from tail to head
+
+    Relations of a named structure are given in the order in which they are walked, branch by
+    branch: :obj:`pi(r1, r2, r3; a, b)` is :obj:`and(via(r2, via(r1, a)), via(r3, b))`. A label with
+    spaces, commas, semicolons or brackets, or one that begins with a quotation mark, is put in
+    quotation marks of either kind; within them a backslash makes the next character literal.
+
+    Raises:
+        DataError: If the text is not a query; the message names the position, counted from 1.
+            Negation is refused: :obj:`not` has no energy.
+    """
+    return _Parser(text).parse()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[tuple[str, str, int]] = []
+        position = 0
+        end = len(text.rstrip())
+        while position < end:
+            match = _TOKEN.match(text, position)
+            if match is None:
+                start = position + len(text[position:]) - len(text[position:].lstrip())
+                self._fail("a quotation mark is not closed", start)
+            kind = str(match.lastgroup)
+            value = match.group(kind)
+            start = match.start(kind) - (kind in ("double", "single"))
+            if kind in ("double", "single"):
+                value, kind = _ESCAPE.sub(r"\1", value), "label"
+                if not value:
+                    self._fail("a label is empty", start)
+            self.tokens.append((kind, value, start))
+            position = match.end()
+        self.tokens.append(("end", "", len(text)))
+        self.index = 0
+        self.depth = 0
+
+    def parse(self) -> Query:
+        query = self._query()
+        if self._kind != "end":
+            self._fail("the query is complete, but more follows")
+        return query
+
+    @property
+    def _kind(self) -> str:
+        return self.tokens[self.index][0]
+
+    @property
+    def _value(self) -> str:
+        return self.tokens[self.index][1]
+
+    def _calls(self) -> bool:
+        """Whether a name with an opening bracket comes next."""
+        following = self.tokens[self.index + 1][:2] if self._kind == "bare" else None
+        return following == ("mark", "(")
+
+    def _query(self) -> Query:
+        if not self._calls():
+            return Query.entity(self._label("an entity or a query"))
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            self._fail(f"queries are nested {_DEEPEST} deep at most")
+        query = self._operation()
+        self.depth -= 1
+        return query
+
+    def _operation(self) -> Query:
+        name, start = self._value, self.tokens[self.index][2]
+        if name in ("not", "inverse") or name in STRUCTURES or name in ("via", "and", "or"):
+            self.index += 2
+        else:
+            names = ", ".join(("via", "and", "or", *_named()))
+            self._fail(f"{name!r} is not an operator; expected one of {names}")
+        if name == "not" or (name in STRUCTURES and STRUCTURES[name].has("not")):
+            self._fail(
+                f"negation ({name}) cannot be answered: a sheaf has no energy for what must not "
+                "hold",
+                start,
+            )
+        if name == "inverse":
+            self._fail("inverse(...) stands for a relation, as in via(inverse(r), a)", start)
+        if name == "via":
+            label, inverse = self._relation()
+            self._mark(",", "between relation and query")
+            query = self._query().via(label, inverse=inverse)
+            self._mark(")", "after via(relation, query")
+            return query
+        if name in STRUCTURES:
+            return self._structure(name, start)
+        queries = [self._query()]
+        while self._next_is(","):
+            queries.append(self._query())
+        self._mark(")", f"or a comma in {name}(...)")
+        if len(queries) < 2:
+            self._fail(f"'{name}' joins at least two queries (got one)", start)
+        return combine("and" if name == "and" else "or", queries)
+
+    def _structure(self, name: str, start: int) -> Query:
+        relations = [self._relation()]
+        while self._next_is(","):
+            relations.append(self._relation())
+        self._mark(";", f"between relations and entities of {name}(...)")
+        anchors = [self._label("an entity")]
+        while self._next_is(","):
+            anchors.append(self._label("an entity"))
+        self._mark(")", f"or a comma in {name}(...)")
+        try:
+            return Query.of(name, relations, anchors)
+        except ValueError as error:
+            self._fail(str(error), start)
+
+    def _relation(self) -> tuple[str, bool]:
+        inverse = self._calls() and self._value == "inverse"
+        if inverse:
+            self.index += 2
+        elif self._calls():
+            self._fail("a relation is a label or inverse(label)")
+        label = self._label("a relation")
+        if inverse:
+            self._mark(")", "after inverse(relation")
+        return label, inverse
+
+    def _label(self, what: str) -> str:
+        if self._kind not in ("bare", "label"):
+            self._fail(f"expected {what}")
+        value = self._value
+        self.index += 1
+        return value
+
+    def _next_is(self, mark: str) -> bool:
+        found = self.tokens[self.index][:2] == ("mark", mark)
+        self.index += found
+        return found
+
+    def _mark(self, mark: str, where: str) -> None:
+        if not self._next_is(mark):
+            self._fail(f"expected '{mark}' {where}")
+
+    def _fail(self, problem: str, start: int | None = None) -> NoReturn:
+        if start is None:
+            start = self.tokens[self.index][2]
+        rest = self.text[start:].strip()
+        shown = repr(rest if len(rest) <= 40 else rest[:37] + "...") if rest else "the end"
+        raise DataError(f"query, position {start + 1}: {problem} (got {shown})")
+
+
+def _named() -> list[str]:
+    return [name for name, shape in STRUCTURES.items() if not shape.has("not")]

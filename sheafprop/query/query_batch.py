@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sheafprop.data import Vocabulary
+from sheafprop.query.query import Query
+from sheafprop.query.query_shape import QueryShape
+from sheafprop.query.structures import structure
+
+
+@dataclass(frozen=True, eq=False)
+class QueryBatch:
+    r"""Many queries of one shape, in ids.
+
+    With :math:`R` relations, the id :math:`r + R` stands for relation :math:`r` walked from tail to
+    head.
+
+    Args:
+        shape (QueryShape): The common shape.
+        slots (Tensor): Ids in the slots of the shape, int64 ``[Q, num_slots]``.
+        edge_weight (Tensor, optional): The weight :math:`w \ge 0` of every edge of every query, in
+            the order of the relation slots, ``[Q, number of relation slots]``. (default: all one)
+
+    Raises:
+        ValueError: If the shapes do not fit or a weight is negative.
+    """
+
+    shape: QueryShape
+    slots: Tensor
+    edge_weight: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        shape, slots, weight = self.shape, self.slots, self.edge_weight
+        if slots.dtype != torch.long or slots.dim() != 2 or slots.shape[1] != shape.num_slots:
+            raise ValueError(
+                f"'slots' must be int64 [Q, {shape.num_slots}] (got {slots.dtype} "
+                f"{list(slots.shape)})"
+            )
+        if weight is None:
+            return
+        wanted = (slots.shape[0], len(shape.relation_slots))
+        if weight.shape != wanted or not weight.is_floating_point():
+            raise ValueError(
+                f"'edge_weight' must be real {list(wanted)} (got {weight.dtype} "
+                f"{list(weight.shape)})"
+            )
+        if not bool((weight >= 0).all()) or bool(weight.isinf().any()):
+            raise ValueError("weights must be finite and not negative")
+
+    @classmethod
+    def of(cls, name: str, slots: Tensor, edge_weight: Tensor | None = None) -> QueryBatch:
+        """A batch of a named structure, such as ``"2p"`` or ``"ip"``."""
+        return cls(structure(name), slots, edge_weight)
+
+    @classmethod
+    def from_queries(
+        cls, queries: Sequence[Query], entities: Vocabulary, relations: Vocabulary
+    ) -> list[tuple[QueryBatch, Tensor]]:
+        """Batches of queries over labels, one per shape, each with the positions of its rows."""
+        members: dict[QueryShape, list[int]] = {}
+        for position, query in enumerate(queries):
+            members.setdefault(query.shape, []).append(position)
+        return [
+            (
+                cls(shape, torch.stack([queries[i].ids(entities, relations) for i in positions])),
+                torch.tensor(positions),
+            )
+            for shape, positions in members.items()
+        ]
+
+    def check_ids(self, num_entities: int, num_relations: int) -> None:
+        """Raises ``ValueError`` unless all ids are in range, inverse relations included."""
+        for name, columns, bound in (
+            ("entity", self.shape.entity_slots, num_entities),
+            ("relation", self.shape.relation_slots, 2 * num_relations),
+        ):
+            ids = self.slots[:, list(columns)]
+            wrong = ids[(ids < 0) | (ids >= bound)]
+            if wrong.numel():
+                inverse = ", inverse ones included" if name == "relation" else ""
+                raise ValueError(
+                    f"{name} ids go from 0 to {bound - 1}{inverse} (got {int(wrong[0])})"
+                )
+
+    def conjunctions(self) -> list[QueryBatch]:
+        """Batches without unions, whose answers together are those of this batch.
+
+        Branches are brought into one order, so that queries that differ in it become equal.
+
+        Raises:
+            ValueError: For a negation, and where an entity stands for a whole branch.
+        """
+        weight = self.edge_weight
+        if weight is None:
+            weight = torch.ones(
+                len(self), len(self.shape.relation_slots), dtype=torch.double, device=self.device
+            )
+        column = {slot: i for i, slot in enumerate(self.shape.relation_slots)}
+        batches = []
+        for shape, slots in self.shape.conjunctions():
+            _check_anchors(shape)
+            ids = self.slots[:, list(slots)]
+            order, shape = _sorted(shape, ids)
+            # Weights stand at relation slots only, so they are spread over all slots to move along.
+            spread = weight[:, [column.get(slot, 0) for slot in slots]].gather(1, order)
+            batches.append(
+                QueryBatch(shape, ids.gather(1, order), spread[:, list(shape.relation_slots)])
+            )
+        return batches
+
+    @property
+    def device(self) -> torch.device:
+        """Where the ids are."""
+        return self.slots.device
+
+    def __getitem__(self, rows: Tensor | slice) -> QueryBatch:
+        weight = None if self.edge_weight is None else self.edge_weight[rows]
+        return QueryBatch(self.shape, self.slots[rows], weight)
+
+    def __len__(self) -> int:
+        return self.slots.shape[0]
+
+    def __repr__(self) -> str:
+        names = [label[0] for label in self.shape.slot_kinds]
+        return f"{self.__class__.__name__}({len(self)} x {self.shape.text(names)})"
+
+
+def _check_anchors(shape: QueryShape) -> None:
+    """An entity alone fixes a vertex; it is no branch that leads to one."""
+    if shape.operator == "anchor":
+        raise ValueError("a query needs a relation: an entity alone asks for nothing")
+    for node in shape.walk():
+        if node.operator == "and" and any(b.operator == "anchor" for b in node.branches):
+            raise ValueError("the branches of 'and' are queries via relations (got an entity)")
+
+
+def _sorted(shape: QueryShape, ids: Tensor) -> tuple[Tensor, QueryShape]:
+    """The order of slots, per query, that sorts the branches of every ``and``; and its shape."""
+    count = ids.shape[0]
+    if shape.operator == "anchor":
+        return torch.zeros(count, 1, dtype=torch.long, device=ids.device), shape
+    parts = []
+    for branch, slots in zip(shape.branches, shape.branch_slots, strict=True):
+        order, inner = _sorted(branch, ids[:, slots])
+        parts.append((inner, order + slots.start))
+    if shape.operator == "via":
+        own = torch.full((count, 1), shape.num_slots - 1, device=ids.device)
+        return torch.cat([parts[0][1], own], dim=1), QueryShape("via", (parts[0][0],))
+    parts.sort(key=lambda part: repr(part[0]))
+    orders, start = [], 0
+    while start < len(parts):
+        same = [order for inner, order in parts[start:] if inner == parts[start][0]]
+        orders.append(_sorted_rows(torch.stack(same, dim=1), ids).flatten(1))
+        start += len(same)
+    return torch.cat(orders, dim=1), QueryShape("and", tuple(inner for inner, _ in parts))
+
+
+def _sorted_rows(orders: Tensor, ids: Tensor) -> Tensor:
+    """Sorts branches of one shape, given as slots ``[Q, m, L]``, by their ids."""
+    if orders.shape[1] == 1:
+        return orders
+    count, _, length = orders.shape
+    keys = ids.gather(1, orders.flatten(1)).view_as(orders)
+    rank = torch.arange(orders.shape[1], device=ids.device).expand(count, -1)
+    for column in range(length - 1, -1, -1):
+        step = keys[:, :, column].gather(1, rank).argsort(dim=1, stable=True)
+        rank = rank.gather(1, step)
+    return orders.gather(1, rank.unsqueeze(2).expand(-1, -1, length))

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Literal
+
+Operator = Literal["anchor", "via", "and", "or", "not"]
+
+# More conjunctions than this come from a query that nobody means.
+_MOST_CONJUNCTIONS = 1024
+
+
+@dataclass(frozen=True)
+class QueryShape:
+    r"""What queries have in common apart from their entities and relations: a tree of operators.
+
+    A query of this shape fills :attr:`num_slots` slots with an entity for each ``"anchor"`` and a
+    relation for each ``"via"``, in postorder: an operator's branches first, from left to right,
+    then the operator itself. So ``ip`` has the slots entity, relation, entity, relation, relation.
+
+    Args:
+        operator: ``"anchor"`` (a given entity), ``"via"`` (all that a relation leads to from its
+            branch), ``"and"``, ``"or"`` or ``"not"``.
+        branches: The operands: none, one, at least two, at least two, and one.
+
+    Raises:
+        ValueError: If the number of branches does not suit the operator.
+    """
+
+    operator: Operator
+    branches: tuple[QueryShape, ...] = ()
+
+    def __post_init__(self) -> None:
+        wanted = {"anchor": (0, 0), "via": (1, 1), "not": (1, 1), "and": (2, None), "or": (2, None)}
+        if self.operator not in wanted:
+            raise ValueError(
+                f"'operator' must be one of {', '.join(wanted)} (got {self.operator!r})"
+            )
+        least, most = wanted[self.operator]
+        if len(self.branches) < least or (most is not None and len(self.branches) > most):
+            count = "at least two" if most is None else str(least)
+            raise ValueError(f"'{self.operator}' takes {count} branches (got {len(self.branches)})")
+
+    @cached_property
+    def slot_kinds(self) -> tuple[Literal["entity", "relation"], ...]:
+        """What each slot holds."""
+        inner = tuple(kind for branch in self.branches for kind in branch.slot_kinds)
+        if self.operator == "anchor":
+            return ("entity",)
+        return (*inner, "relation") if self.operator == "via" else inner
+
+    @property
+    def num_slots(self) -> int:
+        """Number of entities and relations together."""
+        return len(self.slot_kinds)
+
+    @cached_property
+    def entity_slots(self) -> tuple[int, ...]:
+        """Positions of the entities."""
+        return tuple(i for i, kind in enumerate(self.slot_kinds) if kind == "entity")
+
+    @cached_property
+    def relation_slots(self) -> tuple[int, ...]:
+        """Positions of the relations."""
+        return tuple(i for i, kind in enumerate(self.slot_kinds) if kind == "relation")
+
+    @cached_property
+    def branch_slots(self) -> tuple[slice, ...]:
+        """The slots of each branch."""
+        slices, start = [], 0
+        for branch in self.branches:
+            slices.append(slice(start, start + branch.num_slots))
+            start += branch.num_slots
+        return tuple(slices)
+
+    def walk(self) -> Iterator[QueryShape]:
+        """All subtrees in postorder."""
+        for branch in self.branches:
+            yield from branch.walk()
+        yield self
+
+    def has(self, operator: Operator) -> bool:
+        """Whether the operator occurs anywhere."""
+        return any(node.operator == operator for node in self.walk())
+
+    def text(self, labels: list[str]) -> str:
+        """The query with these labels in its slots, in the notation of the parser."""
+        if self.operator == "anchor":
+            return labels[0]
+        parts = [
+            branch.text(labels[slots])
+            for branch, slots in zip(self.branches, self.branch_slots, strict=True)
+        ]
+        if self.operator == "via":
+            parts.insert(0, labels[-1])
+        return f"{self.operator}({', '.join(parts)})"
+
+    def conjunctions(self) -> list[tuple[QueryShape, tuple[int, ...]]]:
+        r"""The disjunctive normal form: conjunctive shapes whose answers together are the query's.
+
+        Nested ``and`` are merged.
+
+        Returns:
+            Each shape with the slots of this one that fill its own.
+
+        Raises:
+            ValueError: If there is a negation, or there are more than 1024 conjunctions.
+        """
+        return [(shape, slots) for shape, slots in self._conjunctions(tuple(range(self.num_slots)))]
+
+    def _conjunctions(self, own: tuple[int, ...]) -> list[tuple[QueryShape, tuple[int, ...]]]:
+        if self.operator == "not":
+            raise ValueError(
+                "negation has no energy to minimise: 'not' can be answered on a graph only "
+                "(GraphExecutor), not by vectors"
+            )
+        if self.operator == "anchor":
+            return [(self, own)]
+        parts = [
+            branch._conjunctions(own[slots])
+            for branch, slots in zip(self.branches, self.branch_slots, strict=True)
+        ]
+        if self.operator == "via":
+            return [(QueryShape("via", (shape,)), (*slots, own[-1])) for shape, slots in parts[0]]
+        if self.operator == "or":
+            return _limited([term for part in parts for term in part])
+        count = 1
+        for part in parts:
+            count *= len(part)
+        _check_count(count)
+        return [_joined(terms) for terms in product(*parts)]
+
+
+def _joined(
+    terms: tuple[tuple[QueryShape, tuple[int, ...]], ...],
+) -> tuple[QueryShape, tuple[int, ...]]:
+    branches: list[QueryShape] = []
+    for shape, _ in terms:
+        branches += shape.branches if shape.operator == "and" else [shape]
+    return QueryShape("and", tuple(branches)), tuple(i for _, slots in terms for i in slots)
+
+
+def _limited(terms: list) -> list:
+    _check_count(len(terms))
+    return terms
+
+
+def _check_count(count: int) -> None:
+    if count > _MOST_CONJUNCTIONS:
+        raise ValueError(
+            f"the query stands for {count} conjunctions; at most {_MOST_CONJUNCTIONS} are "
+            "evaluated. Split it into several queries"
+        )
