@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.query_shape import QueryShape
+
+_OPERATORS = {"anchor": 0, "via": 1, "and": 2, "or": 3, "not": 4}
+
+
+class GraphExecutor:
+    r"""Answers logical queries exactly, as sets, from the triples of a graph alone.
+
+    All structures can be answered, with unions and negation: :obj:`not` is the complement in the
+    domain. The id :math:`r + R` stands for relation :math:`r` walked from tail to head.
+
+    Args:
+        triples (Tensor): The triples ``(head, relation, tail)``, ``[m, 3]``; repeated ones count
+            once.
+        num_entities (int): The number of entities :math:`N`.
+        num_relations (int): The number of relations :math:`R`, without inverse ones.
+        domain (Tensor, optional): The entities of the graph, in which complements are taken.
+            (default: all)
+
+    Raises:
+        ValueError: If an id is out of range.
+    """
+
+    def __init__(
+        self, triples: Tensor, num_entities: int, num_relations: int, domain: Tensor | None = None
+    ) -> None:
+        array = np.asarray(triples, dtype=np.int64).reshape(-1, 3)
+        for name, ids, bound in (
+            ("entity", array[:, [0, 2]], num_entities),
+            ("relation", array[:, 1], num_relations),
+        ):
+            if ids.size and not 0 <= ids.min() <= ids.max() < bound:
+                raise ValueError(
+                    f"{name} ids go from 0 to {bound - 1} (got {ids.min()} to {ids.max()})"
+                )
+        self.num_entities, self.num_relations = num_entities, num_relations
+        everyone = np.arange(num_entities) if domain is None else np.unique(np.asarray(domain))
+        if everyone.size and not 0 <= everyone[0] <= everyone[-1] < num_entities:
+            raise ValueError(f"'domain' holds ids from 0 to {num_entities - 1}")
+        self.domain = everyone.astype(np.int32)
+        inverse = np.stack([array[:, 2], array[:, 1] + num_relations, array[:, 0]], axis=1)
+        self._index = _index(np.concatenate([array, inverse]), 2 * num_relations)
+
+    def answers(self, batch: QueryBatch) -> AnswerSets:
+        """The answers to every query of a batch."""
+        from sheafprop.query.set_loops import answer_rows
+
+        batch.check_ids(self.num_entities, self.num_relations)
+        slots = batch.slots.cpu().numpy()
+        program, depth = _program(batch.shape)
+        threads = torch.get_num_threads()
+        bounds = np.linspace(0, len(slots), min(len(slots), 8 * threads) + 1).astype(np.int64)
+
+        def run(lo: int, hi: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+            size = self.num_entities
+            return answer_rows(program, depth, slots, self._index, self.domain, size, lo, hi)
+
+        pieces = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
+        if threads == 1:
+            parts = [run(lo, hi) for lo, hi in pieces]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                parts = list(pool.map(lambda piece: run(*piece), pieces))
+        if not parts:
+            return AnswerSets.from_sets([])
+        sizes, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return AnswerSets.from_sizes(sizes, values)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self._index[3].size // 2} triples, "
+            f"num_entities={self.num_entities}, num_relations={self.num_relations})"
+        )
+
+
+def easy_and_hard(
+    observed: GraphExecutor, full: GraphExecutor, batch: QueryBatch
+) -> tuple[AnswerSets, AnswerSets]:
+    """Answers on the observed graph (easy), and those that only the full graph gives (hard)."""
+    from sheafprop.query.set_loops import differences
+
+    easy, every = observed.answers(batch), full.answers(batch)
+    sizes, values = differences(every.start, every.values, easy.start, easy.values)
+    return easy, AnswerSets.from_sizes(sizes, values)
+
+
+def _index(triples: NDArray[np.int64], num_relations: int) -> tuple[NDArray, ...]:
+    """For each relation its heads, ascending, and for each of those its tails, ascending."""
+    head, relation, tail = triples.T
+    order = np.lexsort((tail, head, relation))
+    head, relation, tail = head[order], relation[order], tail[order]
+    new_pair = np.ones(len(order), dtype=bool)
+    new_pair[1:] = (head[1:] != head[:-1]) | (relation[1:] != relation[:-1])
+    distinct = new_pair.copy()
+    distinct[1:] |= tail[1:] != tail[:-1]
+    head, relation, tail, new_pair = (a[distinct] for a in (head, relation, tail, new_pair))
+    first = np.flatnonzero(new_pair)
+    relations = np.searchsorted(relation[first], np.arange(num_relations + 1))
+    starts = np.append(first, len(tail))
+    return relations, head[first].astype(np.int32), starts, tail.astype(np.int32)
+
+
+def _program(shape: QueryShape) -> tuple[NDArray[np.int64], int]:
+    """The operators in postorder, with two operands each, and the sets that wait at most."""
+    program: list[int] = []
+    depth = most = 0
+
+    def visit(node: QueryShape) -> None:
+        nonlocal depth, most
+        for number, branch in enumerate(node.branches):
+            visit(branch)
+            if node.operator in ("and", "or") and number:
+                program.append(_OPERATORS[node.operator])
+                depth -= 1
+        if node.operator not in ("and", "or"):
+            program.append(_OPERATORS[node.operator])
+            depth += node.operator == "anchor"
+            most = max(most, depth)
+
+    visit(shape)
+    return np.array(program), most

@@ -1,0 +1,181 @@
+"""Loops over sets of entities, compiled by numba; imported where they first run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+ANCHOR, VIA, AND, OR, NOT = range(5)
+
+
+def _compiled(function: Callable) -> Any:
+    try:
+        return njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        # No folder to keep the machine code in: compile for this process alone.
+        return njit(nogil=True)(function)
+
+
+@_compiled
+def _follow(heads, starts, tails, lo, hi, given, count, is_given, is_found, found):  # type: ignore[no-untyped-def]
+    """Collects what one relation leads to; returns how many. Marks are left clean."""
+    total = 0
+    size = hi - lo
+    steps = 1
+    while (1 << steps) < size:
+        steps += 1
+    if count * steps < size + 2 * count:
+        for i in range(count):
+            v = given[i]
+            first, last = lo, hi
+            while first < last:
+                middle = (first + last) >> 1
+                if heads[middle] < v:
+                    first = middle + 1
+                else:
+                    last = middle
+            if first < hi and heads[first] == v:
+                for j in range(starts[first], starts[first + 1]):
+                    t = tails[j]
+                    if not is_found[t]:
+                        is_found[t] = True
+                        found[total] = t
+                        total += 1
+    else:
+        for i in range(count):
+            is_given[given[i]] = True
+        for i in range(lo, hi):
+            if is_given[heads[i]]:
+                for j in range(starts[i], starts[i + 1]):
+                    t = tails[j]
+                    if not is_found[t]:
+                        is_found[t] = True
+                        found[total] = t
+                        total += 1
+        for i in range(count):
+            is_given[given[i]] = False
+    for i in range(total):
+        is_found[found[i]] = False
+    return total
+
+
+@_compiled
+def _combine(operator, a, num_a, b, num_b, mark):  # type: ignore[no-untyped-def]
+    """Intersection or union of two sets, into the first; returns its size."""
+    total = 0
+    if operator == AND:
+        for i in range(num_b):
+            mark[b[i]] = True
+        for i in range(num_a):
+            if mark[a[i]]:
+                a[total] = a[i]
+                total += 1
+        for i in range(num_b):
+            mark[b[i]] = False
+        return total
+    total = num_a
+    for i in range(num_a):
+        mark[a[i]] = True
+    for i in range(num_b):
+        if not mark[b[i]]:
+            mark[b[i]] = True
+            a[total] = b[i]
+            total += 1
+    for i in range(total):
+        mark[a[i]] = False
+    return total
+
+
+@_compiled
+def _write_sorted(values, count, mark, out, used):  # type: ignore[no-untyped-def]
+    """Appends a set in ascending order."""
+    if count * 16 < mark.size:
+        out[used : used + count] = np.sort(values[:count])
+        return
+    for i in range(count):
+        mark[values[i]] = True
+    for v in range(mark.size):
+        if mark[v]:
+            mark[v] = False
+            out[used] = v
+            used += 1
+
+
+@_compiled
+def answer_rows(program, depth, slots, index, domain, size, lo, hi):  # type: ignore[no-untyped-def]
+    """Answers of the queries in rows lo to hi: sizes, and all sets one after the other."""
+    relations, heads, starts, tails = index
+    stack = np.empty((depth + 1, size), dtype=np.int32)
+    count = np.zeros(depth + 1, dtype=np.int64)
+    mark, other = np.zeros(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
+    sizes = np.zeros(hi - lo, dtype=np.int64)
+    out = np.empty(size + 1024, dtype=np.int32)
+    used = 0
+    for row in range(lo, hi):
+        top, slot = -1, 0
+        for operator in program:
+            if operator == ANCHOR:
+                top += 1
+                stack[top, 0] = slots[row, slot]
+                count[top] = 1
+                slot += 1
+            elif operator == VIA:
+                r = slots[row, slot]
+                slot += 1
+                # The result goes above the operand, then takes its place.
+                number = _follow(
+                    heads, starts, tails, relations[r], relations[r + 1],
+                    stack[top], count[top], mark, other, stack[top + 1],
+                )  # fmt: skip
+                for i in range(number):
+                    stack[top, i] = stack[top + 1, i]
+                count[top] = number
+            elif operator == NOT:
+                for i in range(count[top]):
+                    mark[stack[top, i]] = True
+                total = 0
+                for v in domain:
+                    if not mark[v]:
+                        stack[top + 1, total] = v
+                        total += 1
+                for i in range(count[top]):
+                    mark[stack[top, i]] = False
+                for i in range(total):
+                    stack[top, i] = stack[top + 1, i]
+                count[top] = total
+            else:
+                top -= 1
+                count[top] = _combine(
+                    operator, stack[top], count[top], stack[top + 1], count[top + 1], mark
+                )
+        number = count[0]
+        if used + number > out.size:
+            grown = np.empty(2 * out.size + number, dtype=np.int32)
+            grown[:used] = out[:used]
+            out = grown
+        _write_sorted(stack[0], number, mark, out, used)
+        sizes[row - lo] = number
+        used += number
+    return sizes, out[:used].copy()
+
+
+@_compiled
+def differences(start, values, other_start, other_values):  # type: ignore[no-untyped-def]
+    """For every row the ascending values that the other row lacks."""
+    rows = start.size - 1
+    sizes = np.zeros(rows, dtype=np.int64)
+    out = np.empty_like(values)
+    used = 0
+    for row in range(rows):
+        j, end = other_start[row], other_start[row + 1]
+        first = used
+        for i in range(start[row], start[row + 1]):
+            v = values[i]
+            while j < end and other_values[j] < v:
+                j += 1
+            if j == end or other_values[j] != v:
+                out[used] = v
+                used += 1
+        sizes[row] = used - first
+    return sizes, out[:used].copy()
