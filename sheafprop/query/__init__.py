@@ -1,21 +1,32 @@
 """Logical queries: language, answers by sheaf energy, exact answers on a graph, evaluation."""
 
+from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.query.evaluate_queries import evaluate_queries
+from sheafprop.query.graph_executor import GraphExecutor, easy_and_hard
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
 from sheafprop.query.query_answer import QueryAnswer
 from sheafprop.query.query_answering import QueryAnswering
 from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.query_edge_heuristic import QueryEdgeHeuristic
+from sheafprop.query.query_ranking import QueryRanking
 from sheafprop.query.query_shape import QueryShape
 from sheafprop.query.structures import CONJUNCTIVE, STRUCTURES, structure
 
 __all__ = [
     "CONJUNCTIVE",
     "STRUCTURES",
+    "AnswerSets",
+    "GraphExecutor",
     "Query",
     "QueryAnswer",
     "QueryAnswering",
     "QueryBatch",
+    "QueryEdgeHeuristic",
+    "QueryRanking",
     "QueryShape",
+    "easy_and_hard",
+    "evaluate_queries",
     "parse_query",
     "structure",
 ]

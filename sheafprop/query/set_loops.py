@@ -9,7 +9,7 @@ from numba import njit
 ANCHOR, VIA, AND, OR, NOT = range(5)
 
 
-def _compiled(function: Callable) -> Any:
+def compiled(function: Callable) -> Any:
     try:
         return njit(cache=True, nogil=True)(function)
     except RuntimeError:
@@ -17,7 +17,7 @@ def _compiled(function: Callable) -> Any:
         return njit(nogil=True)(function)
 
 
-@_compiled
+@compiled
 def _follow(heads, starts, tails, lo, hi, given, count, is_given, is_found, found):  # type: ignore[no-untyped-def]
     """Collects what one relation leads to; returns how many. Marks are left clean."""
     total = 0
@@ -60,7 +60,7 @@ def _follow(heads, starts, tails, lo, hi, given, count, is_given, is_found, foun
     return total
 
 
-@_compiled
+@compiled
 def _combine(operator, a, num_a, b, num_b, mark):  # type: ignore[no-untyped-def]
     """Intersection or union of two sets, into the first; returns its size."""
     total = 0
@@ -87,7 +87,7 @@ def _combine(operator, a, num_a, b, num_b, mark):  # type: ignore[no-untyped-def
     return total
 
 
-@_compiled
+@compiled
 def _write_sorted(values, count, mark, out, used):  # type: ignore[no-untyped-def]
     """Appends a set in ascending order."""
     if count * 16 < mark.size:
@@ -102,7 +102,7 @@ def _write_sorted(values, count, mark, out, used):  # type: ignore[no-untyped-de
             used += 1
 
 
-@_compiled
+@compiled
 def answer_rows(program, depth, slots, index, domain, size, lo, hi):  # type: ignore[no-untyped-def]
     """Answers of the queries in rows lo to hi: sizes, and all sets one after the other."""
     relations, heads, starts, tails = index
@@ -160,7 +160,7 @@ def answer_rows(program, depth, slots, index, domain, size, lo, hi):  # type: ig
     return sizes, out[:used].copy()
 
 
-@_compiled
+@compiled
 def differences(start, values, other_start, other_values):  # type: ignore[no-untyped-def]
     """For every row the ascending values that the other row lacks."""
     rows = start.size - 1

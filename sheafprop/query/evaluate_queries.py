@@ -1,0 +1,136 @@
+"""Ranks the hard answers of logical queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.query_ranking import QueryRanking
+from sheafprop.ranking import RankCounts
+from sheafprop.ranking.rank_counts import nan_error
+
+__all__ = ["QueryScorer", "evaluate_queries"]
+
+
+class QueryScorer(Protocol):
+    """What can be evaluated: :class:`QueryAnswering` and :class:`QueryEdgeHeuristic`."""
+
+    def blocks(
+        self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
+    ) -> Iterable[tuple[Tensor, Tensor]]:
+        """Yields positions of queries, and their scores ``[rows, C]``."""
+
+
+@torch.no_grad()
+def evaluate_queries(
+    scorer: QueryScorer,
+    batch: QueryBatch,
+    easy: AnswerSets,
+    hard: AnswerSets,
+    candidates: Tensor,
+    *,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> QueryRanking:
+    r"""Ranks every hard answer among the candidates, all other answers of its query removed.
+
+    Args:
+        scorer (QueryScorer): What scores the candidates.
+        batch (QueryBatch): The queries.
+        easy (AnswerSets): Answers that follow from what is observed.
+        hard (AnswerSets): Answers that do not: the ones to be found.
+        candidates (Tensor): The distinct ids of the entities of the observed graph.
+        batch_size (int, optional): Queries treated at once. (default: what the scorer chooses)
+        progress (bool, optional): Whether to show a progress bar once a second has passed.
+
+    Raises:
+        DivergenceError: If a score is NaN.
+        ValueError: If numbers do not fit, or a hard answer is not among the candidates.
+    """
+    if not len(batch) == len(easy) == len(hard):
+        raise ValueError(
+            f"expected answers to all {len(batch)} queries (got {len(easy)} easy and {len(hard)} "
+            "hard sets)"
+        )
+    column = _columns(candidates, easy, hard)
+    targets = AnswerSets(hard.start, column[hard.values])
+    if (targets.values < 0).any():
+        missing = int(hard.values[targets.values < 0][0])
+        raise ValueError(f"the hard answer {missing} is not among the candidates")
+    counts = np.zeros((3, len(hard.values)), dtype=np.int64)
+    bar = tqdm(total=len(batch), disable=None if progress else True, leave=False, delay=1)
+    with bar:
+        for rows, scores in scorer.blocks(batch, candidates, batch_size=batch_size):
+            index = rows.cpu().numpy()
+            wanted = targets.select(index)
+            known = _merged(wanted, _known(easy.select(index), column))
+            part = np.zeros((3, len(wanted.values)), dtype=np.int64)
+            bad = _count(scores, wanted, known, part)
+            if bad >= 0:
+                raise nan_error(f"for query {index[bad]} ({batch[rows[bad : bad + 1]]!r})")
+            first = np.repeat(hard.start[index] - wanted.start[:-1], wanted.sizes)
+            counts[:, first + np.arange(len(wanted.values))] = part
+            bar.update(len(index))
+    better, ties, others = torch.from_numpy(counts)
+    return QueryRanking(
+        RankCounts(better, ties, others),
+        torch.from_numpy(hard.rows),
+        len(batch),
+        candidates.numel(),
+    )
+
+
+def _count(scores: Tensor, wanted: AnswerSets, known: AnswerSets, out: NDArray[np.int64]) -> int:
+    from sheafprop.query.rank_loops import count_rows
+
+    values = scores.cpu().contiguous().numpy()
+    arguments = (values, wanted.start, wanted.values, known.start, known.values, *out)
+    threads = torch.get_num_threads()
+    bounds = np.linspace(0, len(values), 4 * threads + 1).astype(np.int64).tolist()
+    pieces = list(pairwise(bounds))
+    if threads == 1:
+        found = [count_rows(*arguments, lo, hi) for lo, hi in pieces]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(lambda piece: count_rows(*arguments, *piece), pieces))
+    return max(found)
+
+
+def _columns(candidates: Tensor, easy: AnswerSets, hard: AnswerSets) -> NDArray[np.int32]:
+    """The column of every entity, -1 for those that are no candidates."""
+    ids = candidates.cpu().numpy()
+    if ids.ndim != 1 or len(np.unique(ids)) != len(ids):
+        raise ValueError("'candidates' must be distinct entity ids")
+    largest = [int(part.max()) for part in (ids, easy.values, hard.values) if part.size]
+    column = np.full(max(largest, default=-1) + 1, -1, dtype=np.int32)
+    column[ids] = np.arange(len(ids))
+    return column
+
+
+def _known(easy: AnswerSets, column: NDArray[np.int32]) -> AnswerSets:
+    """The columns of the easy answers that are candidates."""
+    values = column[easy.values]
+    kept = values >= 0
+    sizes = np.bincount(easy.rows[kept], minlength=len(easy))
+    return AnswerSets.from_sizes(sizes, values[kept])
+
+
+def _merged(first: AnswerSets, second: AnswerSets) -> AnswerSets:
+    """Both sets of every row, one behind the other."""
+    sizes = first.sizes + second.sizes
+    start = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+    values = np.empty(int(sizes.sum()), dtype=np.int32)
+    for part, shift in ((first, start[:-1]), (second, start[:-1] + first.sizes)):
+        place = np.repeat(shift - part.start[:-1], part.sizes) + np.arange(len(part.values))
+        values[place] = part.values
+    return AnswerSets(start, values)
