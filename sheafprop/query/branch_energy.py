@@ -30,7 +30,7 @@ class BranchEnergy(ABC):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """The features ``[C, F]`` of one section of vertices, real rows ``[C, m]``."""
+        """The features ``[F, C]`` of one section of vertices, real rows ``[C, m]``."""
 
     @abstractmethod
     def coefficients(self, section: int) -> Tensor:

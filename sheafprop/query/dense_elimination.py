@@ -17,9 +17,6 @@ _REGULAR_SHARE = 1e6
 # Bytes of matrices that one thread works on.
 _CHUNK_BYTES = 2**20
 
-# Factor, inverse, centre map, and whether the branch is regular.
-Made = tuple[Tensor, Tensor, Tensor, Tensor]
-
 
 class DenseElimination(Elimination):
     r"""Elimination for dense maps, ``d x d`` blocks in batches.
@@ -41,15 +38,14 @@ class DenseElimination(Elimination):
         if not isinstance(sheaf, DenseSheaf):
             raise ValueError(f"the maps must be matrices (got a {type(sheaf).__name__})")
         self._double = torch.complex128 if sheaf.head.is_complex() else torch.float64
-        head, tail = (m.detach().to(self._double) for m in (sheaf.head, sheaf.tail))
-        self._head, self._tail = head, tail
-        self._inverse_head, self._regular_head = _inverses(head)
+        # Row r of the tables is what relation r has at its source, and what the inverse of
+        # relation r - R has: the maps at the target are half a table away.
         shared = sheaf.head is sheaf.tail
-        self._inverse_tail, self._regular_tail = (
-            (self._inverse_head, self._regular_head) if shared else _inverses(tail)
-        )
+        sides = [sheaf.head] if shared else [sheaf.head, sheaf.tail]
+        self._table = torch.cat(sides).detach().to(self._double)
+        self._inverse, self._regular = _inverses(self._table)
         b = sheaf.translation
-        self._translation = None if b is None else b.detach().to(self._double)
+        self._translation = None if b is None else torch.cat([b, -b]).detach().to(self._double)
 
     def leave(self, x: Tensor, edges: Edges) -> DenseEnergy:
         zero = torch.zeros(x.shape[:2], dtype=torch.float64, device=x.device)
@@ -67,26 +63,31 @@ class DenseElimination(Elimination):
         index, first = _distinct(key)
         stacked = torch.cat([part.factor[part.index[first]] for part in parts], dim=1)
         regular = torch.stack([part.regular[part.index[first]] for part in parts]).all(0)
-        out = _Blocks(first.numel(), stacked.shape[1], stacked)
+        d = stacked.shape[-1]
+        factor, inverse = stacked.new_empty(2, first.numel(), d, d)
+        centre_map = stacked.new_empty(first.numel(), d, stacked.shape[1])
 
         def make(rows: slice) -> None:
             made = _joined(stacked[rows])
-            out.put(rows, made)
-            rest = (~(made[3] & regular[rows])).nonzero().flatten()
+            good = made[3] & regular[rows]
+            rest = (~good).nonzero().flatten()
             if rest.numel():
                 part = stacked[rows][rest]
-                again, miss = _least_squares(part, _eye(part.shape[1], part), part)
-                out.put_irregular(rows, rest, again, miss)
+                again, good[rest], _ = _least_squares(part, _eye(part.shape[1], part), part)
+                for whole, some in zip(made, again, strict=False):
+                    whole[rest] = some
+            factor[rows], inverse[rows], centre_map[rows] = made[:3]
+            regular[rows] = good
 
         _in_chunks(make, first.numel(), stacked[0].numel())
         # K_i m_i of all branches, and the centre nearest to them.
         pulls = torch.cat([_matvec(p.factor, p.index, p.centre) for p in parts], dim=-1)
-        centre = _matvec(out.centre_map, index, pulls)
+        centre = _matvec(centre_map, index, pulls)
         missed = _matvec(stacked, index, centre) - pulls
         constant = torch.linalg.vector_norm(missed, dim=-1) ** 2
         for part in parts:
             constant = constant + part.constant
-        return DenseEnergy(centre, constant, out.factor, out.inverse, out.regular, index)
+        return DenseEnergy(centre, constant, factor, inverse.__getitem__, regular, index)
 
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
         assert isinstance(energy, DenseEnergy)
@@ -94,7 +95,9 @@ class DenseElimination(Elimination):
         factor = energy.factor[energy.index]
         held = (factor @ energy.centre.mT).mT
         wanted = self._apply("target", edges, target) - self._shift(edges)
-        matrix = torch.cat([factor, root * self._maps("source", edges.relation)], dim=1)
+        matrix = torch.cat(
+            [factor, root * self._table[self._rows("source", edges.relation)]], dim=1
+        )
         inverse = torch.linalg.pinv(matrix, rtol=RELATIVE_TOLERANCE**0.5)
         return (inverse @ torch.cat([held, root * wanted], dim=-1).mT).mT
 
@@ -108,96 +111,84 @@ class DenseElimination(Elimination):
             key = torch.unique(key, return_inverse=True)[1] * behind.factor.shape[0] + behind.index
         index, first = _distinct(key)
         relation, weight = edges.relation[first], edges.weight[first]
-        k, d = self._head.shape[1:]
-        out = _Blocks(first.numel(), k, self._head)
+        target_row = self._rows("target", relation)
+        k, d = self._table.shape[1:]
+        factor = self._table.new_empty(first.numel(), d, d)
+        # What turns the inverse of the target's map into that of the factor, if it is regular.
+        lower = self._table.new_empty(first.numel() if k == d else 0, d, d)
+        regular = self._regular[target_row] & (weight > 0)
         before = None if behind is None else behind.index[first]
+        if behind is not None:
+            regular &= behind.regular[before]
+        maps: dict[int, tuple[Tensor, Tensor]] = {}
 
         def make(rows: slice) -> None:
-            w, target = weight[rows], self._maps("target", relation[rows])
+            w, good, target = weight[rows], regular[rows], self._table[target_row[rows]]
             root = w.sqrt().view(-1, 1, 1)
-            inverse, regular = self._inverse_targets(relation[rows])
-            regular = regular & (w > 0)
-            if behind is None or before is None:
-                own = source_map = target
-            else:
-                own, source_map = behind.factor[before[rows]], self._maps("source", relation[rows])
-                regular &= behind.regular[before[rows]]
-            if bool(regular.any()):
+            source, own = target, target
+            if behind is not None and before is not None:
+                own = behind.factor[before[rows]]
+                source = self._table[self._rows("source", relation[rows])]
+            if bool(good.any()):
                 if behind is None or before is None:
-                    made = _left(target, inverse, root)
+                    factor[rows] = root * target
+                    lower[rows] = _eye(d, target) / torch.where(root > 0, root, 1.0)
                 else:
-                    own_inverse = behind.inverse[before[rows]]
-                    made = _carried(own_inverse, source_map, target, inverse, w)
-                regular &= made[3]
-                out.put(rows, (*made[:3], regular))
-            rest = (~regular).nonzero().flatten()
+                    factor[rows], lower[rows], fine = _carried(
+                        behind.inverse(before[rows]), source, target, w
+                    )
+                    good &= fine
+            rest = (~good).nonzero().flatten()
             if rest.numel() == 0:
                 return
             if behind is None:
-                again, miss = _left_irregular(target[rest], root[rest])
+                felt = root[rest] * _eye(k, target)
             else:
-                again, miss = _carried_irregular(
-                    own[rest], source_map[rest], target[rest], root[rest]
-                )
-            out.put_irregular(rows, rest, (*again[:3], torch.zeros_like(again[3])), miss)
+                felt = _felt(own[rest], source[rest], root[rest])
+            again, _, miss = _least_squares(felt @ target[rest], felt, root[rest] * target[rest])
+            factor[rows.start + rest] = again[0]
+            for i, centre_map, own_miss in zip(rest.tolist(), again[2], miss, strict=True):
+                maps[rows.start + i] = centre_map, own_miss
 
         _in_chunks(make, first.numel(), (k + d) * d)
-        centre = _matvec(out.centre_map, index, wanted)
-        # What regular maps ask for can be had exactly.
-        if out.miss:
-            irregular = torch.tensor(sorted(out.miss), device=index.device)
+        if k == d:
+            rows, number = torch.unique(self._rows("target", edges.relation), return_inverse=True)
+            centre = _matvec(self._inverse[rows], number, wanted)
+        else:
+            centre = wanted.new_empty(*wanted.shape[:-1], d)
+        if maps:
+            # Regular maps reach what they are asked for; these may miss it.
+            irregular = torch.tensor(sorted(maps), device=index.device)
             number = torch.full((first.numel(),), -1, device=index.device)
             number[irregular] = torch.arange(irregular.numel(), device=index.device)
             rows = (number[index] >= 0).nonzero().flatten()
-            miss = torch.stack([out.miss[i] for i in irregular.tolist()])
+            centre_map, miss = (
+                torch.stack(column)
+                for column in zip(*(maps[i] for i in irregular.tolist()), strict=True)
+            )
+            centre[rows] = _matvec(centre_map, number[index[rows]], wanted[rows])
             missed = _matvec(miss, number[index[rows]], wanted[rows])
             extra = torch.linalg.vector_norm(missed, dim=-1) ** 2
             constant = constant.index_add(0, rows, extra)
-        return DenseEnergy(centre, constant, out.factor, out.inverse, out.regular, index)
 
-    def _maps(self, end: str, relation: Tensor) -> Tensor:
-        first, second = (self._head, self._tail) if end == "source" else (self._tail, self._head)
-        return _by_direction(first, second, relation)
+        def inverse(rows: Tensor) -> Tensor:
+            return self._inverse[target_row[rows]] @ lower[rows] if k == d else factor[rows].mH
 
-    def _inverse_targets(self, relation: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            _by_direction(self._inverse_tail, self._inverse_head, relation),
-            _by_direction(self._regular_tail, self._regular_head, relation),
-        )
+        return DenseEnergy(centre, constant, factor, inverse, regular, index)
+
+    def _rows(self, end: str, relation: Tensor) -> Tensor:
+        """Rows of the table for the maps at the source or the target of relations."""
+        half = self.sheaf.num_relations
+        if self._table.shape[0] == half:
+            return relation % half
+        return relation if end == "source" else (relation + half) % (2 * half)
 
     def _apply(self, end: str, edges: Edges, x: Tensor) -> Tensor:
-        relations, index = torch.unique(edges.relation, return_inverse=True)
-        return _matvec(self._maps(end, relations), index, x)
+        rows, index = torch.unique(self._rows(end, edges.relation), return_inverse=True)
+        return _matvec(self._table[rows], index, x)
 
     def _shift(self, edges: Edges) -> Tensor | float:
-        if self._translation is None:
-            return 0.0
-        return _by_direction(self._translation, -self._translation, edges.relation).unsqueeze(1)
-
-
-class _Blocks:
-    """The matrices of distinct branches: factor, inverse, and the maps that give centre and miss.
-
-    The centre is ``centre_map`` times what is wanted, and the constant grows by the square of
-    ``miss`` times it; only irregular branches have one.
-    """
-
-    def __init__(self, n: int, rows: int, like: Tensor) -> None:
-        d = like.shape[-1]
-        self.factor, self.inverse = like.new_zeros(n, d, d), like.new_zeros(n, d, d)
-        self.centre_map = like.new_zeros(n, d, rows)
-        self.regular = torch.zeros(n, dtype=torch.bool, device=like.device)
-        self.miss: dict[int, Tensor] = {}
-
-    def put(self, rows: slice, made: Made) -> None:
-        self.factor[rows], self.inverse[rows], self.centre_map[rows] = made[:3]
-        self.regular[rows] = made[3]
-
-    def put_irregular(self, rows: slice, some: Tensor, made: Made, miss: Tensor) -> None:
-        index = torch.arange(rows.start, rows.stop, device=some.device)[some]
-        self.factor[index], self.inverse[index], self.centre_map[index], self.regular[index] = made
-        for i, matrix in zip(index.tolist(), miss, strict=True):
-            self.miss[i] = matrix
+        return 0.0 if self._translation is None else self._translation[edges.relation].unsqueeze(1)
 
 
 def _inverses(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,46 +209,30 @@ def _inverses(maps: Tensor) -> tuple[Tensor, Tensor]:
     return out, regular
 
 
-def _left(target: Tensor, inverse: Tensor, root: Tensor) -> Made:
-    """Regular edges that leave an entity."""
-    good = (root > 0).flatten()
-    scaled = inverse / torch.where(root > 0, root, 1.0)
-    return root * target, scaled, inverse, good
-
-
-def _left_irregular(target: Tensor, root: Tensor) -> tuple[Made, Tensor]:
-    return _least_squares(root * target, root * _eye(target.shape[1], target), root * target)
-
-
 def _carried(
-    factor_inverse: Tensor, source: Tensor, target: Tensor, inverse: Tensor, weight: Tensor
-) -> Made:
-    """Regular edges behind a regular branch; see :class:`DenseElimination`."""
+    factor_inverse: Tensor, source: Tensor, target: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Factor and Cholesky factor of edges behind a branch, and which of them are regular."""
     j = source @ factor_inverse
+    eye = _eye(j.shape[1], j)
     weight = torch.where(weight > 0, weight, 1.0).view(-1, 1, 1)
-    system = _eye(j.shape[1], j) / weight + j @ j.mH
-    lower, info = torch.linalg.cholesky_ex(system)
-    share = _frobenius(j) ** 2 * weight.flatten()
+    lower, info = torch.linalg.cholesky_ex(eye / weight + j @ j.mH)
+    share = j.abs().square().sum((1, 2)) * weight.flatten()
     good = (info == 0) & (share < _REGULAR_SHARE)
-    lower = torch.where(good.view(-1, 1, 1), lower, _eye(j.shape[1], j))
-    factor = torch.linalg.solve_triangular(lower, target, upper=False)
-    return factor, inverse @ lower, inverse, good
+    lower = torch.where(good.view(-1, 1, 1), lower, eye)
+    return torch.linalg.solve_triangular(lower, target, upper=False), lower, good
 
 
-def _carried_irregular(
-    factor: Tensor, source: Tensor, target: Tensor, root: Tensor
-) -> tuple[Made, Tensor]:
-    stacked = torch.cat([factor, root * source], dim=1)
-    left, values, _ = torch.linalg.svd(stacked, full_matrices=True)
+def _felt(factor: Tensor, source: Tensor, root: Tensor) -> Tensor:
+    """The left kernel of [K; sqrt(w) A], as what it sees of the edge."""
+    left, values, _ = torch.linalg.svd(torch.cat([factor, root * source], dim=1))
     seen = values > RELATIVE_TOLERANCE**0.5 * values[:, :1]
-    kernel = left.clone()
-    kernel[:, :, : values.shape[1]] *= ~seen.unsqueeze(1)
-    felt = root * kernel[:, factor.shape[1] :].mH
-    return _least_squares(felt @ target, felt, root * target)
+    left[:, :, : values.shape[1]] *= ~seen.unsqueeze(1)
+    return root * left[:, factor.shape[1] :].mH
 
 
-def _joined(stacked: Tensor) -> Made:
-    """Regular branches that meet."""
+def _joined(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Factor, inverse and centre map of branches that meet, and which of them are regular."""
     d = stacked.shape[-1]
     lower, info = torch.linalg.cholesky_ex(stacked.mH @ stacked)
     lower = torch.where((info == 0).view(-1, 1, 1), lower, _eye(d, lower))
@@ -265,13 +240,17 @@ def _joined(stacked: Tensor) -> Made:
     inverse = torch.linalg.solve_triangular(factor, _eye(d, lower).expand_as(lower), upper=True)
     condition = _frobenius(factor) * _frobenius(inverse) / d
     good = (info == 0) & (condition < _REGULAR_CONDITION**0.5)
+    factor = factor.clone(memory_format=torch.contiguous_format)
     return factor, inverse, inverse @ (inverse.mH @ stacked.mH), good
 
 
-def _least_squares(matrix: Tensor, wanted: Tensor, scale: Tensor) -> tuple[Made, Tensor]:
-    """Factor, centre map and miss of ``|matrix x - wanted u|^2`` as a function of ``x``.
+def _least_squares(
+    matrix: Tensor, wanted: Tensor, scale: Tensor
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
+    """Factor, inverse and centre map of ``|matrix x - wanted u|^2`` as a function of ``x``.
 
-    ``scale`` is of the size that ``matrix`` would have without cancellation.
+    Also whether the factor is regular, and the miss: what ``u`` times it cannot reach. ``scale`` is
+    of the size that ``matrix`` would have without cancellation.
     """
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     floor = 1e-13 * _frobenius(scale).unsqueeze(1)
@@ -287,7 +266,7 @@ def _least_squares(matrix: Tensor, wanted: Tensor, scale: Tensor) -> tuple[Made,
     inverse = torch.nn.functional.pad(right.mH * reciprocal.unsqueeze(1), (0, d - kept.shape[1]))
     good = keep.sum(1) == d
     good &= values[:, 0] < _REGULAR_CONDITION * values[:, -1]
-    return (factor, inverse, centre_map, good), miss
+    return (factor, inverse, centre_map), good, miss
 
 
 def _eye(size: int, like: Tensor) -> Tensor:
@@ -296,15 +275,6 @@ def _eye(size: int, like: Tensor) -> Tensor:
 
 def _frobenius(matrices: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(matrices)
-
-
-def _by_direction(first: Tensor, second: Tensor, relation: Tensor) -> Tensor:
-    """Rows of one table for relations, of the other for inverse ones."""
-    inverse = relation >= first.shape[0]
-    rows = first[relation % first.shape[0]]
-    if bool(inverse.any()):
-        rows[inverse] = second[relation[inverse] - first.shape[0]]
-    return rows
 
 
 def _distinct(key: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,13 +13,13 @@ class DenseEnergy(BranchEnergy):
 
     Args:
         factor (Tensor): :math:`K`, ``[U, d, d]``; equal ones are held once.
-        inverse (Tensor): :math:`K^{-1}` where it is regular, ``[U, d, d]``.
+        inverse (callable): Gives :math:`K^{-1}` of some of them, where they are regular.
         regular (Tensor): Whether :math:`K` is invertible and well conditioned, ``[U]``.
         index (Tensor): Which factor each query has, ``[Q]``.
     """
 
     factor: Tensor
-    inverse: Tensor
+    inverse: Callable[[Tensor], Tensor]
     regular: Tensor
     index: Tensor
 
@@ -29,7 +30,7 @@ class DenseEnergy(BranchEnergy):
             self.centre[rows],
             self.constant[rows],
             self.factor[used],
-            self.inverse[used],
+            lambda numbers: self.inverse(used[numbers]),
             self.regular[used],
             index,
         )
@@ -38,8 +39,10 @@ class DenseEnergy(BranchEnergy):
         return (self.factor.mH @ self.factor)[self.index]
 
     def features(self, x: Tensor) -> Tensor:
+        columns = x.T.contiguous()
         row, column = _triangle(x)
-        return torch.cat([x, x[:, row] * x[:, column], torch.ones_like(x[:, :1])], dim=1)
+        products = columns[row].mul_(columns[column])
+        return torch.cat([columns, products, torch.ones_like(columns[:1])])
 
     def coefficients(self, section: int) -> Tensor:
         m = real_rows(self.centre[:, section])

@@ -26,7 +26,7 @@ class DiagonalEnergy(BranchEnergy):
             squares = squares.sum(1, keepdim=True)
         elif self.centre.is_complex():
             squares = squares.unflatten(1, (-1, 2)).sum(2)
-        return torch.cat([x, squares, torch.ones_like(x[:, :1])], dim=1)
+        return torch.cat([x, squares, torch.ones_like(x[:, :1])], dim=1).T
 
     def coefficients(self, section: int) -> Tensor:
         m = self.centre[:, section]

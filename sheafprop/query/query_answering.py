@@ -25,7 +25,7 @@ _BLOCK_SCORES = 2**23
 _BLOCK_FEATURES = 2**24
 _BLOCK_MATRICES = 2**23
 # So many queries of one precision are scored by distances, which cost less than features.
-_SHARED = 4
+_SHARED = 3
 
 AnyQuery = Query | str
 
@@ -184,18 +184,18 @@ class QueryAnswering:
         """The energies ``[Q, C]`` of one section."""
         x = self._columns(section, candidates)
         out = x.real.new_empty(energy.centre.shape[0], x.shape[0])
-        if not isinstance(energy, DenseEnergy):
-            coefficients = energy.coefficients(section).to(out.dtype)
-            torch.mm(coefficients, self._features(energy, section, candidates).T, out=out)
-            rows = torch.arange(out.shape[0], device=out.device)
-        else:
+        rows, some = torch.arange(out.shape[0], device=out.device), energy
+        if isinstance(energy, DenseEnergy):
             rows = _shared_energies(energy, section, x, out)
             some = energy.select(rows)
+        if rows.numel():
             coefficients = some.coefficients(section).to(out.dtype)
-            step = max(1, _BLOCK_FEATURES // max(1, coefficients.shape[1]))
-            for start in range(0, x.shape[0] if rows.numel() else 0, step):
-                columns = slice(start, start + step)
-                out[rows, columns] = coefficients @ energy.features(real_rows(x[columns])).T
+            whole = rows.numel() == out.shape[0]
+            for columns, features in self._feature_blocks(energy, section, candidates):
+                if whole:
+                    torch.mm(coefficients, features, out=out[:, columns])
+                else:
+                    out[rows, columns] = coefficients @ features
         self._refine(out, rows, energy, section, x)
         return out.clamp_(min=0)
 
@@ -220,19 +220,30 @@ class QueryAnswering:
         x = self.x[:, section]
         return x if candidates is None else x[candidates]
 
-    def _features(self, energy: BranchEnergy, section: int, candidates: Tensor | None) -> Tensor:
-        """The features of the candidates; kept for the next batch of queries."""
-        known = self._kept[0]
+    def _feature_blocks(
+        self, energy: BranchEnergy, section: int, candidates: Tensor | None
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Columns and features of the candidates; what fits in a block is kept for next time."""
+        known, kept = self._kept
         same = known is candidates or (
             known is not None and candidates is not None and torch.equal(known, candidates)
         )
-        if not same:
-            self._kept = (None if candidates is None else candidates.clone(), {})
-        features = self._kept[1].get(section)
-        if features is None:
-            x = self._columns(section, candidates)
-            features = self._kept[1][section] = energy.features(real_rows(x))
-        return features
+        if same and section in kept:
+            yield slice(None), kept[section]
+            return
+        x = real_rows(self._columns(section, candidates))
+        width = energy.features(x[:1]).shape[0]
+        step = max(1, _BLOCK_FEATURES // width) if isinstance(energy, DenseEnergy) else len(x)
+        if step >= len(x):
+            if not same:
+                kept = {}
+                self._kept = (None if candidates is None else candidates.clone(), kept)
+            kept[section] = energy.features(x)
+            yield slice(None), kept[section]
+            return
+        for start in range(0, len(x), step):
+            columns = slice(start, start + step)
+            yield columns, energy.features(x[columns])
 
     # Answers -------------------------------------------------------------------------------------
 
