@@ -1,7 +1,7 @@
 """Model folders, and files that are written completely or not at all."""
 
 from sheafprop.io.atomic import write_bytes, write_json, write_text
-from sheafprop.io.model_folder import load_model_folder, save_model_folder
+from sheafprop.io.model_folder import load_model_folder, save_model_folder, write_model_folder
 from sheafprop.io.storage_error import StorageError
 from sheafprop.io.stored_model import StoredModel
 
@@ -12,5 +12,6 @@ __all__ = [
     "save_model_folder",
     "write_bytes",
     "write_json",
+    "write_model_folder",
     "write_text",
 ]

@@ -1,11 +1,13 @@
 """A trained model as a folder of plain files; loading it checks every file and runs no code.
 
 ===================== ==============================================================================
-``model.safetensors`` parameters, prototypes and residual variances; real tensors only
+``model.safetensors`` real tensors only: relation parameters, prototypes, residual variances, and
+                      the vectors as ``[N, s, d]``, of trained and of added entities; complex
+                      ones as ``[N, s, d, 2]``
 ``facts.npy``         the observed triples, int64 ``[m, 3]``
 ``entities.jsonl``    one ``{"label": ..., "origin": ...}`` per entity
 ``relations.jsonl``   one ``{"label": ...}`` per relation
-``model.json``        the model's name and arguments, and the chosen propagation
+``model.json``        the model's name and arguments, the chosen propagation, section weights
 ``metrics.json``      what was measured
 ``manifest.json``     format version, library version, size and SHA-256 of every other file
 ===================== ==============================================================================
@@ -17,7 +19,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -29,17 +31,20 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from sheafprop.data import KnowledgeGraph, Vocabulary
-from sheafprop.errors import DivergenceError, FormatError
+from sheafprop.errors import FormatError
 from sheafprop.io.atomic import check_plain, sync_folder, write_bytes, write_json
 from sheafprop.io.storage_error import storage_errors
 from sheafprop.io.stored_model import StoredModel
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
-from sheafprop.nn.relation_weights import residual_variance
 from sheafprop.version import __version__
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+#: Format 1 had no added entities; their trained vectors were a parameter among the others.
+_READABLE = (1, 2)
 
+_TRAINED, _EXTENDED = "vectors.trained", "vectors.extended"
+_TABLE = "node_emb.weight"
 _MANIFEST = "manifest.json"
 _FILES = (
     "model.safetensors",
@@ -60,14 +65,9 @@ def save_model_folder(
     train: KnowledgeGraph,
     settings: dict[str, Any],
     metrics: dict[str, Any],
-    origins: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Writes a model folder: complete or not at all.
-
-    Everything is written into a temporary folder beside it, which is renamed at the end. While an
-    old folder is replaced it carries the name ``.NAME.previous`` for the moment between two
-    renames.
+    """Writes the model folder of a model that was just trained; see :func:`write_model_folder`.
 
     Args:
         folder: Where to write; missing parents are made.
@@ -77,49 +77,85 @@ def save_model_folder(
         train (KnowledgeGraph): The triples that it was trained on.
         settings (dict): The chosen propagation, as plain values.
         metrics (dict): What was measured, as plain values.
-        origins (sequence of str, optional): Where each entity's vector comes from.
-            (default: ``"trained"`` for all)
+        overwrite (bool, optional): Replaces an existing model folder. (default: :obj:`False`)
+
+    Raises:
+        ValueError: If model, labels and graph do not belong together.
+    """
+    train.validate_ids()
+    for kind, labels, size, own in (
+        ("entities", entities, train.num_nodes, train.entities),
+        ("relations", relations, train.num_relations, train.relations),
+    ):
+        if size != len(labels):
+            raise ValueError(
+                f"training graph and labels must have the same {kind} (got {size} and "
+                f"{len(labels)})"
+            )
+        if own is not None and own != labels:
+            raise ValueError(f"'{kind}' are not the labels of the {kind} of the training graph")
+    check_plain(settings, "settings")
+    check_plain(metrics, "metrics")
+    stored = StoredModel.from_training(
+        model, entities, relations, train.triples, settings=settings, metrics=metrics
+    )
+    return write_model_folder(folder, stored, overwrite=overwrite)
+
+
+def write_model_folder(
+    folder: str | PathLike[str], stored: StoredModel, *, overwrite: bool = False
+) -> Path:
+    """Writes a model folder: complete or not at all.
+
+    Everything is written into a temporary folder beside it, which is renamed at the end. While an
+    old folder is replaced it carries the name ``.NAME.previous`` for the moment between two
+    renames.
+
+    Args:
+        folder: Where to write; missing parents are made.
+        stored (StoredModel): What to write.
         overwrite (bool, optional): Replaces an existing model folder. (default: :obj:`False`)
 
     Returns:
         Path: The folder.
 
     Raises:
-        ValueError: If model, labels and graph do not belong together, a value is not plain, the
-            folder exists and may not be overwritten, or it holds other files than a model's.
-        DivergenceError: If a parameter is not finite.
+        ValueError: If a value is not plain, the folder exists and may not be overwritten, or it
+            holds other files than a model's.
         StorageError: If the disk refuses; what was there before is still there.
     """
     target = Path(os.path.realpath(folder))
-    origins = ("trained",) * len(entities) if origins is None else tuple(origins)
-    _check_parts(model, entities, relations, train, origins)
-    check_plain(settings, "settings")
-    check_plain(metrics, "metrics")
-    tensors = _tensors(model, train)
+    check_plain(stored.settings, "settings")
+    check_plain(stored.metrics, "metrics")
     with storage_errors(folder, "written"):
         _check_target(target, overwrite)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".sheafprop-{secrets.token_hex(8)}.tmp")
         try:
             temporary.mkdir()
-            write_bytes(temporary / "model.safetensors", save(tensors))
-            write_bytes(temporary / "facts.npy", _npy(train.triples))
+            write_bytes(temporary / "model.safetensors", save(_tensors(stored)))
+            write_bytes(temporary / "facts.npy", _npy(stored.facts))
             write_bytes(
                 temporary / "entities.jsonl",
                 _json_lines(
                     {"label": label, "origin": origin}
-                    for label, origin in zip(entities.labels, origins, strict=True)
+                    for label, origin in zip(stored.entities.labels, stored.origins, strict=True)
                 ),
             )
             write_bytes(
                 temporary / "relations.jsonl",
-                _json_lines({"label": label} for label in relations.labels),
+                _json_lines({"label": label} for label in stored.relations.labels),
             )
             write_json(
                 temporary / "model.json",
-                {"model": model.name, "config": model.config(), "settings": settings},
+                {
+                    "model": stored.model.name,
+                    "config": stored.model.config(),
+                    "settings": stored.settings,
+                    "section_weight": list(stored.section_weight),
+                },
             )
-            write_json(temporary / "metrics.json", metrics)
+            write_json(temporary / "metrics.json", stored.metrics)
             write_json(
                 temporary / _MANIFEST,
                 {
@@ -144,10 +180,19 @@ def load_model_folder(folder: str | PathLike[str]) -> StoredModel:
     """
     path = Path(folder)
     with storage_errors(folder, "read"):
-        _check_manifest(path)
+        version = _check_manifest(path)
         try:
-            return _read_model(path)
-        except (ValueError, TypeError, KeyError, RuntimeError, EOFError, SafetensorError) as error:
+            return _read_model(path, version)
+        except (
+            ArithmeticError,
+            AttributeError,
+            EOFError,
+            KeyError,
+            RuntimeError,
+            SafetensorError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise FormatError(
                 f"'{path}' agrees with its manifest but holds no model that this version of "
                 f"sheafprop reads: {error}"
@@ -157,55 +202,19 @@ def load_model_folder(folder: str | PathLike[str]) -> StoredModel:
 # Writing -----------------------------------------------------------------------------------------
 
 
-def _check_parts(
-    model: KGEModel,
-    entities: Vocabulary,
-    relations: Vocabulary,
-    train: KnowledgeGraph,
-    origins: tuple[str, ...],
-) -> None:
-    train.validate_ids()
-    for kind, labels, sizes in (
-        ("entities", entities, (model.num_nodes, train.num_nodes)),
-        ("relations", relations, (model.num_relations, train.num_relations)),
-    ):
-        if sizes != (len(labels), len(labels)):
-            raise ValueError(
-                f"model, training graph and labels must have the same {kind} "
-                f"(got {sizes[0]}, {sizes[1]} and {len(labels)})"
-            )
-    for kind, labels, own in (
-        ("entities", entities, train.entities),
-        ("relations", relations, train.relations),
-    ):
-        if own is not None and own != labels:
-            raise ValueError(f"'{kind}' are not the labels of the {kind} of the training graph")
-    if len(origins) != len(entities):
-        raise ValueError(
-            f"'origins' must have one entry for each of the {len(entities)} entities "
-            f"(got {len(origins)})"
-        )
-
-
-def _tensors(model: KGEModel, train: KnowledgeGraph) -> dict[str, Tensor]:
-    state = {name: value.detach() for name, value in model.state_dict().items()}
-    for name, value in state.items():
-        if not bool(torch.isfinite(value).all()):
-            raise DivergenceError(
-                f"The parameter '{name}' of the model is not finite: the model was not saved. "
-                "Train again with a smaller learning rate"
-            )
-    with torch.no_grad():
-        x, sheaf = model.entity_vectors(), model.sheaf()
-    head, edge_type, tail = train.triples.to(x.device).unbind(1)
-    edge_index = torch.stack([head, tail])
-    prototypes = RelationPrototypes.from_triples(x, edge_index, edge_type, model.num_relations)
-    mean = prototypes.mean
+def _tensors(stored: StoredModel) -> dict[str, Tensor]:
+    state = {name: value.detach() for name, value in stored.model.state_dict().items()}
+    table = state.pop(_TABLE).unsqueeze(1)
+    mean = stored.prototypes.mean
     state |= {
+        _TRAINED: table.unflatten(-1, (-1, 2)) if stored.model.is_complex else table,
         "prototypes.mean": torch.view_as_real(mean) if mean.is_complex() else mean,
-        "prototypes.count": prototypes.count,
-        "residual_variance": residual_variance(x, edge_index, edge_type, sheaf),
+        "prototypes.count": stored.prototypes.count,
+        "residual_variance": stored.residual_variance,
     }
+    if stored.extended is not None:
+        x = stored.extended.detach()
+        state[_EXTENDED] = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
     return {name: value.cpu().contiguous() for name, value in state.items()}
 
 
@@ -266,7 +275,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 # Reading -----------------------------------------------------------------------------------------
 
 
-def _check_manifest(path: Path) -> None:
+def _check_manifest(path: Path) -> int:
     manifest_path = path / _MANIFEST
     if not manifest_path.is_file():
         previous = _previous(Path(os.path.realpath(path)))
@@ -282,11 +291,12 @@ def _check_manifest(path: Path) -> None:
         recorded = {name: (files[name]["size"], files[name]["sha256"]) for name in files}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _refusal(manifest_path, "it is truncated or was edited") from error
-    if version != FORMAT_VERSION:
+    if version not in _READABLE or isinstance(version, bool):
         raise _refusal(
             manifest_path,
             f"it has format version {version!r} and was written by {library}, while sheafprop "
-            f"{__version__} reads format version {FORMAT_VERSION}; install the other version",
+            f"{__version__} reads format versions up to {FORMAT_VERSION}; install the other "
+            "version",
         )
     if set(recorded) != set(_FILES):
         odd = sorted(set(recorded) ^ set(_FILES))[0]
@@ -300,51 +310,43 @@ def _check_manifest(path: Path) -> None:
             raise _refusal(file, f"it should have {size} bytes (got {found})")
         if _fingerprint(file)["sha256"] != digest:
             raise _refusal(file, "its content was changed after it was written")
+    return version
 
 
 def _refusal(path: Path, reason: str) -> FormatError:
     return FormatError(f"'{path}' is refused: {reason}.")
 
 
-def _read_model(path: Path) -> StoredModel:
+def _read_model(path: Path, version: int) -> StoredModel:
     description = json.loads((path / "model.json").read_bytes())
     entity_rows = _read_json_lines(path / "entities.jsonl")
     relation_rows = _read_json_lines(path / "relations.jsonl")
-    entities = Vocabulary((row["label"] for row in entity_rows), kind="entities")
-    relations = Vocabulary((row["label"] for row in relation_rows), kind="relations")
-    facts = torch.from_numpy(np.load(path / "facts.npy", allow_pickle=False))
-    KnowledgeGraph.from_triples(facts, entities=entities, relations=relations)
-
     tensors = load_file(path / "model.safetensors")
     mean, count, variance = (
         tensors.pop(name) for name in ("prototypes.mean", "prototypes.count", "residual_variance")
     )
+    extended = tensors.pop(_EXTENDED, None)
+    if version > 1:
+        tensors[_TABLE] = tensors.pop(_TRAINED).flatten(1)
     # Without numbers of its own, so that loading draws none from the global generator.
     with torch.device("meta"):
         model = build_model(description["model"], **description["config"])
     model.load_state_dict(tensors, assign=True)
     if model.is_complex:
         mean = torch.view_as_complex(mean)
-    expected = {
-        "number of entities": (model.num_nodes, len(entities)),
-        "number of relations": (model.num_relations, len(relations)),
-        "shape of prototypes.mean": (list(mean.shape), [2 * len(relations), model.hidden_channels]),
-        "shape of prototypes.count": (list(count.shape), [2 * len(relations)]),
-        "shape of residual_variance": (list(variance.shape), [len(relations)]),
-    }
-    for what, (got, wanted) in expected.items():
-        if got != wanted:
-            raise ValueError(f"the {what} is {got}, and the labels ask for {wanted}")
+        extended = None if extended is None else torch.view_as_complex(extended)
     return StoredModel(
         model=model,
-        entities=entities,
-        relations=relations,
+        entities=Vocabulary((row["label"] for row in entity_rows), kind="entities"),
+        relations=Vocabulary((row["label"] for row in relation_rows), kind="relations"),
         origins=tuple(row["origin"] for row in entity_rows),
-        facts=facts,
+        facts=torch.from_numpy(np.load(path / "facts.npy", allow_pickle=False)),
         prototypes=RelationPrototypes(mean, count),
         residual_variance=variance,
         settings=dict(description["settings"]),
         metrics=dict(json.loads((path / "metrics.json").read_bytes())),
+        extended=extended,
+        section_weight=tuple(description.get("section_weight", (1.0,))),
     )
 
 

@@ -1,28 +1,44 @@
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data import KnowledgeGraph, Vocabulary
+from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel
 from sheafprop.nn import RelationPrototypes
+from sheafprop.nn.relation_weights import residual_variance
+
+#: Where the vector of an entity can come from.
+ORIGINS = ("trained", "extended", "unanchored")
 
 
 @dataclass(frozen=True, eq=False)
 class StoredModel:
     """What a model folder holds: a trained model with all that propagation needs.
 
+    Entities are numbered trained ones first, then those that were added later.
+
     Args:
         model (KGEModel): The model with its trained parameters.
-        entities (Vocabulary): Labels of its entities.
+        entities (Vocabulary): Labels of the trained and of the added entities.
         relations (Vocabulary): Labels of its relations.
-        origins (tuple of str): Where the vector of each entity comes from, such as ``"trained"``.
+        origins (tuple of str): Where the vector of each entity comes from: ``"trained"``,
+            ``"extended"``, or ``"unanchored"`` where no fact leads to a trained entity.
         facts (Tensor): The observed triples ``(head, relation, tail)``, int64 ``[m, 3]``.
         prototypes (RelationPrototypes): Mean trained vectors at each (relation, side).
-        residual_variance (Tensor): Mean squared residual of every relation over the facts, ``[R]``;
+        residual_variance (Tensor): Mean squared residual of every relation in training, ``[R]``;
             zero for relations without facts.
         settings (dict): The chosen propagation, as plain values.
         metrics (dict): What was measured, as plain values.
+        extended (Tensor, optional): Vectors of the added entities, ``[n, s, d]``.
+        section_weight (tuple of float): The weight of each section in a score.
+
+    Raises:
+        ValueError: If the parts do not belong together.
+        DivergenceError: If a parameter or vector is not finite.
     """
 
     model: KGEModel
@@ -32,5 +48,115 @@ class StoredModel:
     facts: Tensor
     prototypes: RelationPrototypes
     residual_variance: Tensor
-    settings: dict[str, Any]
-    metrics: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    extended: Tensor | None = None
+    section_weight: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        graph = KnowledgeGraph.from_triples(
+            self.facts, num_nodes=len(self.entities), num_relations=len(self.relations)
+        )
+        self._check_sizes(graph)
+        self._check_origins()
+        self._check_tensors()
+
+    @classmethod
+    def from_training(
+        cls,
+        model: KGEModel,
+        entities: Vocabulary,
+        relations: Vocabulary,
+        facts: Tensor,
+        *,
+        settings: dict[str, Any] | None = None,
+        metrics: dict[str, Any] | None = None,
+    ) -> "StoredModel":
+        """A model whose entities are all trained, with prototypes and variances from its facts."""
+        sizes = {
+            "entities": (model.num_nodes, len(entities)),
+            "relations": (model.num_relations, len(relations)),
+        }
+        for kind, (got, labels) in sizes.items():
+            if got != labels:
+                raise ValueError(
+                    f"model and labels must have the same {kind} (got {got} and {labels})"
+                )
+        KnowledgeGraph.from_triples(facts, num_nodes=len(entities), num_relations=len(relations))
+        check_finite(model.state_dict())
+        with torch.no_grad():
+            x, sheaf = model.entity_vectors(), model.sheaf()
+        head, edge_type, tail = facts.to(x.device).unbind(1)
+        edge_index = torch.stack([head, tail])
+        return cls(
+            model=model,
+            entities=entities,
+            relations=relations,
+            origins=("trained",) * len(entities),
+            facts=facts,
+            prototypes=RelationPrototypes.from_triples(
+                x, edge_index, edge_type, model.num_relations
+            ),
+            residual_variance=residual_variance(x, edge_index, edge_type, sheaf),
+            settings=settings or {},
+            metrics=metrics or {},
+        )
+
+    def _check_sizes(self, graph: KnowledgeGraph) -> None:
+        model, num_added = self.model, 0 if self.extended is None else len(self.extended)
+        for kind, got, labels in (
+            ("entities", model.num_nodes + num_added, len(self.entities)),
+            ("relations", model.num_relations, len(self.relations)),
+        ):
+            if got != labels:
+                raise ValueError(
+                    f"vectors and labels must have the same {kind} (got {got} and {labels})"
+                )
+        num_ends, width = 2 * len(self.relations), model.hidden_channels
+        for name, tensor, shape in (
+            ("prototypes.mean", self.prototypes.mean, [num_ends, width]),
+            ("prototypes.count", self.prototypes.count, [num_ends]),
+            ("residual_variance", self.residual_variance, [len(self.relations)]),
+        ):
+            if list(tensor.shape) != shape:
+                raise ValueError(f"the shape of {name} must be {shape} (got {list(tensor.shape)})")
+        if self.extended is not None:
+            shape = [num_added, len(self.section_weight), width]
+            if list(self.extended.shape) != shape or (
+                self.extended.is_complex() != model.is_complex
+            ):
+                raise ValueError(
+                    f"the vectors of the added entities must be {shape} and "
+                    f"{'complex' if model.is_complex else 'real'} "
+                    f"(got {list(self.extended.shape)}, {self.extended.dtype})"
+                )
+
+    def _check_origins(self) -> None:
+        num_trained = self.model.num_nodes
+        first, rest = self.origins[:num_trained], self.origins[num_trained:]
+        wrong = [o for o in first if o != "trained"] + [o for o in rest if o not in ORIGINS[1:]]
+        if len(self.origins) != len(self.entities) or wrong:
+            raise ValueError(
+                f"'origins' must be 'trained' for the first {num_trained} entities and one of "
+                f"{', '.join(map(repr, ORIGINS[1:]))} for the {len(self.entities) - num_trained} "
+                f"others (got {len(self.origins)} of them{f', {wrong[0]!r}' if wrong else ''})"
+            )
+
+    def _check_tensors(self) -> None:
+        check_finite(self.model.state_dict())
+        if self.extended is not None:
+            check_finite({"vectors of added entities": self.extended})
+        weights: Sequence[float] = self.section_weight
+        if not weights or not all(0 < w <= 1 for w in weights) or abs(sum(weights) - 1) > 1e-6:
+            raise ValueError(f"'section_weight' must be positive and add up to 1 (got {weights})")
+
+
+def check_finite(tensors: dict[str, Tensor]) -> None:
+    """Refuses parameters that training has driven out of the finite numbers."""
+    for name, value in tensors.items():
+        real = torch.view_as_real(value) if value.is_complex() else value
+        if not bool(torch.isfinite(real).all()):
+            raise DivergenceError(
+                f"The parameter '{name}' of the model is not finite: the model was not saved. "
+                "Train again with a smaller learning rate"
+            )

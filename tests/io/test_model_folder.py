@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import hashlib
 import json
@@ -9,11 +10,19 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 
 from sheafprop.data import KnowledgeGraph, Vocabulary
 from sheafprop.errors import DivergenceError, FormatError
-from sheafprop.io import StorageError, atomic, load_model_folder, model_folder, save_model_folder
+from sheafprop.io import (
+    StorageError,
+    StoredModel,
+    atomic,
+    load_model_folder,
+    model_folder,
+    save_model_folder,
+    write_model_folder,
+)
 from sheafprop.kge import KGE_REGISTRY, build_model
 from sheafprop.sheaf import edge_energy
 
@@ -136,22 +145,87 @@ def test_the_layout_is_plain_files(folder):
     tensors = load_file(folder / "model.safetensors")
     assert not any(tensor.is_complex() for tensor in tensors.values())
     assert tensors["prototypes.mean"].shape == (6, 4, 2)
+    assert tensors["vectors.trained"].shape == (len(LABELS), 1, 4, 2)
     assert np.load(folder / "facts.npy", allow_pickle=False).dtype == np.int64
     rows = (folder / "entities.jsonl").read_bytes().split(b"\n")
     assert json.loads(rows[1]) == {"label": LABELS[1], "origin": "trained"}
     assert len(rows) == len(LABELS) + 1
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    assert manifest["format"] == 1
+    assert manifest["format"] == 2
     assert sorted(manifest["files"]) == CONTENT
     for name, entry in manifest["files"].items():
         data = (folder / name).read_bytes()
         assert entry == {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def test_origins_are_kept(tmp_path):
-    origins = ["trained"] * 5 + ["extended"] * 2 + ["unanchored"]
-    save_model_folder(tmp_path / "model", **make_parts(), origins=origins)
-    assert load_model_folder(tmp_path / "model").origins == tuple(origins)
+def extended_parts(name, sections=3):
+    """A stored model with three entities that were added later."""
+    parts = make_parts(name)
+    stored = StoredModel.from_training(
+        parts["model"], parts["entities"], parts["relations"], parts["train"].triples
+    )
+    g = torch.Generator().manual_seed(5)
+    x = torch.randn(3, sections, 4, generator=g, dtype=stored.prototypes.mean.dtype)
+    return dataclasses.replace(
+        stored,
+        entities=stored.entities.extend(["new", "newer", "adrift"]),
+        origins=(*stored.origins, "extended", "extended", "unanchored"),
+        facts=torch.cat([stored.facts, torch.tensor([[8, 1, 0], [9, 0, 8], [10, 0, 10]])]),
+        extended=x,
+        section_weight=(0.5, 0.25, 0.25)[:sections] if sections > 1 else (1.0,),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(KGE_REGISTRY))
+@pytest.mark.parametrize("sections", [1, 3])
+def test_added_entities_come_back_bit_for_bit(tmp_path, name, sections):
+    stored = extended_parts(name, sections)
+    again = load_model_folder(write_model_folder(tmp_path / "model", stored))
+    assert bits(again.extended) == bits(stored.extended)
+    assert again.extended.dtype == stored.extended.dtype
+    assert again.origins == stored.origins
+    assert again.entities == stored.entities
+    assert again.section_weight == stored.section_weight
+    assert torch.equal(again.facts, stored.facts)
+    assert bits(again.model.node_emb.weight) == bits(stored.model.node_emb.weight)
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
+    assert tensors["vectors.extended"].shape[:3] == (3, sections, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extended": None}, "the same entities"),
+        ({"extended": torch.zeros(3, 1, 4)}, "must be"),
+        ({"extended": torch.zeros(3, 3, 4)}, "complex"),
+        ({"extended": torch.full((3, 3, 4), torch.nan, dtype=torch.complex64)}, "not finite"),
+        ({"origins": ("trained",) * 11}, "'origins'"),
+        ({"origins": ("extended",) * 11}, "'origins'"),
+        ({"section_weight": (0.5, 0.5, 0.5)}, "add up to 1"),
+        ({"residual_variance": torch.zeros(2)}, "residual_variance"),
+    ],
+)
+def test_parts_of_an_extended_model_must_belong_together(changes, message):
+    with pytest.raises((ValueError, DivergenceError), match=message):
+        dataclasses.replace(extended_parts("rotate"), **changes)
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate"])
+def test_folders_of_format_one_are_read(tmp_path, name):
+    parts = make_parts(name)
+    folder = save_model_folder(tmp_path / "model", **parts)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["node_emb.weight"] = tensors.pop("vectors.trained").flatten(1).contiguous()
+    forge(folder, "model.safetensors", save(tensors))
+    plain = json.loads((folder / "model.json").read_bytes())
+    del plain["section_weight"]
+    forge(folder, "model.json", json.dumps(plain).encode())
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
+    stored = load_model_folder(folder)
+    assert bits(stored.model.node_emb.weight) == bits(parts["model"].node_emb.weight)
+    assert stored.extended is None
+    assert stored.section_weight == (1.0,)
 
 
 def test_loading_draws_no_random_numbers_and_shares_nothing_with_the_file(folder):
@@ -213,13 +287,13 @@ def test_edits_of_the_manifest_never_load_another_model(folder):
         assert stored.entities.labels == LABELS
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 3, "1", None, True])
 def test_another_format_version_is_refused(folder, version):
     manifest = json.loads((folder / "manifest.json").read_bytes())
     manifest |= {"format": version, "library": "sheafprop 9.9"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(
-        FormatError, match=rf"version {version!r} and was written by sheafprop 9\.9.*version 1"
+        FormatError, match=rf"version {version!r} and was written by sheafprop 9\.9.*up to 2"
     ):
         load_model_folder(folder)
 
@@ -286,6 +360,8 @@ def _json(**changes):
             _json(config={"num_nodes": 10**9, "num_relations": 3, "hidden_channels": 4}),
         ),
         ("model.json", _json(settings=3)),
+        ("model.json", _json(section_weight=[0.5])),
+        ("model.json", _json(section_weight="all")),
         ("model.json", lambda data: b"[1]"),
         ("metrics.json", lambda data: b"7"),
         ("entities.jsonl", lambda data: data + data),
@@ -443,7 +519,6 @@ def test_parts_must_belong_together(tmp_path):
         ({"entities": Vocabulary(labels)}, "not the labels of the entities"),
         ({"relations": Vocabulary(["a", "b"])}, "the same relations"),
         ({"relations": Vocabulary(["a", "b", "c"])}, "not the labels of the relations"),
-        ({"origins": ["trained"]}, "'origins' must have one entry"),
         ({"settings": {"start": torch.ones(1)}}, r"settings\['start'\] must be a plain value"),
         ({"metrics": {"mrr": {1: 2}}}, r"keys of metrics\['mrr'\]"),
     ):
