@@ -11,6 +11,7 @@ from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_edge_heuristic import QueryEdgeHeuristic
 from sheafprop.query.query_ranking import QueryRanking
 from sheafprop.query.query_shape import QueryShape
+from sheafprop.query.sample_queries import sample_queries
 from sheafprop.query.structures import CONJUNCTIVE, STRUCTURES, structure
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "easy_and_hard",
     "evaluate_queries",
     "parse_query",
+    "sample_queries",
     "structure",
 ]

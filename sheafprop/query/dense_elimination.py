@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.backend import run_chunks
-from sheafprop.query.branch_energy import BranchEnergy
+from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.dense_energy import DenseEnergy
 from sheafprop.query.edges import Edges
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Elimination
@@ -217,7 +217,7 @@ def _carried(
     eye = _eye(j.shape[1], j)
     weight = torch.where(weight > 0, weight, 1.0).view(-1, 1, 1)
     lower, info = torch.linalg.cholesky_ex(eye / weight + j @ j.mH)
-    share = j.abs().square().sum((1, 2)) * weight.flatten()
+    share = squares(j).sum((1, 2)) * weight.flatten()
     good = (info == 0) & (share < _REGULAR_SHARE)
     lower = torch.where(good.view(-1, 1, 1), lower, eye)
     return torch.linalg.solve_triangular(lower, target, upper=False), lower, good

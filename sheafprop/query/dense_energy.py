@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.query.branch_energy import BranchEnergy, real_rows
+from sheafprop.query.branch_energy import BranchEnergy, real_rows, squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class DenseEnergy(BranchEnergy):
     def at(self, row: Tensor, x: Tensor, section: int) -> Tensor:
         gap = x - self.centre[row, section]
         mapped = (self.factor[self.index[row]] @ gap.unsqueeze(2)).squeeze(2)
-        return mapped.abs().square().sum(1) + self.constant[row, section]
+        return squares(mapped).sum(1) + self.constant[row, section]
 
     def norms(self) -> Tensor:
         return torch.linalg.matrix_norm(self.factor.mH @ self.factor)[self.index]

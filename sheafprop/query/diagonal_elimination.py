@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sheafprop.query.branch_energy import BranchEnergy
+from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.diagonal_energy import DiagonalEnergy
 from sheafprop.query.edges import Edges
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Elimination
@@ -56,7 +56,7 @@ class DiagonalElimination(Elimination):
         centre = inverse.unsqueeze(1) * moment
         constant = torch.zeros_like(energies[0].constant)
         for p, energy in parts:
-            gap = (energy.centre - centre).abs().square()
+            gap = squares(energy.centre - centre)
             constant = constant + energy.constant + (p.unsqueeze(1) * gap).sum(-1)
         return DiagonalEnergy(centre, constant, total)
 
@@ -77,14 +77,14 @@ class DiagonalElimination(Elimination):
             return DiagonalEnergy(wanted, constant, stiffness)
         if self._scalar:
             return DiagonalEnergy(b.conj() * wanted, constant, stiffness)
-        entries, inverse = _pseudo_inverse(stiffness * b.squeeze(1).abs().square())
+        entries, inverse = _pseudo_inverse(stiffness * squares(b.squeeze(1)))
         centre = (inverse * stiffness).unsqueeze(1) * (b.conj() * wanted)
-        missed = (stiffness.unsqueeze(1) * (b * centre - wanted).abs().square()).sum(-1)
+        missed = (stiffness.unsqueeze(1) * squares(b * centre - wanted)).sum(-1)
         return DiagonalEnergy(centre, constant + missed, entries)
 
     def _source_precision(self, p: Tensor, edges: Edges) -> Tensor:
         a = self._rows(self._source_map, edges)
-        square = 1.0 if a is None or self._scalar else a.squeeze(1).abs().square()
+        square = 1.0 if a is None or self._scalar else squares(a.squeeze(1))
         return _pseudo_inverse(p + edges.weight.unsqueeze(1) * square)[0]
 
     def _rows(self, table: Tensor | None, edges: Edges) -> Tensor | None:

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.query.branch_energy import BranchEnergy, real_rows
+from sheafprop.query.branch_energy import BranchEnergy, real_rows, squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +30,11 @@ class DiagonalEnergy(BranchEnergy):
 
     def coefficients(self, section: int) -> Tensor:
         m = self.centre[:, section]
-        last = (self.entries * m.abs().square()).sum(1) + self.constant[:, section]
+        last = (self.entries * squares(m)).sum(1) + self.constant[:, section]
         return torch.cat([real_rows(-2 * self.entries * m), self.entries, last[:, None]], dim=1)
 
     def at(self, row: Tensor, x: Tensor, section: int) -> Tensor:
-        gap = (x - self.centre[row, section]).abs().square()
+        gap = squares(x - self.centre[row, section])
         return (self.entries[row] * gap).sum(1) + self.constant[row, section]
 
     def norms(self) -> Tensor:

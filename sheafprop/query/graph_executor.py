@@ -88,11 +88,16 @@ def easy_and_hard(
     observed: GraphExecutor, full: GraphExecutor, batch: QueryBatch
 ) -> tuple[AnswerSets, AnswerSets]:
     """Answers on the observed graph (easy), and those that only the full graph gives (hard)."""
+    easy = observed.answers(batch)
+    return easy, differences_of(full.answers(batch), easy)
+
+
+def differences_of(sets: AnswerSets, others: AnswerSets) -> AnswerSets:
+    """What each of the sets has and its counterpart has not."""
     from sheafprop.query.set_loops import differences
 
-    easy, every = observed.answers(batch), full.answers(batch)
-    sizes, values = differences(every.start, every.values, easy.start, easy.values)
-    return easy, AnswerSets.from_sizes(sizes, values)
+    sizes, values = differences(sets.start, sets.values, others.start, others.values)
+    return AnswerSets.from_sizes(sizes, values)
 
 
 def _index(triples: NDArray[np.int64], num_relations: int) -> tuple[NDArray, ...]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sheafprop.data import Vocabulary
 from sheafprop.kge.distance import pairwise_distance, promote
-from sheafprop.query.branch_energy import BranchEnergy, real_rows
+from sheafprop.query.branch_energy import BranchEnergy, real_rows, squares
 from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.dense_energy import DenseEnergy
 from sheafprop.query.diagonal_elimination import DiagonalElimination
@@ -109,7 +109,11 @@ class QueryAnswering:
         self.relation_weight, self.section_weight = relation_weight, tuple(weights)
         kind = DenseElimination if isinstance(sheaf, DenseSheaf) else DiagonalElimination
         self.elimination: Elimination = kind(sheaf, x)
-        self._kept: tuple[Tensor | None, dict[int, Tensor]] = (None, {})
+        # The largest squared length of a vector in each section.
+        self._longest = torch.linalg.vector_norm(x, dim=2).square().double().amax(0)
+        # The last candidates, and features by section and whether they are of all entities.
+        self._candidates, self._chosen = torch.empty(0, dtype=torch.long, device=x.device), x[:0]
+        self._kept: dict[tuple[int, bool], Tensor] = {}
 
     # Scores --------------------------------------------------------------------------------------
 
@@ -197,15 +201,18 @@ class QueryAnswering:
                 else:
                     out[rows, columns] = coefficients @ features
         self._refine(out, rows, energy, section, x)
-        return out.clamp_(min=0)
+        return out
 
     def _refine(
         self, out: Tensor, rows: Tensor, energy: BranchEnergy, section: int, x: Tensor
     ) -> None:
-        """Computes again, from differences, the energies whose digits cancelled in a product."""
+        """Computes again, from differences, the energies whose digits cancelled in a product.
+
+        Those that rounding made negative are among them.
+        """
         if out.numel() == 0 or rows.numel() == 0:
             return
-        length = x.abs().square().sum(1).max() + energy.centre[:, section].abs().square().sum(1)
+        length = self._longest[section] + squares(energy.centre[:, section]).sum(1)
         limit = (math.sqrt(torch.finfo(out.dtype).eps) * energy.norms() * length).to(out.dtype)
         near = rows[out.amin(1)[rows] <= limit[rows]]
         row, column = (out[near] <= limit[near].unsqueeze(1)).nonzero(as_tuple=True)
@@ -217,29 +224,27 @@ class QueryAnswering:
             out[i, j] = energy.at(i, x[j].to(energy.centre.dtype), section).to(out.dtype)
 
     def _columns(self, section: int, candidates: Tensor | None) -> Tensor:
-        x = self.x[:, section]
-        return x if candidates is None else x[candidates]
+        if candidates is None:
+            return self.x[:, section]
+        if not torch.equal(candidates, self._candidates):
+            self._candidates, self._kept = candidates.clone(), {}
+            self._chosen = self.x[candidates]
+        return self._chosen[:, section]
 
     def _feature_blocks(
         self, energy: BranchEnergy, section: int, candidates: Tensor | None
     ) -> Iterator[tuple[slice, Tensor]]:
         """Columns and features of the candidates; what fits in a block is kept for next time."""
-        known, kept = self._kept
-        same = known is candidates or (
-            known is not None and candidates is not None and torch.equal(known, candidates)
-        )
-        if same and section in kept:
-            yield slice(None), kept[section]
-            return
         x = real_rows(self._columns(section, candidates))
+        key = (section, candidates is None)
+        if key in self._kept:
+            yield slice(None), self._kept[key]
+            return
         width = energy.features(x[:1]).shape[0]
         step = max(1, _BLOCK_FEATURES // width) if isinstance(energy, DenseEnergy) else len(x)
         if step >= len(x):
-            if not same:
-                kept = {}
-                self._kept = (None if candidates is None else candidates.clone(), kept)
-            kept[section] = energy.features(x)
-            yield slice(None), kept[section]
+            self._kept[key] = energy.features(x)
+            yield slice(None), self._kept[key]
             return
         for start in range(0, len(x), step):
             columns = slice(start, start + step)

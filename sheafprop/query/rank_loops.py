@@ -4,59 +4,109 @@ import numpy as np
 
 from sheafprop.query.set_loops import compiled
 
+# With more targets than this in a row, candidates are placed among the sorted targets one by one;
+# with fewer, all candidates are compared with every target, many at once.
+_FEW = 96
+
+
+@compiled
+def _has_nan(scores):  # type: ignore[no-untyped-def]
+    found = False
+    for column in range(scores.size):
+        found |= scores[column] != scores[column]
+    return found
+
+
+@compiled
+def _compare(scores, a, b, out):  # type: ignore[no-untyped-def]
+    """How many scores are greater than, and at least, each of two values."""
+    above_a, from_a, above_b, from_b = 0, 0, 0, 0
+    for column in range(scores.size):
+        score = scores[column]
+        above_a += score > a
+        from_a += score >= a
+        above_b += score > b
+        from_b += score >= b
+    out[0], out[1], out[2], out[3] = above_a, from_a, above_b, from_b
+
+
+@compiled
+def _place(scores, values, above, equal):  # type: ignore[no-untyped-def]
+    """How many scores exceed exactly the first n of the sorted values, or equal the next."""
+    count = values.size
+    lowest = values[0]
+    for column in range(scores.size):
+        score = scores[column]
+        if score < lowest:
+            continue
+        # Branchless: the comparisons cannot be predicted.
+        place, size = 0, count
+        while size > 1:
+            half = size >> 1
+            place += half * (values[place + half - 1] < score)
+            size -= half
+        place += values[place] < score
+        above[place] += 1
+        equal[place] += values[min(place, count - 1)] == score
+
 
 @compiled
 def count_rows(scores, target_start, targets, known_start, known, better, ties, candidates, lo, hi):  # type: ignore[no-untyped-def]
     """Counts for the targets of rows lo to hi; returns a row with a NaN, or -1.
 
-    Columns in ``known`` are no candidates; the targets are among them.
+    Columns in ``known`` are no candidates, the targets among them; repeated ones count once.
     """
     width = scores.shape[1]
     mark = np.zeros(width, dtype=np.bool_)
+    pair = np.empty(4, dtype=np.int64)
     for row in range(lo, hi):
         first, last = target_start[row], target_start[row + 1]
         count = last - first
         if count == 0:
             continue
-        values = np.empty(count, dtype=scores.dtype)
-        for i in range(count):
-            values[i] = scores[row, targets[first + i]]
-            if np.isnan(values[i]):
-                return row
-        order = np.argsort(values)
-        values = values[order]
-        left = width
+        own = scores[row]
+        if _has_nan(own):
+            return row
+        removed = np.empty(known_start[row + 1] - known_start[row], dtype=scores.dtype)
+        gone = 0
         for i in range(known_start[row], known_start[row + 1]):
-            left -= not mark[known[i]]
-            mark[known[i]] = True
-        # How many candidates are better than exactly the first n targets, or equal to the next.
-        above = np.zeros(count + 1, dtype=np.int64)
-        equal = np.zeros(count + 1, dtype=np.int64)
-        lowest = values[0]
-        for column in range(width):
-            score = scores[row, column]
-            if score < lowest or mark[column]:
-                continue
-            if np.isnan(score):
-                return row
-            # Branchless: the comparisons cannot be predicted.
-            place, size = 0, count
-            while size > 1:
-                half = size >> 1
-                place += half * (values[place + half - 1] < score)
-                size -= half
-            place += values[place] < score
-            above[place] += 1
-            equal[place] += place < count and values[min(place, count - 1)] == score
+            if not mark[known[i]]:
+                mark[known[i]] = True
+                removed[gone] = own[known[i]]
+                gone += 1
         for i in range(known_start[row], known_start[row + 1]):
             mark[known[i]] = False
+        removed = removed[:gone]
+        values = np.empty(count, dtype=scores.dtype)
+        for i in range(count):
+            values[i] = own[targets[first + i]]
+            candidates[first + i] = width - gone
+        if count <= _FEW:
+            for i in range(0, count, 2):
+                second = min(i + 1, count - 1)
+                _compare(own, values[i], values[second], pair)
+                for j, place in ((i, 0), (second, 2)):
+                    better[first + j] = pair[place]
+                    ties[first + j] = pair[place + 1] - pair[place]
+                _compare(removed, values[i], values[second], pair)
+                better[first + i] -= pair[0]
+                ties[first + i] -= pair[1] - pair[0]
+                if second != i:
+                    better[first + second] -= pair[2]
+                    ties[first + second] -= pair[3] - pair[2]
+            continue
+        order = np.argsort(values)
+        values = values[order]
+        above, equal = np.zeros(count + 1, dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+        _place(own, values, above, equal)
+        less, fewer = np.zeros(count + 1, dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+        _place(removed, values, less, fewer)
         total, tied = 0, 0
         for i in range(count - 1, -1, -1):
-            total += above[i + 1]
+            total += above[i + 1] - less[i + 1]
             better[first + order[i]] = total
-            candidates[first + order[i]] = left
         for i in range(count):
             if i == 0 or values[i] != values[i - 1]:
-                tied = equal[i]
+                tied = equal[i] - fewer[i]
             ties[first + order[i]] = tied
     return -1
