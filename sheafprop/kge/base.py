@@ -316,10 +316,42 @@ class KGEModel(torch.nn.Module, ABC):
         known = rows.index_select(0, known_index)
         if candidates is not None:
             rows = rows.index_select(0, candidates)
+        return self._score_rows(known, rel_type, rows, side, chunk_size)
+
+    def score_candidates(
+        self,
+        known: Tensor,
+        rel_type: Tensor,
+        candidates: Tensor,
+        side: Side,
+        *,
+        chunk_size: int | None = None,
+    ) -> Tensor:
+        r"""Returns the scores of candidate vectors on one side of triples, the other being known.
+
+        Args:
+            known (torch.Tensor): The vectors at the other side, one for each query.
+            rel_type (torch.Tensor): The relation types.
+            candidates (torch.Tensor): The vectors to score.
+            side (str): The side of the candidates, :obj:`"tail"` or :obj:`"head"`.
+            chunk_size (int, optional): See :meth:`score_tails`. (default: :obj:`None`)
+
+        Shapes:
+            - **known:** :math:`(B, d)` or :math:`(B, s, d)`
+            - **candidates:** :math:`(C, d)` or :math:`(C, s, d)`
+            - **output:** :math:`(B, C)`
+        """
+        return self._score_rows(
+            self._rows(known), rel_type, self._rows(candidates), side, chunk_size
+        )
+
+    def _score_rows(
+        self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side, chunk_size: int | None
+    ) -> Tensor:
         if chunk_size is None:
             chunk_size = self._chunk_size(rows)
         check_positive("chunk_size", chunk_size)
-        with full_precision(x):
+        with full_precision(rows):
             blocks = [
                 self._distances(known, rel_type, chunk, side) for chunk in rows.split(chunk_size)
             ]

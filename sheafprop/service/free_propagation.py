@@ -1,0 +1,98 @@
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from sheafprop.kge.base import KGEModel
+from sheafprop.nn.prototypes import RelationPrototypes
+from sheafprop.nn.relation_weights import relation_weights
+from sheafprop.nn.sheaf_propagation import SheafPropagation
+from sheafprop.nn.start import start_sections
+from sheafprop.service.propagation_settings import PropagationSettings
+from sheafprop.sheaf import RelationSheaf
+
+
+class FreePropagation:
+    r"""Propagation for a finite time from a start that the settings choose.
+
+    Args:
+        model (KGEModel): The trained model, which draws random starts and knows its lengths.
+        settings (PropagationSettings): How to propagate.
+        x (Tensor): Vectors ``[N, 1, d]`` or ``[N, s, d]``; only rows of the boundary are read.
+        boundary_mask (Tensor): Known and fixed entities, bool ``[N]``.
+        edge_index, edge_type (Tensor): Heads and tails ``[2, E]`` and relations ``[E]``.
+        sheaf (RelationSheaf): The restriction maps of the model's relations.
+        free_labels (sequence of str): The labels of the free entities, in the order of their ids.
+        prototypes (RelationPrototypes): Mean trained vectors at each (relation, side).
+        variance (Tensor, optional): Mean squared residuals of the relations in training, ``[R]``;
+            needed where the settings weigh relations.
+    """
+
+    def __init__(
+        self,
+        model: KGEModel,
+        settings: PropagationSettings,
+        x: Tensor,
+        boundary_mask: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        *,
+        sheaf: RelationSheaf,
+        free_labels: Sequence[str],
+        prototypes: RelationPrototypes,
+        variance: Tensor | None = None,
+    ):
+        self.model, self.settings, self.boundary_mask = model, settings, boundary_mask
+        weight = None
+        if settings.relation_weights:
+            assert variance is not None
+            count = prototypes.count[: prototypes.count.numel() // 2]
+            weight = relation_weights(variance, count)[edge_type]
+        self._layer = SheafPropagation(
+            settings.iterations,
+            step_size=settings.step_size,
+            normalization=settings.normalization,
+            teleport=settings.teleport,
+        )
+        self._plan = self._layer.plan(x[:, 0], edge_index, edge_type, sheaf, weight, boundary_mask)
+        num_sections = settings.num_sections
+        drawn = model.draw_entities(free_labels, settings.seed, num_sections).to(x)
+        random = x.new_zeros(x.shape[0], num_sections, x.shape[2])
+        random[~boundary_mask] = drawn
+        self._sections = start_sections(
+            x,
+            boundary_mask,
+            edge_index,
+            edge_type,
+            start=settings.start,
+            num_sections=num_sections if x.shape[1] == 1 else 1,
+            prototypes=prototypes,
+            edge_weight=weight,
+            random=random if x.shape[1] == 1 else random.expand(-1, x.shape[1], -1),
+        )
+
+    @property
+    def num_isolated(self) -> int:
+        """Free entities without a triple: they keep their start."""
+        return int(self._plan.isolated.sum())
+
+    @property
+    def components_without_boundary(self) -> int:
+        """Components that no known entity anchors."""
+        return self._plan.components_without_boundary
+
+    @torch.no_grad()
+    def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
+        """Propagates once and yields each count with the vectors ``[N, s, d]`` after it."""
+        for count, x in self._layer.trajectory(self._plan, self._sections, iterations):
+            if self.settings.normalize_output:
+                free = ~self.boundary_mask
+                x = x.clone()
+                x[free] = self.model.rescale_entities(x[free])
+            yield count, x
+
+    def vectors(self, iterations: int | None = None) -> Tensor:
+        """The vectors ``[N, s, d]`` after so many steps."""
+        count = self.settings.iterations if iterations is None else iterations
+        ((_, x),) = self.trajectory([count])
+        return x
