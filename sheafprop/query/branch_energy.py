@@ -17,12 +17,15 @@ class BranchEnergy(ABC):
     the energies of all queries at all vertices are one matrix product.
 
     Args:
-        centre (Tensor): :math:`m`, ``[Q, s, d]``.
         constant (Tensor): :math:`c \ge 0`, ``[Q, s]``.
     """
 
-    centre: Tensor
     constant: Tensor
+
+    @property
+    @abstractmethod
+    def centre(self) -> Tensor:
+        """:math:`m`, ``[Q, s, d]``; nearest to zero where the precision is singular."""
 
     @abstractmethod
     def precision(self) -> Tensor:
@@ -41,8 +44,8 @@ class BranchEnergy(ABC):
         """Energies ``[n]`` of queries ``row`` at vertices ``x`` ``[n, d]``, from differences."""
 
     @abstractmethod
-    def norms(self) -> Tensor:
-        """A bound ``[Q]`` of the largest eigenvalue of the precision."""
+    def size(self, section: int, longest: Tensor) -> Tensor:
+        r"""What cancels in the product, ``[Q]``, where :math:`\|x\|^2` is ``longest`` at most."""
 
 
 def real_rows(x: Tensor) -> Tensor:
@@ -53,3 +56,8 @@ def real_rows(x: Tensor) -> Tensor:
 def squares(x: Tensor) -> Tensor:
     """Squared moduli, without the root that ``abs`` takes of complex numbers."""
     return x.real.square() + x.imag.square() if x.is_complex() else x.square()
+
+
+def double(x: Tensor) -> Tensor:
+    """The same numbers in double precision."""
+    return x.to(torch.complex128 if x.is_complex() else torch.float64)

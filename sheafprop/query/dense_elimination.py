@@ -11,7 +11,7 @@ from sheafprop.query.elimination import RELATIVE_TOLERANCE, Elimination
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
 
 # Maps of a larger condition number take singular values instead of a Cholesky factor.
-_REGULAR_CONDITION = 1e4
+_REGULAR_CONDITION = 1e3
 # The same for the share of a branch in what an edge feels, w |A K^-1|^2.
 _REGULAR_SHARE = 1e6
 # Bytes of matrices that one thread works on.
@@ -22,11 +22,12 @@ class DenseElimination(Elimination):
     r"""Elimination for dense maps, ``d x d`` blocks in batches.
 
     Queries that walk the same relations share everything but their vectors, so each matrix is made
-    once. With :math:`P = K^* K` and :math:`J = A K^{-1}`, an edge needs the Cholesky factor of
-    :math:`w^{-1} I + J J^* = L L^*` only: then :math:`K' = L^{-1} B` and
-    :math:`K'^{-1} = B^{-1} L`. Singular, rectangular and badly conditioned maps take the singular
-    value decomposition of :math:`[K; \sqrt w A]` instead, whose left kernel is what the target
-    feels.
+    once. A branch is held as :math:`\|K x - y\|^2 + c`, which needs no pseudo-inverse. With
+    :math:`J = A K^{-1}`, an edge needs the Cholesky factor of :math:`w^{-1} I + J J^* = L L^*`
+    only: then :math:`K' = L^{-1} B`, :math:`K'^{-1} = B^{-1} L` and
+    :math:`y' = L^{-1} (J y + \beta)`. Singular, rectangular and badly conditioned maps take the
+    singular value decomposition of :math:`[K; \sqrt w A]` instead, whose left kernel is what the
+    target feels.
 
     Args:
         sheaf (DenseSheaf): Maps and translations of the relations.
@@ -48,12 +49,92 @@ class DenseElimination(Elimination):
         self._translation = None if b is None else torch.cat([b, -b]).detach().to(self._double)
 
     def leave(self, x: Tensor, edges: Edges) -> DenseEnergy:
-        zero = torch.zeros(x.shape[:2], dtype=torch.float64, device=x.device)
-        return self._arrive(x.to(self._double), zero, None, edges)
+        index, first = _distinct(self._edge_key(edges))
+        relation, weight = edges.relation[first], edges.weight[first]
+        target_row = self._rows("target", relation)
+        root = weight.sqrt().view(-1, 1, 1)
+        factor = root * self._table[target_row]
+        wanted = self._apply("source", edges, x.to(self._double)) + self._shift(edges)
+        pull = edges.weight.sqrt().view(-1, 1, 1) * wanted
+        constant = torch.zeros(x.shape[:2], dtype=torch.float64, device=x.device)
+        missing = self._table.shape[2] - self._table.shape[1]
+        if missing >= 0:
+            factor = torch.nn.functional.pad(factor, (0, 0, 0, missing))
+            pull = torch.nn.functional.pad(pull, (0, missing))
+        else:
+            left, factor = _compressed(factor)
+            pull, constant = _within(left, index, pull)
+
+        def inverse(rows: Tensor) -> Tensor:
+            return self._inverse[target_row[rows]] / root[rows]
+
+        regular = self._regular[target_row] & (weight > 0)
+        return DenseEnergy(constant, factor, pull, inverse, regular, index)
 
     def through(self, energy: BranchEnergy, edges: Edges) -> DenseEnergy:
         assert isinstance(energy, DenseEnergy)
-        return self._arrive(energy.centre, energy.constant, energy, edges)
+        key = torch.unique(self._edge_key(edges), return_inverse=True)[1]
+        index, first = _distinct(key * energy.factor.shape[0] + energy.index)
+        relation, weight, before = edges.relation[first], edges.weight[first], energy.index[first]
+        source_row, target_row = (self._rows(end, relation) for end in ("source", "target"))
+        n, (k, d) = first.numel(), self._table.shape[1:]
+        factor, lower, carry = (self._table.new_empty(n, d, d) for _ in range(3))
+        shift = self._table.new_zeros(n, d)
+        regular = self._regular[target_row] & (weight > 0) & energy.regular[before]
+        # What badly conditioned branches cannot meet, as a map of what came before, and a constant.
+        missed: dict[int, tuple[Tensor, Tensor]] = {}
+
+        def make(rows: slice) -> None:
+            source, target = self._table[source_row[rows]], self._table[target_row[rows]]
+            w, good = weight[rows], regular[rows]
+            b = None if self._translation is None else self._translation[relation[rows]]
+            if bool(good.any()):
+                j = source @ energy.inverse(before[rows])
+                lower[rows], fine = _cholesky(j, w)
+                good &= fine
+                right = [target, j] if b is None else [target, j, b.unsqueeze(2)]
+                made = torch.linalg.solve_triangular(
+                    lower[rows], torch.cat(right, dim=2), upper=False
+                )
+                factor[rows], carry[rows] = made[:, :, :d], made[:, :, d : 2 * d]
+                if b is not None:
+                    shift[rows] = made[:, :, -1]
+            rest = (~good).nonzero().flatten()
+            if rest.numel() == 0:
+                return
+            root = w[rest].sqrt().view(-1, 1, 1)
+            own, felt = _left_kernel(energy.factor[before[rows]][rest], source[rest], root)
+            left, compressed = _compressed(felt @ target[rest])
+            offset = own.new_zeros(own.shape[:2])
+            if b is not None:
+                offset = (felt @ b[rest].unsqueeze(2)).squeeze(2)
+            own_carry = left.mH @ own
+            own_shift = (left.mH @ offset.unsqueeze(2)).squeeze(2)
+            place = rows.start + rest
+            factor[place], carry[place], shift[place] = compressed, own_carry, own_shift
+            lost = own - left @ own_carry
+            lost_shift = offset - (left @ own_shift.unsqueeze(2)).squeeze(2)
+            for i, matrix, vector in zip(place.tolist(), lost, lost_shift, strict=True):
+                missed[i] = matrix, vector
+
+        _in_chunks(make, n, (k + 3 * d) * d)
+        pull = _matvec(carry, index, energy.pull) + shift[index].unsqueeze(1)
+        constant = energy.constant
+        if missed:
+            numbers = torch.tensor(sorted(missed), device=index.device)
+            place = torch.full((n,), -1, device=index.device)
+            place[numbers] = torch.arange(numbers.numel(), device=index.device)
+            rows = (place[index] >= 0).nonzero().flatten()
+            parts = zip(*(missed[i] for i in numbers.tolist()), strict=True)
+            matrices, vectors = (torch.stack(part) for part in parts)
+            own = place[index[rows]]
+            gap = _matvec(matrices, own, energy.pull[rows]) + vectors[own].unsqueeze(1)
+            constant = constant.index_add(0, rows, squares(gap).sum(2))
+
+        def inverse(rows: Tensor) -> Tensor:
+            return self._inverse[target_row[rows]] @ lower[rows]
+
+        return DenseEnergy(constant, factor, pull, inverse, regular, index)
 
     def join(self, energies: Sequence[BranchEnergy]) -> DenseEnergy:
         parts = [energy for energy in energies if isinstance(energy, DenseEnergy)]
@@ -65,116 +146,34 @@ class DenseElimination(Elimination):
         regular = torch.stack([part.regular[part.index[first]] for part in parts]).all(0)
         d = stacked.shape[-1]
         factor, inverse = stacked.new_empty(2, first.numel(), d, d)
-        centre_map = stacked.new_empty(first.numel(), d, stacked.shape[1])
+        left = torch.empty_like(stacked)
 
         def make(rows: slice) -> None:
-            made = _joined(stacked[rows])
-            good = made[3] & regular[rows]
-            rest = (~good).nonzero().flatten()
+            left[rows], factor[rows], inverse[rows], fine = _joined(stacked[rows])
+            rest = (~(fine & regular[rows])).nonzero().flatten()
+            regular[rows] &= fine
             if rest.numel():
-                part = stacked[rows][rest]
-                again, good[rest], _ = _least_squares(part, _eye(part.shape[1], part), part)
-                for whole, some in zip(made, again, strict=False):
-                    whole[rest] = some
-            factor[rows], inverse[rows], centre_map[rows] = made[:3]
-            regular[rows] = good
+                place = rows.start + rest
+                left[place], factor[place] = _compressed(stacked[place])
 
-        _in_chunks(make, first.numel(), stacked[0].numel())
-        # K_i m_i of all branches, and the centre nearest to them.
-        pulls = torch.cat([_matvec(p.factor, p.index, p.centre) for p in parts], dim=-1)
-        centre = _matvec(centre_map, index, pulls)
-        missed = _matvec(stacked, index, centre) - pulls
-        constant = torch.linalg.vector_norm(missed, dim=-1) ** 2
+        _in_chunks(make, first.numel(), stacked.shape[1] * d)
+        pull, constant = _within(left, index, torch.cat([part.pull for part in parts], dim=2))
         for part in parts:
             constant = constant + part.constant
-        return DenseEnergy(centre, constant, factor, inverse.__getitem__, regular, index)
+        return DenseEnergy(constant, factor, pull, inverse.__getitem__, regular, index)
 
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
         assert isinstance(energy, DenseEnergy)
         root = edges.weight.sqrt().view(-1, 1, 1)
-        factor = energy.factor[energy.index]
-        held = (factor @ energy.centre.mT).mT
         wanted = self._apply("target", edges, target) - self._shift(edges)
-        matrix = torch.cat(
-            [factor, root * self._table[self._rows("source", edges.relation)]], dim=1
-        )
+        maps = self._table[self._rows("source", edges.relation)]
+        matrix = torch.cat([energy.factor[energy.index], root * maps], dim=1)
         inverse = torch.linalg.pinv(matrix, rtol=RELATIVE_TOLERANCE**0.5)
-        return (inverse @ torch.cat([held, root * wanted], dim=-1).mT).mT
+        return (inverse @ torch.cat([energy.pull, root * wanted], dim=-1).mT).mT
 
-    def _arrive(
-        self, source: Tensor, constant: Tensor, behind: DenseEnergy | None, edges: Edges
-    ) -> DenseEnergy:
-        wanted = self._apply("source", edges, source) + self._shift(edges)
-        weights, weight_index = torch.unique(edges.weight, return_inverse=True)
-        key = edges.relation * weights.numel() + weight_index
-        if behind is not None:
-            key = torch.unique(key, return_inverse=True)[1] * behind.factor.shape[0] + behind.index
-        index, first = _distinct(key)
-        relation, weight = edges.relation[first], edges.weight[first]
-        target_row = self._rows("target", relation)
-        k, d = self._table.shape[1:]
-        factor = self._table.new_empty(first.numel(), d, d)
-        # What turns the inverse of the target's map into that of the factor, if it is regular.
-        lower = self._table.new_empty(first.numel() if k == d else 0, d, d)
-        regular = self._regular[target_row] & (weight > 0)
-        before = None if behind is None else behind.index[first]
-        if behind is not None:
-            regular &= behind.regular[before]
-        maps: dict[int, tuple[Tensor, Tensor]] = {}
-
-        def make(rows: slice) -> None:
-            w, good, target = weight[rows], regular[rows], self._table[target_row[rows]]
-            root = w.sqrt().view(-1, 1, 1)
-            source, own = target, target
-            if behind is not None and before is not None:
-                own = behind.factor[before[rows]]
-                source = self._table[self._rows("source", relation[rows])]
-            if bool(good.any()):
-                if behind is None or before is None:
-                    factor[rows] = root * target
-                    lower[rows] = _eye(d, target) / torch.where(root > 0, root, 1.0)
-                else:
-                    factor[rows], lower[rows], fine = _carried(
-                        behind.inverse(before[rows]), source, target, w
-                    )
-                    good &= fine
-            rest = (~good).nonzero().flatten()
-            if rest.numel() == 0:
-                return
-            if behind is None:
-                felt = root[rest] * _eye(k, target)
-            else:
-                felt = _felt(own[rest], source[rest], root[rest])
-            again, _, miss = _least_squares(felt @ target[rest], felt, root[rest] * target[rest])
-            factor[rows.start + rest] = again[0]
-            for i, centre_map, own_miss in zip(rest.tolist(), again[2], miss, strict=True):
-                maps[rows.start + i] = centre_map, own_miss
-
-        _in_chunks(make, first.numel(), (k + d) * d)
-        if k == d:
-            rows, number = torch.unique(self._rows("target", edges.relation), return_inverse=True)
-            centre = _matvec(self._inverse[rows], number, wanted)
-        else:
-            centre = wanted.new_empty(*wanted.shape[:-1], d)
-        if maps:
-            # Regular maps reach what they are asked for; these may miss it.
-            irregular = torch.tensor(sorted(maps), device=index.device)
-            number = torch.full((first.numel(),), -1, device=index.device)
-            number[irregular] = torch.arange(irregular.numel(), device=index.device)
-            rows = (number[index] >= 0).nonzero().flatten()
-            centre_map, miss = (
-                torch.stack(column)
-                for column in zip(*(maps[i] for i in irregular.tolist()), strict=True)
-            )
-            centre[rows] = _matvec(centre_map, number[index[rows]], wanted[rows])
-            missed = _matvec(miss, number[index[rows]], wanted[rows])
-            extra = torch.linalg.vector_norm(missed, dim=-1) ** 2
-            constant = constant.index_add(0, rows, extra)
-
-        def inverse(rows: Tensor) -> Tensor:
-            return self._inverse[target_row[rows]] @ lower[rows] if k == d else factor[rows].mH
-
-        return DenseEnergy(centre, constant, factor, inverse, regular, index)
+    def _edge_key(self, edges: Edges) -> Tensor:
+        weights, number = torch.unique(edges.weight, return_inverse=True)
+        return edges.relation * weights.numel() + number
 
     def _rows(self, end: str, relation: Tensor) -> Tensor:
         """Rows of the table for the maps at the source or the target of relations."""
@@ -209,68 +208,48 @@ def _inverses(maps: Tensor) -> tuple[Tensor, Tensor]:
     return out, regular
 
 
-def _carried(
-    factor_inverse: Tensor, source: Tensor, target: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Factor and Cholesky factor of edges behind a branch, and which of them are regular."""
-    j = source @ factor_inverse
-    eye = _eye(j.shape[1], j)
-    weight = torch.where(weight > 0, weight, 1.0).view(-1, 1, 1)
-    lower, info = torch.linalg.cholesky_ex(eye / weight + j @ j.mH)
-    share = squares(j).sum((1, 2)) * weight.flatten()
+def _cholesky(j: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The Cholesky factor of ``I / w + J J*``, and where it can be relied on."""
+    eye = torch.eye(j.shape[1], dtype=j.dtype, device=j.device)
+    weight = torch.where(weight > 0, weight, 1.0)
+    lower, info = torch.linalg.cholesky_ex(eye / weight.view(-1, 1, 1) + j @ j.mH)
+    share = squares(j).sum((1, 2)) * weight
     good = (info == 0) & (share < _REGULAR_SHARE)
-    lower = torch.where(good.view(-1, 1, 1), lower, eye)
-    return torch.linalg.solve_triangular(lower, target, upper=False), lower, good
+    return torch.where(good.view(-1, 1, 1), lower, eye), good
 
 
-def _felt(factor: Tensor, source: Tensor, root: Tensor) -> Tensor:
-    """The left kernel of [K; sqrt(w) A], as what it sees of the edge."""
+def _left_kernel(factor: Tensor, source: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+    """The left kernel of ``[K; sqrt(w) A]``: what it makes of ``y``, and of the edge."""
     left, values, _ = torch.linalg.svd(torch.cat([factor, root * source], dim=1))
     seen = values > RELATIVE_TOLERANCE**0.5 * values[:, :1]
     left[:, :, : values.shape[1]] *= ~seen.unsqueeze(1)
-    return root * left[:, factor.shape[1] :].mH
+    kernel = left.mH
+    d = factor.shape[1]
+    return -kernel[:, :, :d], root * kernel[:, :, d:]
+
+
+def _compressed(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal columns and a square factor whose product is each matrix, ``[n, rows, d]``."""
+    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    return left, values.unsqueeze(2) * right
+
+
+def _within(left: Tensor, index: Tensor, pull: Tensor) -> tuple[Tensor, Tensor]:
+    """Coordinates of ``pull`` in the columns of ``left``, and the square of what is outside."""
+    own = _matvec(left.mH, index, pull)
+    return own, squares(pull - _matvec(left, index, own)).sum(2)
 
 
 def _joined(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Factor, inverse and centre map of branches that meet, and which of them are regular."""
+    """As :func:`_compressed` by Cholesky, the inverse factor, and where that is good enough."""
     d = stacked.shape[-1]
+    eye = torch.eye(d, dtype=stacked.dtype, device=stacked.device)
     lower, info = torch.linalg.cholesky_ex(stacked.mH @ stacked)
-    lower = torch.where((info == 0).view(-1, 1, 1), lower, _eye(d, lower))
+    lower = torch.where((info == 0).view(-1, 1, 1), lower, eye)
     factor = lower.mH
-    inverse = torch.linalg.solve_triangular(factor, _eye(d, lower).expand_as(lower), upper=True)
+    inverse = torch.linalg.solve_triangular(factor, eye.expand_as(lower), upper=True)
     condition = _frobenius(factor) * _frobenius(inverse) / d
-    good = (info == 0) & (condition < _REGULAR_CONDITION**0.5)
-    factor = factor.clone(memory_format=torch.contiguous_format)
-    return factor, inverse, inverse @ (inverse.mH @ stacked.mH), good
-
-
-def _least_squares(
-    matrix: Tensor, wanted: Tensor, scale: Tensor
-) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
-    """Factor, inverse and centre map of ``|matrix x - wanted u|^2`` as a function of ``x``.
-
-    Also whether the factor is regular, and the miss: what ``u`` times it cannot reach. ``scale`` is
-    of the size that ``matrix`` would have without cancellation.
-    """
-    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    floor = 1e-13 * _frobenius(scale).unsqueeze(1)
-    keep = (values > RELATIVE_TOLERANCE**0.5 * values[:, :1]) & (values > floor)
-    kept = torch.where(keep, values, 0.0)
-    reciprocal = torch.where(keep, 1 / torch.where(keep, values, 1.0), 0.0)
-    centre_map = (right.mH * reciprocal.unsqueeze(1)) @ (left.mH @ wanted)
-    miss = matrix @ centre_map - wanted
-    factor = kept.unsqueeze(2) * right
-    d = matrix.shape[-1]
-    padding = (0, 0, 0, d - factor.shape[1])
-    factor = torch.nn.functional.pad(factor, padding)
-    inverse = torch.nn.functional.pad(right.mH * reciprocal.unsqueeze(1), (0, d - kept.shape[1]))
-    good = keep.sum(1) == d
-    good &= values[:, 0] < _REGULAR_CONDITION * values[:, -1]
-    return (factor, inverse, centre_map), good, miss
-
-
-def _eye(size: int, like: Tensor) -> Tensor:
-    return torch.eye(size, dtype=like.dtype, device=like.device)
+    return stacked @ inverse, factor, inverse, (info == 0) & (condition < _REGULAR_CONDITION**0.5)
 
 
 def _frobenius(matrices: Tensor) -> Tensor:

@@ -6,37 +6,46 @@ from torch import Tensor
 
 from sheafprop.query.branch_energy import BranchEnergy, real_rows, squares
 
+_RELATIVE_TOLERANCE = 1e-10
+
 
 @dataclass(frozen=True, eq=False)
 class DenseEnergy(BranchEnergy):
-    r"""A branch energy with any precision, held by a factor: :math:`P = K^* K`.
+    r"""A branch energy with any precision, held as :math:`\|K x - y\|^2 + c`.
 
     Args:
         factor (Tensor): :math:`K`, ``[U, d, d]``; equal ones are held once.
+        pull (Tensor): :math:`y`, ``[Q, s, d]``.
         inverse (callable): Gives :math:`K^{-1}` of some of them, where they are regular.
         regular (Tensor): Whether :math:`K` is invertible and well conditioned, ``[U]``.
         index (Tensor): Which factor each query has, ``[Q]``.
     """
 
     factor: Tensor
+    pull: Tensor
     inverse: Callable[[Tensor], Tensor]
     regular: Tensor
     index: Tensor
+
+    @property
+    def centre(self) -> Tensor:
+        inverse = torch.linalg.pinv(self.factor, rtol=_RELATIVE_TOLERANCE**0.5)
+        return (inverse[self.index] @ self.pull.mT).mT
+
+    def precision(self) -> Tensor:
+        return (self.factor.mH @ self.factor)[self.index]
 
     def select(self, rows: Tensor) -> "DenseEnergy":
         """The energies of some queries."""
         used, index = torch.unique(self.index[rows], return_inverse=True)
         return DenseEnergy(
-            self.centre[rows],
             self.constant[rows],
             self.factor[used],
+            self.pull[rows],
             lambda numbers: self.inverse(used[numbers]),
             self.regular[used],
             index,
         )
-
-    def precision(self) -> Tensor:
-        return (self.factor.mH @ self.factor)[self.index]
 
     def features(self, x: Tensor) -> Tensor:
         columns = x.T.contiguous()
@@ -45,22 +54,21 @@ class DenseEnergy(BranchEnergy):
         return torch.cat([columns, products, torch.ones_like(columns[:1])])
 
     def coefficients(self, section: int) -> Tensor:
-        m = real_rows(self.centre[:, section])
-        factor = self.real_factor()
+        factor, y = self.real_factor(), real_rows(self.pull[:, section])
         precision = factor.mT @ factor
-        row, column = _triangle(m)
+        row, column = _triangle(y)
         packed = precision[:, row, column] * torch.where(row == column, 1.0, 2.0)
-        pulled = (precision[self.index] @ m.unsqueeze(2)).squeeze(2)
-        last = (m * pulled).sum(1) + self.constant[:, section]
-        return torch.cat([-2 * pulled, packed[self.index], last[:, None]], dim=1)
+        linear = (y.unsqueeze(1) @ factor[self.index]).squeeze(1)
+        last = y.square().sum(1) + self.constant[:, section]
+        return torch.cat([-2 * linear, packed[self.index], last[:, None]], dim=1)
 
     def at(self, row: Tensor, x: Tensor, section: int) -> Tensor:
-        gap = x - self.centre[row, section]
-        mapped = (self.factor[self.index[row]] @ gap.unsqueeze(2)).squeeze(2)
-        return squares(mapped).sum(1) + self.constant[row, section]
+        mapped = (self.factor[self.index[row]] @ x.unsqueeze(2)).squeeze(2)
+        return squares(mapped - self.pull[row, section]).sum(1) + self.constant[row, section]
 
-    def norms(self) -> Tensor:
-        return torch.linalg.matrix_norm(self.factor.mH @ self.factor)[self.index]
+    def size(self, section: int, longest: Tensor) -> Tensor:
+        norms = torch.linalg.matrix_norm(self.factor.mH @ self.factor)[self.index]
+        return norms * longest + squares(self.pull[:, section]).sum(1)
 
     def real_factor(self) -> Tensor:
         """The factors as real matrices, acting on :func:`real_rows`."""

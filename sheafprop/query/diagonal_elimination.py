@@ -51,14 +51,13 @@ class DiagonalElimination(Elimination):
     def join(self, energies: Sequence[BranchEnergy]) -> DiagonalEnergy:
         parts = [(_entries(energy), energy) for energy in energies]
         total = sum((p for p, _ in parts), torch.zeros_like(parts[0][0]))
-        total, inverse = _pseudo_inverse(total)
         moment = sum(p.unsqueeze(1) * energy.centre for p, energy in parts)
-        centre = inverse.unsqueeze(1) * moment
+        centre = _reciprocal(total).unsqueeze(1) * moment
         constant = torch.zeros_like(energies[0].constant)
         for p, energy in parts:
             gap = squares(energy.centre - centre)
             constant = constant + energy.constant + (p.unsqueeze(1) * gap).sum(-1)
-        return DiagonalEnergy(centre, constant, total)
+        return DiagonalEnergy(constant, centre, total)
 
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
         p, m = _entries(energy).unsqueeze(1), energy.centre
@@ -74,18 +73,21 @@ class DiagonalElimination(Elimination):
         wanted = self._mapped(self._source_map, edges, source) + self._shift(edges)
         b = self._rows(self._target_map, edges)
         if b is None:
-            return DiagonalEnergy(wanted, constant, stiffness)
+            return DiagonalEnergy(constant, wanted, stiffness)
         if self._scalar:
-            return DiagonalEnergy(b.conj() * wanted, constant, stiffness)
-        entries, inverse = _pseudo_inverse(stiffness * squares(b.squeeze(1)))
+            return DiagonalEnergy(constant, b.conj() * wanted, stiffness)
+        entries = stiffness * squares(b.squeeze(1))
+        inverse = _reciprocal(entries)
         centre = (inverse * stiffness).unsqueeze(1) * (b.conj() * wanted)
         missed = (stiffness.unsqueeze(1) * squares(b * centre - wanted)).sum(-1)
-        return DiagonalEnergy(centre, constant + missed, entries)
+        return DiagonalEnergy(constant + missed, centre, entries)
 
     def _source_precision(self, p: Tensor, edges: Edges) -> Tensor:
         a = self._rows(self._source_map, edges)
         square = 1.0 if a is None or self._scalar else squares(a.squeeze(1))
-        return _pseudo_inverse(p + edges.weight.unsqueeze(1) * square)[0]
+        total = p + edges.weight.unsqueeze(1) * square
+        keep = total > RELATIVE_TOLERANCE * total.amax(dim=1, keepdim=True)
+        return torch.where(keep, total, 0.0)
 
     def _rows(self, table: Tensor | None, edges: Edges) -> Tensor | None:
         return None if table is None else table[edges.relation].unsqueeze(1)
@@ -119,8 +121,6 @@ def _slack(table: Tensor) -> float:
     return 8 * torch.finfo(table.dtype).eps
 
 
-def _pseudo_inverse(entries: Tensor) -> tuple[Tensor, Tensor]:
-    """The entries above the tolerance, and their reciprocals."""
-    keep = entries > RELATIVE_TOLERANCE * entries.amax(dim=1, keepdim=True)
-    kept = torch.where(keep, entries, 0.0)
-    return kept, torch.where(keep, 1 / torch.where(keep, entries, 1.0), 0.0)
+def _reciprocal(entries: Tensor) -> Tensor:
+    # Coordinates do not mix, so that even the smallest entry has its centre.
+    return torch.where(entries > 0, 1 / torch.where(entries > 0, entries, 1.0), 0.0)

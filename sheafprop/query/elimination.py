@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.query.branch_energy import BranchEnergy
+from sheafprop.query.branch_energy import BranchEnergy, double
 from sheafprop.query.edges import Edges
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape
@@ -75,7 +75,7 @@ class Elimination(ABC):
             )
             if shape.operator == "anchor":
                 known = self.x[batch.slots[:, start]]
-                return Branch(shape, _double(known), None, None, inner)
+                return Branch(shape, double(known), None, None, inner)
             if shape.operator == "and":
                 energies = [branch.energy for branch in inner if branch.energy is not None]
                 return Branch(shape, None, self.join(energies), None, inner)
@@ -97,7 +97,7 @@ class Elimination(ABC):
             branch: What :meth:`run` returned.
             target: The vectors at the targets, ``[Q, s, d]``.
         """
-        target = _double(target)
+        target = double(target)
         if branch.edges is None:
             parts = [self.edge_energies(inner, target) for inner in branch.inner]
             return torch.cat(parts, dim=1)
@@ -138,7 +138,3 @@ class Branch:
     energy: BranchEnergy | None
     edges: Edges | None
     inner: tuple[Branch, ...]
-
-
-def _double(x: Tensor) -> Tensor:
-    return x.to(torch.complex128 if x.is_complex() else torch.float64)

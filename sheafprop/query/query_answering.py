@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sheafprop.data import Vocabulary
 from sheafprop.kge.distance import pairwise_distance, promote
-from sheafprop.query.branch_energy import BranchEnergy, real_rows, squares
+from sheafprop.query.branch_energy import BranchEnergy, double, real_rows
 from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.dense_energy import DenseEnergy
 from sheafprop.query.diagonal_elimination import DiagonalElimination
@@ -187,7 +187,7 @@ class QueryAnswering:
     def _energies(self, energy: BranchEnergy, section: int, candidates: Tensor | None) -> Tensor:
         """The energies ``[Q, C]`` of one section."""
         x = self._columns(section, candidates)
-        out = x.real.new_empty(energy.centre.shape[0], x.shape[0])
+        out = x.real.new_empty(energy.constant.shape[0], x.shape[0])
         rows, some = torch.arange(out.shape[0], device=out.device), energy
         if isinstance(energy, DenseEnergy):
             rows = _shared_energies(energy, section, x, out)
@@ -212,8 +212,8 @@ class QueryAnswering:
         """
         if out.numel() == 0 or rows.numel() == 0:
             return
-        length = self._longest[section] + squares(energy.centre[:, section]).sum(1)
-        limit = (math.sqrt(torch.finfo(out.dtype).eps) * energy.norms() * length).to(out.dtype)
+        size = energy.size(section, self._longest[section])
+        limit = (math.sqrt(torch.finfo(out.dtype).eps) * size).to(out.dtype)
         near = rows[out.amin(1)[rows] <= limit[rows]]
         row, column = (out[near] <= limit[near].unsqueeze(1)).nonzero(as_tuple=True)
         row = near[row]
@@ -221,7 +221,7 @@ class QueryAnswering:
             1, _BLOCK_FEATURES // x.shape[1] ** (2 if isinstance(energy, DenseEnergy) else 1)
         )
         for i, j in zip(row.split(step), column.split(step), strict=True):
-            out[i, j] = energy.at(i, x[j].to(energy.centre.dtype), section).to(out.dtype)
+            out[i, j] = energy.at(i, double(x[j]), section).to(out.dtype)
 
     def _columns(self, section: int, candidates: Tensor | None) -> Tensor:
         if candidates is None:
@@ -390,10 +390,10 @@ def _shared_energies(energy: DenseEnergy, section: int, x: Tensor, out: Tensor) 
     for number in (counts >= _SHARED).nonzero().flatten().tolist():
         own = (energy.index == number).nonzero().flatten()
         factor = energy.factor[number]
-        centre = (energy.centre[own, section] @ factor.mT).to(x.dtype)
+        pull = energy.pull[own, section].to(x.dtype)
         mapped = x @ factor.mT.to(x.dtype)
         out[own] = pairwise_distance(
-            real_rows(centre).unsqueeze(1),
+            real_rows(pull).unsqueeze(1),
             real_rows(mapped).unsqueeze(1),
             p=2.0,
             squared=True,

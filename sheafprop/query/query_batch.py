@@ -104,12 +104,11 @@ class QueryBatch:
         for shape, slots in self.shape.conjunctions():
             _check_anchors(shape)
             ids = self.slots[:, list(slots)]
-            order, shape = _sorted(shape, ids)
-            # Weights stand at relation slots only, so they are spread over all slots to move along.
-            spread = weight[:, [column.get(slot, 0) for slot in slots]].gather(1, order)
-            batches.append(
-                QueryBatch(shape, ids.gather(1, order), spread[:, list(shape.relation_slots)])
-            )
+            # Weights stand at relation slots only, but are spread over all slots to move along.
+            spread = weight[:, [column.get(slot, 0) for slot in slots]]
+            order, shape = _sorted(shape, ids, spread)
+            moved = spread.gather(1, order)[:, list(shape.relation_slots)]
+            batches.append(QueryBatch(shape, ids.gather(1, order), moved))
         return batches
 
     @property
@@ -138,14 +137,14 @@ def _check_anchors(shape: QueryShape) -> None:
             raise ValueError("the branches of 'and' are queries via relations (got an entity)")
 
 
-def _sorted(shape: QueryShape, ids: Tensor) -> tuple[Tensor, QueryShape]:
+def _sorted(shape: QueryShape, ids: Tensor, weight: Tensor) -> tuple[Tensor, QueryShape]:
     """The order of slots, per query, that sorts the branches of every ``and``; and its shape."""
     count = ids.shape[0]
     if shape.operator == "anchor":
         return torch.zeros(count, 1, dtype=torch.long, device=ids.device), shape
     parts = []
     for branch, slots in zip(shape.branches, shape.branch_slots, strict=True):
-        order, inner = _sorted(branch, ids[:, slots])
+        order, inner = _sorted(branch, ids[:, slots], weight[:, slots])
         parts.append((inner, order + slots.start))
     if shape.operator == "via":
         own = torch.full((count, 1), shape.num_slots - 1, device=ids.device)
@@ -154,19 +153,20 @@ def _sorted(shape: QueryShape, ids: Tensor) -> tuple[Tensor, QueryShape]:
     orders, start = [], 0
     while start < len(parts):
         same = [order for inner, order in parts[start:] if inner == parts[start][0]]
-        orders.append(_sorted_rows(torch.stack(same, dim=1), ids).flatten(1))
+        orders.append(_sorted_rows(torch.stack(same, dim=1), (weight, ids)).flatten(1))
         start += len(same)
     return torch.cat(orders, dim=1), QueryShape("and", tuple(inner for inner, _ in parts))
 
 
-def _sorted_rows(orders: Tensor, ids: Tensor) -> Tensor:
-    """Sorts branches of one shape, given as slots ``[Q, m, L]``, by their ids."""
+def _sorted_rows(orders: Tensor, keys: Sequence[Tensor]) -> Tensor:
+    """Sorts branches of one shape, given as slots ``[Q, m, L]``, by the last key first."""
     if orders.shape[1] == 1:
         return orders
-    count, _, length = orders.shape
-    keys = ids.gather(1, orders.flatten(1)).view_as(orders)
-    rank = torch.arange(orders.shape[1], device=ids.device).expand(count, -1)
-    for column in range(length - 1, -1, -1):
-        step = keys[:, :, column].gather(1, rank).argsort(dim=1, stable=True)
-        rank = rank.gather(1, step)
+    count, number, length = orders.shape
+    rank = torch.arange(number, device=orders.device).expand(count, -1)
+    for key in keys:
+        values = key.gather(1, orders.flatten(1)).view_as(orders)
+        for column in range(length - 1, -1, -1):
+            step = values[:, :, column].gather(1, rank).argsort(dim=1, stable=True)
+            rank = rank.gather(1, step)
     return orders.gather(1, rank.unsqueeze(2).expand(-1, -1, length))

@@ -7,6 +7,7 @@ A query is nested tuples: ``("anchor", entity)``, ``("via", query, relation, inv
 import math
 
 import numpy as np
+import torch
 
 
 def vertices_and_edges(tree):
@@ -48,7 +49,7 @@ def conjunctions(tree):
 def minimal_energies(tree, sheaf, x):
     """The least energy of the conjunctive query with every entity as the answer, ``[N]``."""
     anchors, edges, count = vertices_and_edges(tree)
-    n, d = x.shape
+    d = x.shape[1]
     free = [v for v in range(1, count) if v not in anchors]
     column = {v: slice(i * d, i * d + d) for i, v in enumerate(free)}
     blocks, known, at_target = [], [], []
@@ -69,9 +70,7 @@ def minimal_energies(tree, sheaf, x):
                 target += root * matrix
             else:
                 constant += root * matrix @ x[anchors[vertex]]
-        b = sheaf.end_translations()
-        if b is not None:
-            constant -= root * translation(sheaf, relation, k).astype(x.dtype)
+        constant -= root * translation(sheaf, relation, k).astype(x.dtype)
         blocks.append(block)
         known.append(constant)
         at_target.append(target)
@@ -84,8 +83,6 @@ def minimal_energies(tree, sheaf, x):
 
 
 def translation(sheaf, relation, k):
-    import torch
-
     b = sheaf.translation_of(torch.tensor([relation]))
     return np.zeros(k) if b is None else b[0].detach().numpy()
 

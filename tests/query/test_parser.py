@@ -1,0 +1,126 @@
+import numpy as np
+import pytest
+
+from sheafprop.data import Vocabulary
+from sheafprop.errors import DataError
+from sheafprop.query import STRUCTURES, Query, parse_query
+from tests.query.trees import random_shape
+
+LABELS = [
+    "a",
+    "/m/0abc",
+    "O'Neil",
+    "two words",
+    "a,b",
+    "f(x)",
+    'say "so"',
+    "'q",
+    "\\",
+    "and",
+    ";",
+    "é",
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ("via(r, a)", Query.entity("a").via("r")),
+        (" via( r ,a ) ", Query.entity("a").via("r")),
+        ("via(inverse(r), a)", Query.entity("a").via("r", inverse=True)),
+        ("via(and, or)", Query.entity("or").via("and")),
+        ("via(\"r s\", 'it, (s)')", Query.entity("it, (s)").via("r s")),
+        (r'via(r, "a \" \\ b")', Query.entity('a " \\ b').via("r")),
+        (
+            "and(via(r, a), and(via(s, b), via(t, c)))",
+            Query.entity("a").via("r") & Query.entity("b").via("s") & Query.entity("c").via("t"),
+        ),
+        (
+            "via(t, or(via(r, a), via(s, b)))",
+            (Query.entity("a").via("r") | Query.entity("b").via("s")).via("t"),
+        ),
+        ("2p(r, s; a)", Query.entity("a").via("r").via("s")),
+        (
+            "pi(r, inverse(s), t; a, b)",
+            Query.entity("a").via("r").via("s", inverse=True) & Query.entity("b").via("t"),
+        ),
+        (
+            "ip(r, s, t; a, b)",
+            (Query.entity("a").via("r") & Query.entity("b").via("s")).via("t"),
+        ),
+        ("up(r, s, t; a, b)", Query.of("up", ["r", "s", "t"], ["a", "b"])),
+        ("3i(r, r, r; a, b, c)", Query.of("3i", ["r", "r", "r"], ["a", "b", "c"])),
+    ],
+)
+def test_text_means_the_query(text, meaning):
+    assert parse_query(text) == meaning
+
+
+def test_every_query_is_read_back_from_its_text():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        shape = random_shape(rng, 5, union=True)
+        labels = tuple(str(rng.choice(LABELS)) for _ in shape.slot_kinds)
+        inverse = tuple(kind == "relation" and bool(rng.integers(2)) for kind in shape.slot_kinds)
+        query = Query(shape, labels, inverse)
+        again = parse_query(str(query))
+        # Nested operators of one kind are merged, which neither slots nor meaning see.
+        assert (again.labels, again.inverse) == (query.labels, query.inverse)
+        assert parse_query(str(again)) == again
+        assert [slots for _, slots in again.shape.conjunctions()] == [
+            slots for _, slots in query.shape.conjunctions()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "problem"),
+    [
+        ("", 1, "expected an entity or a query .got the end"),
+        ("via(r, a", 9, r"expected '\)'"),
+        ("via(r a)", 7, "expected ',' between relation and query"),
+        ("via(r, a))", 10, "more follows"),
+        ("via(via(r, a), b)", 5, "a relation is a label or inverse"),
+        ("and(via(r, a))", 1, "at least two"),
+        ("and(via(r, a), not(via(s, b)))", 16, r"negation \(not\) cannot be answered"),
+        ("2in(r, s; a, b)", 1, r"negation \(2in\) cannot be answered"),
+        ("inverse(r)", 1, "stands for a relation"),
+        ("4p(r; a)", 1, "'4p' is not an operator; expected one of via, and, or, 1p"),
+        ("2p(r; a)", 1, "'2p' takes 2 relations and 1 entities .got 1 and 1"),
+        ("2p(r, s, a)", 11, "expected ';'"),
+        ('via(r, "a)', 8, "quotation mark is not closed"),
+        ("via('', a)", 5, "a label is empty"),
+        ("via(, a)", 5, "expected a relation"),
+        ("via(r, " * 200 + "a" + ")" * 200, 701, "nested 100 deep at most"),
+    ],
+)
+def test_errors_name_the_position(text, position, problem):
+    with pytest.raises(DataError, match=rf"query, position {position}: .*{problem}"):
+        parse_query(text)
+
+
+def test_unknown_labels_are_named_with_the_nearest_spelling():
+    entities = Vocabulary(["paris", "london"], kind="entities")
+    relations = Vocabulary(["capital of"], kind="relations")
+    ids = parse_query('via(inverse("capital of"), paris)').ids(entities, relations)
+    assert ids.tolist() == [0, 1]
+    with pytest.raises(DataError, match=r"entities: 'pariss' \(did you mean 'paris'"):
+        parse_query('via("capital of", pariss)').ids(entities, relations)
+    with pytest.raises(DataError, match=r"relations: 'capital off' \(did you mean 'capital of'"):
+        parse_query('via("capital off", paris)').ids(entities, relations)
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_structures_take_relations_in_walking_order(name):
+    shape = STRUCTURES[name]
+    relations = [f"r{i}" for i in range(len(shape.relation_slots))]
+    anchors = [f"e{i}" for i in range(len(shape.entity_slots))]
+    query = Query.of(name, relations, anchors)
+    assert [label for label in query.labels if label[0] == "r"] == relations
+    assert [label for label in query.labels if label[0] == "e"] == anchors
+    with pytest.raises(ValueError, match=f"'{name}' takes {len(relations)} relations"):
+        Query.of(name, [*relations, "more"], anchors)
+
+
+def test_only_relations_have_an_inverse():
+    with pytest.raises(ValueError, match=r"only relations have an inverse \(got the entity 'a'"):
+        Query(STRUCTURES["1p"], ("a", "r"), (True, False))
