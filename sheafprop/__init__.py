@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from sheafprop.kge import SE, RotatE, TransE, TransR
     from sheafprop.nn import HarmonicExtension, SheafConv, SheafPropagation
     from sheafprop.ranking import RankMetrics
+    from sheafprop.service import SheafModel
     from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
 
 # Imported at first use, so that `import sheafprop` and the command line start without torch.
@@ -23,6 +24,7 @@ _HOMES = {
     "RotatE": "sheafprop.kge",
     "SE": "sheafprop.kge",
     "SheafConv": "sheafprop.nn",
+    "SheafModel": "sheafprop.service",
     "SheafPropagation": "sheafprop.nn",
     "TransE": "sheafprop.kge",
     "TransR": "sheafprop.kge",
@@ -38,6 +40,7 @@ __all__ = [
     "RankMetrics",
     "RotatE",
     "SheafConv",
+    "SheafModel",
     "SheafPropagation",
     "TransE",
     "TransR",

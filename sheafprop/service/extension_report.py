@@ -1,4 +1,4 @@
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -24,7 +24,6 @@ class ExtensionReport:
         touched (list of str): Entities of earlier extensions that new facts touch.
         pull (float): The longest distance a full step would move one of these now.
         refined (list of str): Those (and their neighbours) that were solved again.
-        notes (list of str): What a user should know, in sentences.
         seconds (float): Time of the extension.
     """
 
@@ -44,7 +43,6 @@ class ExtensionReport:
     touched: list[str]
     pull: float
     refined: list[str]
-    notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,10 +50,46 @@ class ExtensionReport:
         return asdict(self)
 
     def summary(self) -> str:
-        """The report in a few lines."""
-        head = (
-            f"{self.new_entities} new entities from {self.facts} facts "
-            f"({self.known_entities} known entities anchor them by label)"
-        )
-        lines = [head, *self.notes]
+        """What a user should know, in a few lines."""
+        lines = [
+            f"{self.new_entities} new entities from {self.facts} facts, which name "
+            f"{self.known_entities} entities that the model knows by label"
+        ]
+        if self.solved_exactly:
+            lines.append(
+                f"{self.solved_exactly} vectors are the exact solution "
+                f"(relative residual {self.relative_residual:.1g})"
+            )
+        if self.solved_finite_time and self.settings:
+            why = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.items())
+            lines.append(
+                f"{self.solved_finite_time} vectors were propagated for a finite time "
+                f"({self.settings['iterations']} steps, seed {self.settings['seed']})"
+                + (f", as no exact solution is unique ({why})" if why else "")
+            )
+        if self.unanchored:
+            lines.append(f"unanchored: {_some(self.unanchored)}")
+        if self.dropped_facts:
+            named = ", ".join(f"{k!r}: {v}" for k, v in list(self.dropped_facts.items())[:5])
+            lines.append(
+                f"{sum(self.dropped_facts.values())} facts dropped, as the model knows no such "
+                f"relation ({named})"
+            )
+        if self.duplicates:
+            lines.append(f"{self.duplicates} facts are repeated; each one counts")
+        if self.facts_between_known:
+            lines.append(f"{self.facts_between_known} facts move no vector")
+        if self.refined:
+            lines.append(f"solved again: {_some(self.refined)}")
+        elif self.touched:
+            lines.append(
+                f"the facts touch entities of earlier extensions, whose vectors were kept "
+                f"(a step would move them by up to {self.pull:.3g}; mode='refine' solves them "
+                f"again): {_some(self.touched)}"
+            )
         return "\n".join(lines)
+
+
+def _some(labels: list[str]) -> str:
+    more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
+    return ", ".join(map(repr, labels[:5])) + more

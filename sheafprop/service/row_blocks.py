@@ -3,7 +3,7 @@ from torch import Tensor
 
 
 class RowBlocks:
-    r"""Rows in several tensors; appending gives new blocks and copies little more than the new rows.
+    r"""Rows in several tensors; appending gives new blocks and copies little more than is new.
 
     The first block is never copied. Later ones are merged when they are of about equal size.
 

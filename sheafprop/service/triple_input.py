@@ -1,0 +1,71 @@
+"""Label triples from whatever a user has them in."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sheafprop.data import as_label_triples, read_triples
+from sheafprop.data.triples import LabelTriples
+from sheafprop.errors import DataError
+
+_COLUMNS = ["head", "relation", "tail"]
+
+TripleInput = str | os.PathLike[str] | Iterable[Sequence[str]] | Any
+
+
+def label_triples(triples: TripleInput) -> LabelTriples:
+    """Label triples ``[m, 3]`` from a file, rows of three strings, or a pandas frame.
+
+    Args:
+        triples: The path of a file (``.csv``: comma-separated, ``.parquet``, else tab-separated),
+            a sequence of ``(head, relation, tail)``, or a frame with columns of these names or
+            with three columns.
+
+    Raises:
+        DataError: If a triple is malformed, or there is none.
+    """
+    if isinstance(triples, str | os.PathLike):
+        array = _from_file(Path(triples))
+    elif hasattr(triples, "columns") and hasattr(triples, "to_numpy"):
+        array = as_label_triples(_columns(triples, "the frame"), "the frame")
+    else:
+        try:
+            array = as_label_triples(triples)
+        except TypeError as error:
+            raise DataError(
+                "triples must be a path, rows of three strings or a pandas frame (got "
+                f"{type(triples).__name__})"
+            ) from error
+    if len(array) == 0:
+        raise DataError("there is no triple")
+    return array
+
+
+def _from_file(path: Path) -> LabelTriples:
+    kind = path.suffix.lower()
+    if kind != ".parquet":
+        return read_triples(path, delimiter="," if kind == ".csv" else "\t")
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError as error:
+        raise DataError(f"{path}: reading Parquet needs pyarrow: pip install pyarrow") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet ({error})") from error
+    return as_label_triples(_columns(frame, str(path)), str(path))
+
+
+def _columns(frame: Any, source: str) -> np.ndarray:
+    names = [str(name) for name in frame.columns]
+    if set(_COLUMNS) <= set(names):
+        return frame[_COLUMNS].to_numpy(dtype=object)
+    if len(names) != 3:
+        raise DataError(
+            f"{source} needs the columns head, relation and tail, or three columns (got "
+            f"{', '.join(names[:8])})"
+        )
+    return frame.to_numpy(dtype=object)
