@@ -1,12 +1,50 @@
 """Knowledge graphs: reading triples, vocabularies, splits and data sets."""
 
-from sheafprop.data.datasets import FolderDataset, GraILDataset, InductiveDataset, PykeenDataset
-from sheafprop.data.inductive_data import InductiveData, assemble
-from sheafprop.data.inspection import connected_components, count_duplicates, triple_codes
-from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.data.splits import SemiInductiveSplit, hold_out_mask, semi_inductive_split
-from sheafprop.data.triples import as_label_triples, parse_triples, read_triples, write_triples
-from sheafprop.data.vocabulary import Vocabulary
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sheafprop.data.datasets import (
+        FolderDataset,
+        GraILDataset,
+        InductiveDataset,
+        PykeenDataset,
+        build_dataset,
+    )
+    from sheafprop.data.inductive_data import InductiveData, assemble
+    from sheafprop.data.inspection import connected_components, count_duplicates, triple_codes
+    from sheafprop.data.knowledge_graph import KnowledgeGraph
+    from sheafprop.data.splits import SemiInductiveSplit, hold_out_mask, semi_inductive_split
+    from sheafprop.data.triples import (
+        as_label_triples,
+        parse_triples,
+        read_triples,
+        write_triples,
+    )
+    from sheafprop.data.vocabulary import Vocabulary
+
+# Imported at first use, so that files of triples can be read and checked before torch is there.
+_HOMES = {
+    "FolderDataset": "datasets",
+    "GraILDataset": "datasets",
+    "InductiveData": "inductive_data",
+    "InductiveDataset": "datasets",
+    "KnowledgeGraph": "knowledge_graph",
+    "PykeenDataset": "datasets",
+    "SemiInductiveSplit": "splits",
+    "Vocabulary": "vocabulary",
+    "as_label_triples": "triples",
+    "assemble": "inductive_data",
+    "build_dataset": "datasets",
+    "connected_components": "inspection",
+    "count_duplicates": "inspection",
+    "hold_out_mask": "splits",
+    "parse_triples": "triples",
+    "read_triples": "triples",
+    "semi_inductive_split": "splits",
+    "triple_codes": "inspection",
+    "write_triples": "triples",
+}
 
 __all__ = [
     "FolderDataset",
@@ -19,6 +57,7 @@ __all__ = [
     "Vocabulary",
     "as_label_triples",
     "assemble",
+    "build_dataset",
     "connected_components",
     "count_duplicates",
     "hold_out_mask",
@@ -28,3 +67,13 @@ __all__ = [
     "triple_codes",
     "write_triples",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"sheafprop.data.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

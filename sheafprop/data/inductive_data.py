@@ -12,15 +12,32 @@ from torch import Tensor
 
 from sheafprop.data.inspection import connected_components, count_duplicates, triple_codes
 from sheafprop.data.knowledge_graph import KnowledgeGraph
+from sheafprop.data.label_checks import (
+    EXAMPLES,
+    MODES,
+    Mode,
+    check_choice,
+    check_labels,
+    count_noun,
+    named_counts,
+)
 from sheafprop.data.triples import LabelTriples, as_label_triples
 from sheafprop.data.vocabulary import Vocabulary
-from sheafprop.errors import DataError, UnknownRelationError
+from sheafprop.errors import DataError
 
 __all__ = ["InductiveData", "assemble"]
 
-Mode = Literal["semi-inductive", "fully-inductive"]
-MODES: tuple[Mode, ...] = ("semi-inductive", "fully-inductive")
-_EXAMPLES = 5
+_SPOKEN = {
+    "train": "training",
+    "train_valid": "transductive validation",
+    "observed": "observed",
+    "valid": "validation",
+    "test": "test",
+}
+_MEANING = {
+    "semi-inductive": "entities known from training keep their vectors",
+    "fully-inductive": "all entities of the inference graph are new, whatever their labels",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +73,7 @@ class InductiveData:
     report: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_mode(self.mode)
+        check_choice("mode", self.mode, MODES)
         self.train.validate_ids()
         self.inference.validate_ids()
         num_nodes = self.inference.num_nodes
@@ -87,14 +104,31 @@ class InductiveData:
         return int(self.train.num_relations or 0)
 
     def summary(self) -> str:
-        r"""Returns the counts of the report and its notes as text, one a line."""
-        lines = [f"{self.name} ({self.mode})"]
-        lines += [
-            f"  {key.replace('_', ' ')}: {value}"
-            for key, value in self.report.items()
-            if isinstance(value, int)
+        r"""Returns what there is to train on, to propagate into and to predict, and the notes."""
+        report, free = self.report, int((~self.boundary_mask).sum())
+        entities = (
+            f"{count_noun(self.inference.num_nodes or 0, 'entity')}, {free:,} of them new"
+            if self.mode == "semi-inductive"
+            else f"{count_noun(free, 'entity')}, all of them new"
+        )
+        held = "" if self.train_valid is None else f", {len(self.train_valid):,} to validate on"
+        valid, test = (0 if part is None else len(part) for part in (self.valid, self.test))
+        lines = [
+            f"{self.name} ({self.mode}: {_MEANING[self.mode]})",
+            f"  training graph: {count_noun(self.train.num_nodes or 0, 'entity')}, "
+            f"{count_noun(self.num_relations, 'relation')}, "
+            f"{count_noun(self.train.num_edges, 'triple')}{held}",
+            f"  inference graph: {entities}, {count_noun(self.inference.num_edges, 'triple')}",
+            f"  to predict there: {count_noun(valid, 'triple')} to choose settings by, "
+            f"{test:,} to test on",
         ]
-        return "\n".join(lines + [f"  note: {note}" for note in self.report.get("notes", [])])
+        unanchored = report.get("components_without_boundary", 0)
+        if self.mode == "semi-inductive" and unanchored:
+            lines.append(
+                f"  note: {unanchored:,} of {count_noun(report['components'], 'component')} of the "
+                "inference graph hold no known entity"
+            )
+        return "\n".join(lines + [f"  note: {note}" for note in report.get("notes", [])])
 
     def __repr__(self) -> str:
         valid, test = (0 if part is None else len(part) for part in (self.valid, self.test))
@@ -144,14 +178,11 @@ def assemble(
         DataError: If there is no training or observed triple, or no free entity.
         UnknownRelationError: If a relation has no training triple; it is named with its triples.
     """
-    _check_mode(mode)
-    _check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
-    _check_choice("on_overlap", on_overlap, ("warn", "error"))
+    check_choice("on_overlap", on_overlap, ("warn", "error"))
     given = {"train_valid": train_valid, "observed": observed, "valid": valid, "test": test}
     train_labels = as_label_triples(train, "train")
     labels = {key: as_label_triples(part, key) for key, part in given.items() if part is not None}
-    if len(train_labels) == 0:
-        raise DataError(f"{name}: there is no training triple")
+    labels, unknown = check_labels(name, mode, train_labels, labels, on_unknown_relation)
     semi = mode == "semi-inductive"
     found: list[str] = list(notes)
 
@@ -159,15 +190,13 @@ def assemble(
     entities, relations = train_graph.entities, train_graph.relations
     assert entities is not None
     assert relations is not None
-    labels, unknown = _known_relations(name, labels, relations, on_unknown_relation)
     dropped = {key: int(sum(count.values())) for key, count in unknown.items() if count}
     if dropped:
+        number = sum(dropped.values())
         found.append(
-            f"{sum(dropped.values())} triples were dropped, as their relations have no training "
-            f"triple ({_named(sum(unknown.values(), Counter()))})"
+            f"{count_noun(number, 'triple')} {_were(number)} dropped for a relation without "
+            f"training triples ({named_counts(sum(unknown.values(), Counter()))})"
         )
-    if len(labels["observed"]) == 0:
-        raise DataError(f"{name}: there is no observed triple, so no entity can get a vector")
 
     ends = labels["observed"][:, [0, 2]].ravel()
     start = entities if semi else Vocabulary(kind="entities")
@@ -177,11 +206,6 @@ def assemble(
     inference_ids = torch.cat([train_ids, observed_ids]) if semi else observed_ids
     num_known = len(start)
     shared = len(entities) + len(set(ends)) - len(entities.extend(ends))
-    if len(inference_entities) == num_known:
-        raise DataError(
-            f"{name}: no free entities: all {shared} entities of the observed triples are known "
-            "from training. Give triples of new entities, or use mode='fully-inductive'"
-        )
     boundary_source = torch.arange(len(inference_entities))
     boundary_source[num_known:] = -1
     boundary_mask = boundary_source >= 0
@@ -198,8 +222,9 @@ def assemble(
             removed = _unseen(labels[key][~seen.numpy()], vocabulary)
             unseen[f"unseen_entities_{key}"] = removed
             found.append(
-                f"{removed['triples']} {key} triples were removed: {removed['entities']} of their "
-                "entities do not occur in the "
+                f"{count_noun(removed['triples'], f'{_SPOKEN[key]} triple')} "
+                f"{_were(removed['triples'])} removed, as "
+                f"{count_noun(removed['entities'], 'entity')} of theirs cannot be found in the "
                 f"{'training' if key == 'train_valid' else 'observed'} graph "
                 f"(first: {removed['examples'][0]})"
             )
@@ -213,9 +238,10 @@ def assemble(
         overlaps = _overlaps(train_sets, entities, relations)
         overlaps |= _overlaps(inference_sets, inference_entities, relations)
     for key, overlap in overlaps.items():
+        first, second = (_SPOKEN[part] for part in key.split("/"))
         text = (
-            f"{overlap['count']} triples are both in {key.replace('/', ' and in ')} "
-            f"(first: {overlap['example']})"
+            f"{count_noun(overlap['count'], 'triple')} {_are(overlap['count'])} both among the "
+            f"{first} and the {second} triples (first: {overlap['example']})"
         )
         found.append(text)
         if key == "train/observed":  # a repetition, nothing that is to be predicted
@@ -230,7 +256,8 @@ def assemble(
         )
     if not semi and shared:
         found.append(
-            f"{shared} labels occur in both graphs; the fully inductive mode keeps them apart"
+            f"{count_noun(shared, 'label')} {'occurs' if shared == 1 else 'occur'} in both graphs; "
+            "the fully inductive mode takes them for different entities"
         )
 
     inference = KnowledgeGraph.from_triples(
@@ -239,7 +266,9 @@ def assemble(
     isolated = _isolated(inference, boundary_mask)
     if isolated:
         found.append(
-            f"{len(isolated)} free entities have no triple with another entity "
+            f"{count_noun(len(isolated), 'new entity')} "
+            f"{'has' if len(isolated) == 1 else 'have'} no triple with another entity and "
+            f"{'keeps its' if len(isolated) == 1 else 'keep their'} start "
             f"(first: {isolated[0]!r})"
         )
     report = {
@@ -276,43 +305,12 @@ def assemble(
     )
 
 
-def _check_mode(mode: str) -> None:
-    _check_choice("mode", mode, MODES)
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
-def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"'{name}' must be one of {', '.join(map(repr, choices))} (got {value!r})")
-
-
-def _known_relations(
-    name: str, labels: dict[str, LabelTriples], relations: Vocabulary, action: str
-) -> tuple[dict[str, LabelTriples], dict[str, Counter[str]]]:
-    """Leaves out the triples whose relation is unknown, or refuses them."""
-    kept: dict[str, LabelTriples] = {}
-    unknown: dict[str, Counter[str]] = {}
-    for key, part in labels.items():
-        known = (relations.lookup(part[:, 1]) >= 0).numpy()
-        kept[key] = part[known]
-        unknown[key] = Counter(part[~known, 1].tolist())
-    total = sum(unknown.values(), Counter())
-    if total and action == "error":
-        where = ", ".join(f"{key}: {sum(unknown[key].values())}" for key in labels if unknown[key])
-        raise UnknownRelationError(
-            f"{name}: {len(total)} relations have no training triple and thus no maps: "
-            f"{_named(total)}; triples affected: {where}. Use on_unknown_relation='drop' to leave "
-            "these triples out"
-        )
-    return kept, unknown
-
-
-def _named(counts: Counter[str]) -> str:
-    names = [
-        f"{label!r}: {count} triple{'s' * (count > 1)}"
-        for label, count in counts.most_common(_EXAMPLES)
-    ]
-    more = f" and {len(counts) - _EXAMPLES} more" if len(counts) > _EXAMPLES else ""
-    return ", ".join(names) + more
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _encode(labels: LabelTriples, entities: Vocabulary, relations: Vocabulary) -> Tensor:
@@ -336,7 +334,7 @@ def _unseen(
     return {
         "triples": len(labels),
         "entities": sum(label not in vocabulary for label in ends),
-        "examples": labels[:_EXAMPLES].tolist(),
+        "examples": labels[:EXAMPLES].tolist(),
     }
 
 

@@ -1,5 +1,6 @@
 """Reading and writing label triples as text files, with labels taken literally."""
 
+import codecs
 import csv
 import io
 import os
@@ -15,7 +16,7 @@ __all__ = ["LabelTriples", "as_label_triples", "parse_triples", "read_triples", 
 
 LabelTriples = NDArray[np.object_]
 
-_BOM = b"\xef\xbb\xbf"
+_BOM = codecs.BOM_UTF8
 # Words only: single letters such as ``s r t`` are common labels of small graphs.
 _HEADER_WORDS = (
     {"head", "subject", "source", "from", "head_id", "start_id"},
@@ -172,6 +173,11 @@ def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]
 
 
 def _decode(content: bytes, source: str) -> str:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(
+            f"{source}: this is UTF-16 text (it begins with a UTF-16 byte order mark). Save the "
+            "file as UTF-8."
+        )
     body = content.removeprefix(_BOM)
     try:
         text = body.decode("utf-8")

@@ -1,18 +1,11 @@
-import os
 from typing import Any, Literal
 
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sheafprop.data import (
-    FolderDataset,
-    GraILDataset,
-    InductiveData,
-    InductiveDataset,
-    PykeenDataset,
-)
-from sheafprop.data.inductive_data import Mode
+from sheafprop.data import InductiveData, build_dataset
+from sheafprop.data.label_checks import Mode
 from sheafprop.errors import DataError
 from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
 from sheafprop.training.triple_batches import TripleBatches
@@ -62,7 +55,15 @@ class InductiveDataModule(LightningDataModule):
         if batch_size < 1:
             raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
         self.batch_size, self.num_workers = batch_size, num_workers
-        self.dataset = _dataset(dataset, name, root, mode, hold_out, on_unknown_relation, seed)
+        self.dataset = build_dataset(
+            dataset,
+            name=name,
+            root=root,
+            mode=mode,
+            hold_out=hold_out,
+            on_unknown_relation=on_unknown_relation,
+            seed=seed,
+        )
         self._data: InductiveData | None = None
 
     @classmethod
@@ -108,36 +109,6 @@ class InductiveDataModule(LightningDataModule):
         if self.data.test is None:
             raise DataError(f"{self.data.name}: there are no test triples to rank")
         return _as_they_are([self.data.test])
-
-
-def _dataset(
-    dataset: str,
-    name: str | None,
-    root: str | None,
-    mode: Mode | None,
-    hold_out: float,
-    on_unknown_relation: Literal["error", "drop"],
-    seed: int,
-) -> InductiveDataset:
-    if dataset == "folder":
-        if root is None or mode is None:
-            raise ValueError(
-                "data.dataset=folder needs data.root (the folder) and data.mode ('semi-inductive' "
-                f"or 'fully-inductive') (got root={root!r}, mode={mode!r})"
-            )
-        return FolderDataset(
-            root, mode, on_unknown_relation=on_unknown_relation, hold_out=hold_out, seed=seed
-        )
-    if name is None:
-        raise ValueError(f"data.dataset={dataset} needs data.name, the name of the graph")
-    if dataset == "grail":
-        place = root if root is not None else os.environ.get("SHEAFPROP_DATA")
-        return GraILDataset(place, name, mode=mode or "fully-inductive")
-    if dataset == "pykeen":
-        if mode not in (None, "semi-inductive"):
-            raise ValueError(f"data.dataset=pykeen is split semi-inductively (got mode={mode!r})")
-        return PykeenDataset(name, seed=seed)
-    raise ValueError(f"data.dataset must be 'grail', 'pykeen' or 'folder' (got {dataset!r})")
 
 
 def _as_they_are(batches: list) -> DataLoader:

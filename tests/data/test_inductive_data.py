@@ -106,8 +106,9 @@ def test_report_counts():
 def test_summary_and_repr():
     data = fully(notes=["made by hand"], valid=[("y", "r", "a")])
     lines = data.summary().splitlines()
-    assert lines[0] == "toy (fully-inductive)"
-    assert "  free entities: 4" in lines
+    assert lines[0].startswith("toy (fully-inductive: all entities")
+    assert "  inference graph: 4 entities, all of them new, 3 triples" in lines
+    assert "  to predict there: 1 triple to choose settings by, 0 to test on" in lines
     assert "  note: made by hand" in lines
     assert repr(data) == (
         "InductiveData(toy, fully-inductive, train=[3 entities, 3 triples], "
@@ -159,7 +160,7 @@ def test_unseen_entities_are_removed_counted_and_reported():
     # x is new: it is unseen in the training graph.
     assert labels_of(data.train, data.train_valid) == [("a", "s", "b")]
     assert data.report["unseen_entities_train_valid"]["triples"] == 1
-    assert any("2 test triples were removed: 2" in note for note in data.report["notes"])
+    assert any("2 test triples were removed, as 2 " in note for note in data.report["notes"])
     assert data.report["unseen_entities_valid"]["triples"] == 0
     # In the fully inductive mode c occurs in the training graph only.
     assert fully(test=[("x", "r", "c"), ("x", "r", "b")]).report["unseen_entities_test"] == {
@@ -186,11 +187,11 @@ def test_unseen_entities_are_removed_counted_and_reported():
     ],
 )
 def test_overlaps_are_reported_or_refused(make, parts, key, example):
-    with pytest.warns(UserWarning, match="1 triples are both in") as caught:
+    with pytest.warns(UserWarning, match="1 triple is both among") as caught:
         data = make(**parts)
     assert str(list(example)) in str(caught[0].message)
     assert data.report["overlaps"] == {key: {"count": 1, "example": list(example)}}
-    with pytest.raises(DataError, match="toy: 1 triples are both in"):
+    with pytest.raises(DataError, match="toy: 1 triple is both among"):
         make(**parts, on_overlap="error")
 
 

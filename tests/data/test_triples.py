@@ -91,7 +91,7 @@ def test_round_trip(tmp_path_factory, rows):
         ("a\tr\tb\t\n", r"line 1: .* got 4"),
         ("\t\n", r"line 1: .* got 2"),
         (b"a\tr\tb\nc\tr\t\xff\n", r"line 2: not UTF-8 text \(byte 0xff\)"),
-        ("a\tr\tb\n".encode("utf-16"), "not UTF-8"),
+        ("a\tr\tb\n".encode("utf-16"), "UTF-16 text .* Save the file as UTF-8"),
         ("a\tr\tb\n".encode("utf-16-le"), "line 1: a NUL character"),
         ("a\tr\tb\nc\tr\0\td\n", "line 2: a NUL character"),
         ("a\tr\tb\rc\tr\td\r", "line 1: a carriage return"),

@@ -1,16 +1,27 @@
 """A folder of the user's own files."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
-from sheafprop.data.inductive_data import InductiveData, Mode, assemble
-from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.data.splits import hold_out_mask
+from sheafprop.data.label_checks import MODES, Mode, check_choice, check_labels, count_noun
 from sheafprop.data.triples import LabelTriples, read_triples
 from sheafprop.errors import DataError
 
+if TYPE_CHECKING:
+    from sheafprop.data.inductive_data import InductiveData
+
+#: What each file holds; the first two are needed.
+_FILES = {
+    "train": "train.txt",
+    "observed": "inference.txt",
+    "train_valid": "valid.txt",
+    "valid": "inference_valid.txt",
+    "test": "inference_test.txt",
+}
 _REQUIRED = ("train.txt", "inference.txt")
 _OPTIONAL = ("valid.txt", "inference_valid.txt", "inference_test.txt")
 
@@ -45,6 +56,9 @@ class FolderDataset(InductiveDataset):
         hold_out: float = 0.0,
         seed: int = 0,
     ) -> None:
+        check_choice("mode", mode, MODES)
+        if not 0 <= hold_out < 1:
+            raise ValueError(f"'hold_out' must be at least 0 and below 1 (got {hold_out})")
         # Resolved at once, so that a later change of the current folder does not matter.
         self.root = Path(root).expanduser().absolute()
         super().__init__(self.root.name)
@@ -55,34 +69,52 @@ class FolderDataset(InductiveDataset):
         self.seed = seed
 
     def load(self) -> InductiveData:
-        self._check_files()
-        train = read_triples(self.root / "train.txt")
-        observed = read_triples(self.root / "inference.txt")
-        notes: list[str] = []
-        train_valid = self._optional("valid.txt", notes)
-        valid = self._optional("inference_valid.txt", notes)
-        test = self._optional("inference_test.txt", notes)
-        if train_valid is None and self.hold_out:
+        # Only here, so that the files can be checked without torch.
+        from sheafprop.data.inductive_data import assemble
+        from sheafprop.data.knowledge_graph import KnowledgeGraph
+        from sheafprop.data.splits import hold_out_mask
+
+        parts = self._read()
+        notes = [
+            f"{name} is empty" if (self.root / name).exists() else f"there is no {name}"
+            for key, name in _FILES.items()
+            if key not in parts
+        ]
+        if "train_valid" not in parts and self.hold_out:
+            train = parts["train"]
             held = hold_out_mask(
                 KnowledgeGraph.from_labels(train).triples, fraction=self.hold_out, seed=self.seed
             ).numpy()
-            train, train_valid = train[~held], train[held]
+            parts["train"], parts["train_valid"] = train[~held], train[held]
             notes.append(
-                f"{int(held.sum())} training triples were held out for transductive validation "
-                f"(seed {self.seed})"
+                f"{count_noun(int(held.sum()), 'training triple')} held out for transductive "
+                f"validation (seed {self.seed})"
             )
         return assemble(
             self.name,
             self.mode,
-            train=train,
-            observed=observed,
-            train_valid=train_valid,
-            valid=valid,
-            test=test,
+            **parts,  # type: ignore[arg-type]
             on_unknown_relation=self.on_unknown_relation,
             on_overlap=self.on_overlap,
             notes=notes,
         )
+
+    def check(self) -> None:
+        parts = self._read()
+        train = parts.pop("train")
+        check_labels(self.name, self.mode, train, parts, self.on_unknown_relation)
+
+    def _read(self) -> dict[str, LabelTriples]:
+        """The triples of all files that there are and that hold some."""
+        self._check_files()
+        parts = {}
+        for key, name in _FILES.items():
+            path = self.root / name
+            if name in _REQUIRED or path.exists():
+                triples = read_triples(path, allow_empty=name in _OPTIONAL)
+                if len(triples):
+                    parts[key] = triples
+        return parts
 
     def _check_files(self) -> None:
         if not self.root.is_dir():
@@ -97,13 +129,3 @@ class FolderDataset(InductiveDataset):
                 f"{' and '.join(_REQUIRED)}, optionally {', '.join(_OPTIONAL)} "
                 f"(found {names or 'nothing'})"
             )
-
-    def _optional(self, name: str, notes: list[str]) -> LabelTriples | None:
-        if not (self.root / name).exists():
-            notes.append(f"there is no {name}")
-            return None
-        triples = read_triples(self.root / name, allow_empty=True)
-        if len(triples) == 0:
-            notes.append(f"{name} is empty")
-            return None
-        return triples

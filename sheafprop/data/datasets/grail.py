@@ -1,5 +1,7 @@
 """The inductive benchmark of GraIL, from a folder, an archive or the internet."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
@@ -8,14 +10,15 @@ import tempfile
 import zlib
 from importlib import resources
 from pathlib import Path
-from typing import Literal
-
-from torch_geometric.data import download_url
+from typing import TYPE_CHECKING, Literal
 
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
-from sheafprop.data.inductive_data import InductiveData, Mode, assemble
-from sheafprop.data.triples import parse_triples
+from sheafprop.data.label_checks import MODES, Mode, check_choice
+from sheafprop.data.triples import LabelTriples, parse_triples
 from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    from sheafprop.data.inductive_data import InductiveData
 
 FAMILIES = ("fb237", "WN18RR", "nell")
 NAMES = tuple(f"{family}_v{version}" for family in FAMILIES for version in range(1, 5))
@@ -57,28 +60,36 @@ class GraILDataset(InductiveDataset):
     ) -> None:
         if name not in NAMES:
             raise ValueError(f"'name' must be one of {', '.join(NAMES)} (got {name!r})")
+        check_choice("mode", mode, MODES)
         super().__init__(name)
         self.root = None if root is None else Path(root).expanduser().absolute()
         self.mode: Mode = mode
         self.on_overlap: Literal["warn", "error"] = on_overlap
 
     def load(self) -> InductiveData:
-        members = [f"{self.name}/{part}.txt" for part in ("train", "valid")]
-        members += [f"{self.name}_ind/{part}.txt" for part in ("train", "valid", "test")]
-        contents = self._read(members)
-        train, train_valid, observed, valid, test = (
-            parse_triples(contents[member], member) for member in members
-        )
+        # Only here, so that the files can be checked without torch.
+        from sheafprop.data.inductive_data import assemble
+
         return assemble(
             self.name,
             self.mode,
-            train=train,
-            train_valid=train_valid,
-            observed=observed,
-            valid=valid,
-            test=test,
+            **self._parts(),  # type: ignore[arg-type]
             on_overlap=self.on_overlap,
         )
+
+    def check(self) -> None:
+        self._parts()
+
+    def _parts(self) -> dict[str, LabelTriples]:
+        files = {
+            "train": f"{self.name}/train.txt",
+            "train_valid": f"{self.name}/valid.txt",
+            "observed": f"{self.name}_ind/train.txt",
+            "valid": f"{self.name}_ind/valid.txt",
+            "test": f"{self.name}_ind/test.txt",
+        }
+        contents = self._read(list(files.values()))
+        return {key: parse_triples(contents[member], member) for key, member in files.items()}
 
     def _read(self, members: list[str]) -> dict[str, bytes]:
         archive = f"{self.name.rpartition('_')[0]}.tar.gz"
@@ -93,7 +104,8 @@ class GraILDataset(InductiveDataset):
         if self.root is not None:
             raise DataError(
                 f"{self.name}: no folders {self.name}/ and {self.name}_ind/ and no {archive} in "
-                f"{' or '.join(searched)}. Leave 'root' out to download the files"
+                f"{' or '.join(searched)}. Leave --data.root (in Python, 'root') out to "
+                "download the files"
             )
         cache = Path("~/.cache/sheafprop/grail").expanduser()
         return {member: _read_cached(cache, member, searched) for member in members}
@@ -147,6 +159,13 @@ def _read_archive(path: Path, members: list[str]) -> dict[str, bytes]:
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{path}: the archive is damaged or cannot be read ({error})") from error
     return contents
+
+
+def download_url(url: str, folder: str, *, filename: str) -> str:
+    """PyG's download, imported only here, as it brings torch."""
+    from torch_geometric import data
+
+    return data.download_url(url, folder, filename=filename)
 
 
 def _read_cached(cache: Path, member: str, searched: list[str]) -> bytes:

@@ -1,8 +1,12 @@
 """The common face of all data sets."""
 
-from abc import ABC, abstractmethod
+from __future__ import annotations
 
-from sheafprop.data.inductive_data import InductiveData
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sheafprop.data.inductive_data import InductiveData
 
 
 class InductiveDataset(ABC):
@@ -21,6 +25,14 @@ class InductiveDataset(ABC):
 
         Raises:
             DataError: If a file is missing, malformed or not the expected one.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        r"""Reads the files and checks what their labels tell, without importing torch.
+
+        Raises:
+            DataError: As :meth:`load` does, for what can be seen so early.
         """
 
     def __repr__(self) -> str:

@@ -1,16 +1,19 @@
 """Small graphs from the files inside an installed PyKEEN."""
 
+from __future__ import annotations
+
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
-from sheafprop.data.inductive_data import InductiveData, assemble
-from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.data.splits import hold_out_mask, semi_inductive_split
-from sheafprop.data.triples import read_triples
+from sheafprop.data.triples import LabelTriples, read_triples
 from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    from sheafprop.data.inductive_data import InductiveData
 
 NAMES = ("umls", "kinships", "nations")
 
@@ -36,10 +39,12 @@ class PykeenDataset(InductiveDataset):
         self.new_fraction = new_fraction
 
     def load(self) -> InductiveData:
-        folder = self._folder()
-        labels = np.concatenate(
-            [read_triples(folder / f"{part}.txt") for part in ("train", "valid", "test")]
-        )
+        # Only here, so that the files can be checked without torch.
+        from sheafprop.data.inductive_data import assemble
+        from sheafprop.data.knowledge_graph import KnowledgeGraph
+        from sheafprop.data.splits import hold_out_mask, semi_inductive_split
+
+        labels = self._read()
         graph = KnowledgeGraph.from_labels(labels)
         triples = graph.triples
         split = semi_inductive_split(
@@ -64,6 +69,15 @@ class PykeenDataset(InductiveDataset):
             valid=labels[split.valid_mask.numpy()],
             test=labels[split.test_mask.numpy()],
             notes=notes,
+        )
+
+    def check(self) -> None:
+        self._read()
+
+    def _read(self) -> LabelTriples:
+        folder = self._folder()
+        return np.concatenate(
+            [read_triples(folder / f"{part}.txt") for part in ("train", "valid", "test")]
         )
 
     def _folder(self) -> Path:

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,7 +102,7 @@ def test_unknown_relations(folder):
 
 def test_overlaps(folder):
     write_triples(folder / "inference_test.txt", FILES["inference.txt"])
-    with pytest.raises(DataError, match="2 triples are both in observed and in test"):
+    with pytest.raises(DataError, match="2 triples are both among the observed and the test"):
         FolderDataset(folder, "semi-inductive", on_overlap="error").load()
 
 
@@ -114,7 +116,7 @@ def test_training_triples_can_be_held_out(folder):
     data = FolderDataset(folder, "semi-inductive", hold_out=0.1).load()
     assert len(data.train_valid) == 4
     assert (data.train.num_nodes, data.train.num_relations, data.train.num_edges) == (10, 4, 36)
-    assert any("4 training triples were held out" in note for note in data.report["notes"])
+    assert any("4 training triples held out" in note for note in data.report["notes"])
     other = FolderDataset(folder, "semi-inductive", hold_out=0.1, seed=1).load()
     held = [
         {
@@ -128,3 +130,41 @@ def test_training_triples_can_be_held_out(folder):
     write_triples(folder / "valid.txt", [("e0", "r1", "e5")])
     data = FolderDataset(folder, "semi-inductive", hold_out=0.1).load()
     assert (len(data.train_valid), data.train.num_edges) == (1, 40)
+
+
+@pytest.mark.parametrize("hold_out", [-0.1, 1.0])
+def test_the_share_held_out_is_named(tmp_path, hold_out):
+    with pytest.raises(ValueError, match="'hold_out' must be"):
+        FolderDataset(tmp_path, "semi-inductive", hold_out=hold_out)
+
+
+def test_one_unknown_relation_is_one_and_the_option_is_named(folder):
+    write_triples(folder / "inference_test.txt", [("x", "unheard", "a")])
+    with pytest.raises(DataError, match="1 relation has no training triple") as caught:
+        FolderDataset(folder, "semi-inductive").load()
+    assert "--data.on_unknown_relation=drop" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("inference.txt", "x y z\n", "inference.txt, line 1"),
+        ("inference_test.txt", "x\tunheard\ta\n", "'unheard': 1 triple"),
+        ("inference.txt", None, "inference.txt missing"),
+    ],
+)
+def test_files_are_checked_without_torch(folder, file, content, message):
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_text(content)
+    code = (
+        "import sys\n"
+        "from sheafprop.data import build_dataset\n"
+        f"data = build_dataset('folder', root={str(folder)!r}, mode='semi-inductive')\n"
+        "try:\n    data.check()\n"
+        "except ValueError as error:\n    print(error)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert message in done.stdout

@@ -1,0 +1,55 @@
+"""From plain options to a data set."""
+
+import os
+from typing import Literal
+
+from sheafprop.data.datasets.folder import FolderDataset
+from sheafprop.data.datasets.grail import ENVIRONMENT, GraILDataset
+from sheafprop.data.datasets.inductive_dataset import InductiveDataset
+from sheafprop.data.datasets.pykeen import PykeenDataset
+from sheafprop.data.label_checks import Mode
+
+
+def build_dataset(
+    dataset: str = "grail",
+    *,
+    name: str | None = None,
+    root: str | None = None,
+    mode: Mode | None = None,
+    hold_out: float = 0.0,
+    on_unknown_relation: Literal["error", "drop"] = "error",
+    seed: int = 0,
+) -> InductiveDataset:
+    r"""Builds a data set from the options of a run.
+
+    Args:
+        dataset: ``"grail"``, ``"pykeen"`` or ``"folder"``.
+        name: The name of the graph; not for ``"folder"``.
+        root: Where the files are.
+        mode: ``"semi-inductive"`` or ``"fully-inductive"``.
+        hold_out: See :class:`FolderDataset`.
+        on_unknown_relation: See :class:`FolderDataset`.
+        seed: The seed of splits made here.
+
+    Raises:
+        ValueError: If the options do not say which data is meant.
+    """
+    if dataset == "folder":
+        if root is None or mode is None:
+            raise ValueError(
+                "data.dataset=folder needs data.root (the folder) and data.mode ('semi-inductive' "
+                f"or 'fully-inductive') (got root={root!r}, mode={mode!r})"
+            )
+        return FolderDataset(
+            root, mode, on_unknown_relation=on_unknown_relation, hold_out=hold_out, seed=seed
+        )
+    if dataset not in ("grail", "pykeen"):
+        raise ValueError(f"data.dataset must be 'grail', 'pykeen' or 'folder' (got {dataset!r})")
+    if name is None:
+        raise ValueError(f"data.dataset={dataset} needs data.name, the name of the graph")
+    if dataset == "grail":
+        place = root if root is not None else os.environ.get(ENVIRONMENT)
+        return GraILDataset(place, name, mode=mode or "fully-inductive")
+    if mode not in (None, "semi-inductive"):
+        raise ValueError(f"data.dataset=pykeen is split semi-inductively (got mode={mode!r})")
+    return PykeenDataset(name, seed=seed)

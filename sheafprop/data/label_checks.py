@@ -1,0 +1,98 @@
+"""What can be said of a data set from its labels alone, before any graph is built."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from sheafprop.data.triples import LabelTriples
+from sheafprop.errors import DataError, UnknownRelationError
+
+__all__ = ["MODES", "Mode", "check_choice", "check_labels", "count_noun", "named_counts"]
+
+Mode = Literal["semi-inductive", "fully-inductive"]
+MODES: tuple[Mode, ...] = ("semi-inductive", "fully-inductive")
+EXAMPLES = 5
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Raises :class:`ValueError` unless the value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"'{name}' must be one of {', '.join(map(repr, choices))} (got {value!r})")
+
+
+def check_labels(
+    name: str,
+    mode: Mode,
+    train: LabelTriples,
+    parts: Mapping[str, LabelTriples],
+    on_unknown_relation: Literal["error", "drop"],
+) -> tuple[dict[str, LabelTriples], dict[str, Counter[str]]]:
+    r"""Checks that a model trained on one set of label triples can be carried to the others.
+
+    Args:
+        name: The name of the data set, for error messages.
+        mode: ``"semi-inductive"`` or ``"fully-inductive"``.
+        train: The training triples.
+        parts: The other sets, ``"observed"`` among them.
+        on_unknown_relation: Whether triples with a relation that has no training triple are an
+            error or are left out.
+
+    Returns:
+        The sets without the triples of unknown relations, and of each set the unknown relations
+        with their numbers of triples.
+
+    Raises:
+        DataError: If there is no training or observed triple, or no free entity.
+        UnknownRelationError: If a relation has no training triple; it is named with its triples.
+    """
+    check_choice("mode", mode, MODES)
+    check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
+    if len(train) == 0:
+        raise DataError(f"{name}: there is no training triple")
+    relations = set(train[:, 1])
+    kept, unknown = {}, {}
+    for key, part in parts.items():
+        known = np.fromiter((label in relations for label in part[:, 1]), bool, len(part))
+        kept[key] = part[known]
+        unknown[key] = Counter(part[~known, 1].tolist())
+    total = sum(unknown.values(), Counter())
+    if total and on_unknown_relation == "error":
+        where = ", ".join(f"{key}: {sum(unknown[key].values())}" for key in parts if unknown[key])
+        verb = "has" if len(total) == 1 else "have"
+        raise UnknownRelationError(
+            f"{name}: {count_noun(len(total), 'relation')} {verb} no training triple and thus no "
+            f"maps: {named_counts(total)}; triples affected: {where}. Add training triples, or "
+            "leave these out with --data.on_unknown_relation=drop (in Python, "
+            "on_unknown_relation='drop')"
+        )
+    observed = kept["observed"]
+    if len(observed) == 0:
+        raise DataError(f"{name}: there is no observed triple, so no entity can get a vector")
+    if mode == "semi-inductive":
+        known_entities, found = set(train[:, [0, 2]].ravel()), set(observed[:, [0, 2]].ravel())
+        if found <= known_entities:
+            raise DataError(
+                f"{name}: no free entities: all {len(found)} entities of the observed triples are "
+                "known from training. Give triples of new entities, or treat all of them as new "
+                "with --data.mode=fully-inductive (in Python, mode='fully-inductive')"
+            )
+    return kept, unknown
+
+
+def named_counts(counts: Counter[str]) -> str:
+    """The most frequent labels with their numbers of triples."""
+    names = [
+        f"{label!r}: {count_noun(count, 'triple')}" for label, count in counts.most_common(EXAMPLES)
+    ]
+    more = f" and {len(counts) - EXAMPLES} more" if len(counts) > EXAMPLES else ""
+    return ", ".join(names) + more
+
+
+def count_noun(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where it belongs."""
+    ending = "" if number == 1 else "s"
+    if number != 1 and noun.endswith("y"):
+        noun, ending = noun[:-1], "ies"
+    return f"{number:,} {noun}{ending}"
