@@ -1,7 +1,7 @@
 """Logical queries: language, answers by sheaf energy, exact answers on a graph, evaluation."""
 
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.query.evaluate_queries import evaluate_queries
+from sheafprop.query.evaluation import evaluate_queries
 from sheafprop.query.graph_executor import GraphExecutor, easy_and_hard
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
@@ -11,7 +11,7 @@ from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_edge_heuristic import QueryEdgeHeuristic
 from sheafprop.query.query_ranking import QueryRanking
 from sheafprop.query.query_shape import QueryShape
-from sheafprop.query.sample_queries import sample_queries
+from sheafprop.query.sampling import sample_queries
 from sheafprop.query.structures import CONJUNCTIVE, STRUCTURES, structure
 
 __all__ = [

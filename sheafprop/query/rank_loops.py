@@ -4,10 +4,6 @@ import numpy as np
 
 from sheafprop.query.set_loops import compiled
 
-# With more targets than this in a row, candidates are placed among the sorted targets one by one;
-# with fewer, all candidates are compared with every target, many at once.
-_FEW = 96
-
 
 @compiled
 def _has_nan(scores):  # type: ignore[no-untyped-def]
@@ -51,10 +47,14 @@ def _place(scores, values, above, equal):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def count_rows(scores, target_start, targets, known_start, known, better, ties, candidates, lo, hi):  # type: ignore[no-untyped-def]
+def count_rows(
+    scores, target_start, targets, known_start, known, better, ties, candidates, few, lo, hi
+):  # type: ignore[no-untyped-def]
     """Counts for the targets of rows lo to hi; returns a row with a NaN, or -1.
 
     Columns in ``known`` are no candidates, the targets among them; repeated ones count once.
+    Up to ``few`` targets in a row are compared with all candidates, many at once; with more, each
+    candidate is placed among the sorted targets.
     """
     width = scores.shape[1]
     mark = np.zeros(width, dtype=np.bool_)
@@ -81,7 +81,7 @@ def count_rows(scores, target_start, targets, known_start, known, better, ties, 
         for i in range(count):
             values[i] = own[targets[first + i]]
             candidates[first + i] = width - gone
-        if count <= _FEW:
+        if count <= few:
             for i in range(0, count, 2):
                 second = min(i + 1, count - 1)
                 _compare(own, values[i], values[second], pair)

@@ -46,18 +46,15 @@ def nested(pairs):
     out = collections.defaultdict(lambda: collections.defaultdict(set))
     for structure, query, answers in pairs:
         out[structure][query] = answers
-    return collections.defaultdict(
-        set, {k: collections.defaultdict(set, v) for k, v in out.items()}
-    )
+    rows = {key: collections.defaultdict(set, value) for key, value in out.items()}
+    return collections.defaultdict(set, rows)
 
 
 def write_released(folder, mappings=True):
     folder.mkdir()
-    stats = zip(
-        ("numentity", "numrelations", "entities in train", "entities in validation"), COUNTS
-    )
-    text = "".join(f"{key}: {value}\n" for key, value in stats) + "entities in test: 1\n"
-    (folder / "stats.txt").write_text(text)
+    groups = (f"entities in {name}" for name in ("train", "validation", "test"))
+    stats = zip(("numentity", "numrelations", *groups), COUNTS, strict=True)
+    (folder / "stats.txt").write_text("".join(f"{key}: {value}\n" for key, value in stats))
     for name, rows in FORWARD.items():
         every = rows + [(t, r + 2, h) for h, r, t in rows]
         (folder / f"{name}.txt").write_text("\n".join("\t".join(map(str, row)) for row in every))
@@ -66,10 +63,8 @@ def write_released(folder, mappings=True):
         (folder / f"{name}.pkl").write_bytes(pickle.dumps(value, protocol=3))
 
     if mappings:
-        dump(
-            "og_mappings",
-            {"e": dict(zip("abcdé", range(5))), "r": {"r": 0, "s": 1, "-r": 2, "-s": 3}},
-        )
+        entities = {label: number for number, label in enumerate("abcdé")}
+        dump("og_mappings", {"e": entities, "r": {"r": 0, "s": 1, "-r": 2, "-s": 3}})
     query = ((4, (1,)), (0, (0, -2)))
     for split, queries in {
         "train": [(ONE, (0, (0,)), {1})],
@@ -152,7 +147,7 @@ def test_files_that_cannot_be_read(tmp_path):
     for path in (tmp_path / "7.npz", tmp_path / "8.npz"):
         with pytest.raises(DataError, match="not a readable NumPy archive"):
             read_compact_queries(path)
-    with pytest.raises(DataError, match="stats.txt: cannot be read"):
+    with pytest.raises(DataError, match=r"stats\.txt: cannot be read"):
         read_released_queries(tmp_path)
 
 
@@ -191,7 +186,7 @@ def test_pickles_of_anything_else_are_refused(tmp_path, protocol, monkeypatch):
     path = tmp_path / "queries.pkl"
     for value, name in (
         (Harmful(), r"(posix|nt)\.mkdir"),
-        ({1: [Quiet()]}, "Quiet|copyreg"),
+        ({1: [Quiet()]}, "Quiet|copy_?reg"),
         (collections.OrderedDict(), "collections.OrderedDict"),
         (getattr, "getattr"),
         (np.zeros(1), "numpy"),
@@ -212,7 +207,7 @@ def test_references_to_outside_are_refused(tmp_path):
     Pickler(content, protocol=3).dump([5])
     path = tmp_path / "queries.pkl"
     path.write_bytes(content.getvalue())
-    with pytest.raises(DataError, match="refused to load an object from outside .id 'secret'"):
+    with pytest.raises(DataError, match="refused to load an object from outside"):
         load_builtins(path)
 
 

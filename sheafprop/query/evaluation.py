@@ -21,6 +21,9 @@ from sheafprop.ranking.rank_counts import nan_error
 
 __all__ = ["QueryScorer", "evaluate_queries"]
 
+# Hard answers of a query that are better compared one by one than placed in order.
+_FEW = 96
+
 
 class QueryScorer(Protocol):
     """What can be evaluated: :class:`QueryAnswering` and :class:`QueryEdgeHeuristic`."""
@@ -94,7 +97,7 @@ def _count(scores: Tensor, wanted: AnswerSets, known: AnswerSets, out: NDArray[n
     from sheafprop.query.rank_loops import count_rows
 
     values = scores.cpu().contiguous().numpy()
-    arguments = (values, wanted.start, wanted.values, known.start, known.values, *out)
+    arguments = (values, wanted.start, wanted.values, known.start, known.values, *out, _FEW)
     threads = torch.get_num_threads()
     bounds = np.linspace(0, len(values), 4 * threads + 1).astype(np.int64).tolist()
     pieces = list(pairwise(bounds))

@@ -89,7 +89,7 @@ def sample_queries(
                     rows, easy, hard = rows[kept], easy.select(kept), hard.select(kept)
             else:
                 rows, easy, hard = _drawn(kind, wanted, walk, executors, split, rng)
-            if len(rows) < wanted:
+            if kind != "1p" and len(rows) < wanted:
                 warnings.warn(
                     f"{data.name}: {len(rows)} {split} queries of type {kind} were found, "
                     f"{wanted} were wanted",
