@@ -7,16 +7,15 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from sheafprop.data.inductive_data import InductiveData
-from sheafprop.errors import DataError, DivergenceError
+from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel, NegativeSampler, build_loss, build_model
-from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, RankMetrics, TripleFilter, evaluate
+from sheafprop.ranking import RankMetrics, TripleFilter, evaluate
 from sheafprop.service import (
-    InductivePropagation,
     PropagationSearch,
     PropagationSettings,
     SectionScorer,
     Selection,
-    inference_filter,
+    rank_completion,
 )
 from sheafprop.training.cosine_decay import CosineDecay
 from sheafprop.training.reference import train_reference
@@ -82,6 +81,13 @@ class SheafCompletion(LightningModule):
         super().__init__()
         if not protocols:
             raise ValueError("'protocols' needs at least one protocol (got none)")
+        if not lr > 0:
+            raise ValueError(f"'lr' must be positive (got {lr})")
+        if not weight_decay >= 0:
+            raise ValueError(f"'weight_decay' must not be negative (got {weight_decay})")
+        for label, number in (("num_negatives", num_negatives), ("lr_epochs", lr_epochs)):
+            if number is not None and number < 1:
+                raise ValueError(f"'{label}' must be at least 1 (got {number})")
         if isinstance(propagation, dict):
             plain = dict(propagation)
             settings = PropagationSettings(**plain.pop("settings", {}))
@@ -108,11 +114,13 @@ class SheafCompletion(LightningModule):
         self.hparams.update(self.settings)
         self.search = propagation
         self.loss = build_loss(loss, **(loss_args or {}))
+        self.build(1, 1)  # arguments that do not fit are told before any data is there
         self.kge: KGEModel | None = None
         self.selection: Selection | None = None
         self.results: list[dict[str, Any]] = []
         self.protocol_boxes: dict[str, str] = {}
         self.seconds: dict[str, float] = {}
+        self._epoch_began: float | None = None
         self._transductive: RankMetrics | None = None
 
     # Set-up ---------------------------------------------------------------------------------------
@@ -173,6 +181,7 @@ class SheafCompletion(LightningModule):
             "num_nodes": self.model.num_nodes,
             "num_relations": self.model.num_relations,
             "entities": self.data.train.entities.labels if self.data.train.entities else (),
+            "seconds": self._train_seconds(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -183,15 +192,13 @@ class SheafCompletion(LightningModule):
                 f"the checkpoint was trained on {stored['num_nodes']} entities that are not the "
                 f"{len(labels)} of this training graph: give the data it was trained on"
             )
+        if self.trainer.state.fn == "fit":  # a run that goes on has been trained for so long
+            self.seconds["train"] = float(stored.get("seconds", 0.0))
 
     # Training -------------------------------------------------------------------------------------
 
-    def on_fit_start(self) -> None:
-        self._begin = time.perf_counter()
-        self.seconds["train"] = 0.0
-
     def on_train_epoch_start(self) -> None:
-        self._begin = time.perf_counter()
+        self._epoch_began = time.perf_counter()
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         triples, number = batch
@@ -229,7 +236,13 @@ class SheafCompletion(LightningModule):
 
     def on_train_epoch_end(self) -> None:
         self._check_weights()
-        self.seconds["train"] += time.perf_counter() - self._begin
+        self.seconds["train"] = self._train_seconds()
+        self._epoch_began = None
+
+    def _train_seconds(self) -> float:
+        """Wall time of all epochs so far, their validations included."""
+        running = 0.0 if self._epoch_began is None else time.perf_counter() - self._epoch_began
+        return self.seconds.get("train", 0.0) + running
 
     def _check_weights(self) -> None:
         """A finite loss may still have led to weights that no longer mean anything."""
@@ -298,100 +311,31 @@ class SheafCompletion(LightningModule):
 
     def test_step(self, batch: Tensor, batch_idx: int) -> None:
         selection = self.choose_propagation()
-        data, known = self.data, inference_filter(self.data)
-        begin = time.perf_counter()
-        propagation = InductivePropagation(self.model, data, selection.settings)
-        scorer = propagation.scorer(propagation.vectors())
-        self.seconds["propagate"] = time.perf_counter() - begin
-
-        protocols = self.settings["protocols"]
-        if "merged" in protocols and data.valid is None:
-            raise DataError(
-                "the protocol 'merged' ranks validation triples too, and there are none"
-            )
-        name = type(self.model).__name__
-        plain = [p for p in protocols if p != "merged"]
-        rankings: list[tuple[str, Any]] = [(f"{name} + sheaf propagation", scorer)]
-        if selection.settings.start != "random":
-            rankings.append(
-                (
-                    f"{name}, {selection.settings.start} start (no propagation)",
-                    propagation.scorer(propagation.vectors(0)),
-                )
-            )
-        random = InductivePropagation(
-            self.model,
-            data,
-            PropagationSettings(start="random", num_random=1, seed=self.settings["seed"]),
-        )
-        rankings.append(
-            (f"{name}, random vectors (no propagation)", random.scorer(random.vectors(0)))
-        )
-        rankings.append(
-            (
-                "edge-type heuristic",
-                EdgeTypeHeuristic(
-                    data.inference.triples, data.inference.num_nodes, data.num_relations
-                ),
-            )
-        )
+        data = self.data
+        further = {}
         if self.settings["reference"]:
             epochs = self.trainer.max_epochs or 1
             batch_size = self.trainer.datamodule.batch_size  # type: ignore[attr-defined]
             reference = train_reference(self, data, epochs=epochs, batch_size=batch_size)
-            rankings.append(
-                (
-                    f"{name} trained on the inference graph (reference)",
-                    SectionScorer(reference, reference.entity_vectors().unsqueeze(1), [1.0]),
-                )
-            )
-        dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
-        dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
-        self.results = []
-        for number, (method, functions) in enumerate(rankings):
-            begin = time.perf_counter()
-            result = evaluate(
-                functions.score_tails,
-                functions.score_heads,
-                batch,
-                known,
-                num_dropped=dropped,
-                test_set="test",
-                progress=True,
-            )
-            if number == 0:
-                self.seconds["rank"] = time.perf_counter() - begin
-            self._add(method, result, plain)
-            if "merged" in protocols and data.valid is not None:
-                both = evaluate(
-                    functions.score_tails,
-                    functions.score_heads,
-                    torch.cat([data.valid.to(batch), batch]),
-                    known,
-                    num_dropped=dropped,
-                    test_set="valid + test",
-                )
-                chosen = selection.on == "validation" and method != "edge-type heuristic"
-                self._add(
-                    method, both, ["merged"], "selected on half of the test" if chosen else None
-                )
+            name = f"{type(self.model).__name__} trained on the inference graph (reference)"
+            vectors = reference.entity_vectors().unsqueeze(1)
+            further[name] = SectionScorer(reference, vectors, [1.0])
+        result = rank_completion(
+            self.model,
+            data,
+            selection.settings,
+            protocols=self.settings["protocols"],
+            selected=selection.on == "validation",
+            seed=self.settings["seed"],
+            further=further,
+        )
+        self.results, self.protocol_boxes = result.rows, result.protocols
+        self.seconds |= result.seconds
         full = [entry for entry in self.results if entry["protocol"] == "full"]
         first = full[0]["metrics"] if full else {}
         for key in ("hits@1", "hits@3", "hits@10", "mrr"):
             if key in first:
                 self.log(f"test/{key}", first[key], batch_size=len(batch))
-
-    def _add(
-        self, method: str, result: RankingResult, protocols: list[str], mark: str | None = None
-    ) -> None:
-        for protocol in protocols:
-            entry = {
-                "method": method,
-                "protocol": protocol,
-                "metrics": result.metrics(protocol),  # type: ignore[arg-type]
-            }
-            self.results.append(entry if mark is None else entry | {"mark": mark})
-            self.protocol_boxes.setdefault(protocol, result.describe(protocol))  # type: ignore[arg-type]
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """The command line, run in this process on a small folder of files."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -43,7 +44,7 @@ def test_fit_then_test_leaves_report_metrics_figure_and_model(tmp_path, capsys, 
     assert fit(folder, group, mode=mode) == 0
     out = capsys.readouterr().out
     assert f"run folder: {group / 'rotate'}" in out
-    assert f"ring ({mode})" in out
+    assert f"ring ({mode}" in out
     run = group / "rotate"
     record = json.loads((run / "metrics.json").read_text())
     assert "test" not in record
@@ -174,6 +175,13 @@ def test_bad_words_are_told(tmp_path, monkeypatch, capsys, words, message):
         ("--model.lr=fast", "model.lr"),
         ("--data.batch_size=0", "'batch_size' must be at least 1"),
         ("--data.mode=both", "data.mode"),
+        ("--data.hold_out=2", "'hold_out' must be"),
+        ("--model.lr=-1", "'lr' must be positive (got -1.0)"),
+        ("--model.weight_decay=-1", "'weight_decay' must not be negative"),
+        ("--model.num_negatives=0", "'num_negatives' must be at least 1"),
+        ("--model.lr_epochs=0", "'lr_epochs' must be at least 1"),
+        ("--model.hidden_channels=0", "hidden_channels"),
+        ("--model.kge_args={wrong: 1}", "wrong"),
     ],
 )
 def test_bad_options_are_told_without_pages_of_usage(tmp_path, capsys, option, message):
@@ -218,14 +226,85 @@ def test_help_is_quick_and_imports_no_torch():
     assert main(["--version"]) == 0
 
 
-@pytest.mark.parametrize("verb", ["fit", "test"])
-def test_every_verb_explains_itself(verb, capsys):
+@pytest.mark.parametrize("verb", ["fit", "validate", "test"])
+def test_every_verb_explains_itself_in_a_page(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) < 40
+    assert "example:" in short
+    assert "--run" in short
     with pytest.raises(SystemExit) as stop:
-        main([verb, "--help"])
+        main([verb, "--help=all"])
     assert stop.value.code == 0
-    out = capsys.readouterr().out
-    assert "--model.kge" in out
-    assert "--run" in out
+    every = capsys.readouterr().out
+    assert len(every) > 5 * len(short)
+    named = set(re.findall(r"--((?:data|model|trainer)\.\w+)", short))
+    assert named
+    assert all(f"--{option}" in every.replace(short, "") for option in named)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("inference.txt", "a1 next a2\n", "inference.txt, line 1"),
+        ("inference.txt", "a1\tunheard\tz\n", "'unheard': 1 triple"),
+        ("inference.txt", "a0\tnext\ta1\n", "--data.mode=fully-inductive"),
+        ("train.txt", None, "train.txt missing"),
+        ("train.txt", "", "holds no triple"),
+        ("train.txt", "a\tr\tb\n".encode("utf-16"), "UTF-16"),
+    ],
+)
+def test_bad_files_are_told_before_torch_is_there_and_leave_nothing(tmp_path, file, content, said):
+    folder = write_folder(tmp_path / "ring")
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content if isinstance(content, bytes) else content.encode())
+    words = ["fit", *SMALL, f"--data.root={folder}", f"--run.group={tmp_path / 'new' / 'runs'}"]
+    code = (
+        "import sys; from sheafprop.cli.main import main\n"
+        f"code = main({words!r})\n"
+        "assert code == 1 and 'torch' not in sys.modules, code"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_only_the_graphs_show_starts_no_logger(tmp_path, monkeypatch, capsys):
+    """Such as a split that is impossible: told before W&B is started, and nothing is left."""
+    from lightning.pytorch.loggers import WandbLogger
+
+    from sheafprop.data import FolderDataset
+    from sheafprop.errors import DataError
+
+    def refuse(self):
+        raise DataError("these graphs cannot be used")
+
+    started = []
+    monkeypatch.setattr(FolderDataset, "load", refuse)
+    monkeypatch.setattr(WandbLogger, "experiment", property(lambda self: started.append(self)))
+    folder = write_folder(tmp_path / "ring")
+    assert fit(folder, tmp_path / "new" / "runs", "--config=logger/wandb") == 1
+    assert "these graphs cannot be used" in capsys.readouterr().err
+    assert not started
+    assert not (tmp_path / "new").exists()
+
+
+def test_folders_that_were_there_stay_when_a_run_cannot_start(tmp_path):
+    (tmp_path / "runs").mkdir()
+    assert fit(write_folder(tmp_path / "ring"), tmp_path / "runs", "--model.lr=fast") == 1
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_folder_laid_over_a_benchmark_names_the_run(tmp_path, monkeypatch):
+    write_folder(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    over = [word.replace("experiment/folder", "experiment/grail") for word in SMALL]
+    over.insert(1, "--config=data/folder")
+    assert main(["fit", *over, "--data.root=mine", "--trainer.max_epochs=1"]) == 0
+    assert (tmp_path / "runs" / "mine" / "rotate" / "model").is_dir()
 
 
 def test_version_is_the_package_version(capsys):
