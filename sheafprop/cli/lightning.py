@@ -1,8 +1,5 @@
 """``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders."""
 
-import argparse
-import hashlib
-import json
 import logging
 import os
 import secrets
@@ -17,103 +14,35 @@ import yaml
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-from sheafprop.cli.config_files import load_config, merge
-from sheafprop.cli.run_folder import discard_without_checkpoint, new_run_folder
-from sheafprop.errors import DataError
+from sheafprop.cli.run_folder import RunFolder
 from sheafprop.report.run_report_callback import RunReport
 from sheafprop.training import InductiveDataModule, SheafCompletion
 
-#: Where the classes that a stored run names may come from; its YAML is not trusted with more.
-_TRUSTED = ("sheafprop.", "lightning.pytorch.")
-#: Names and folders, which are never taken for classes.
-_PLAIN = {"name", "project", "id", "entity", "notes", "group", "save_dir", "default_root_dir"}
 #: Where W&B puts runs and staged artifacts; left alone where the user has set them.
 _WANDB_FOLDERS = [
     name for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR") if name not in os.environ
 ]
 
 
-def run(verb: str, words: Sequence[str]) -> int:
-    """Runs one of Lightning's verbs."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", action="append", default=[])
-    parser.add_argument("--run")
-    parser.add_argument("--resume")
-    parser.add_argument("--run.group", dest="group")
-    parser.add_argument("--run.name", dest="name")
-    # What the run folder is called after may also come as an option.
-    for option in ("data.name", "data.root", "model.kge", "seed_everything"):
-        parser.add_argument(f"--{option}", dest=option)
-    own, rest = parser.parse_known_args(list(words))
-    if "-h" in rest or "--help" in rest:
-        _explain(verb)
-        SheafCLI(Path("."), "", args=[verb, "--help"])
-    if own.resume and verb != "fit":
-        raise DataError(f"--resume goes with fit (got {verb})")
-    finished = own.resume or own.run
-    if finished and own.config:
-        raise DataError("give --config for a new run, or the folder of a run there is, not both")
-    if verb != "fit" and not own.run:
-        raise DataError(f"'sheafprop {verb}' needs --run FOLDER, the folder of a finished fit")
-    if verb == "fit" and own.run:
-        raise DataError("fit makes its own run folder; to go on with one, give --resume FOLDER")
-    if finished:
-        folder = Path(finished).expanduser().absolute()
-        config = _stored_config(folder)
-        checkpoint = "last" if own.resume else "best"
-        path = folder / "checkpoints" / f"{checkpoint}.ckpt"
-        if not path.is_file():
-            raise DataError(f"{folder} has no checkpoints/{checkpoint}.ckpt: did 'fit' finish?")
-        if not own.resume and not (folder / "model" / "manifest.json").is_file():
-            print(
-                f"this run was interrupted before its end, so its best weights so far are taken; "
-                f"'sheafprop fit --resume {finished}' would go on with it",
-                file=sys.stderr,
-            )
-        given = {k: v for k, v in vars(own).items() if ("." in k or k == "seed_everything") and v}
-        rest = ["--ckpt_path", str(path), *(f"--{k}={v}" for k, v in given.items()), *rest]
-    else:
-        if not own.config:
-            raise DataError(
-                "'sheafprop fit' needs --config FILE, for example "
-                "configs/experiment/umls_rotate.yaml"
-            )
-        config = {}
-        for name in own.config:
-            config = merge(config, load_config(name))
-        config = merge(config, _nested(vars(own)))
-        place = config.pop("run", {})
-        data, model = config.get("data", {}), config.get("model", {})
-        source = data.get("name") or Path(os.path.abspath(data.get("root") or ".")).name
-        folder = new_run_folder(
-            own.group or place.get("group") or f"runs/{source}",
-            own.name or place.get("name") or model.get("kge", "run"),
-        )
-        print(f"run folder: {folder}")
-    hashed = {key: value for key, value in config.items() if key != "seed_everything"}
-    text = json.dumps([hashed, sorted(rest)], sort_keys=True, default=str)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    if verb != "fit":
-        rest = ["--verbose", "false", *rest]
-    _keep_wandb_inside(folder)
+def launch(verb: str, folder: RunFolder, config_hash: str, words: Sequence[str]) -> None:
+    """Runs one of Lightning's verbs on a configuration that is complete."""
     _hush()
     done = False
     try:
-        SheafCLI(folder, digest[:12], args=[verb, "--config", yaml.safe_dump(config), *rest])
+        SheafCLI(folder, config_hash, args=[verb, *words])
         done = True
     finally:
         # A run that stays open would be taken up by the next command of this process.
         if "wandb" in sys.modules and sys.modules["wandb"].run is not None:
             sys.modules["wandb"].finish()
-        if not done and not finished:
-            discard_without_checkpoint(folder)
-    return 0
+        if not done:
+            folder.discard()
 
 
 class SheafCLI(LightningCLI):
     """LightningCLI with our module and data, everything written into one run folder."""
 
-    def __init__(self, folder: Path, config_hash: str, *, args: list[str]):
+    def __init__(self, folder: RunFolder, config_hash: str, *, args: list[str]):
         self.folder, self.config_hash = folder, config_hash
         super().__init__(
             SheafCompletion,
@@ -143,8 +72,11 @@ class SheafCLI(LightningCLI):
         parser.link_arguments("seed_everything", "model.seed", compute_fn=_as_seed)
 
     def before_instantiate_classes(self) -> None:
+        # Every option is known to be understood by now, so the run may have its folder.
+        self.folder.make()
+        _keep_wandb_inside(self.folder.path)
         config = self.config[self.config.subcommand]
-        config.trainer.default_root_dir = str(self.folder)
+        config.trainer.default_root_dir = str(self.folder.path)
         config.report.config_hash = self.config_hash
         root = config.data.root
         if root is not None:
@@ -152,6 +84,12 @@ class SheafCLI(LightningCLI):
         if config.trainer.enable_progress_bar is None and not sys.stdout.isatty():
             config.trainer.enable_progress_bar = False
         config.trainer.logger = self._loggers(config.trainer.logger)
+
+    def _load_data(self, *_: Any) -> None:
+        """Before the trainer starts its loggers: data that cannot be used leaves no run behind."""
+        _ = self.datamodule.data
+
+    before_fit = before_validate = before_test = _load_data
 
     def _loggers(self, given: Any) -> Any:
         """The loggers with their folders inside the run folder, W&B only where it is installed."""
@@ -163,11 +101,11 @@ class SheafCLI(LightningCLI):
                 print("wandb is not installed: this run is logged without it", file=sys.stderr)
                 continue
             if arguments is not None and "save_dir" in arguments:
-                arguments.save_dir = str(self.folder / (arguments.save_dir or "."))
+                arguments.save_dir = str(self.folder.path / (arguments.save_dir or "."))
             if is_wandb and arguments is not None:
                 # One W&B run for fit and test: the stored configuration carries the id on.
-                arguments.name = arguments.name or self.folder.name
-                arguments.id = arguments.id or f"{self.folder.name}-{secrets.token_hex(4)}"
+                arguments.name = arguments.name or self.folder.path.name
+                arguments.id = arguments.id or f"{self.folder.path.name}-{secrets.token_hex(4)}"
                 # W&B's own switch wins over the file; Lightning sets its old name for offline.
                 mode = os.environ.get("WANDB_MODE", "dryrun")
                 if mode != "dryrun":
@@ -199,46 +137,6 @@ def _as_seed(value: int | bool | None) -> int:
     return int(value or 0)
 
 
-def _stored_config(folder: Path) -> dict[str, Any]:
-    file = folder / "run.yaml"
-    if not file.is_file():
-        raise DataError(f"{folder} is not a run folder: it has no run.yaml")
-    config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
-        raise DataError(f"{file} is not the configuration of a run")
-    for path in _class_paths(config.get("trainer")):
-        if not path.startswith(_TRUSTED):
-            raise DataError(
-                f"{file} names '{path}', which is neither sheafprop's nor Lightning's: a stored "
-                "run is not allowed to import it"
-            )
-    config.pop("ckpt_path", None)
-    config["model"].pop("seed", None)
-    return config
-
-
-def _class_paths(node: Any, key: str = "") -> list[str]:
-    """Every string that the parser could take for a class to import."""
-    if isinstance(node, dict):
-        return [path for name, value in node.items() for path in _class_paths(value, name)]
-    if isinstance(node, list):
-        return [path for value in node for path in _class_paths(value, key)]
-    parts = node.split(".") if isinstance(node, str) and key not in _PLAIN else []
-    return [node] if len(parts) > 1 and all(part.isidentifier() for part in parts) else []
-
-
-def _nested(options: dict[str, str | None]) -> dict[str, Any]:
-    """``{"data.name": "umls"}`` as ``{"data": {"name": "umls"}}``; unset ones are left out."""
-    out: dict[str, Any] = {}
-    for name in ("data.name", "data.root", "model.kge"):
-        if options[name] is not None:
-            group, key = name.split(".")
-            out.setdefault(group, {})[key] = options[name]
-    if options["seed_everything"] is not None:
-        out["seed_everything"] = yaml.safe_load(str(options["seed_everything"]))
-    return out
-
-
 def _keep_wandb_inside(folder: Path) -> None:
     for name in _WANDB_FOLDERS:
         os.environ[name] = str(folder)
@@ -255,13 +153,3 @@ def _hush() -> None:
         "Total length of .* across ranks is zero",
     ):
         warnings.filterwarnings("ignore", message=message)
-
-
-def _explain(verb: str) -> None:
-    if verb == "fit":
-        print(
-            "sheafprop fit --config FILE [--config FILE ...] [--run.group FOLDER] "
-            "[--run.name NAME]\nsheafprop fit --resume RUN\n\nOptions of the configuration:\n"
-        )
-    else:
-        print(f"sheafprop {verb} --run RUN\n\nOptions of the configuration:\n")

@@ -20,7 +20,7 @@ verbs:
              sheafprop test --run runs/umls/rotate
 
 options:
-  -h, --help     show this text; after a verb, all its options
+  -h, --help     show this text; after a verb, its options (--help=all: every one)
   --version      show the version
 
 Set SHEAFPROP_DEBUG=1 to see the traceback of an error.
@@ -44,9 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"; did you mean '{near[0]}'?" if near else ""
         print(f"sheafprop: there is no verb '{words[0]}'{hint}\n\n{_HELP}", file=sys.stderr, end="")
         return 2
-    from sheafprop.cli.lightning import run
-
     try:
+        from sheafprop.cli.training_verbs import run
+
         return run(words[0], words[1:])
     except KeyboardInterrupt:
         print("sheafprop: interrupted", file=sys.stderr)

@@ -1,30 +1,54 @@
 """Where a run keeps its files."""
 
+import os
 import shutil
 from pathlib import Path
 
 from sheafprop.errors import DataError
 
 
-def new_run_folder(group: str, name: str) -> Path:
-    """Creates ``group/name``, or ``group/name-2`` and so on beside it; nothing is overwritten."""
-    parent = Path(group).expanduser().absolute()
-    number = 1
-    while True:
-        folder = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            number += 1
-        except OSError as error:
-            raise DataError(
-                f"the run folder {folder} cannot be made ({error.strerror}): choose another place "
-                "with --run.group"
-            ) from error
+class RunFolder:
+    """The folder of a run: one that is there, or one that is made once the run can start.
 
+    Args:
+        path: The folder.
+        new: Whether it is to be made, as ``path``, or ``path-2`` and so on beside it where that
+            exists; nothing is overwritten.
+    """
 
-def discard_without_checkpoint(folder: Path) -> None:
-    """Removes the folder of a run that failed before there was anything to keep."""
-    if not any(folder.glob("checkpoints/*.ckpt")):
-        shutil.rmtree(folder, ignore_errors=True)
+    def __init__(self, path: str | os.PathLike[str], *, new: bool = False):
+        self.path = Path(path).expanduser().absolute()
+        self._new = new
+        self._made: list[Path] = []
+
+    def make(self) -> None:
+        """Makes a new folder, and the folders above it."""
+        if not self._new:
+            return
+        wanted, number = self.path, 1
+        missing = [parent for parent in wanted.parents if not parent.exists()]
+        while True:
+            try:
+                self.path.mkdir(parents=True)
+                break
+            except FileExistsError:
+                number += 1
+                self.path = wanted.with_name(f"{wanted.name}-{number}")
+            except OSError as error:
+                raise DataError(
+                    f"the run folder {self.path} cannot be made ({error.strerror}): choose another "
+                    "place with --run.group"
+                ) from error
+        self._made = [self.path, *missing]
+        print(f"run folder: {self.path}")
+
+    def discard(self) -> None:
+        """Removes what :meth:`make` made, unless a checkpoint is there to go on from."""
+        if not self._made or any(self.path.glob("checkpoints/*.ckpt")):
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        for parent in self._made[1:]:  # the nearest first
+            try:
+                parent.rmdir()
+            except OSError:
+                break

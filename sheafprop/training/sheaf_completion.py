@@ -144,13 +144,16 @@ class SheafCompletion(LightningModule):
     def build(self, num_nodes: int, num_relations: int) -> KGEModel:
         """A freshly initialised embedding model of this module's kind."""
         s = self.settings
-        model = build_model(
-            s["kge"],
-            num_nodes=num_nodes,
-            num_relations=num_relations,
-            hidden_channels=s["hidden_channels"],
-            **s["kge_args"],
-        )
+        try:
+            model = build_model(
+                s["kge"],
+                num_nodes=num_nodes,
+                num_relations=num_relations,
+                hidden_channels=s["hidden_channels"],
+                **s["kge_args"],
+            )
+        except TypeError as error:
+            raise ValueError(f"'kge_args' do not fit '{s['kge']}': {error}") from error
         model.reset_parameters(s["seed"])
         return model
 

@@ -3,6 +3,7 @@ import yaml
 
 from sheafprop.cli.config_files import load_config, merge
 from sheafprop.cli.lightning import SheafCLI
+from sheafprop.cli.run_folder import RunFolder
 from sheafprop.errors import DataError
 from sheafprop.kge import KGE_REGISTRY
 from sheafprop.resources import config_root
@@ -15,7 +16,11 @@ def parsed(tmp_path, capsys, config):
     """The configuration as LightningCLI understands it, with every default filled in."""
     config.pop("run", None)
     with pytest.raises(SystemExit) as stop:
-        SheafCLI(tmp_path, "", args=["fit", "--config", yaml.safe_dump(config), "--print_config"])
+        SheafCLI(
+            RunFolder(tmp_path),
+            "",
+            args=["fit", "--config", yaml.safe_dump(config), "--print_config"],
+        )
     assert stop.value.code == 0
     return yaml.safe_load(capsys.readouterr().out)
 

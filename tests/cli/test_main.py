@@ -181,7 +181,7 @@ def test_bad_words_are_told(tmp_path, monkeypatch, capsys, words, message):
         ("--model.num_negatives=0", "'num_negatives' must be at least 1"),
         ("--model.lr_epochs=0", "'lr_epochs' must be at least 1"),
         ("--model.hidden_channels=0", "hidden_channels"),
-        ("--model.kge_args={wrong: 1}", "wrong"),
+        ("--model.kge_args={wrong: 1}", "'kge_args' do not fit 'rotate'"),
     ],
 )
 def test_bad_options_are_told_without_pages_of_usage(tmp_path, capsys, option, message):

@@ -1,13 +1,24 @@
+import math
 import warnings
+from dataclasses import replace
+from itertools import count
+from typing import ClassVar
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.kge import KGE_REGISTRY, LOSS_REGISTRY
-from sheafprop.service import PropagationSearch, PropagationSettings
-from sheafprop.training import BestCheckpoint, InductiveDataModule, Patience, SheafCompletion
+from sheafprop.service import InductivePropagation, PropagationSearch, PropagationSettings
+from sheafprop.training import (
+    BestCheckpoint,
+    InductiveDataModule,
+    Patience,
+    SheafCompletion,
+    sheaf_completion,
+)
+from sheafprop.training.reference import train_reference
 from tests.toy import toy_data
 
 SEARCH = PropagationSearch(
@@ -215,6 +226,110 @@ def test_reference_is_trained_on_the_inference_graph_on_request(tmp_path):
     full = {r["method"]: r["metrics"]["mrr"] for r in model.results if r["protocol"] == "full"}
     reference = full["RotatE trained on the inference graph (reference)"]
     assert reference > full["RotatE, random vectors (no propagation)"]
+
+
+@pytest.mark.parametrize("kge", ["rotate", "transe", "se"])
+def test_the_reference_obeys_the_constraint_and_sees_observed_triples_only(tmp_path, kge):
+    """After every step, not only at the start: a model that trains by itself is the yardstick."""
+    data = toy_data("fully-inductive")
+    model, _ = fit(tmp_path, 1, data, kge=kge, lr=0.5)
+    reference = train_reference(model, data, epochs=3, batch_size=16)
+    length = torch.linalg.vector_norm(reference.entity_vectors(), dim=1)
+    assert torch.allclose(length, torch.ones_like(length), atol=1e-5)
+    # The same as the module's own training on a graph that has only the observed triples.
+    alone = toy_data("fully-inductive", without=("valid", "test", "train_valid"))
+    alone = replace(alone, train=data.inference)
+    trained, _ = fit(tmp_path / "alone", 3, alone, kge=kge, lr=0.5)
+    for a, b in zip(reference.parameters(), trained.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_the_reference_follows_the_schedule(tmp_path, schedule):
+    data = toy_data("fully-inductive")
+    more = dict(lr=0.5, lr_schedule=schedule, lr_epochs=4)
+    model, _ = fit(tmp_path, 1, data, **more)
+    alone = toy_data("fully-inductive", without=("valid", "test", "train_valid"))
+    trained, _ = fit(tmp_path / "alone", 3, replace(alone, train=data.inference), **more)
+    reference = train_reference(model, data, epochs=3, batch_size=16)
+    for a, b in zip(reference.parameters(), trained.model.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_training_seconds_add_up_over_resumed_runs(tmp_path, monkeypatch):
+    """A clock that ticks once at each look: every epoch then takes some ticks."""
+    ticks = count()
+    monkeypatch.setattr(sheaf_completion.time, "perf_counter", lambda: float(next(ticks)))
+    whole, _ = fit(tmp_path / "whole", 2)
+    first = whole.seconds["train"]
+    assert first > 0
+    checkpoint = tmp_path / "whole" / "checkpoints" / "last.ckpt"
+    stored = torch.load(checkpoint, weights_only=True)["sheafprop"]["seconds"]
+    assert 0 < stored <= first
+    resumed, _ = fit(tmp_path / "rest", 4, resume=checkpoint)
+    assert resumed.seconds["train"] > stored + first / 4
+
+
+def test_the_schedule_starts_at_the_full_rate_and_ends_at_zero(tmp_path):
+    class Rates(Callback):
+        seen: ClassVar[list[float]] = []
+
+        def on_train_batch_start(self, trainer, *_):
+            self.seen.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    data, rates = toy_data(), Rates()
+    rates.seen.clear()
+    _, run = fit(tmp_path, 2, data, callbacks=[rates], lr=0.1, lr_schedule="cosine")
+    total = 2 * -(-len(data.train.triples) // 16)
+    expected = [0.05 * (1 + math.cos(math.pi * step / total)) for step in range(total)]
+    assert rates.seen == pytest.approx(expected)
+    assert run.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_transductive_ranks_are_filtered_by_training_and_validation_triples(tmp_path):
+    data = toy_data(without=("valid", "test"))
+    model, run = fit(tmp_path, 1, data)
+    x = model.model.entity_vectors().detach()
+    known = set(map(tuple, torch.cat([data.train.triples, data.train_valid]).tolist()))
+    reciprocal = []
+    for h, r, t in data.train_valid.tolist():
+        for side in ("tail", "head"):
+            triples = [(h, r, e) if side == "tail" else (e, r, t) for e in range(len(x))]
+            true = t if side == "tail" else h
+            index = torch.tensor(triples).T
+            scores = model.model.score_triples(x, *index).tolist()
+            others = [s for e, s in enumerate(scores) if e != true and triples[e] not in known]
+            better = sum(s > scores[true] for s in others)
+            ties = sum(s == scores[true] for s in others)
+            reciprocal.append(1 / (1 + better + ties / 2))
+    found = run.callback_metrics["val/transductive/mrr"]
+    assert float(found) == pytest.approx(sum(reciprocal) / len(reciprocal), abs=2e-3)
+
+
+def test_held_out_triples_change_no_vector(tmp_path):
+    """Neither training nor propagation sees what is to be predicted, only the filter does."""
+    found = []
+    for without in ((), ("test",), ("valid", "test", "train_valid")):
+        data = toy_data("fully-inductive", without=without)
+        model, _ = fit(tmp_path / str(len(without)), 2, data)
+        vectors = InductivePropagation(model.model, data, SEARCH.settings).vectors(4)
+        found.append((model.model.entity_vectors().detach(), vectors))
+    for trained, propagated in found[1:]:
+        assert torch.equal(trained, found[0][0])
+        assert torch.equal(propagated, found[0][1])
+
+
+def test_the_best_checkpoint_is_the_best_and_never_one_that_is_not_a_number(tmp_path, monkeypatch):
+    values = [0.2, math.nan, 0.7, 0.4, math.nan]
+
+    def score(self, batch, batch_idx):
+        self.log("val/mrr", torch.tensor(values[self.current_epoch]), batch_size=1)
+
+    monkeypatch.setattr(SheafCompletion, "validation_step", score)
+    _, run = fit(tmp_path, 5, toy_data(without=("train_valid",)))
+    stored = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)
+    assert stored["epoch"] == 2
+    assert float(run.checkpoint_callback.best_model_score) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("kge", ["rotate", "transe"])

@@ -1,0 +1,235 @@
+"""``fit``, ``validate`` and ``test``, up to the point where Lightning is needed.
+
+Arguments, configurations and the data's files are checked here, before anything large is imported.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sheafprop.cli.config_files import load_config, merge
+from sheafprop.cli.run_folder import RunFolder
+from sheafprop.data import build_dataset
+from sheafprop.errors import DataError
+
+#: Where the classes that a stored run names may come from; its YAML is not trusted with more.
+_TRUSTED = ("sheafprop.", "lightning.pytorch.")
+#: Names and folders, which are never taken for classes.
+_PLAIN = {"name", "project", "id", "entity", "notes", "group", "save_dir", "default_root_dir"}
+#: What a data set is built from, and what the run folder is called after.
+_OPTIONS = (
+    "data.dataset",
+    "data.name",
+    "data.root",
+    "data.mode",
+    "data.hold_out",
+    "data.on_unknown_relation",
+    "data.seed",
+    "model.kge",
+    "seed_everything",
+)
+_ALL = "all"
+
+_HELP = {
+    "fit": """\
+usage: sheafprop fit --config FILE [--config FILE ...] [options]
+       sheafprop fit --resume RUN
+
+Trains a model on the training graph, chooses how to propagate on the validation triples of the
+inference graph, and saves both in a run folder.
+
+options:
+  --config FILE             a configuration; later ones win. Those of the package go by their name:
+                            experiment/folder, experiment/grail, experiment/umls_rotate,
+                            data/fb237_v1, model/transe, logger/csv ...
+  --data.root FOLDER        your files, or the folder of the benchmark's files
+  --data.mode MODE          semi-inductive: entities known from training are fixed;
+                            fully-inductive: every entity of the inference graph is new
+  --data.on_unknown_relation drop
+                            leave out triples whose relation has no training triple
+  --model.hidden_channels N dimension of the vectors
+  --model.lr X              learning rate
+  --trainer.max_epochs N    passes over the training triples
+  --seed_everything N       seed of parameters, batches and random starts (0)
+  --run.group FOLDER        where the run folder is made (runs/DATA)
+  --run.name NAME           what it is called (the model's name)
+  --resume RUN              go on with a run that was interrupted
+  --help=all                every option there is
+
+example:
+  sheafprop fit --config experiment/folder --data.root my_files --data.mode semi-inductive
+""",
+    "validate": """\
+usage: sheafprop validate --run RUN [options]
+
+Propagates with a finished run and ranks the validation triples of the inference graph.
+
+options:
+  --run RUN                 the run folder
+  --data.root FOLDER        the data, where it has moved since
+  --help=all                every option there is
+
+example:
+  sheafprop validate --run runs/umls/rotate
+""",
+    "test": """\
+usage: sheafprop test --run RUN [options]
+
+Propagates with a finished run, ranks the test triples once, and writes the report of the run and
+of its group.
+
+options:
+  --run RUN                 the run folder
+  --data.root FOLDER        the data, where it has moved since
+  --model.protocols LIST    protocols to report: full, sampled50, merged ([full, sampled50])
+  --model.reference true    also train a model on the inference graph itself, to compare with
+  --help=all                every option there is
+
+example:
+  sheafprop test --run runs/umls/rotate
+""",
+}
+
+
+def run(verb: str, words: Sequence[str]) -> int:
+    """Runs one of Lightning's verbs."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-h", "--help", nargs="?", const="short", choices=["short", _ALL])
+    parser.add_argument("--config", action="append", default=[])
+    parser.add_argument("--run")
+    parser.add_argument("--resume")
+    parser.add_argument("--run.group", dest="group")
+    parser.add_argument("--run.name", dest="name")
+    for option in _OPTIONS:
+        parser.add_argument(f"--{option}", dest=option)
+    own, rest = parser.parse_known_args(list(words))
+    if own.help == "short":
+        print(_HELP[verb], end="")
+        return 0
+    if own.help == _ALL:
+        print(_HELP[verb] + "\nEvery option of the configuration:\n")
+        from sheafprop.cli.lightning import SheafCLI
+
+        SheafCLI(RunFolder("."), "", args=[verb, "--help"])
+    if own.resume and verb != "fit":
+        raise DataError(f"--resume goes with fit (got {verb})")
+    finished = own.resume or own.run
+    if finished and own.config:
+        raise DataError("give --config for a new run, or the folder of a run there is, not both")
+    if verb != "fit" and not own.run:
+        raise DataError(f"'sheafprop {verb}' needs --run FOLDER, the folder of a finished fit")
+    if verb == "fit" and own.run:
+        raise DataError("fit makes its own run folder; to go on with one, give --resume FOLDER")
+    if finished:
+        folder = RunFolder(finished)
+        config = merge(_stored_config(folder.path), _nested(vars(own)))
+        rest = ["--ckpt_path", str(_checkpoint(folder.path, finished, bool(own.resume))), *rest]
+    else:
+        if not own.config:
+            raise DataError(
+                "'sheafprop fit' needs --config FILE, for example "
+                "configs/experiment/umls_rotate.yaml"
+            )
+        config = {}
+        for name in own.config:
+            config = merge(config, load_config(name))
+        config = merge(config, _nested(vars(own)))
+        folder = _new_folder(config.pop("run", {}), config, own.group, own.name)
+    _check_data(config.get("data", {}), rest)
+    hashed = {key: value for key, value in config.items() if key != "seed_everything"}
+    text = json.dumps([hashed, sorted(rest)], sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    if verb != "fit":
+        rest = ["--verbose", "false", *rest]
+
+    from sheafprop.cli.lightning import launch  # some seconds
+
+    launch(verb, folder, digest[:12], ["--config", yaml.safe_dump(config), *rest])
+    return 0
+
+
+def _new_folder(
+    place: dict[str, Any], config: dict[str, Any], group: str | None, name: str | None
+) -> RunFolder:
+    data, model = config.get("data", {}), config.get("model", {})
+    source = data.get("name")
+    if data.get("dataset") == "folder" or not source:
+        source = Path(os.path.abspath(data.get("root") or ".")).name
+    parent = Path(group or place.get("group") or f"runs/{source}")
+    return RunFolder(parent / (name or place.get("name") or model.get("kge", "run")), new=True)
+
+
+def _checkpoint(folder: Path, given: str, resumed: bool) -> Path:
+    name = "last" if resumed else "best"
+    path = folder / "checkpoints" / f"{name}.ckpt"
+    if not path.is_file():
+        raise DataError(f"{folder} has no checkpoints/{name}.ckpt: did 'fit' finish?")
+    if not resumed and not (folder / "model" / "manifest.json").is_file():
+        print(
+            f"this run was interrupted before its end, so its best weights so far are taken; "
+            f"'sheafprop fit --resume {given}' would go on with it",
+            file=sys.stderr,
+        )
+    return path
+
+
+def _check_data(options: dict[str, Any], rest: Sequence[str]) -> None:
+    """Reads the data's files early; what is wrong with an option itself, the parser tells."""
+    if any(word == "--data" or word.startswith("--data=") for word in rest):
+        return  # given as a whole, in a way only the parser understands
+    wanted = {name.removeprefix("data.") for name in _OPTIONS if name.startswith("data.")}
+    known = {key: value for key, value in options.items() if key in wanted}
+    try:
+        dataset = build_dataset(**known)
+    except (TypeError, ValueError):
+        return
+    dataset.check()
+
+
+def _stored_config(folder: Path) -> dict[str, Any]:
+    file = folder / "run.yaml"
+    if not file.is_file():
+        raise DataError(f"{folder} is not a run folder: it has no run.yaml")
+    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+        raise DataError(f"{file} is not the configuration of a run")
+    for path in _class_paths(config.get("trainer")):
+        if not path.startswith(_TRUSTED):
+            raise DataError(
+                f"{file} names '{path}', which is neither sheafprop's nor Lightning's: a stored "
+                "run is not allowed to import it"
+            )
+    config.pop("ckpt_path", None)
+    config["model"].pop("seed", None)
+    return config
+
+
+def _class_paths(node: Any, key: str = "") -> list[str]:
+    """Every string that the parser could take for a class to import."""
+    if isinstance(node, dict):
+        return [path for name, value in node.items() for path in _class_paths(value, name)]
+    if isinstance(node, list):
+        return [path for value in node for path in _class_paths(value, key)]
+    parts = node.split(".") if isinstance(node, str) and key not in _PLAIN else []
+    return [node] if len(parts) > 1 and all(part.isidentifier() for part in parts) else []
+
+
+def _nested(options: dict[str, Any]) -> dict[str, Any]:
+    """``{"data.name": "umls"}`` as ``{"data": {"name": "umls"}}``; unset ones are left out."""
+    out: dict[str, Any] = {}
+    for name in _OPTIONS:
+        if options[name] is None:
+            continue
+        # Numbers as YAML reads them; names and places as they are typed.
+        plain = name in ("data.hold_out", "data.seed", "seed_everything")
+        value = yaml.safe_load(options[name]) if plain else options[name]
+        group, _, key = name.rpartition(".")
+        (out.setdefault(group, {}) if group else out)[key] = value
+    return out
