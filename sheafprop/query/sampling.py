@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.data.datasets.query_data import QueryData
+from sheafprop.query.backward_walk import BackwardWalk
 from sheafprop.query.graph_executor import GraphExecutor, differences_of
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape
@@ -22,8 +23,6 @@ __all__ = ["sample_queries"]
 
 # Sets of answers may have so many members at most.
 _MOST_ANSWERS = 1000
-# Draws of a relation, to avoid a pair of consecutive ones that BetaE avoids.
-_DRAWS = 40
 # Blocks of walks without any new query, after which there seem to be no more.
 _PATIENCE = 20
 
@@ -76,7 +75,7 @@ def sample_queries(
         executors = [
             GraphExecutor(part, num_entities, num_relations, domain) for part in (observed, full)
         ]
-        walk = _Walk(full.numpy(), num_entities, num_relations)
+        walk = BackwardWalk(full.numpy(), num_entities, num_relations)
         drawn: dict[str, NDArray[np.int64]] = {}
         sets: dict[str, tuple[AnswerSets, AnswerSets]] = {}
         for place, (kind, wanted) in enumerate(counts[split].items()):
@@ -100,62 +99,10 @@ def sample_queries(
     return replace(data, queries=queries, answers=answers)
 
 
-class _Walk:
-    """Random walks against the direction of the edges, inverse ones included, many at once."""
-
-    def __init__(self, triples: NDArray[np.int64], num_entities: int, num_relations: int) -> None:
-        head, relation, tail = triples.T
-        into = np.concatenate([tail, head])
-        relation = np.concatenate([relation, relation + num_relations])
-        source = np.concatenate([head, tail])
-        order = np.lexsort((source, relation, into))
-        into, relation, self.source = into[order], relation[order], source[order]
-        new = np.ones(len(into), dtype=bool)
-        new[1:] = (into[1:] != into[:-1]) | (relation[1:] != relation[:-1])
-        first = np.flatnonzero(new)
-        self.relation = relation[first]
-        self.source_start = np.append(first, len(into))
-        self.start = np.searchsorted(into[first], np.arange(num_entities + 1))
-        self.entities = np.unique(into)
-
-    def fill(
-        self,
-        shape: QueryShape,
-        current: NDArray[np.int64],
-        following: NDArray[np.int64] | None,
-        rng: np.random.Generator,
-    ) -> NDArray[np.int64]:
-        """Slots of queries that ``current`` answers; ``following`` are the relations after."""
-        if shape.operator == "anchor":
-            return current[:, None]
-        if shape.operator != "via":
-            follow = following if shape.operator == "not" else None
-            return np.concatenate(
-                [self.fill(branch, current, follow, rng) for branch in shape.branches], axis=1
-            )
-        pair = self._draw(current, rng)
-        if following is not None:
-            for _ in range(_DRAWS - 1):
-                own = self.relation[pair]
-                again = np.flatnonzero((own // 2 == following // 2) & (own != following))
-                if len(again) == 0:
-                    break
-                pair[again] = self._draw(current[again], rng)
-        first, last = self.source_start[pair], self.source_start[pair + 1]
-        before = self.source[first + (rng.random(len(pair)) * (last - first)).astype(np.int64)]
-        relation = self.relation[pair]
-        inner = self.fill(shape.branches[0], before, relation, rng)
-        return np.concatenate([inner, relation[:, None]], axis=1)
-
-    def _draw(self, current: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        first, last = self.start[current], self.start[current + 1]
-        return first + (rng.random(len(current)) * (last - first)).astype(np.int64)
-
-
 def _drawn(
     kind: str,
     wanted: int,
-    walk: _Walk,
+    walk: BackwardWalk,
     executors: list[GraphExecutor],
     split: str,
     rng: np.random.Generator,
@@ -167,7 +114,7 @@ def _drawn(
     while len(found) < wanted and idle < _PATIENCE:
         size = min(8192, 4 * (wanted - len(found)) + 64)
         target = rng.choice(walk.entities, size)
-        rows = walk.fill(shape, target, None, rng)
+        rows = walk.queries(shape, target, rng)
         rows = rows[~_equal_branches(shape, rows)]
         rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
         rows = rows[[row.tobytes() not in found for row in rows]]

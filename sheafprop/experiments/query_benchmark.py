@@ -1,0 +1,167 @@
+"""Times logical queries: against a Schur complement for each query, and against bare distances."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.experiments.benchmark_graphs import power_law_multigraph
+from sheafprop.experiments.measuring import interleaved, with_peak
+from sheafprop.experiments.query_baselines import schur_scores
+from sheafprop.kge import build_model
+from sheafprop.kge.distance import pairwise_distance
+from sheafprop.query import (
+    CONJUNCTIVE,
+    QueryAnswering,
+    QueryBatch,
+    evaluate_queries,
+    structure,
+)
+from sheafprop.query.backward_walk import BackwardWalk
+from sheafprop.report.hardware import describe_hardware
+from sheafprop.sheaf import DenseSheaf
+
+NUM_ENTITIES, NUM_TRIPLES, NUM_RELATIONS = 10_000, 150_000, 237
+# Queries of the loop: it takes the same time for each.
+_LOOP = 100
+# Rows of a block of bare distances: that of the scores.
+_ROWS = 2**23 // NUM_ENTITIES
+_HARD, _EASY = 10, 100
+
+
+@torch.no_grad()
+def schur_case(num_queries: int, *, different: bool) -> dict[str, Any]:
+    """2p queries of SE (d = 32), and the same by a Schur complement for each query.
+
+    Args:
+        num_queries: Queries scored at once.
+        different: Whether all queries have relations of their own, which share no work; as walks
+            through a graph find them otherwise.
+    """
+    model = build_model(
+        "se", num_nodes=NUM_ENTITIES, num_relations=NUM_RELATIONS, hidden_channels=32
+    )
+    model.reset_parameters(seed=0)
+    sheaf, x = model.sheaf(), model.entity_vectors()
+    assert isinstance(sheaf, DenseSheaf)
+    slots = walks("2p", num_queries)
+    if different:
+        pairs = torch.randperm(4 * NUM_RELATIONS**2)[:num_queries]
+        slots[:, 1], slots[:, 2] = pairs // (2 * NUM_RELATIONS), pairs % (2 * NUM_RELATIONS)
+    batch, answering = QueryBatch.of("2p", slots), QueryAnswering(sheaf, x)
+    queries = [tuple(row) for row in slots[:_LOOP].tolist()]
+    # The loop loses the digits of small energies in single precision.
+    exact = DenseSheaf(sheaf.head.double(), sheaf.tail.double())
+    expected = torch.stack([schur_scores(exact, x.double(), query) for query in queries])
+    difference = float((answering.score(batch[:_LOOP]) - expected).abs().max())
+    if difference > 1e-4:
+        raise AssertionError(f"scores differ from those of the loop by {difference:.2g}")
+
+    def loop() -> None:
+        for query in queries:
+            schur_scores(sheaf, x, query)
+
+    def together() -> None:
+        for _ in answering.blocks(batch):
+            pass
+
+    best = interleaved({"loop": loop, "together": together}, rounds=3)
+    each, ours = best["loop"] / len(queries), best["together"] / num_queries
+    return {
+        "name": f"2p of SE, d = 32, {'all relations different' if different else 'walks'}",
+        "queries": num_queries,
+        "distinct_relation_pairs": len(slots[:, 1:].unique(dim=0)),
+        "seconds_per_query": ours,
+        "loop_seconds_per_query": each,
+        "ratio": each / ours,
+        "difference": difference,
+    }
+
+
+@torch.no_grad()
+def ranking_cases(num_queries: int) -> list[dict[str, Any]]:
+    """Seven types ranked by RotatE (d = 128 complex), and as many bare distance matrices."""
+    model = build_model(
+        "rotate", num_nodes=NUM_ENTITIES, num_relations=NUM_RELATIONS, hidden_channels=128
+    )
+    model.reset_parameters(seed=0)
+    x = model.entity_vectors()
+    answering, candidates = QueryAnswering(model.sheaf(), x), torch.arange(NUM_ENTITIES)
+    rows = torch.view_as_real(x).flatten(1).unsqueeze(1)
+    centres = rows[torch.randint(NUM_ENTITIES, (num_queries,))] + 0.1
+    rng = np.random.default_rng(0)
+    found: list[dict[str, Any]] = []
+    drawn = np.stack([rng.permutation(NUM_ENTITIES)[: _HARD + _EASY] for _ in range(num_queries)])
+    hard, easy = (AnswerSets.from_sets(part) for part in np.split(drawn, [_HARD], axis=1))
+    for name in CONJUNCTIVE:
+        batch = QueryBatch.of(name, walks(name, num_queries))
+
+        def rank(batch: QueryBatch = batch) -> None:
+            evaluate_queries(answering, batch, easy, hard, candidates)
+
+        def distances() -> None:
+            for part in centres.split(_ROWS):
+                pairwise_distance(part, rows, p=2.0, squared=False, paired=False)
+
+        _, peak = with_peak(rank)
+        best = interleaved({"rank": rank, "distances": distances}, rounds=3)
+        found.append(
+            {
+                "name": f"{name} of RotatE, d = 128 complex",
+                "queries": num_queries,
+                "seconds": best["rank"],
+                "distance_seconds": best["distances"],
+                "ratio": best["rank"] / best["distances"],
+                "peak_bytes": peak,
+            }
+        )
+    total = {
+        key: sum(case[key] for case in found) for key in ("queries", "seconds", "distance_seconds")
+    }
+    peaks = [case["peak_bytes"] for case in found if case["peak_bytes"] is not None]
+    return [
+        *found,
+        {
+            "name": "all 7 types",
+            **total,
+            "ratio": total["seconds"] / total["distance_seconds"],
+            "peak_bytes": max(peaks, default=None),
+        },
+    ]
+
+
+def walks(name: str, count: int) -> Tensor:
+    """Queries as walks through a skewed graph find them, in random order."""
+    graph = power_law_multigraph(NUM_ENTITIES, NUM_TRIPLES, NUM_RELATIONS)
+    triples = torch.stack([graph.edge_index[0], graph.edge_type, graph.edge_index[1]], dim=1)
+    walk = BackwardWalk(triples.numpy(), NUM_ENTITIES, NUM_RELATIONS)
+    rng = np.random.default_rng(0)
+    answers = rng.choice(walk.entities, count)
+    return torch.from_numpy(walk.queries(structure(name), answers, rng))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the queries")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there")
+    options = parser.parse_args(arguments)
+    count = 1_000 if options.quick else 10_000
+    cases = [schur_case(count, different=different) for different in (False, True)]
+    cases += ranking_cases(count)
+    for case in cases:
+        numbers = (f"{k}={v:.4g}" for k, v in case.items() if isinstance(v, float | int))
+        print(case["name"], *numbers, sep="  ")
+    if options.json is not None:
+        result = {
+            "hardware": describe_hardware(),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "cases": cases,
+        }
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
