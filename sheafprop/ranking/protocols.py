@@ -66,11 +66,13 @@ PROTOCOLS: dict[str, Protocol] = {
         ),
         Protocol(
             name="sampled50",
-            candidates="the true entity and 49 negatives, exact expectation over the draw",
+            candidates="the true entity and 49 negatives drawn with replacement, exact expectation "
+            "over the draw",
             ties="realistic",
             test_set="test",
             description="Filtered ranking against 49 random negatives, as GraIL and its followers "
-            "report it.",
+            "report it. Where fewer candidates are left, some are drawn several times; where none "
+            "is, the rank is 1.",
             num_negatives=49,
             suffix="_50",
         ),

@@ -37,6 +37,50 @@ _NOTICED = {
     "isolated_free": "free entities without a triple (isolated)",
     "overlaps": "triples in two sets",
 }
+_COUNTS = {
+    "observed_triples": "observed triples of the inference graph, training triples aside",
+    "boundary_entities": "known entities in the inference graph, which keep their vectors",
+    "free_entities": "new (free) entities in the inference graph",
+    "shared_labels": "entity labels that occur in both graphs",
+    "anchored_by_label": "entities of observed triples that are known from training",
+    "components": "connected components of the inference graph",
+    "train_valid_triples": "transductive validation triples, within the training graph",
+    "valid_triples": "validation triples, in the inference graph",
+    "test_triples": "test triples, in the inference graph",
+    "valid_duplicates": "repeated validation triples",
+    "test_duplicates": "repeated test triples",
+    "valid_without_free": "validation triples without a new entity",
+    "test_without_free": "test triples without a new entity",
+    "valid_swapped_pairs": "validation triples whose entities are linked the other way round",
+    "test_swapped_pairs": "test triples whose entities are linked the other way round",
+}
+#: What the settings of a propagation mean, shown where they appear.
+_TERMS = {
+    "start": {
+        "mixed": "start mixed: new entities begin as one prototype section beside random ones",
+        "random": "start random: new entities begin with random vectors drawn from their labels",
+        "prototype": "start prototype: new entities begin at the mean trained vector of the "
+        "(relation, side) pairs they occur with",
+        "zeros": "start zeros: new entities begin at zero",
+    },
+    "iterations": "iterations: steps of diffusion",
+    "step_size": "step size: how far a step goes, 1 replacing a vector by what its neighbours say",
+    "normalization": {
+        "block": "normalization block: a step is divided by each entity's block of the Laplacian",
+        "degree": "normalization degree: a step is divided by each entity's weighted degree",
+        None: "normalization none: plain gradient steps",
+    },
+    "num_sections": "sections: starts that are propagated side by side; their scores are summed",
+    "num_random": "num random: how many of the sections start at random",
+    "prototype_share": "prototype share: weight of the prototype section in the score; a prototype "
+    "is the mean trained vector at the (relation, side) pairs an entity occurs with",
+    "normalize_output": "normalize output: after the last step new vectors are scaled to the "
+    "length the model trains with (row normalisation)",
+    "relation_weights": "relation weights: triples of relations that fit well in training count "
+    "more",
+    "teleport": "teleport: strength of the pull back to the start; 0 for none",
+    "seed": "seed: of the random starts",
+}
 
 
 def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> Path:
@@ -96,13 +140,15 @@ def _results(records: Sequence[Record]) -> str:
 
 
 def _published(records: Sequence[Record]) -> str:
-    used = {
-        (str(record["run"].get("dataset")), str(entry["protocol"]))
+    entries = [
+        ((str(record["run"].get("dataset")), str(entry["protocol"])), bool(entry.get("mark")))
         for record in records
         if record["run"].get("mode") == "fully-inductive"
         for entry in record.get("test", [])
-        if entry["protocol"] in PROTOCOLS and not entry.get("mark")  # a marked one is not compared
-    }
+        if entry["protocol"] in PROTOCOLS
+    ]
+    # Where an entry is marked, as chosen on what it is tested on, nothing is compared.
+    used = {pair for pair, _ in entries} - {pair for pair, marked in entries if marked}
     rows = [
         [
             escape(row["method"]),
@@ -147,6 +193,7 @@ def _protocols(records: Sequence[Record]) -> str:
 def _selection(records: Sequence[Record], drawn: bool) -> str:
     lines = ["## Selection"]
     lines.append("\n".join(_choice(record, len(records) > 1) for record in records))
+    lines += _terms(records)
     if drawn:
         lines.append(f"![Validation Hits@10 and MRR by number of iterations]({_PICTURE})")
     else:
@@ -179,7 +226,22 @@ def _choice(record: Record, named: bool) -> str:
     )
 
 
+def _terms(records: Sequence[Record]) -> list[str]:
+    """A line for each setting that appears, so that the choice can be read without the code."""
+    found = []
+    for key, meaning in _TERMS.items():
+        for record in records:
+            chosen = (record.get("selection") or {}).get("chosen") or {}
+            if key in chosen:
+                line = meaning.get(chosen[key]) if isinstance(meaning, dict) else meaning
+                if line and line not in found:
+                    found.append(line)
+    return ["\n".join(f"- {line}" for line in found)] if found else []
+
+
 def _value(value: Any) -> str:
+    if value is None:
+        return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else escape(value)
@@ -210,7 +272,10 @@ def _data_summary(data: dict[str, Any]) -> Iterator[str]:
         yield markdown_table(header, rows, "lrrrrr")
     noticed = {name: left.pop(key) for key, name in _NOTICED.items() if key in left}
     counts = [
-        [escape(key.replace("_", " ")), f"{value:,}" if isinstance(value, int) else escape(value)]
+        [
+            escape(_COUNTS.get(key, key.replace("_", " "))),
+            f"{value:,}" if isinstance(value, int) else escape(value),
+        ]
         for key, value in left.items()
         if not isinstance(value, dict | list)
     ]
@@ -285,4 +350,9 @@ def _cost(records: Sequence[Record]) -> str:
         hardware = escape(record.get("hardware", NOTHING))
         rows.append([escape(run_name(record)), *phases, size(record.get("peak_bytes")), hardware])
     header = ("run", "train", "select", "propagate", "rank", "peak memory", "hardware")
-    return "## Time and memory\n\n" + markdown_table(header, rows, "lrrrrrl")
+    return (
+        "## Time and memory\n\n" + markdown_table(header, rows, "lrrrrrl") + "\n\n"
+        "Wall time: `train` of all epochs with their validations, added up over resumed runs; "
+        "`select` of the search on validation; `propagate` and `rank` of the propagated method at "
+        "test. Peak memory is that of the whole process, libraries included."
+    )

@@ -46,8 +46,8 @@ def test_nothing_of_the_data_is_hidden(tmp_path):
     data = section(report(tmp_path, run), "Data")
     for line in (
         "| train | 101 | 46 | 3,651 | 0 | 2 |",
-        "| free entities | 34 |",
-        "| test triples | 247 |",
+        "| new (free) entities in the inference graph | 34 |",
+        "| test triples, in the inference graph | 247 |",
         "| teapots | 1,418 |",
         "- dropped triples (unknown relation): observed: 3; test: 1",
         r"- unknown relations: part\|of: 4",
@@ -127,6 +127,44 @@ def test_published_figures_stand_under_their_own_protocol_only(tmp_path):
     assert "NBFNet" not in rows  # recalled, not looked up
     semi = record(dataset="fb237_v1", mode="semi-inductive")
     assert "Published figures" not in report(tmp_path, semi)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_one_marked_entry_ends_the_comparison_of_its_protocol(tmp_path, first):
+    """A baseline that is not marked does not bring the comparison back."""
+    run = record(dataset="fb237_v1", mode="fully-inductive")
+    marked = entry("RotatE + sheaf propagation", 0.6, "merged", "selected on half of the test")
+    plain = entry("edge-type heuristic", 0.3, "merged")
+    run["test"] = [marked, plain] if first else [plain, marked]
+    assert "Published figures" not in report(tmp_path, run)
+    run["test"] = [plain, entry("RotatE + sheaf propagation", 0.6)]
+    rows = section(report(tmp_path, run), "Published figures")
+    assert "| merged |" in rows
+    assert "| full |" in rows
+
+
+def test_settings_are_explained_where_they_appear(tmp_path):
+    run = record()
+    run["selection"]["chosen"] |= {"prototype_share": 0.33, "teleport": 0.0, "normalization": None}
+    selection = section(report(tmp_path, run), "Selection")
+    for term in ("start mixed: ", "sections: ", "prototype share: ", "teleport: ", "row normal"):
+        assert selection.count(term) == 1
+    assert "normalization none" in selection
+    assert "start random: " not in selection
+    bare = {"format": 1, "run": {"name": "bare"}}
+    assert "sections: " not in report(tmp_path, bare)
+
+
+def test_every_setting_has_an_explanation(tmp_path):
+    from sheafprop.service import PropagationSettings
+
+    for start in ("mixed", "random", "prototype", "zeros"):
+        run = record()
+        settings = PropagationSettings(start=start)
+        run["selection"]["chosen"] = settings.to_dict() | {"num_sections": settings.num_sections}
+        selection = section(report(tmp_path, run), "Selection")
+        lines = [line for line in selection.splitlines() if line.startswith("- ")]
+        assert len(lines) == len(run["selection"]["chosen"])
 
 
 def test_no_record():
