@@ -8,6 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 echo "Installing sheafprop into .venv (some minutes the first time) ..."
 .venv/bin/python -m pip install --quiet -c constraints.txt -e ".[pykeen]"
 
+# The graph is so small that a second thread would mostly wait.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 group=runs/quickstart
 for ((number = 2; ; number++)); do
     [ -e "$group" ] || break

@@ -97,7 +97,7 @@ def test_metadata(wheel):
     assert any(name.endswith("/LICENSE") for name in files)
     assert metadata["Requires-Python"] == ">=3.11"
     assert "MIT" in (metadata["License-Expression"] or metadata["License"])
-    assert {"pykeen", "sparse", "test"} <= set(metadata.get_all("Provides-Extra"))
+    assert {"pykeen", "sparse", "test", "tune"} <= set(metadata.get_all("Provides-Extra"))
     required = metadata.get_all("Requires-Dist")
     assert any("lightning" in line and "!=2.6.2" in line and "!=2.6.3" in line for line in required)
 
