@@ -18,6 +18,22 @@ verbs:
              sheafprop validate --run runs/umls/rotate
   test       propagate with a finished run and rank the test triples
              sheafprop test --run runs/umls/rotate
+  extend     vectors for the new entities of some facts, as a new model
+             sheafprop extend runs/umls/rotate new_facts.tsv --out extended
+  predict    the best heads or tails
+             sheafprop predict extended --head aspirin --relation treats -k 5
+  score      scores of given triples
+             sheafprop score extended candidates.tsv --out scores.csv
+  explain    which facts an entity's vector contradicts
+             sheafprop explain extended --entity aspirin
+  evaluate   rank the test triples of a run, or triples of a file
+             sheafprop evaluate --run runs/umls/rotate
+  inspect    what is in a folder of triples
+             sheafprop inspect data/ --figure histograms.png
+  export     vectors for other programs
+             sheafprop export extended --out vectors.npy
+  import     models of PyKEEN and PyG, plain arrays
+             sheafprop import pykeen results/transe --out model
 
 options:
   -h, --help     show this text; after a verb, its options (--help=all: every one)
@@ -26,6 +42,17 @@ options:
 Set SHEAFPROP_DEBUG=1 to see the traceback of an error.
 """
 _LIGHTNING_VERBS = ("fit", "validate", "test")
+#: Where each verb of our own parser lives; imported when it is called.
+_OWN_VERBS = {
+    "extend": "sheafprop.cli.extend",
+    "predict": "sheafprop.cli.predict",
+    "score": "sheafprop.cli.score",
+    "explain": "sheafprop.cli.explain",
+    "evaluate": "sheafprop.cli.evaluate",
+    "inspect": "sheafprop.cli.inspect",
+    "export": "sheafprop.cli.export",
+    "import": "sheafprop.cli.import_model",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,17 +64,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"sheafprop {__version__}")
         return 0
-    if words[0] not in _LIGHTNING_VERBS:
+    if words[0] not in (*_LIGHTNING_VERBS, *_OWN_VERBS):
         import difflib
 
-        near = difflib.get_close_matches(words[0], _LIGHTNING_VERBS, 1)
+        near = difflib.get_close_matches(words[0], (*_LIGHTNING_VERBS, *_OWN_VERBS), 1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         print(f"sheafprop: there is no verb '{words[0]}'{hint}\n\n{_HELP}", file=sys.stderr, end="")
         return 2
     try:
+        if words[0] in _OWN_VERBS:
+            import importlib
+
+            done = importlib.import_module(_OWN_VERBS[words[0]]).run(words[1:])
+            sys.stdout.flush()
+            return done
         from sheafprop.cli.training_verbs import run
 
         return run(words[0], words[1:])
+    except BrokenPipeError:
+        # Whoever reads the output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("sheafprop: interrupted", file=sys.stderr)
         return 130

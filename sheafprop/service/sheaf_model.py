@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary, connected_components, count_duplicates
+from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.io import StoredModel, load_model_folder, write_model_folder
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.kge.base import Side
+from sheafprop.ranking import RankingResult, TripleFilter, evaluate
 from sheafprop.service.candidate_scorer import CandidateScorer
 from sheafprop.service.entity_index import EntityIndex
 from sheafprop.service.extension_report import ExtensionReport
@@ -617,12 +619,9 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown; the nearest spelling is suggested.
         """
-        labels = label_triples(triples)
-        ends = self._ids(labels[:, [0, 2]].ravel()).view(-1, 2)
-        relation = self.relations.ids(labels[:, 1])
-        ids = torch.stack([ends[:, 0], relation, ends[:, 1]], dim=1)
+        ids = self._triple_ids(label_triples(triples))
         frame = self._frame(ids)
-        frame["score"] = self._score(ends[:, 0], relation, ends[:, 1]).double().tolist()
+        frame["score"] = self._score(*ids.unbind(1)).double().tolist()
         frame["known"] = self._are_facts(ids).tolist()
         return frame
 
@@ -640,6 +639,44 @@ class SheafModel:
             _, code = torch.unique(both, dim=0, return_inverse=True)
             found |= torch.isin(code[len(near) :], code[: len(near)])
         return found
+
+    def rank(
+        self, triples: TripleInput, *, known: TripleInput | None = None, progress: bool = False
+    ) -> RankingResult:
+        r"""Ranks true triples on both sides among all entities of the model.
+
+        The filter leaves out every other fact of the model, ranked triple and ``known`` triple.
+
+        Args:
+            triples: The true triples to rank.
+            known: More true triples; those with labels that the model does not know are left out.
+            progress: Whether to show progress on standard error.
+
+        Raises:
+            DataError: If a label is unknown.
+        """
+        ids = self._triple_ids(label_triples(triples))
+        parts = {"facts": self._facts.from_row(0), "ranked": ids}
+        if known is not None:
+            labels = label_triples(known)
+            ends = self._index.lookup(labels[:, [0, 2]].ravel()).view(-1, 2)
+            relation = self.relations.lookup(labels[:, 1])
+            more = torch.stack([ends[:, 0], relation, ends[:, 1]], dim=1)
+            parts["further"] = more[(more >= 0).all(1)]
+        scores = self._scorer.scores
+        rows = self._rows
+        return evaluate(
+            lambda head, rel: scores(rows.select(head), rel, "tail"),
+            lambda rel, tail: scores(rows.select(tail), rel, "head"),
+            ids,
+            TripleFilter(parts, self.num_entities, len(self.relations)),
+            test_set="given",
+            progress=progress,
+        )
+
+    def _triple_ids(self, labels: LabelTriples) -> Tensor:
+        ends = self._ids(labels[:, [0, 2]].ravel()).view(-1, 2)
+        return torch.stack([ends[:, 0], self.relations.ids(labels[:, 1]), ends[:, 1]], dim=1)
 
     def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
         r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.
@@ -661,9 +698,8 @@ class SheafModel:
         if isinstance(target, str):
             asked, ids = None, self._ids(target)
         else:
-            row = label_triples([tuple(target)])[0]
-            ids = self._ids([row[0], row[2]])
-            asked = torch.stack([ids[0], self.relations.ids([row[1]])[0], ids[1]]).unsqueeze(0)
+            asked = self._triple_ids(label_triples([tuple(target)]))
+            ids = asked[0, [0, 2]]
         facts = torch.cat(
             [
                 block[torch.isin(block[:, 0], ids) | torch.isin(block[:, 2], ids)]

@@ -1,0 +1,132 @@
+"""``sheafprop evaluate``: rank test triples, of a run or of a file."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sheafprop.cli.verb_parser import VerbParser, read_facts, show_progress, tell, write_table
+from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PROTOCOLS = ("full", "sampled50", "merged")
+
+
+def run(words: Sequence[str]) -> int:
+    """Ranks the test triples of a run, or those of files among all entities of a model."""
+    parser = VerbParser(
+        "evaluate",
+        "Rank test triples: those of a run as 'sheafprop test' does, or those of files.",
+        "sheafprop evaluate --run runs/umls/rotate --protocol full",
+    )
+    parser.add_argument("model", nargs="?", help="a model folder, with --test")
+    parser.add_argument("--run", help="the folder of a finished fit: its data, its choice")
+    parser.add_argument("--test", nargs="+", metavar="FILE", help="triples to rank")
+    parser.add_argument(
+        "--filter", nargs="+", default=[], metavar="FILE", help="more true triples to leave out"
+    )
+    parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="may be repeated")
+    parser.add_argument("--data.root", dest="root", help="where the run's data is now")
+    parser.add_file_options()
+    parser.add_output()
+    options = parser.parse_args(list(words))
+    if (options.run is None) == (options.model is None):
+        parser.error("give either --run RUN, or a model with --test FILE")
+    if options.model is not None and not options.test:
+        parser.error("a model needs --test FILE, the triples to rank")
+    rows, boxes = _of_run(options) if options.run else _of_files(options)
+    for box in boxes.values():
+        tell(box + "\n")
+    write_table(_table(rows), options)
+    return 0
+
+
+def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    from sheafprop.io import load_model_folder
+    from sheafprop.service import PropagationSettings, rank_completion
+
+    folder = Path(options.run).expanduser()
+    config = _stored_config(folder)
+    data = _data(config.get("data") or {}, options.root)
+    stored = load_model_folder(folder / "model")
+    if data.train.entities != stored.entities or data.train.relations != stored.relations:
+        raise DataError(f"{folder}: its data is no longer what the model was trained on")
+    model = config.get("model") or {}
+    result = rank_completion(
+        stored.model,
+        data,
+        PropagationSettings(**stored.settings),
+        protocols=options.protocol or model.get("protocols") or _PROTOCOLS[:2],
+        selected=data.valid is not None,
+        seed=int(config.get("seed_everything") or 0),
+        progress=show_progress(),
+    )
+    return result.rows, result.protocols
+
+
+def _stored_config(folder: Path) -> dict[str, Any]:
+    import yaml
+
+    file = folder / "run.yaml"
+    if not file.is_file():
+        raise DataError(f"{folder} is not a run folder: it has no run.yaml")
+    # Plain values only; nothing that it names is imported.
+    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise DataError(f"{file} is not the configuration of a run")
+    return config
+
+
+def _data(given: dict[str, Any], root: str | None) -> Any:
+    from sheafprop.data import build_dataset
+
+    names = ("dataset", "name", "root", "mode", "hold_out", "on_unknown_relation", "seed")
+    arguments = {name: given[name] for name in names if given.get(name) is not None}
+    if root is not None:
+        arguments["root"] = root
+    return build_dataset(**arguments).load()
+
+
+def _of_files(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    from sheafprop.service import SheafModel
+
+    if "merged" in (options.protocol or ()):
+        raise DataError("the protocol 'merged' is defined for runs: take --run")
+    model = SheafModel.load(options.model)
+    result = model.rank(
+        read_facts(options.test, options),
+        known=read_facts(options.filter, options) if options.filter else None,
+        progress=show_progress(),
+    )
+    rows, boxes = [], {}
+    for protocol in options.protocol or _PROTOCOLS[:2]:
+        rows.append(
+            {
+                "method": type(model.kge).__name__,
+                "protocol": protocol,
+                "metrics": result.metrics(protocol),
+            }
+        )
+        boxes[protocol] = result.describe(protocol)
+    return rows, boxes
+
+
+def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":
+    """One row per method, protocol and metric: names differ between protocols."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        [
+            {
+                "method": row["method"],
+                "protocol": row["protocol"],
+                "metric": name,
+                "value": float(value),
+                "mark": row.get("mark", ""),
+            }
+            for row in rows
+            for name, value in row["metrics"].items()
+        ]
+    )

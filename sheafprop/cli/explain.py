@@ -1,0 +1,27 @@
+"""``sheafprop explain``: which facts an entity's vector contradicts."""
+
+from collections.abc import Sequence
+
+from sheafprop.cli.verb_parser import VerbParser, write_table
+
+
+def run(words: Sequence[str]) -> int:
+    """Lists the facts at an entity or a triple with their energy."""
+    parser = VerbParser(
+        "explain",
+        "List the facts at an entity, those that its vector contradicts most first.",
+        "sheafprop explain extended --entity aspirin",
+    )
+    parser.add_model()
+    parser.add_argument("--entity", help="the entity")
+    parser.add_argument("--triple", nargs=3, metavar=("HEAD", "RELATION", "TAIL"))
+    parser.add_output()
+    options = parser.parse_args(list(words))
+    if (options.entity is None) == (options.triple is None):
+        parser.error("give either --entity or --triple")
+
+    from sheafprop.service import SheafModel
+
+    target = options.entity if options.entity is not None else tuple(options.triple)
+    write_table(SheafModel.load(options.model).explain(target), options)
+    return 0

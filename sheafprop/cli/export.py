@@ -1,0 +1,33 @@
+"""``sheafprop export``: vectors for other programs."""
+
+from collections.abc import Sequence
+
+from sheafprop.cli.verb_parser import VerbParser
+
+
+def run(words: Sequence[str]) -> int:
+    """Writes the vectors of a model."""
+    parser = VerbParser(
+        "export",
+        "Write the vectors of a model for other programs.",
+        "sheafprop export extended --out vectors.txt --format word2vec",
+    )
+    parser.add_model()
+    parser.add_argument("--out", metavar="FILE", required=True, help="the file to write")
+    parser.add_argument(
+        "--format",
+        choices=("safetensors", "npy", "tsv", "word2vec"),
+        help="(default: by FILE's name: .safetensors, .npy, .tsv, .txt)",
+    )
+    options = parser.parse_args(list(words))
+
+    from pathlib import Path
+
+    from sheafprop.io.exporters import export_vectors
+    from sheafprop.service import SheafModel
+
+    model = SheafModel.load(options.model)
+    place = Path(options.out).expanduser()
+    for path in export_vectors(place, model.labels(), model.vectors(), format=options.format):
+        print(path)
+    return 0

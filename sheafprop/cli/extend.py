@@ -1,0 +1,61 @@
+"""``sheafprop extend``: vectors for new entities."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sheafprop.cli.verb_parser import VerbParser, read_facts, tell
+
+
+def run(words: Sequence[str]) -> int:
+    """Extends a model by the facts of files and saves the result."""
+    parser = VerbParser(
+        "extend",
+        "Give vectors to the new entities of some facts; old vectors stay as they are.",
+        "sheafprop extend runs/umls/rotate new_facts.tsv --out extended",
+    )
+    parser.add_model()
+    parser.add_argument("facts", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_argument("--out", metavar="FOLDER", required=True, help="the new model folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
+    parser.add_argument(
+        "--propagation",
+        choices=("exact", "selected"),
+        default="exact",
+        help="the exact solution where it is unique, or what the run chose on validation "
+        "(default: exact)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("keep", "refine"),
+        default="keep",
+        help="keep the vectors of earlier extensions, or solve touched ones again (default: keep)",
+    )
+    parser.add_argument(
+        "--on-unknown-relation",
+        choices=("error", "drop"),
+        default="error",
+        help="what to do with facts of relations that the model does not know (default: error)",
+    )
+    parser.add_argument("--seed", type=int, help="of random starts")
+    parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
+    parser.add_file_options()
+    options = parser.parse_args(list(words))
+
+    from sheafprop.io import write_json
+    from sheafprop.service import SheafModel
+
+    facts = read_facts(options.facts, options)
+    model = SheafModel.load(options.model).extend(
+        facts,
+        propagation=options.propagation,
+        mode=options.mode,
+        on_unknown_relation=options.on_unknown_relation,
+        seed=options.seed,
+    )
+    model.save(options.out, overwrite=options.overwrite)
+    assert model.report is not None
+    tell(model.report.summary())
+    if options.report:
+        write_json(Path(options.report).expanduser(), model.report.to_dict())
+    print(options.out)
+    return 0

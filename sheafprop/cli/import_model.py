@@ -1,0 +1,127 @@
+"""``sheafprop import``: models of other libraries."""
+
+import argparse
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sheafprop.cli.verb_parser import VerbParser, read_facts, tell
+from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    from sheafprop.io import StoredModel
+
+#: The relation parameters of each model, as options and as the model calls them.
+_PARAMETERS = {
+    "relation_vectors": "rel_emb.weight",
+    "relation_maps": "rel_map",
+    "head_maps": "rel_map_head",
+    "tail_maps": "rel_map_tail",
+}
+
+
+def run(words: Sequence[str]) -> int:
+    """Turns a model of another library, or plain arrays, into a model folder."""
+    parser = VerbParser(
+        "import",
+        "Turn a trained model of another library, or plain arrays, into a model folder.",
+        "sheafprop import pykeen results/transe --out model",
+    )
+    parser.add_argument("source", choices=("pykeen", "pyg", "arrays"))
+    parser.add_argument(
+        "path", nargs="?", help="pykeen: the pipeline folder; pyg: the saved state dict"
+    )
+    parser.add_argument("--out", metavar="FOLDER", required=True, help="the new model folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
+    parser.add_argument("--entities", metavar="FILE", help="labels, one a line, or a JSON list")
+    parser.add_argument("--relations", metavar="FILE", help="labels, one a line, or a JSON list")
+    parser.add_argument("--facts", metavar="FILE", nargs="+", help="the training triples")
+    parser.add_argument("--model", default="transe", help="arrays: transe, rotate, transr, se")
+    parser.add_argument("--vectors", metavar="NPY", help="arrays: [N, d]")
+    for name in _PARAMETERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="NPY", help="arrays")
+    parser.add_argument("-p", type=float, help="the norm of the score")
+    parser.add_file_options()
+    options = parser.parse_args(list(words))
+    if options.source != "arrays" and options.path is None:
+        parser.error(f"{options.source} needs a path")
+
+    from sheafprop.service import SheafModel
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        stored = _imported(options)
+    model = SheafModel(stored)
+    for note in caught:
+        tell(f"note: {note.message}")
+    model.save(options.out, overwrite=options.overwrite)
+    tell(repr(model))
+    print(options.out)
+    return 0
+
+
+def _imported(options: argparse.Namespace) -> "StoredModel":
+    from sheafprop.io.importers import import_arrays, import_pyg, import_pykeen
+
+    if options.source == "pykeen":
+        return import_pykeen(options.path)
+    for name in ("entities", "relations"):
+        if getattr(options, name) is None:
+            raise DataError(f"{options.source} needs --{name} FILE, the labels in order of ids")
+    common: dict[str, Any] = {
+        "entities": _labels(options.entities),
+        "relations": _labels(options.relations),
+        "facts": read_facts(options.facts, options) if options.facts else None,
+    }
+    if options.source == "pyg":
+        return import_pyg(_state(options.path), p=options.p, **common)
+    if options.vectors is None:
+        raise DataError("arrays needs --vectors FILE")
+    return import_arrays(
+        options.model,
+        vectors=_array(options.vectors),
+        parameters={
+            parameter: _array(getattr(options, name))
+            for name, parameter in _PARAMETERS.items()
+            if getattr(options, name) is not None
+        },
+        p=options.p or 2.0,
+        **common,
+    )
+
+
+def _labels(name: str) -> list[str]:
+    path = Path(name).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the labels cannot be read ({error})") from error
+    if path.suffix == ".json":
+        labels = json.loads(text)
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise DataError(f"{path}: expected a JSON list of strings")
+        return labels
+    return text.removesuffix("\n").replace("\r\n", "\n").split("\n")
+
+
+def _state(name: str) -> Any:
+    import torch
+
+    from sheafprop.io.inert_unpickler import Inert, load_inert, state_of
+
+    loaded = load_inert(Path(name).expanduser())
+    state = state_of(loaded) if isinstance(loaded, Inert) else loaded
+    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        raise DataError(f"{name}: expected a state dict, or a model, that torch.save wrote")
+    return state
+
+
+def _array(name: str) -> Any:
+    import numpy as np
+
+    try:
+        return np.load(Path(name).expanduser(), allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{name}: cannot be read as a .npy array ({error})") from error

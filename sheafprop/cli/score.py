@@ -1,0 +1,25 @@
+"""``sheafprop score``: how well triples fit."""
+
+from collections.abc import Sequence
+
+from sheafprop.cli.verb_parser import VerbParser, read_facts, write_table
+
+
+def run(words: Sequence[str]) -> int:
+    """Scores the triples of files."""
+    parser = VerbParser(
+        "score",
+        "Score triples; higher is better.",
+        "sheafprop score extended candidates.tsv --out scores.csv",
+    )
+    parser.add_model()
+    parser.add_argument("triples", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_file_options()
+    parser.add_output()
+    options = parser.parse_args(list(words))
+
+    from sheafprop.service import SheafModel
+
+    triples = read_facts(options.triples, options)
+    write_table(SheafModel.load(options.model).score(triples), options)
+    return 0

@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+import torch
+
+from sheafprop.errors import DataError
+from sheafprop.io.importers import import_arrays
+from sheafprop.service import SheafModel
+from tests.service.models import stored_model
+
+COMMON = {"entities": ["a", "b", "c"], "relations": ["r"]}
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate", "transr", "se", "pairre"])
+def test_the_parts_of_a_model_make_the_model(name):
+    stored = stored_model(name)
+    state = {k: v.numpy() for k, v in stored.model.state_dict().items()}
+    vectors = state.pop("node_emb.weight")
+    if name == "rotate":
+        complex_ones = vectors[:, 0::2] + 1j * vectors[:, 1::2]
+    facts = SheafModel(stored).facts().to_numpy().tolist()
+    for rows in [vectors] + ([complex_ones] if name == "rotate" else []):
+        again = import_arrays(
+            name,
+            entities=stored.entities.labels,
+            relations=stored.relations.labels,
+            vectors=rows,
+            parameters=state,
+            facts=facts,
+        )
+        head, relation, tail = stored.facts.unbind(1)
+        assert torch.equal(again.facts, stored.facts)
+        assert torch.equal(again.model(head, relation, tail), stored.model(head, relation, tail))
+        assert torch.allclose(again.residual_variance, stored.residual_variance)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"vectors": np.zeros((2, 4))}, ValueError, r"\[3, d\], a row for each"),
+        ({"vectors": np.zeros(3)}, ValueError, "a row for each"),
+        ({"parameters": {}}, ValueError, "has the parameters"),
+        ({"parameters": {"rel_emb.weight": np.zeros((1, 5))}}, ValueError, "has the parameters"),
+        (
+            {"parameters": {"rel_emb.weight": np.zeros((1, 4), dtype=int)}},
+            ValueError,
+            "real numbers",
+        ),
+        ({"entities": ["a", "a", "b"]}, DataError, "once"),
+        ({"facts": [("a", "r", "z")]}, DataError, "'z'"),
+    ],
+)
+def test_parts_that_do_not_fit_are_named(changes, error, message):
+    given = {
+        "vectors": np.zeros((3, 4)),
+        "parameters": {"rel_emb.weight": np.zeros((1, 4))},
+        **COMMON,
+    }
+    with pytest.raises(error, match=message):
+        import_arrays("transe", **(given | changes))
