@@ -104,7 +104,8 @@ class SheafCLI(LightningCLI):
                 arguments.save_dir = str(self.folder.path / (arguments.save_dir or "."))
             if is_wandb and arguments is not None:
                 # One W&B run for fit and test: the stored configuration carries the id on.
-                arguments.name = arguments.name or self.folder.path.name
+                place = self.folder.path
+                arguments.name = arguments.name or f"{place.parent.name}/{place.name}"
                 arguments.id = arguments.id or f"{self.folder.path.name}-{secrets.token_hex(4)}"
                 # W&B's own switch wins over the file; Lightning sets its old name for offline.
                 mode = os.environ.get("WANDB_MODE", "dryrun")

@@ -151,7 +151,9 @@ def run(verb: str, words: Sequence[str]) -> int:
 
     from sheafprop.cli.lightning import launch  # some seconds
 
-    launch(verb, folder, digest[:12], ["--config", yaml.safe_dump(config), *rest])
+    # A stored text such as 12e3 stays one as JSON; in a file of the user it is meant as a number.
+    text = json.dumps(config, default=str) if finished else yaml.safe_dump(config)
+    launch(verb, folder, digest[:12], ["--config", text, *rest])
     return 0
 
 

@@ -367,3 +367,29 @@ def test_dropped_test_triples_are_in_the_protocol_box(tmp_path, capsys):
     assert fit(folder, group, "--data.on_unknown_relation=drop") == 0
     assert main(["test", "--run", str(group / "rotate")]) == 0
     assert "1 dropped" in capsys.readouterr().out
+
+
+def test_texts_that_look_like_numbers_stay_texts(tmp_path, monkeypatch):
+    """A hash such as 8848009382e3, or a run that is called so."""
+    from sheafprop.cli import training_verbs
+
+    class Digest:
+        def hexdigest(self):
+            return "8848009382e3"
+
+    monkeypatch.setattr(training_verbs.hashlib, "sha256", lambda text: Digest())
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    assert fit(folder, group, "--run.name=12e3", "--config=logger/wandb", "--model.lr=1e-3") == 0
+    assert main(["test", "--run", str(group / "12e3")]) == 0
+    record = json.loads((group / "12e3" / "metrics.json").read_text())
+    assert record["run"]["config_hash"] == "8848009382e3"
+    assert record["run"]["name"] == "12e3"
+
+
+def test_numbers_of_a_file_without_a_point_are_numbers(tmp_path):
+    (tmp_path / "mine.yaml").write_text("model: {lr: 1e-3}\n")
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    assert fit(folder, group, f"--config={tmp_path / 'mine.yaml'}") == 0
+    stored = yaml.safe_load((group / "rotate" / "run.yaml").read_text())
+    assert stored["model"]["lr"] == 0.001
