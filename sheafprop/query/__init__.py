@@ -10,6 +10,7 @@ from sheafprop.query.query_answering import QueryAnswering
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_edge_heuristic import QueryEdgeHeuristic
 from sheafprop.query.query_ranking import QueryRanking
+from sheafprop.query.query_scorer import QueryScorer
 from sheafprop.query.query_shape import QueryShape
 from sheafprop.query.sampling import sample_queries
 from sheafprop.query.structures import CONJUNCTIVE, STRUCTURES, structure
@@ -25,6 +26,7 @@ __all__ = [
     "QueryBatch",
     "QueryEdgeHeuristic",
     "QueryRanking",
+    "QueryScorer",
     "QueryShape",
     "easy_and_hard",
     "evaluate_queries",

@@ -35,9 +35,13 @@ class BranchEnergy(ABC):
     def features(self, x: Tensor) -> Tensor:
         """The features ``[F, C]`` of one section of vertices, real rows ``[C, m]``."""
 
+    def shared(self) -> tuple[Tensor, Tensor] | None:
+        """Coefficients ``[U, F']`` of the first features that queries share, and whose ``[Q]``."""
+        return None
+
     @abstractmethod
     def coefficients(self, section: int) -> Tensor:
-        """The coefficients ``[Q, F]`` of the features."""
+        """The coefficients ``[Q, F - F']`` of the other features."""
 
     @abstractmethod
     def at(self, row: Tensor, x: Tensor, section: int) -> Tensor:

@@ -35,32 +35,23 @@ class DenseEnergy(BranchEnergy):
     def precision(self) -> Tensor:
         return (self.factor.mH @ self.factor)[self.index]
 
-    def select(self, rows: Tensor) -> "DenseEnergy":
-        """The energies of some queries."""
-        used, index = torch.unique(self.index[rows], return_inverse=True)
-        return DenseEnergy(
-            self.constant[rows],
-            self.factor[used],
-            self.pull[rows],
-            lambda numbers: self.inverse(used[numbers]),
-            self.regular[used],
-            index,
-        )
-
     def features(self, x: Tensor) -> Tensor:
         columns = x.T.contiguous()
         row, column = _triangle(x)
         products = columns[row].mul_(columns[column])
-        return torch.cat([columns, products, torch.ones_like(columns[:1])])
+        return torch.cat([products, columns, torch.ones_like(columns[:1])])
+
+    def shared(self) -> tuple[Tensor, Tensor]:
+        factor = self.real_factor()
+        precision = factor.mT @ factor
+        row, column = _triangle(factor)
+        return precision[:, row, column] * torch.where(row == column, 1.0, 2.0), self.index
 
     def coefficients(self, section: int) -> Tensor:
-        factor, y = self.real_factor(), real_rows(self.pull[:, section])
-        precision = factor.mT @ factor
-        row, column = _triangle(y)
-        packed = precision[:, row, column] * torch.where(row == column, 1.0, 2.0)
-        linear = (y.unsqueeze(1) @ factor[self.index]).squeeze(1)
+        y = real_rows(self.pull[:, section])
+        linear = (y.unsqueeze(1) @ self.real_factor()[self.index]).squeeze(1)
         last = y.square().sum(1) + self.constant[:, section]
-        return torch.cat([-2 * linear, packed[self.index], last[:, None]], dim=1)
+        return torch.cat([-2 * linear, last[:, None]], dim=1)
 
     def at(self, row: Tensor, x: Tensor, section: int) -> Tensor:
         mapped = (self.factor[self.index[row]] @ x.unsqueeze(2)).squeeze(2)

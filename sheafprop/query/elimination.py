@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from sheafprop.query.branch import Branch
 from sheafprop.query.branch_energy import BranchEnergy, double
 from sheafprop.query.edges import Edges
 from sheafprop.query.query_batch import QueryBatch
@@ -127,14 +127,3 @@ class Elimination(ABC):
 
     def _restrict(self, x: Tensor, relation: Tensor, side: str) -> Tensor:
         return self.sheaf.restrict(x, relation, "tail" if side == "tail" else "head")
-
-
-@dataclass(frozen=True, eq=False)
-class Branch:
-    """A node of an eliminated query: an entity's vector, or the energy at the vertex it ends at."""
-
-    shape: QueryShape
-    known: Tensor | None
-    energy: BranchEnergy | None
-    edges: Edges | None
-    inner: tuple[Branch, ...]

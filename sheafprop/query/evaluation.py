@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,22 +14,14 @@ from tqdm.auto import tqdm
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_ranking import QueryRanking
+from sheafprop.query.query_scorer import QueryScorer
 from sheafprop.ranking import RankCounts
 from sheafprop.ranking.rank_counts import nan_error
 
-__all__ = ["QueryScorer", "evaluate_queries"]
+__all__ = ["evaluate_queries"]
 
 # Hard answers of a query that are better compared one by one than placed in order.
 _FEW = 96
-
-
-class QueryScorer(Protocol):
-    """What can be evaluated: :class:`QueryAnswering` and :class:`QueryEdgeHeuristic`."""
-
-    def blocks(
-        self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
-    ) -> Iterable[tuple[Tensor, Tensor]]:
-        """Yields positions of queries, and their scores ``[rows, C]``."""
 
 
 @torch.no_grad()

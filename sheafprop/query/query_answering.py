@@ -3,16 +3,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.kge.distance import pairwise_distance, promote
+from sheafprop.kernels.backend import run_rows
+from sheafprop.kge.distance import promote
+from sheafprop.query.branch import Branch
 from sheafprop.query.branch_energy import BranchEnergy, double, real_rows
 from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.dense_energy import DenseEnergy
 from sheafprop.query.diagonal_elimination import DiagonalElimination
-from sheafprop.query.elimination import Branch, Elimination
+from sheafprop.query.elimination import Elimination
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query, quoted
 from sheafprop.query.query_answer import QueryAnswer
@@ -24,8 +27,6 @@ from sheafprop.sheaf import DenseSheaf, RelationSheaf
 _BLOCK_SCORES = 2**23
 _BLOCK_FEATURES = 2**24
 _BLOCK_MATRICES = 2**23
-# So many queries of one precision are scored by distances, which cost less than features.
-_SHARED = 3
 
 AnyQuery = Query | str
 
@@ -179,49 +180,55 @@ class QueryAnswering:
     def _score_energies(self, energy: BranchEnergy, candidates: Tensor | None) -> Tensor:
         total: Tensor | None = None
         for section, weight in enumerate(self.section_weight):
-            scores = self._energies(energy, section, candidates).sqrt_().mul_(-weight)
+            scores = self._section_scores(energy, section, weight, candidates)
             total = scores if total is None else total.add_(scores)
         assert total is not None
         return total
 
-    def _energies(self, energy: BranchEnergy, section: int, candidates: Tensor | None) -> Tensor:
-        """The energies ``[Q, C]`` of one section."""
+    def _section_scores(
+        self, energy: BranchEnergy, section: int, weight: float, candidates: Tensor | None
+    ) -> Tensor:
+        """Minus the weighted roots of the energies ``[Q, C]`` of one section."""
         x = self._columns(section, candidates)
         out = x.real.new_empty(energy.constant.shape[0], x.shape[0])
-        rows, some = torch.arange(out.shape[0], device=out.device), energy
-        if isinstance(energy, DenseEnergy):
-            rows = _shared_energies(energy, section, x, out)
-            some = energy.select(rows)
-        if rows.numel():
-            coefficients = some.coefficients(section).to(out.dtype)
-            whole = rows.numel() == out.shape[0]
-            for columns, features in self._feature_blocks(energy, section, candidates):
-                if whole:
-                    torch.mm(coefficients, features, out=out[:, columns])
-                else:
-                    out[rows, columns] = coefficients @ features
-        self._refine(out, rows, energy, section, x)
+        coefficients, shared = energy.coefficients(section).to(out.dtype), energy.shared()
+        table, index = x.real.new_empty(0, x.shape[0]), None
+        if shared is not None:
+            own, index = shared
+            own = own.to(out.dtype)
+            table = x.real.new_empty(own.shape[0], x.shape[0])
+        for columns, features in self._feature_blocks(energy, section, candidates):
+            first = features.shape[0] - coefficients.shape[1]
+            torch.mm(coefficients, features[first:], out=out[:, columns])
+            if shared is not None:
+                torch.mm(own, features[:first], out=table[:, columns])
+        size = energy.size(section, self._longest[section])
+        limit = (math.sqrt(torch.finfo(out.dtype).eps) * size).to(out.dtype)
+        near = _finished(out, table, index, limit, weight)
+        if near.numel():
+            energies = out[near]
+            self._refine(energies, near, limit[near], energy, section, x)
+            out[near] = energies.sqrt_().mul_(-weight)
         return out
 
     def _refine(
-        self, out: Tensor, rows: Tensor, energy: BranchEnergy, section: int, x: Tensor
+        self,
+        energies: Tensor,
+        rows: Tensor,
+        limit: Tensor,
+        energy: BranchEnergy,
+        section: int,
+        x: Tensor,
     ) -> None:
         """Computes again, from differences, the energies whose digits cancelled in a product.
 
         Those that rounding made negative are among them.
         """
-        if out.numel() == 0 or rows.numel() == 0:
-            return
-        size = energy.size(section, self._longest[section])
-        limit = (math.sqrt(torch.finfo(out.dtype).eps) * size).to(out.dtype)
-        near = rows[out.amin(1)[rows] <= limit[rows]]
-        row, column = (out[near] <= limit[near].unsqueeze(1)).nonzero(as_tuple=True)
-        row = near[row]
-        step = max(
-            1, _BLOCK_FEATURES // x.shape[1] ** (2 if isinstance(energy, DenseEnergy) else 1)
-        )
+        row, column = (energies <= limit.unsqueeze(1)).nonzero(as_tuple=True)
+        power = 2 if isinstance(energy, DenseEnergy) else 1
+        step = max(1, _BLOCK_FEATURES // x.shape[1] ** power)
         for i, j in zip(row.split(step), column.split(step), strict=True):
-            out[i, j] = energy.at(i, double(x[j]), section).to(out.dtype)
+            energies[i, j] = energy.at(rows[i], double(x[j]), section).to(energies.dtype)
 
     def _columns(self, section: int, candidates: Tensor | None) -> Tensor:
         if candidates is None:
@@ -381,25 +388,31 @@ def _by_relations(batch: QueryBatch) -> Tensor:
     return order
 
 
-def _shared_energies(energy: DenseEnergy, section: int, x: Tensor, out: Tensor) -> Tensor:
-    """Fills the rows whose precision is that of several queries; returns the other rows.
+def _finished(
+    out: Tensor, table: Tensor, index: Tensor | None, limit: Tensor, weight: float
+) -> Tensor:
+    """Adds what queries share, and takes roots; returns the rows left alone for small energies."""
+    if out.numel() == 0:
+        return torch.empty(0, dtype=torch.long, device=out.device)
+    if out.device.type != "cpu":
+        if index is not None:
+            out += table[index]
+        small = out.amin(1) <= limit
+        kept = out[small]
+        out.sqrt_().mul_(-weight)
+        out[small] = kept
+        return small.nonzero().flatten()
+    from sheafprop.query.score_loops import finish_rows
 
-    The candidates are mapped once for each precision, and what remains are distances.
-    """
-    counts = torch.bincount(energy.index, minlength=energy.factor.shape[0])
-    for number in (counts >= _SHARED).nonzero().flatten().tolist():
-        own = (energy.index == number).nonzero().flatten()
-        factor = energy.factor[number]
-        pull = energy.pull[own, section].to(x.dtype)
-        mapped = x @ factor.mT.to(x.dtype)
-        out[own] = pairwise_distance(
-            real_rows(pull).unsqueeze(1),
-            real_rows(mapped).unsqueeze(1),
-            p=2.0,
-            squared=True,
-            paired=False,
-        ) + energy.constant[own, section].unsqueeze(1).to(out.dtype)
-    return (counts[energy.index] < _SHARED).nonzero().flatten()
+    near = np.zeros(out.shape[0], dtype=np.bool_)
+    which = np.zeros(0, dtype=np.int64) if index is None else index.numpy()
+    run_rows(
+        finish_rows,
+        (out.numpy(), table.numpy(), which, limit.numpy(), out.numpy().dtype.type(weight), near),
+        np.arange(out.shape[0] + 1) * out.shape[1],
+        1,
+    )
+    return torch.from_numpy(near).nonzero().flatten()
 
 
 def _check_finite(values: Tensor, what: str) -> None:

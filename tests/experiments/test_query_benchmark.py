@@ -1,0 +1,35 @@
+import json
+
+import numpy as np
+import torch
+
+from sheafprop.experiments import query_benchmark as benchmark
+from sheafprop.experiments.query_baselines import schur_scores
+from tests.query.brute_force import minimal_energies
+from tests.sheaf_cases import make_sheaf
+
+
+def test_the_loop_scores_by_the_schur_complement():
+    sheaf = make_sheaf("dense, pair")
+    x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    tree = ("via", ("via", ("anchor", 2), 1, False, 1.0), 3, True, 1.0)
+    scores = schur_scores(sheaf, x, (2, 1, 7))
+    energies = minimal_energies(tree, sheaf, x.numpy())
+    np.testing.assert_allclose(scores.numpy() ** 2, energies, atol=1e-10)
+
+
+def test_the_benchmark_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("SHEAFPROP_DATA", raising=False)
+    monkeypatch.setattr(benchmark, "NUM_ENTITIES", 200)
+    monkeypatch.setattr(benchmark, "NUM_TRIPLES", 2_000)
+    monkeypatch.setattr(benchmark, "_LOOP", 3)
+    monkeypatch.setattr(benchmark, "_QUICK", 20)
+    benchmark.main(["--quick", "--json", str(tmp_path / "new" / "result.json")])
+    result = json.loads((tmp_path / "new" / "result.json").read_text())
+    names = [case["name"] for case in result["cases"]]
+    assert names[0] == "2p of SE, d = 32, no relations shared"
+    assert names[-1] == "all 7 types"
+    assert len(names) == 9
+    assert result["cases"][-1]["queries"] == 7 * 20
+    assert all(case["ratio"] > 0 for case in result["cases"])
+    assert "ratio=" in capsys.readouterr().out
