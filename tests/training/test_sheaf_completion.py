@@ -1,7 +1,6 @@
 import math
 import warnings
 from dataclasses import replace
-from itertools import count
 from typing import ClassVar
 
 import pytest
@@ -12,13 +11,7 @@ from sheafprop.data import assemble
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.kge import KGE_REGISTRY, LOSS_REGISTRY
 from sheafprop.service import InductivePropagation, PropagationSearch, PropagationSettings
-from sheafprop.training import (
-    BestCheckpoint,
-    InductiveDataModule,
-    Patience,
-    SheafCompletion,
-    sheaf_completion,
-)
+from sheafprop.training import BestCheckpoint, InductiveDataModule, Patience, SheafCompletion
 from sheafprop.training.reference import train_reference
 from tests.toy import parts, toy_data
 
@@ -153,6 +146,13 @@ def test_patience_stops_a_run_that_does_not_improve(tmp_path):
     assert run.current_epoch < 10
 
 
+def test_patience_lets_a_falling_loss_go_on(tmp_path):
+    data = toy_data(without=("valid", "train_valid"))
+    _, run = fit(tmp_path, 8, data, callbacks=[Patience(checks=2)])
+    assert run.early_stopping_callback.monitor == "train/loss"
+    assert run.current_epoch == 8
+
+
 def test_without_test_triples_the_test_says_so(tmp_path):
     data = toy_data(without=("test",))
     model, run = fit(tmp_path, 1, data)
@@ -257,18 +257,26 @@ def test_the_reference_follows_the_schedule(tmp_path, schedule):
         assert torch.allclose(a, b, atol=1e-6)
 
 
-def test_training_seconds_add_up_over_resumed_runs(tmp_path, monkeypatch):
-    """A clock that ticks once at each look: every epoch then takes some ticks."""
-    ticks = count()
-    monkeypatch.setattr(sheaf_completion.time, "perf_counter", lambda: float(next(ticks)))
+def test_training_seconds_add_up_over_resumed_runs(tmp_path):
     whole, _ = fit(tmp_path / "whole", 2)
-    first = whole.seconds["train"]
-    assert first > 0
-    checkpoint = tmp_path / "whole" / "checkpoints" / "last.ckpt"
-    stored = torch.load(checkpoint, weights_only=True)["sheafprop"]["seconds"]
-    assert 0 < stored <= first
-    resumed, _ = fit(tmp_path / "rest", 4, resume=checkpoint)
-    assert resumed.seconds["train"] > stored + first / 4
+    path = tmp_path / "whole" / "checkpoints" / "last.ckpt"
+    stored = torch.load(path, weights_only=True)
+    assert 0 < stored["sheafprop"]["seconds"] <= whole.seconds["train"] < 1000
+    stored["sheafprop"]["seconds"] = 1000.0
+    torch.save(stored, path)
+    resumed, _ = fit(tmp_path / "rest", 4, resume=path)
+    assert 1000 < resumed.seconds["train"] < 2000
+
+
+def test_negatives_and_starts_follow_seed_and_epoch():
+    seeds = (1, 2)
+    triples, number = torch.tensor([[0, 0, 1], [1, 0, 2]]), torch.arange(2)
+    modules = [module(loss="margin_ranking", seed=seed) for seed in seeds]
+    assert [m.search.settings.seed for m in modules] == list(seeds)
+    model = modules[0].build(50, 1)
+    losses = [float(m.batch_loss(model, triples, number, e)) for m in modules for e in (0, 1)]
+    assert len(set(losses)) == 4
+    assert losses[0] == float(modules[0].batch_loss(model, triples, number, 0))
 
 
 def test_the_schedule_starts_at_the_full_rate_and_ends_at_zero(tmp_path):
