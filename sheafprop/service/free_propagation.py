@@ -71,16 +71,6 @@ class FreePropagation:
             random=random if x.shape[1] == 1 else random.expand(-1, x.shape[1], -1),
         )
 
-    @property
-    def num_isolated(self) -> int:
-        """Free entities without a triple: they keep their start."""
-        return int(self._plan.isolated.sum())
-
-    @property
-    def components_without_boundary(self) -> int:
-        """Components that no known entity anchors."""
-        return self._plan.components_without_boundary
-
     @torch.no_grad()
     def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
         """Propagates once and yields each count with the vectors ``[N, s, d]`` after it."""
