@@ -132,7 +132,7 @@ class QueryData:
             "semi-inductive",
             train=labels["train_graph"],
             observed=labels[_graph(split, "inference")],
-            **{split: labels[_graph(split, "predict")]},
+            **{split: labels[_graph(split, "predict")]},  # type: ignore[arg-type]
         )
 
     @staticmethod
