@@ -171,6 +171,10 @@ class DenseElimination(Elimination):
         inverse = torch.linalg.pinv(matrix, rtol=RELATIVE_TOLERANCE**0.5)
         return (inverse @ torch.cat([energy.pull, root * wanted], dim=-1).mT).mT
 
+    def residual(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
+        reached = self._apply("source", edges, source) + self._shift(edges)
+        return self._apply("target", edges, target) - reached
+
     def _edge_key(self, edges: Edges) -> Tensor:
         weights, number = torch.unique(edges.weight, return_inverse=True)
         return edges.relation * weights.numel() + number

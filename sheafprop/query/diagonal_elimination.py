@@ -67,6 +67,10 @@ class DiagonalElimination(Elimination):
         pull = edges.weight.view(-1, 1, 1) * (wanted if a is None else a.conj() * wanted)
         return torch.where(free > 0, (p * m + pull) / torch.where(free > 0, free, 1), m)
 
+    def residual(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
+        reached = self._mapped(self._source_map, edges, source) + self._shift(edges)
+        return self._mapped(self._target_map, edges, target) - reached
+
     def _arrive(
         self, source: Tensor, constant: Tensor, stiffness: Tensor, edges: Edges
     ) -> DiagonalEnergy:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.query.branch import Branch
-from sheafprop.query.branch_energy import BranchEnergy, double
+from sheafprop.query.branch_energy import BranchEnergy, double, squares
 from sheafprop.query.edges import Edges
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape
@@ -61,6 +61,10 @@ class Elimination(ABC):
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
         """The sources ``[Q, s, d]`` that minimise ``energy`` and edge together, targets given."""
 
+    @abstractmethod
+    def residual(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
+        r"""What the edges miss, :math:`B x_t - A x_s - \beta`, ``[Q, s, k]``."""
+
     def run(self, batch: QueryBatch) -> Branch:
         """Eliminates a batch without unions; the result keeps the energy at every vertex."""
         columns = {slot: i for i, slot in enumerate(batch.shape.relation_slots)}
@@ -107,23 +111,8 @@ class Elimination(ABC):
         else:
             assert inner.energy is not None
             source = self.source(inner.energy, branch.edges, target)
-        own = self._residual_energy(source, branch.edges, target).unsqueeze(1)
+        gap = self.residual(source, branch.edges, target)
+        own = (branch.edges.weight.unsqueeze(1) * squares(gap).sum(2)).unsqueeze(1)
         if inner.known is not None:
             return own
         return torch.cat([self.edge_energies(inner, source), own], dim=1)
-
-    def _residual_energy(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
-        num_relations = self.sheaf.num_relations
-        inverse = (edges.relation >= num_relations).view(-1, 1, 1)
-        relation = edges.relation % num_relations
-        tail = torch.where(inverse, source, target).transpose(0, 1)
-        head = torch.where(inverse, target, source).transpose(0, 1)
-        residual = self._restrict(tail, relation, "tail") - self._restrict(head, relation, "head")
-        translation = self.sheaf.translation_of(relation)
-        if translation is not None:
-            residual = residual - translation
-        energy = torch.linalg.vector_norm(residual, dim=-1) ** 2
-        return (energy * edges.weight).T
-
-    def _restrict(self, x: Tensor, relation: Tensor, side: str) -> Tensor:
-        return self.sheaf.restrict(x, relation, "tail" if side == "tail" else "head")

@@ -159,6 +159,7 @@ class QueryAnswering:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields positions of queries and their scores, those of the same relations together."""
         batch = self._weighted(batch)
+        candidates = None if candidates is None else candidates.to(self.x.device)
         count = self.x.shape[0] if candidates is None else candidates.numel()
         limit = _BLOCK_SCORES // max(1, count)
         if isinstance(self.elimination, DenseElimination):
@@ -270,7 +271,7 @@ class QueryAnswering:
     ) -> list[list[QueryAnswer]]:
         r"""Returns the :obj:`k` best answers to every query, the best first.
 
-        Equal scores are ordered by the id of the entity.
+        Equal scores are ordered as the candidates are.
 
         Args:
             queries (QueryBatch, sequence of Query or str, Query or str): The queries.
@@ -303,7 +304,7 @@ class QueryAnswering:
         for rows, scores in self.blocks(queries, candidates):
             # Stable, so that equal scores keep the order of the candidates.
             order = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
-            entity = order if candidates is None else candidates[order]
+            entity = order if candidates is None else candidates.to(order.device)[order]
             count = entity.shape[1]
             pairs = batch[rows.repeat_interleave(count)]
             energy, edges = self._split(pairs, entity.flatten(), explain)
@@ -330,7 +331,7 @@ class QueryAnswering:
         best = [math.inf] * len(pairs)
         total = [0.0] * len(pairs)
         split: list[tuple[tuple[str, float], ...]] = [()] * len(pairs)
-        for conjunction in pairs.conjunctions():
+        for conjunction in pairs.conjunctions(ordered=False):
             parts = self.elimination.edge_energies(self.elimination.run(conjunction), target)
             distance = (parts.sum(1).sqrt() * weight).sum(1).tolist()
             values = (parts * weight).sum(2).tolist()

@@ -86,10 +86,12 @@ class QueryBatch:
                     f"{name} ids go from 0 to {bound - 1}{inverse} (got {int(wrong[0])})"
                 )
 
-    def conjunctions(self) -> list[QueryBatch]:
+    def conjunctions(self, *, ordered: bool = True) -> list[QueryBatch]:
         """Batches without unions, whose answers together are those of this batch.
 
-        Branches are brought into one order, so that queries that differ in it become equal.
+        Args:
+            ordered (bool, optional): Whether branches are brought into one order, so that queries
+                that differ in it become equal. Otherwise the slots keep theirs.
 
         Raises:
             ValueError: For a negation, and where an entity stands for a whole branch.
@@ -106,9 +108,10 @@ class QueryBatch:
             ids = self.slots[:, list(slots)]
             # Weights stand at relation slots only, but are spread over all slots to move along.
             spread = weight[:, [column.get(slot, 0) for slot in slots]]
-            order, shape = _sorted(shape, ids, spread)
-            moved = spread.gather(1, order)[:, list(shape.relation_slots)]
-            batches.append(QueryBatch(shape, ids.gather(1, order), moved))
+            if ordered:
+                order, shape = _sorted(shape, ids, spread)
+                ids, spread = ids.gather(1, order), spread.gather(1, order)
+            batches.append(QueryBatch(shape, ids, spread[:, list(shape.relation_slots)]))
         return batches
 
     @property

@@ -239,6 +239,21 @@ def test_energies_are_split_by_edge(kind):
             assert answer.energy == pytest.approx(sum(best), abs=1e-9)
 
 
+@pytest.mark.parametrize("name", KGE_REGISTRY)
+def test_answers_of_models_in_single_precision(name):
+    model = build_model(name, num_nodes=8, num_relations=3, hidden_channels=4)
+    answering = QueryAnswering(model.sheaf(), model.entity_vectors())
+    batch = QueryBatch.of("pi", torch.tensor([[0, 1, 5, 3, 2], [7, 0, 0, 1, 4]]))
+    scores = answering.score(batch)
+    assert scores.dtype == torch.float32
+    for row, answers in enumerate(answering.answer(batch, 8, explain=True)):
+        assert sorted(a.entity for a in answers) == list(range(8))
+        for answer in answers:
+            assert answer.score == float(scores[row, answer.entity])
+            assert answer.energy == pytest.approx(answer.score**2, rel=1e-4, abs=1e-6)
+            assert sum(part for _, part in answer.edges) == pytest.approx(answer.energy)
+
+
 def test_answers_over_labels():
     entities = Vocabulary([f"e{i}" for i in range(8)], kind="entities")
     relations = Vocabulary(["r", "s t", "u"], kind="relations")
@@ -255,6 +270,11 @@ def test_answers_over_labels():
     assert found[0][0].score == pytest.approx(float(scores[0, best]))
     assert found[0][0].edges == (('"s t"', pytest.approx(found[0][0].energy)),)
     assert [name for name, _ in found[1][0].edges] == ["inverse(r)", "r", "u"]
+    # In the order in which the query names them.
+    turned = "and(via(u, via(r, e2)), via(inverse(r), e1))"
+    (again,) = answering.answer(turned, 3, explain=True)
+    assert [name for name, _ in again[0].edges] == ["r", "u", "inverse(r)"]
+    assert [a.score for a in again] == [a.score for a in found[1]]
     # One query alone, answers not asked to be explained, and a choice of candidates.
     (one,) = answering.answer(texts[0], 2, candidates=torch.tensor([6, 1]))
     assert [a.label for a in one] == sorted(["e6", "e1"], key=lambda e: -scores[0, int(e[1])])
