@@ -135,7 +135,8 @@ class QueryTask:
             slots, columns = rows.clone(), list(batch.shape.relation_slots)
             slots[:, columns] = self.relations[rows[:, columns]]
             batch = QueryBatch(batch.shape, slots)
-        return evaluate_queries(scorer, batch, easy, hard, self.data.candidates(self.split))
+        candidates = self.data.candidates(self.split)
+        return evaluate_queries(scorer, batch, easy, hard, candidates, progress=True)
 
 
 def run_cell(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.kernels.backend import run_rows
+from sheafprop.kernels.backend import backend_of, run_rows
 from sheafprop.kge.distance import promote
 from sheafprop.query.branch import Branch
 from sheafprop.query.branch_energy import BranchEnergy, double, real_rows
@@ -395,7 +395,7 @@ def _finished(
     """Adds what queries share, and takes roots; returns the rows left alone for small energies."""
     if out.numel() == 0:
         return torch.empty(0, dtype=torch.long, device=out.device)
-    if out.device.type != "cpu":
+    if backend_of(out) != "numba":
         if index is not None:
             out += table[index]
         small = out.amin(1) <= limit

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from sheafprop.data import Vocabulary
+from sheafprop.kernels.backend import use_backend
 from sheafprop.kge import KGE_REGISTRY, build_model
 from sheafprop.query import STRUCTURES, QueryAnswering, QueryBatch
 from sheafprop.sheaf import DenseSheaf, IdentitySheaf
@@ -198,6 +199,17 @@ def test_single_precision_near_the_best_answer(kind):
     exact = QueryAnswering(sheaf, x).score(batch)
     torch.testing.assert_close(scores.double(), exact, rtol=3e-5, atol=1e-5)
     assert scores[0].argmax() == 7
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal, complex pair", "dense, pair"])
+def test_plain_torch_gives_the_same_scores(kind):
+    sheaf = make_sheaf(kind)
+    dtype = torch.complex128 if sheaf.dtype.is_complex else torch.float64
+    x = torch.randn(30, 2, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    for batch in everything(sheaf, x):
+        with use_backend("torch"):
+            plain = QueryAnswering(sheaf, x).score(batch)
+        torch.testing.assert_close(QueryAnswering(sheaf, x).score(batch), plain)
 
 
 def test_weights_of_sections_and_relations():
