@@ -29,6 +29,7 @@ from sheafprop.io import write_json
 from sheafprop.kge import KGEModel
 from sheafprop.query import (
     CONJUNCTIVE,
+    AnswerSets,
     GraphExecutor,
     QueryAnswering,
     QueryBatch,
@@ -101,6 +102,7 @@ class QueryTask:
             backward = known.lookup(map(data.inverse_label, data.relations.labels))
         #: The model's id of every relation and inverse relation.
         self.relations = torch.cat([forward, backward])
+        self._queries: dict[Any, tuple[QueryBatch, AnswerSets, AnswerSets]] = {}
         self.executors = [
             GraphExecutor(triples, len(data.entities), len(data.relations), data.candidates(split))
             for triples in (data.observed(split), data.full(split))
@@ -123,17 +125,24 @@ class QueryTask:
             data.observed(self.split), len(data.entities), len(data.relations)
         )
 
+    def queries(self, kind: str, limit: int | None) -> tuple[QueryBatch, AnswerSets, AnswerSets]:
+        """Queries of a type, or a seeded choice of them, with easy and hard answers."""
+        if (kind, limit) not in self._queries:
+            rows = torch.from_numpy(self.data.queries[self.split][kind])
+            if limit is not None and limit < len(rows):
+                generator = torch.Generator().manual_seed(0)
+                rows = rows[torch.randperm(len(rows), generator=generator)[:limit]]
+            batch = QueryBatch.of(kind, rows)
+            easy, hard = easy_and_hard(self.executors[0], self.executors[1], batch)
+            self._queries[kind, limit] = batch, easy, hard
+        return self._queries[kind, limit]
+
     def rank(self, scorer: QueryScorer, kind: str, limit: int | None = None) -> QueryRanking:
         """Ranks the hard answers of the queries of a type, or of a seeded choice of them."""
-        rows = torch.from_numpy(self.data.queries[self.split][kind])
-        if limit is not None and limit < len(rows):
-            generator = torch.Generator().manual_seed(0)
-            rows = rows[torch.randperm(len(rows), generator=generator)[:limit]]
-        batch = QueryBatch.of(kind, rows)
-        easy, hard = easy_and_hard(self.executors[0], self.executors[1], batch)
+        batch, easy, hard = self.queries(kind, limit)
         if isinstance(scorer, QueryAnswering):
-            slots, columns = rows.clone(), list(batch.shape.relation_slots)
-            slots[:, columns] = self.relations[rows[:, columns]]
+            slots, columns = batch.slots.clone(), list(batch.shape.relation_slots)
+            slots[:, columns] = self.relations[slots[:, columns]]
             batch = QueryBatch(batch.shape, slots)
         candidates = self.data.candidates(self.split)
         return evaluate_queries(scorer, batch, easy, hard, candidates, progress=True)
