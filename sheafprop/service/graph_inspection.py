@@ -107,7 +107,10 @@ def inspect_graph(path: str | PathLike[str]) -> GraphInspection:
     """
     place = Path(path).expanduser()
     if place.is_dir():
-        found = sorted(p for p in place.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+        found = sorted(
+            (p for p in place.iterdir() if p.suffix in _SUFFIXES and p.is_file()),
+            key=lambda p: (p.stem != _TRAIN, p.name),
+        )
         if not found:
             raise DataError(f"{place}: there is no file of triples (*.txt, *.tsv)")
     else:

@@ -1,0 +1,321 @@
+"""The verbs of our own parser, run in this process on small models and files."""
+
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sheafprop.cli.main import _OWN_VERBS, main
+from sheafprop.data import write_triples
+from sheafprop.service import SheafModel
+from tests.cli.test_main import fit
+from tests.service.models import ADRIFT, FACTS, sheaf_model
+from tests.toy import write_folder
+
+
+@pytest.fixture
+def model(tmp_path):
+    return sheaf_model("rotate").save(tmp_path / "model")
+
+
+@pytest.fixture
+def facts(tmp_path):
+    write_triples(tmp_path / "facts.tsv", FACTS)
+    return tmp_path / "facts.tsv"
+
+
+def output(capsys, *words):
+    assert main([str(word) for word in words]) == 0
+    return capsys.readouterr()
+
+
+def failing(capsys, *words):
+    assert main([str(word) for word in words]) == 1
+    told = capsys.readouterr()
+    assert "Traceback" not in told.err
+    return told.err
+
+
+def table(text):
+    return pd.read_csv(StringIO(text), sep="\t", keep_default_na=False)
+
+
+def test_extend_gives_a_model_that_predicts(tmp_path, capsys, model, facts):
+    done = output(capsys, "extend", model, facts, "--out", tmp_path / "grown")
+    assert done.out.strip() == str(tmp_path / "grown")
+    assert "3 vectors are the exact solution" in done.err
+    expected = SheafModel.load(model).extend(FACTS)
+    assert torch.equal(SheafModel.load(tmp_path / "grown").vectors(), expected.vectors())
+    words = ["--head", "n0", "--relation", "next", "-k", "4"]
+    got = table(output(capsys, "predict", tmp_path / "grown", *words).out)
+    pd.testing.assert_frame_equal(
+        got, expected.predict_tails("n0", "next", 4), check_dtype=False, atol=1e-12
+    )
+    words = ["--tail", "n0", "--relation", "next", "-k", "99", "--include-known"]
+    got = table(output(capsys, "predict", tmp_path / "grown", *words).out)
+    assert list(got.columns) == ["head", "relation", "tail", "score", "origin", "known"]
+    assert len(got) == expected.num_entities
+
+
+def test_extend_options(tmp_path, capsys, model, facts):
+    (tmp_path / "more.csv").write_text("subject,object,x,predicate\na0,q,1,next\n")
+    words = ["--columns", "0,3,1", "--header", "--report", tmp_path / "r.json"]
+    output(capsys, "extend", model, tmp_path / "more.csv", "--out", tmp_path / "b", *words)
+    assert json.loads((tmp_path / "r.json").read_text())["new_entities"] == 1
+    write_triples(tmp_path / "unheard.tsv", [("a0", "unheard", "z"), ("a0", "next", "z")])
+    bad = ["extend", model, tmp_path / "unheard.tsv", "--out", tmp_path / "c"]
+    assert "'unheard' (1 facts)" in failing(capsys, *bad)
+    assert not (tmp_path / "c").exists()
+    assert "1 facts dropped" in output(capsys, *bad, "--on-unknown-relation", "drop").err
+    assert "overwrite" in failing(capsys, "extend", model, facts, "--out", tmp_path / "c")
+    again = ["extend", model, facts, "--out", tmp_path / "c", "--overwrite", "--seed", 3]
+    output(capsys, *again, "--propagation", "selected")
+    assert SheafModel.load(tmp_path / "c").num_sections == 3
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv", "json", "parquet"])
+def test_tables_come_in_every_format(tmp_path, capsys, model, facts, kind):
+    expected = SheafModel.load(model).extend(FACTS)
+    expected.save(tmp_path / "grown")
+    place = tmp_path / f"scores.{kind}"
+    done = output(capsys, "score", tmp_path / "grown", facts, "--out", place)
+    assert done.out == ""
+    read = {
+        "tsv": lambda: table(place.read_text()),
+        "csv": lambda: pd.read_csv(place),
+        "json": lambda: pd.read_json(place),
+        "parquet": lambda: pd.read_parquet(place),
+    }[kind]()
+    pd.testing.assert_frame_equal(read, expected.score(FACTS), check_dtype=False, atol=1e-12)
+    if kind != "parquet":
+        text = output(capsys, "score", tmp_path / "grown", facts, "--format", kind).out
+        assert text == place.read_text()
+    else:
+        words = ["score", tmp_path / "grown", facts, "--format", kind]
+        assert "--out" in failing(capsys, *words)
+    assert "no format 'xls'" in failing(
+        capsys, "score", tmp_path / "grown", facts, "--out", tmp_path / "x.xls"
+    )
+
+
+def test_labels_stay_literal_in_tables(tmp_path, capsys):
+    labels = ['"quoted"', "New York, NY", "NA", "1.0", "O'Brien"]
+    grown = sheaf_model("transe").extend([(label, "next", "a1") for label in labels])
+    grown.save(tmp_path / "grown")
+    words = ["predict", tmp_path / "grown", "--relation", "next", "--tail", "a1", "-k", 99]
+    lines = output(capsys, *words, "--include-known").out.splitlines()
+    assert set(labels) <= {line.split("\t")[0] for line in lines}
+    odd = grown.extend([("a\tb", "next", "a1")])
+    odd.save(tmp_path / "odd")
+    words[1] = tmp_path / "odd"
+    words.append("--include-known")
+    assert "--format csv" in failing(capsys, *words)
+    assert '"a\\tb"' in output(capsys, *words, "--format", "json").out
+
+
+def test_queries_from_a_file(tmp_path, capsys, model):
+    (tmp_path / "q.tsv").write_text("a0\tnext\t?\n?\tfar\ta1\na2\tskip\t?\n")
+    got = table(output(capsys, "predict", model, "--queries", tmp_path / "q.tsv", "-k", 2).out)
+    loaded = SheafModel.load(model)
+    expected = pd.concat(
+        [
+            loaded.predict_tails("a0", "next", 2),
+            loaded.predict_heads("far", "a1", 2),
+            loaded.predict_tails("a2", "skip", 2),
+        ],
+        ignore_index=True,
+    )
+    pd.testing.assert_frame_equal(got, expected, check_dtype=False, atol=1e-12)
+    (tmp_path / "q.tsv").write_text("a0\tnext\ta1\n")
+    assert "query 1 needs '?'" in failing(capsys, "predict", model, "--queries", tmp_path / "q.tsv")
+
+
+def test_explain(capsys, model):
+    got = table(output(capsys, "explain", model, "--entity", "a0").out)
+    assert list(got["energy"]) == sorted(got["energy"], reverse=True)
+    got = table(output(capsys, "explain", model, "--triple", "a0", "next", "a5").out)
+    assert list(got.iloc[0][:3]) == ["a0", "next", "a5"]
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_evaluate_gives_the_numbers_of_test(tmp_path, capsys, mode):
+    folder, group = write_folder(tmp_path / "ring", mode), tmp_path / "runs"
+    assert fit(folder, group, "--seed_everything=3", mode=mode) == 0
+    run = group / "rotate"
+    assert main(["test", "--run", str(run)]) == 0
+    capsys.readouterr()
+    expected = {
+        (row["method"], row["protocol"], name): value
+        for row in json.loads((run / "metrics.json").read_text())["test"]
+        for name, value in row["metrics"].items()
+    }
+    done = output(capsys, "evaluate", "--run", run)
+    got = table(done.out)
+    found = {(r.method, r.protocol, r.metric): r.value for r in got.itertuples()}
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert found[key] == pytest.approx(value, rel=1e-12), key
+    assert "protocol:   full" in done.err
+    merged = table(output(capsys, "evaluate", "--run", run, "--protocol", "merged").out)
+    assert "selected on half of the test" in set(merged["mark"])
+    # The model of the run is ready to be extended.
+    assert SheafModel.load(run).settings["iterations"] in (1, 4)
+
+
+def test_evaluate_ranks_triples_of_a_file(tmp_path, capsys, facts):
+    grown = sheaf_model("transe").extend(FACTS)
+    grown.save(tmp_path / "grown")
+    write_triples(tmp_path / "test.tsv", [("n0", "far", "a3"), ("a2", "skip", "n1")])
+    words = ["evaluate", tmp_path / "grown", "--test", tmp_path / "test.tsv"]
+    got = table(output(capsys, *words, "--protocol", "full").out)
+    values = dict(zip(got["metric"], got["value"], strict=True))
+    ranks = []
+    for head, relation, tail in [("n0", "far", "a3"), ("a2", "skip", "n1")]:
+        for frame, side, true in (
+            (grown.predict_tails(head, relation, 99), "tail", tail),
+            (grown.predict_heads(relation, tail, 99), "head", head),
+        ):
+            ranks.append(list(frame[side]).index(true) + 1)
+    assert values["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    assert "'merged' is defined for runs" in failing(capsys, *words, "--protocol", "merged")
+
+
+def test_inspect(tmp_path, capsys):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_triples(
+        folder / "train.txt",
+        [("a", "likes", "b"), ("a", "likes", "b"), ("b", "liked_by", "a"), ("c", "likes", "c")],
+    )
+    write_triples(
+        folder / "inference.txt",
+        [("a", "likes", "n"), ("m", "new", "o"), ("b", "likes", "a"), ("a", "likes", "b")],
+    )
+    text = output(capsys, "inspect", folder, "--figure", tmp_path / "f.png").out
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads(output(capsys, "inspect", folder, "--json").out)
+    train = found["files"]["train.txt"]
+    assert train == {
+        "triples": 4,
+        "entities": 3,
+        "relations": 2,
+        "duplicates": 1,
+        "self_loops": 1,
+        "pairs_in_both_directions": 1,
+        "components": 2,
+        "largest_components": [2, 1],
+    }
+    assert found["graph"] == {
+        "known_entities": 2,
+        "new_entities": 3,
+        "components": 2,
+        "components_without_anchor": 1,
+        "anchors_of_largest": [2, 0],
+    }
+    assert found["unseen_relations"] == {"inference.txt": {"new": 1}}
+    overlaps = {row["what"]: row["count"] for row in found["overlaps"]}
+    assert overlaps == {"triples": 1, "pairs in swapped order": 2, "entity labels": 2}
+    inverse = {(row["relation"], row["inverse"]) for row in found["inverse_relations"]}
+    assert ("liked_by", "likes") in inverse
+    assert found["relations"] == {"likes": 6, "liked_by": 1, "new": 1}
+    assert sum(found["degrees"].values()) == 6
+    for word in ("duplicates: 1", "self loops: 1", "looks like the inverse", "without anchor: 1"):
+        assert word in text
+    one = output(capsys, "inspect", folder / "train.txt").out
+    assert "triples: 4" in one
+    (tmp_path / "none").mkdir()
+    assert "no file of triples" in failing(capsys, "inspect", tmp_path / "none")
+    assert "cannot be read" in failing(capsys, "inspect", tmp_path / "nowhere.txt")
+
+
+def test_export_and_import_arrays(tmp_path, capsys, model):
+    loaded = SheafModel.load(model)
+    done = output(capsys, "export", model, "--out", tmp_path / "v.npy")
+    assert len(done.out.splitlines()) == 2
+    np.save(tmp_path / "phase.npy", loaded.kge.rel_emb.weight.detach().float().numpy())
+    (tmp_path / "relations.txt").write_text("\n".join(loaded.relations.labels) + "\n")
+    write_triples(tmp_path / "train.tsv", loaded.facts().to_numpy().tolist())
+    words = ["--model", "rotate", "--vectors", tmp_path / "v.npy", "--relation-vectors"]
+    words += [tmp_path / "phase.npy", "--entities", tmp_path / "v.npy.labels.json"]
+    words += ["--relations", tmp_path / "relations.txt", "--facts", tmp_path / "train.tsv"]
+    output(capsys, "import", "arrays", *words, "--out", tmp_path / "again")
+    again = SheafModel.load(tmp_path / "again")
+    assert again.labels() == loaded.labels()
+    expected = loaded.predict_tails("a0", "next", 5)
+    pd.testing.assert_frame_equal(again.predict_tails("a0", "next", 5), expected, atol=1e-5)
+    assert "needs --vectors" in failing(
+        capsys, "import", "arrays", "--out", tmp_path / "x", *words[6:]
+    )
+
+
+def test_import_pyg(tmp_path, capsys):
+    from torch_geometric.nn.kge import TransE
+
+    model = TransE(3, 1, 4)
+    torch.save(model.state_dict(), tmp_path / "state.pt")
+    (tmp_path / "e.txt").write_text("a\nb\nc\n")
+    (tmp_path / "r.txt").write_text("r\n")
+    words = ["--entities", tmp_path / "e.txt", "--relations", tmp_path / "r.txt"]
+    done = output(capsys, "import", "pyg", tmp_path / "state.pt", *words, "--out", tmp_path / "m")
+    assert "note: the model scores by the 1-norm" in done.err
+    assert SheafModel.load(tmp_path / "m").extend([("n", "r", "a")]).report.solved_exactly == 1
+
+
+@pytest.mark.parametrize("verb", sorted(_OWN_VERBS))
+def test_every_verb_has_help_with_an_example_and_needs_no_torch(verb):
+    code = (
+        "import sys\nfrom sheafprop.cli.main import main\n"
+        f"try:\n    main(['{verb}', '--help'])\n"
+        "except SystemExit as stop:\n    assert stop.code == 0\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"example:\n  sheafprop {verb} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "m", "--head", "a"],
+        ["predict", "m", "--head", "a", "--tail", "b", "--relation", "r"],
+        ["predict", "m", "--queries", "q", "--relation", "r"],
+        ["explain", "m"],
+        ["evaluate"],
+        ["evaluate", "m"],
+        ["extend", "m"],
+        ["extend", "m", "f", "--out", "o", "--columns", "0,1"],
+        ["import", "pykeen", "--out", "x"],
+        ["score"],
+    ],
+)
+def test_calls_that_make_no_sense_exit_with_two(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert "usage: sheafprop" in capsys.readouterr().err
+
+
+def test_no_model_and_unknown_labels_exit_with_one(tmp_path, capsys, model):
+    told = failing(capsys, "predict", model, "--head", "A0", "--relation", "next")
+    assert "did you mean 'a0'" in told
+    told = failing(capsys, "predict", tmp_path / "x", "--head", "A0", "--relation", "next")
+    assert "There is no model" in told
+
+
+def test_a_reader_that_stops_is_no_error(tmp_path):
+    sheaf_model("transe").extend(FACTS + ADRIFT).save(tmp_path / "m")
+    script = (
+        f"{sys.executable} -m sheafprop.cli.main predict {tmp_path / 'm'} --head a0 "
+        "--relation next | true; echo ${PIPESTATUS[0]}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=os.environ, check=True
+    )
+    assert done.stdout.strip() == "0"
+    assert "Traceback" not in done.stderr
