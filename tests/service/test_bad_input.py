@@ -1,0 +1,108 @@
+"""Input that no one should give: one of the library's own errors, or a model; nothing else."""
+
+import errno
+import os
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sheafprop.errors import DataError, SheafpropError
+from sheafprop.io import StorageError
+from tests.service.models import sheaf_model
+
+EXAMPLES = int(os.environ.get("SHEAFPROP_FUZZ", "2000"))
+MODEL = sheaf_model("transe")
+
+LABEL = st.one_of(
+    st.sampled_from(["a0", "a1", "a7", "n", "m", "NA", "1.0", "é", '"q"', " ", "a0 "]),
+    st.text(min_size=1, max_size=4),
+)
+RELATION = st.one_of(st.sampled_from(["next", "skip", "far"]), LABEL)
+LINE = st.one_of(
+    st.tuples(LABEL, st.sampled_from(["next", "skip", "far"]), LABEL).map("\t".join),
+    st.tuples(LABEL, RELATION, LABEL).map("\t".join),
+)
+CONTENT = st.one_of(
+    st.lists(LINE, min_size=1, max_size=6).map(lambda x: "\n".join(x).encode("utf-8", "replace")),
+    st.lists(LINE, min_size=1, max_size=3).map(
+        lambda x: "\r\n".join([*x, ""]).encode("utf-8", "replace")
+    ),
+    st.binary(max_size=60),
+)
+
+
+def test_whatever_the_file_holds_the_answer_is_a_model_or_our_own_error(tmp_path):
+    reached, total = [0], [0]
+    path = tmp_path / "facts.tsv"
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(content=CONTENT, drop=st.booleans(), refine=st.booleans())
+    def run(content, drop, refine):
+        total[0] += 1
+        path.write_bytes(content)
+        try:
+            grown = MODEL.extend(
+                path,
+                on_unknown_relation="drop" if drop else "error",
+                mode="refine" if refine else "keep",
+            )
+        except SheafpropError:
+            return
+        reached[0] += 1
+        assert torch.isfinite(grown.vectors()).all()
+        assert torch.equal(grown.vectors(MODEL.labels()), MODEL.vectors())
+
+    run()
+    assert reached[0] >= 0.3 * total[0]
+    assert [p.name for p in tmp_path.iterdir()] == ["facts.tsv"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x00" * 100,
+        b"a0\tnext\tn\x00\n",
+        b"\xff\xfea\x000\x00",
+        b"a0 next\tn\n",
+        b"a0\tnext n\n",
+        b"x" * 10_000_000,
+        b"",
+        b"\n\n",
+    ],
+    ids=["nul", "nul inside", "utf-16", "mixed", "spaces", "10 MB line", "empty", "blank"],
+)
+def test_broken_files_are_refused_in_a_line(tmp_path, content):
+    (tmp_path / "f.tsv").write_bytes(content)
+    with pytest.raises(DataError, match=r"f\.tsv") as caught:
+        MODEL.extend(tmp_path / "f.tsv")
+    assert len(str(caught.value)) < 1000
+
+
+def test_huge_labels_and_many_repetitions_are_fine(tmp_path):
+    label = "x" * 100_000
+    grown = MODEL.extend([(label, "next", "a1")])
+    assert label in grown.labels()
+    (tmp_path / "f.tsv").write_bytes(b"n\tnext\ta1\n" * 200_000)
+    grown = MODEL.extend(tmp_path / "f.tsv")
+    assert grown.report.duplicates == 199_999
+    once = MODEL.extend([("n", "next", "a1")])
+    assert torch.allclose(grown.vectors("n"), once.vectors("n"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_disk_that_refuses_leaves_nothing(tmp_path, monkeypatch, number):
+    def refuse(*arguments):
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(StorageError, match="cannot be written"):
+        MODEL.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
