@@ -17,8 +17,10 @@ from sheafprop.service.free_propagation import FreePropagation
 from sheafprop.service.propagation_settings import PropagationSettings
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan, RelationSheaf
 
-# Relative residual of an exact solution, in double precision.
+# Relative residual of an exact solution, which is found in double precision; beyond what single
+# precision can hold, where vectors are stored so.
 _TOL = 1e-12
+_SINGLE_TOL = 1e-9
 _GOOD = 1e-8
 _MAX_ITERATIONS = 20_000
 # A map is injective if its smallest singular value is not below this share of its largest.
@@ -255,8 +257,9 @@ def _solve(system: FreeSystem, sheaf: RelationSheaf) -> tuple[Tensor, float]:
         # New entities that meet known ones only: every block stands alone.
         return plan.precondition(constant).to(system.x.dtype), 0.0
     linear = LinearSystem(plan)
+    tol = _TOL if system.x.dtype == plan.dtype else _SINGLE_TOL
     solution = SOLVERS["direct" if is_cheap(plan) else "cg"](
-        linear, constant, tol=_TOL, max_iterations=_MAX_ITERATIONS
+        linear, constant, tol=tol, max_iterations=_MAX_ITERATIONS
     )
     if not solution.relative_residual <= _GOOD:
         raise DivergenceError(
