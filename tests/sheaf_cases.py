@@ -143,7 +143,7 @@ def dense_system(case: Case, normalization: str | None) -> tuple[Tensor, Tensor,
         if normalization == "block":
             metric[part, part] = laplacian[part, part]
         elif normalization is None:
-            metric[part, part] = torch.eye(d)
+            metric[part, part] = torch.eye(d, dtype=metric.dtype)
         else:
             total = 0.0
             for e, (h, t) in enumerate(case.edge_index.T.tolist()):
@@ -152,7 +152,7 @@ def dense_system(case: Case, normalization: str | None) -> tuple[Tensor, Tensor,
                     if vertex == v:
                         norm = torch.linalg.matrix_norm(case.sheaf.restriction_map(r, side, d), 2)
                         total += float(case.edge_weight[e]) * float(norm) ** 2
-            metric[part, part] = total * torch.eye(d)
+            metric[part, part] = total * torch.eye(d, dtype=metric.dtype)
     return laplacian[free][:, free], metric[free][:, free], gradient[free], free
 
 

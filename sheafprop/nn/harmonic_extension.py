@@ -1,5 +1,5 @@
 import warnings
-from typing import Any, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.harmonic_result import HarmonicResult
 from sheafprop.nn.sheaf_conv import (
     SheafConv,
-    _check_plan,
-    _prepare,
+    check_result,
     from_sections,
+    prepared,
     to_sections,
     with_free,
 )
@@ -19,6 +19,7 @@ from sheafprop.nn.solvers import SOLVERS, LinearSystem, Solution, is_cheap, norm
 from sheafprop.nn.solvers.implicit import implicit_limit
 from sheafprop.nn.solvers.kernel import is_singular, known_regular
 from sheafprop.sheaf.coboundary import edge_energy
+from sheafprop.sheaf.graph_checks import check_finite_features
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import spectral_bounds
@@ -50,7 +51,9 @@ class HarmonicExtension(SheafConv):
     more where :math:`L_{UU}` may be singular, three where it is), in memory that does not depend
     on the number of iterations.
 
-    The layer has no parameters; its :meth:`propagate` is one Euler step.
+    The layer has no parameters; its :meth:`propagate` is one Euler step. Message hooks and PyG's
+    explainers are refused, as there are no messages to see. ``torch.compile`` breaks the graph
+    around the layer, whose iterations depend on the data.
 
     Args:
         solver (str): ``"cg"``: conjugate gradients preconditioned by :math:`M`. ``"chebyshev"``:
@@ -71,11 +74,12 @@ class HarmonicExtension(SheafConv):
         - **x:** :math:`(N, F)`, or :math:`(B, N, F)` for :math:`B` sections that share all maps
         - **edge_index:** :math:`(2, E)` heads and tails, or a ``SparseTensor`` ``adj_t``
         - **edge_type:** :math:`(E)` relation ids
-        - **output:** as **x**
+        - **output:** as **x**; number type as in :class:`SheafConv`
 
     Raises:
         ValueError: If the inputs do not fit each other, are not finite, or ``"direct"`` would need
-            factors that are too large.
+            factors that are too large; if message hooks or an explainer are at work.
+        DivergenceError: If values become too large for their number type.
 
     Example:
         >>> layer = HarmonicExtension(solver="cg", tol=1e-8)
@@ -83,6 +87,8 @@ class HarmonicExtension(SheafConv):
         ...     x, edge_index, edge_type, sheaf, boundary_mask=known, return_result=True
         ... )
     """
+
+    _always_shown: ClassVar[tuple[str, ...]] = ("solver", "tol", "normalization")
 
     def __init__(
         self,
@@ -160,14 +166,38 @@ class HarmonicExtension(SheafConv):
                 ``singular`` cost further operator applications. (default: ``False``)
         """
         edge_index, edge_type = as_edges(edge_index, edge_type)
-        x = _prepare(x, sheaf)
-        finite = torch.isfinite(x)
-        if not bool(finite.all()):
-            row = int((~finite).nonzero()[0, -2])
-            raise ValueError(f"'x' must be finite (got NaN or infinity in row {row})")
+        return self._solve(
+            prepared(x, sheaf),
+            edge_index,
+            edge_type,
+            sheaf,
+            edge_weight,
+            boundary_mask,
+            plan,
+            return_result,
+        )
+
+    @torch.compiler.disable
+    def _solve(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        edge_weight: Tensor | None,
+        boundary_mask: Tensor | None,
+        plan: PropagationPlan | None,
+        return_result: bool,
+    ) -> Tensor | tuple[Tensor, HarmonicResult]:
+        if self._sends_messages:
+            raise ValueError(
+                "HarmonicExtension solves for the limit and sends no messages that hooks or "
+                "explainers could see: remove them, or take SheafPropagation, whose many steps "
+                "tend to the same limit"
+            )
+        check_finite_features(x)
         with torch.autocast(x.device.type, enabled=False):
-            plan = plan or self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-            _check_plan(plan, x, self.normalization)
+            plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
             sections = to_sections(x)
             name = self.solver if self.solver != "auto" else "direct" if is_cheap(plan) else "cg"
 
@@ -197,11 +227,12 @@ class HarmonicExtension(SheafConv):
             )
             done = with_free(sections, plan, free)
             out = from_sections(done, x)
+            check_result(out, x)
             collapsed = self._has_collapsed(plan, sections, free)
             if not return_result:
                 return out
             with torch.no_grad():
-                edges = (edge_index, edge_type, sheaf, edge_weight)
+                edges = (edge_index, edge_type, sheaf, plan.inputs.edge_weight)
                 result = HarmonicResult(
                     solver=name,
                     iterations=solution.iterations,
@@ -234,15 +265,6 @@ class HarmonicExtension(SheafConv):
             "nonsingular: stop at finite time (SheafPropagation), or set teleport"
         )
         return True
-
-    def __repr__(self) -> str:
-        shown = [f"solver={self.solver!r}", f"tol={self.tol}"]
-        shown.append(f"normalization={self.normalization!r}")
-        if self.teleport:
-            shown.append(f"teleport={self.teleport}")
-        if self.cached:
-            shown.append("cached=True")
-        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def _energy(

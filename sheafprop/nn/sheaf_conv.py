@@ -1,16 +1,29 @@
-from typing import Any, Optional
+import inspect
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from typing import Any, ClassVar, Optional
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import Adj
 
+from sheafprop.errors import DivergenceError
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.traced import TracedPropagation, is_traceable
-from sheafprop.sheaf.graph_checks import check_features, check_graph_shapes
-from sheafprop.sheaf.plan import Normalization, PropagationPlan, versions
+from sheafprop.sheaf.graph_checks import (
+    all_finite,
+    check_features,
+    check_finite_features,
+    check_graph_shapes,
+)
+from sheafprop.sheaf.plan import Normalization, PropagationPlan, working_dtype
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
+
+# The plan behind a call of propagate(), whose arguments PyG fixes.
+_SENDING: ContextVar[PropagationPlan | None] = ContextVar("sheafprop_sending", default=None)
+
+Inputs = tuple[Tensor, Tensor, RelationSheaf, Tensor | None, Tensor | None]
 
 
 class SheafConv(MessagePassing):
@@ -42,20 +55,23 @@ class SheafConv(MessagePassing):
             :math:`v`, for maps too large to factor. ``None``: plain gradient flow, stable for
             :math:`h < 2 / \lambda_{\max}(L_{UU})`. (default: ``"block"``)
         cached (bool): Keep the plan of the first call for all further ones: same graph, weights,
-            boundary and sheaf, other features. :meth:`reset_parameters` drops it, and so do copies
-            of the layer. (default: ``False``)
-        **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`; the flow and
-            the aggregation are fixed by the mathematics.
+            boundary and sheaf, other features; anything else is refused. :meth:`reset_parameters`
+            drops it, and so do copies of the layer. (default: ``False``)
+        **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`; flow,
+            aggregation and the dimension of the nodes are fixed by the mathematics.
 
     Shapes:
         - **x:** :math:`(N, F)`, or :math:`(B, N, F)` for :math:`B` sections that share all maps;
-          :math:`F` is the stalk dimension; real or complex, as the maps are
+          :math:`F` is the stalk dimension; complex where maps or translations are
         - **edge_index:** :math:`(2, E)` heads and tails, or a ``SparseTensor`` ``adj_t``
         - **edge_type:** :math:`(E)` relation ids
-        - **output:** as **x**
+        - **output:** as **x**, in the number type that ``x``, the maps and the translations promote
+          to, single precision at least (also under autocast)
 
     Raises:
-        ValueError: If the graph, the features and the sheaf do not fit each other.
+        ValueError: If the graph, the features and the sheaf do not fit each other, or features,
+            maps or weights are not finite.
+        DivergenceError: If the result is too large for its number type.
     """
 
     def __init__(
@@ -72,13 +88,23 @@ class SheafConv(MessagePassing):
             raise ValueError(
                 f"both ends receive messages: 'flow' is fixed (got {kwargs['flow']!r})"
             )
+        for name, only in (("node_dim", -2), ("decomposed_layers", 1)):
+            if kwargs.get(name, only) != only:
+                raise ValueError(f"'{name}' is fixed at {only} (got {kwargs[name]})")
         if not step_size > 0 or step_size == float("inf"):
             raise ValueError(f"'step_size' must be positive and finite (got {step_size})")
         super().__init__(**kwargs)
         self.step_size = step_size
         self.normalization: Normalization = normalization
         self.cached = cached
-        self._cache: tuple[PropagationPlan, int] | None = None
+        self._cache: PropagationPlan | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # PyG compiles a propagate() without masks for each class and keeps the original beside it;
+        # a class that extends a compiled one would keep the compiled one as its original.
+        if "propagate" not in cls.__dict__:
+            cls.propagate = MessagePassing.propagate  # type: ignore[method-assign]
 
     def reset_parameters(self) -> None:
         """Drops the cached plan; there is nothing else to reset."""
@@ -109,11 +135,12 @@ class SheafConv(MessagePassing):
             edge_weight (Tensor, optional): Weights :math:`w_e \ge 0`, ``[E]``.
             boundary_mask (Tensor, optional): Bool ``[N]``: True where the vertex is known and
                 fixed. (default: None, all free)
-            plan (PropagationPlan, optional): A plan built earlier for this very graph, sheaf and
-                boundary; saves sorting and factoring.
+            plan (PropagationPlan, optional): A plan built earlier for this very graph, sheaf,
+                weights and boundary, which saves sorting and factoring; weights and boundary may
+                then be left out. A plan for others is refused.
         """
         edge_index, edge_type = as_edges(edge_index, edge_type)
-        x = _prepare(x, sheaf)
+        x = prepared(x, sheaf)
         if plan is None and self._is_traced(sheaf):
             with torch.autocast(x.device.type, enabled=False):
                 traced = self._traced(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
@@ -134,20 +161,16 @@ class SheafConv(MessagePassing):
         plan: PropagationPlan | None,
     ) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            if self.explain or _has_hooks(self):
-                return self.propagate(
-                    edge_index,
-                    x=x,
-                    edge_type=edge_type,
-                    sheaf=sheaf,
-                    edge_weight=edge_weight,
-                    boundary_mask=boundary_mask,
-                )
-            plan = plan or self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-            _check_plan(plan, x, self.normalization)
-            sections = to_sections(x)
-            free = plan.step(sections[plan.free_index], plan.constant(sections), self.step_size)
-            return from_sections(with_free(sections, plan, free), x)
+            plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+            if self._sends_messages:
+                out = self._send(plan, x)
+            else:
+                sections = to_sections(x)
+                constant = plan.constant(sections)
+                free = plan.step(sections[plan.free_index], constant, self.step_size)
+                out = from_sections(with_free(sections, plan, free), x)
+            check_result(out, x)
+            return out
 
     def plan(
         self,
@@ -165,11 +188,21 @@ class SheafConv(MessagePassing):
         """
         edge_index, edge_type = as_edges(edge_index, edge_type)
         if self._cache is not None:
-            plan, num_edges = self._cache
-            _check_cache(plan, num_edges, x, edge_type, sheaf)
-            return plan
+            self._check_plan(
+                self._cache,
+                x,
+                (edge_index, edge_type, sheaf, edge_weight, boundary_mask),
+                "the cached plan",
+                "call reset_parameters() first, or leave out cached=True",
+            )
+            return self._cache
         # Also for callers under autocast: D must not be summed in half precision.
-        with torch.autocast(x.device.type, enabled=False):
+        with (
+            torch.autocast(x.device.type, enabled=False),
+            _outside_transforms(
+                edge_index, edge_type, edge_weight, boundary_mask, *sheaf.tensors().values()
+            ),
+        ):
             plan = PropagationPlan(
                 edge_index,
                 edge_type,
@@ -181,15 +214,94 @@ class SheafConv(MessagePassing):
                 dtype=x.dtype,
             )
         if self.cached:
-            self._cache = plan, edge_type.numel()
+            self._cache = plan
         return plan
 
-    def _is_traced(self, sheaf: RelationSheaf) -> bool:
-        return (
-            torch.compiler.is_compiling()
-            and is_traceable(sheaf)
-            and not (self.explain or _has_hooks(self))
+    def _plan_for(
+        self,
+        plan: PropagationPlan | None,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        edge_weight: Tensor | None,
+        boundary_mask: Tensor | None,
+    ) -> PropagationPlan:
+        """The plan that was given, if it fits, else a new or cached one."""
+        if plan is None:
+            return self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+        weight = plan.inputs.edge_weight if edge_weight is None else edge_weight
+        mask = plan.boundary_mask if boundary_mask is None else boundary_mask
+        self._check_plan(
+            plan, x, (edge_index, edge_type, sheaf, weight, mask), "the plan", "build another one"
         )
+        return plan
+
+    def _check_plan(
+        self, plan: PropagationPlan, x: Tensor, inputs: Inputs | None, what: str, remedy: str
+    ) -> None:
+        found = None
+        dtype = working_dtype(x.dtype, plan.sheaf if inputs is None else inputs[2])
+        if plan.num_nodes != x.shape[-2]:
+            found = f"{plan.num_nodes} nodes (got {x.shape[-2]})"
+        elif plan.dtype != dtype:
+            found = f"{plan.dtype} features (got {dtype})"
+        elif plan.normalization != self.normalization:
+            found = f"normalization={plan.normalization!r} (the layer has {self.normalization!r})"
+        elif inputs is not None:
+            found = plan.inputs.difference(*inputs)
+        if found is not None:
+            raise ValueError(f"{what} was built for {found}: {remedy}")
+
+    @property
+    def _sends_messages(self) -> bool:
+        """Whether somebody wants to see or change the messages."""
+        return bool(self.explain) or any(
+            (
+                self._propagate_forward_pre_hooks,
+                self._propagate_forward_hooks,
+                self._message_forward_pre_hooks,
+                self._message_forward_hooks,
+                self._aggregate_forward_pre_hooks,
+                self._aggregate_forward_hooks,
+            )
+        )
+
+    def _send(self, plan: PropagationPlan, x: Tensor) -> Tensor:
+        """One step of size ``step_size`` by :meth:`propagate`."""
+        inputs = plan.inputs
+        token = _SENDING.set(plan)
+        try:
+            return self.propagate(
+                inputs.edge_index.long(),
+                x=x,
+                edge_type=inputs.edge_type.long(),
+                sheaf=plan.sheaf,
+                edge_weight=inputs.edge_weight,
+                boundary_mask=plan.boundary_mask,
+            )
+        finally:
+            _SENDING.reset(token)
+
+    def _step_free(
+        self,
+        plan: PropagationPlan,
+        sections: Tensor,
+        free: Tensor,
+        constant: Tensor,
+        step_size: float,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """A step of another size from given free rows, message by message where asked for."""
+        if not self._sends_messages:
+            return plan.step(free, constant, step_size, out)
+        x = with_free(sections, plan, free).transpose(0, 1)
+        moved = self._send(plan, x.squeeze(0) if x.shape[0] == 1 else x)
+        moved = moved.view_as(x).transpose(0, 1)[plan.free_index]
+        return free + step_size / self.step_size * (moved - free)
+
+    def _is_traced(self, sheaf: RelationSheaf) -> bool:
+        return torch.compiler.is_compiling() and is_traceable(sheaf) and not self._sends_messages
 
     def _traced(
         self,
@@ -226,6 +338,8 @@ class SheafConv(MessagePassing):
             Tensor: ``[2, ..., E, F]``, :math:`w_e R_t^* \rho_e` and :math:`-w_e R_h^* \rho_e` for
             the residual :math:`\rho_e = R_t x_t - R_h x_h - b_r`.
         """
+        dtype = working_dtype(x_i.dtype, sheaf)
+        x_i, x_j, sheaf = x_i.to(dtype), x_j.to(dtype), sheaf.promoted(dtype)
         residual = sheaf.restrict(x_i, edge_type, "tail") - sheaf.restrict(x_j, edge_type, "head")
         translation = sheaf.translation_of(edge_type)
         if translation is not None:
@@ -245,7 +359,7 @@ class SheafConv(MessagePassing):
         """Adds both messages of every triple: the first at its tail, the second at its head."""
         head, tail = edge_index
         return (
-            torch.zeros_like(x)
+            inputs.new_zeros(x.shape)
             .index_add(self.node_dim, tail, inputs[0])
             .index_add(self.node_dim, head, inputs[1])
         )
@@ -261,18 +375,32 @@ class SheafConv(MessagePassing):
         boundary_mask: Optional[Tensor],  # noqa: UP045
     ) -> Tensor:
         """The Euler step from the gradient: free vertices move, the boundary stays."""
-        plan = self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+        x = prepared(x, sheaf)
+        plan = _SENDING.get()
+        if plan is None:
+            plan = self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         sections = to_sections(x)
         gradient = plan.precondition(to_sections(inputs)[plan.free_index])
         free = sections[plan.free_index] - self.step_size * gradient
         return from_sections(with_free(sections, plan, free), x)
 
+    #: Settings that ``repr`` shows also where they have their default.
+    _always_shown: ClassVar[tuple[str, ...]] = ("step_size", "normalization")
+
     def __repr__(self) -> str:
-        cached = ", cached=True" if self.cached else ""
-        return (
-            f"{type(self).__name__}(step_size={self.step_size}, "
-            f"normalization={self.normalization!r}{cached})"
-        )
+        # Every class adds settings of its own to those of the class it extends.
+        defaults: dict[str, Any] = {}
+        for kind in type(self).__mro__:
+            if issubclass(kind, SheafConv):
+                for name, parameter in inspect.signature(kind.__init__).parameters.items():
+                    if hasattr(self, name):
+                        defaults.setdefault(name, parameter.default)
+        shown = [
+            f"{name}={value!r}"
+            for name, default in defaults.items()
+            if not _is_same(value := getattr(self, name), default) or name in self._always_shown
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def to_sections(x: Tensor) -> Tensor:
@@ -292,57 +420,29 @@ def with_free(sections: Tensor, plan: PropagationPlan, free: Tensor) -> Tensor:
     return sections.index_copy(0, plan.free_index, free)
 
 
-def _prepare(x: Tensor, sheaf: RelationSheaf) -> Tensor:
+def prepared(x: Tensor, sheaf: RelationSheaf) -> Tensor:
+    """Features in the number type that the layers compute in."""
     check_features(x, sheaf)
-    dtype = x.dtype if sheaf.dtype is None else torch.promote_types(x.dtype, sheaf.dtype)
-    # Half precision loses the boundary values after a few steps.
-    return x.to(torch.promote_types(dtype, torch.float32))
+    return x.to(working_dtype(x.dtype, sheaf))
 
 
-def _check_plan(plan: PropagationPlan, x: Tensor, normalization: Normalization) -> None:
-    if plan.dtype != x.dtype and plan.sheaf.dtype is not None:
-        raise ValueError(f"the plan was built for {plan.dtype} features (got {x.dtype})")
-    if plan.num_nodes != x.shape[-2]:
-        raise ValueError(
-            f"the plan was built for {plan.num_nodes} nodes ('x' has {x.shape[-2]} rows)"
-        )
-    if plan.normalization != normalization:
-        raise ValueError(
-            f"the plan was built with normalization={plan.normalization!r} (the layer has "
-            f"{normalization!r})"
+def check_result(out: Tensor, x: Tensor) -> None:
+    """Refuses a result that is not finite, and says whether the features were to blame."""
+    if not all_finite(out):
+        check_finite_features(x)
+        raise DivergenceError(
+            f"the values became too large for {out.dtype}: scale the features or maps down, or "
+            "take double precision"
         )
 
 
-def _check_cache(
-    plan: PropagationPlan, num_edges: int, x: Tensor, edge_type: Tensor, sheaf: RelationSheaf
-) -> None:
-    remedy = "call reset_parameters() first, or leave out cached=True"
-    for what, expected, got in (
-        ("nodes", plan.num_nodes, x.shape[-2]),
-        ("edges", num_edges, edge_type.numel()),
-        ("features", plan.dtype, x.dtype),
-    ):
-        if expected != got:
-            raise ValueError(
-                f"the cached plan was built for {expected} {what} (got {got}): {remedy}"
-            )
-    old, new = (tree_leaves(s) for s in (plan.sheaf, sheaf))
-    if type(plan.sheaf) is not type(sheaf) or any(
-        a is not b for a, b in zip(old, new, strict=True)
-    ):
-        raise ValueError(f"the cached plan was built for another sheaf: {remedy}")
-    if plan.sheaf_versions != versions(sheaf):
-        raise ValueError(f"the sheaf was changed in place since the plan was cached: {remedy}")
+def _outside_transforms(*tensors: Tensor | None) -> AbstractContextManager[Any]:
+    """Leaves ``torch.func`` transforms that none of the tensors takes part in."""
+    if any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        return nullcontext()
+    return torch._C._DisableFuncTorch()
 
 
-def _has_hooks(layer: MessagePassing) -> bool:
-    return any(
-        (
-            layer._propagate_forward_pre_hooks,
-            layer._propagate_forward_hooks,
-            layer._message_forward_pre_hooks,
-            layer._message_forward_hooks,
-            layer._aggregate_forward_pre_hooks,
-            layer._aggregate_forward_hooks,
-        )
-    )
+def _is_same(value: Any, default: Any) -> bool:
+    # True is another setting than 1.0.
+    return isinstance(value, bool) == isinstance(default, bool) and value == default

@@ -1,5 +1,5 @@
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -9,9 +9,9 @@ from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, expon
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.sheaf_conv import (
     SheafConv,
-    _check_plan,
-    _prepare,
+    check_result,
     from_sections,
+    prepared,
     to_sections,
     with_free,
 )
@@ -33,7 +33,10 @@ class SheafDiffusion(SheafConv):
     :math:`M`-norm relative to :math:`x(0) - x^*`. An Euler run of :math:`k` steps of size :math:`h`
     approximates time :math:`T = k h`.
 
-    The layer has no parameters; its :meth:`propagate` is one Euler step.
+    The layer has no parameters; its :meth:`propagate` is one Euler step. Message hooks and PyG's
+    explainers see the messages of every operator application. With a normalization
+    ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the expansion; without one,
+    compiling breaks the graph around the layer.
 
     Args:
         diffusion_time (float): :math:`T \ge 0`.
@@ -47,8 +50,14 @@ class SheafDiffusion(SheafConv):
 
     Shapes:
         - **x:** :math:`(N, F)`, or :math:`(B, N, F)` for :math:`B` sections
-        - **output:** as **x**
+        - **output:** as **x**; number type as in :class:`SheafConv`
+
+    Raises:
+        ValueError: If the inputs do not fit each other or are not finite.
+        DivergenceError: If the result is too large for its number type.
     """
+
+    _always_shown: ClassVar[tuple[str, ...]] = ("diffusion_time", "normalization")
 
     def __init__(
         self,
@@ -85,31 +94,51 @@ class SheafDiffusion(SheafConv):
     ) -> Tensor:
         """Diffuses; the arguments are those of :meth:`SheafConv.forward`."""
         edge_index, edge_type = as_edges(edge_index, edge_type)
-        x = _prepare(x, sheaf)
+        x = prepared(x, sheaf)
+        if plan is None and self.normalization is not None and self._is_traced(sheaf):
+            with torch.autocast(x.device.type, enabled=False):
+                traced = self._traced(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+                rate = 1 + self.teleport
+                moved = affine_chebyshev(
+                    lambda y: traced.pulled_step(y, x, 1.0, self.teleport),
+                    x,
+                    self._weights(rate, x.dtype),
+                )
+                return traced.keep_boundary(x, moved)
+        return self._forward_eager(
+            x, edge_index, edge_type, sheaf, edge_weight, boundary_mask, plan
+        )
+
+    @torch.compiler.disable
+    def _forward_eager(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_type: Tensor,
+        sheaf: RelationSheaf,
+        edge_weight: Tensor | None,
+        boundary_mask: Tensor | None,
+        plan: PropagationPlan | None,
+    ) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            plan = plan or self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-            _check_plan(plan, x, self.normalization)
+            plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
             sections = to_sections(x)
             constant, first = plan.constant(sections), sections[plan.free_index]
             # The step that maps the spectrum [a, a + bound] into [-1, 1].
             rate = upper_bound(plan) / 2 + self.teleport
             if rate == 0:
+                check_result(x, x)
                 return x
 
             def step(free: Tensor) -> Tensor:
-                moved = plan.step(free, constant, 1 / rate)
+                moved = self._step_free(plan, sections, free, constant, 1 / rate)
                 return moved - self.teleport / rate * (free - first) if self.teleport else moved
 
-            weights = exponential_weights(
-                self.diffusion_time * rate, self.eps or expansion_error(x.dtype)
-            )
-            free = affine_chebyshev(step, first, weights)
-            return from_sections(with_free(sections, plan, free), x)
+            moved = affine_chebyshev(step, first, self._weights(rate, x.dtype))
+            free = plan.keep_isolated(moved, first)
+            out = from_sections(with_free(sections, plan, free), x)
+            check_result(out, x)
+            return out
 
-    def __repr__(self) -> str:
-        shown = [f"diffusion_time={self.diffusion_time}", f"normalization={self.normalization!r}"]
-        if self.teleport:
-            shown.append(f"teleport={self.teleport}")
-        if self.cached:
-            shown.append("cached=True")
-        return f"{type(self).__name__}({', '.join(shown)})"
+    def _weights(self, rate: float, dtype: torch.dtype) -> list[float]:
+        return exponential_weights(self.diffusion_time * rate, self.eps or expansion_error(dtype))

@@ -1,7 +1,7 @@
 import math
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,14 +13,14 @@ from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_conv import (
     SheafConv,
-    _check_plan,
-    _prepare,
     from_sections,
+    prepared,
     to_sections,
     with_free,
 )
-from sheafprop.nn.solvers import inner
+from sheafprop.nn.solvers import inner, norm_of
 from sheafprop.nn.start import Start, known_length, start_sections
+from sheafprop.sheaf.graph_checks import all_finite, check_finite_features
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import largest_eigenvalue, reaches_two, upper_bound
@@ -44,6 +44,9 @@ class SheafPropagation(SheafConv):
     boundary values; stopping early is a choice that often ranks better than the limit. With
     :math:`a > 0` it is the sheaf version of APPNP, with the fixed point
     :math:`(L_{UU} + a M) x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
+
+    Message hooks and PyG's explainers see (and may change) the messages of every step, which then
+    runs as :meth:`propagate`.
 
     ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the steps where ``start`` is None
     or ``"zeros"`` and ``tol`` is None; elsewhere compiling breaks the graph around the layer.
@@ -74,17 +77,20 @@ class SheafPropagation(SheafConv):
 
     Shapes:
         - **x:** :math:`(N, F)`, or :math:`(B, N, F)` for :math:`B` sections
-        - **output:** as **x**; :math:`(s, N, F)` if ``num_sections`` :math:`= s > 1`
+        - **output:** as **x**; :math:`(s, N, F)` if ``num_sections`` :math:`= s > 1`; number type
+          as in :class:`SheafConv`
 
     Raises:
-        ValueError: If the inputs do not fit each other, or ``normalization=None`` and
-            :math:`h \ge 2 / \lambda_{\max}`.
+        ValueError: If the inputs do not fit each other or are not finite, or
+            ``normalization=None`` and :math:`h \ge 2 / \lambda_{\max}`.
         DivergenceError: If the energy rises or the values stop being finite.
 
     Example:
         >>> layer = SheafPropagation(num_iterations=32)
         >>> x = layer(x, edge_index, edge_type, sheaf, boundary_mask=known)
     """
+
+    _always_shown: ClassVar[tuple[str, ...]] = ("num_iterations", "step_size", "normalization")
 
     def __init__(
         self,
@@ -114,6 +120,10 @@ class SheafPropagation(SheafConv):
             raise ValueError(f"'teleport' must be finite and not negative (got {teleport})")
         if tol is not None and not tol > 0:
             raise ValueError(f"'tol' must be positive (got {tol})")
+        if not isinstance(normalize_output, bool) and not 0 < normalize_output < math.inf:
+            raise ValueError(
+                f"'normalize_output' must be a bool or a positive length (got {normalize_output})"
+            )
         self.num_iterations = num_iterations
         self.start: Start | None = start
         self.num_sections = num_sections
@@ -148,7 +158,7 @@ class SheafPropagation(SheafConv):
                 ``"mixed"``.
         """
         edge_index, edge_type = as_edges(edge_index, edge_type)
-        x = _prepare(x, sheaf)
+        x = prepared(x, sheaf)
         arguments = (x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         if plan is None and self._is_traced(sheaf):
             return self._forward_traced(*arguments)
@@ -167,9 +177,10 @@ class SheafPropagation(SheafConv):
         node_keys: Tensor | None,
         prototypes: RelationPrototypes | None,
     ) -> Tensor:
-        plan = plan or self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-        _check_plan(plan, x, self.normalization)
         with torch.autocast(x.device.type, enabled=False):
+            plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+            # Free rows that a start replaces may hold anything.
+            check_finite_features(x, None if self.start is None else plan.boundary_mask)
             sections = start_sections(
                 to_sections(x),
                 plan.boundary_mask,
@@ -179,7 +190,7 @@ class SheafPropagation(SheafConv):
                 num_sections=self.num_sections,
                 node_keys=node_keys,
                 prototypes=prototypes,
-                edge_weight=edge_weight,
+                edge_weight=plan.inputs.edge_weight,
                 seed=self.seed,
             )
             ((_, out),) = self.trajectory(plan, sections, [self.num_iterations])
@@ -246,43 +257,44 @@ class SheafPropagation(SheafConv):
     def _trajectory(
         self, plan: PropagationPlan, sections: Tensor, iterations: Iterable[int]
     ) -> Iterator[tuple[int, Tensor]]:
+        self._check_plan(plan, sections.transpose(0, 1), None, "the plan", "build another one")
+        check_finite_features(sections.transpose(0, 1))
         stable = self._check_step(plan, sections.shape[-1])
         constant = plan.constant(sections)
         free = first = sections[plan.free_index]
         length = self._target_length(sections, plan.boundary_mask)
-        stop_below = (
-            None if self.tol is None else self.tol * self._residual(plan, free, first, constant)
-        )
+        run = _Run(plan, sections, first, constant)
+        stop_below = None if self.tol is None else self.tol * self._residual(run, free)
         done, converged = 0, stop_below == 0
+        leaps = self.accelerate and stable and self.tol is None and not self._sends_messages
+        # Masks on messages change the energy that is watched.
+        watched = not (stable or self._sends_messages)
         energy = math.inf
         # Two tensors take the steps in turn; the start and what was yielded stay as they are.
         kept, spare = free, None
         for count in iterations:
             if count < done:
                 raise ValueError(f"iteration counts must ascend (got {count} after {done})")
-            if self.accelerate and stable and self.tol is None and count - done >= _LEAP:
+            if leaps and count - done >= _LEAP:
                 weights = power_weights(count - done, expansion_error(free.dtype))
-                free = affine_chebyshev(
-                    lambda y: self._advance(plan, y, first, constant), free, weights
+                free = plan.keep_isolated(
+                    affine_chebyshev(lambda y: self._advance(run, y), free, weights), free
                 )
                 done = count
             while done < count:
-                if not (stable or converged) and done % _WATCH == 0:
-                    energy = self._watch(plan, free, first, constant, energy, done)
+                if watched and not converged and done % _WATCH == 0:
+                    energy = self._watch(run, free, energy, done)
                 if not converged:
                     before = free
-                    free = self._advance(plan, free, first, constant, spare)
+                    free = self._advance(run, free, spare)
                     spare = None if before is kept else before
                     if stop_below is not None:
-                        converged = self._residual(plan, free, first, constant) <= stop_below
+                        converged = self._residual(run, free) <= stop_below
                 done += 1
-            if not bool(
-                torch.isfinite(torch.view_as_real(free) if free.is_complex() else free).all()
-            ):
+            if not all_finite(free):
                 raise DivergenceError(
                     f"propagation left the finite numbers within {count} steps of size "
-                    f"{self.step_size}: check the features and restriction maps for NaN, or take a "
-                    "smaller step_size"
+                    f"{self.step_size}: take a smaller step_size, or scale features and maps down"
                 )
             kept = free
             yield (
@@ -290,33 +302,27 @@ class SheafPropagation(SheafConv):
                 with_free(sections, plan, free if length is None else _rescale(free, length)),
             )
 
-    def _advance(
-        self,
-        plan: PropagationPlan,
-        free: Tensor,
-        first: Tensor,
-        constant: Tensor,
-        out: Tensor | None = None,
-    ) -> Tensor:
+    def _advance(self, run: "_Run", free: Tensor, out: Tensor | None = None) -> Tensor:
         if self.teleport == 0:
-            return plan.step(free, constant, self.step_size, out)
+            return self._step_free(run.plan, run.sections, free, run.constant, self.step_size, out)
         h = self.step_size / (1 + self.teleport)
-        return plan.step(free, constant, h) - h * self.teleport * (free - first)
+        moved = self._step_free(run.plan, run.sections, free, run.constant, h)
+        return moved - h * self.teleport * (free - run.first)
 
-    def _residual(
-        self, plan: PropagationPlan, free: Tensor, first: Tensor, constant: Tensor
-    ) -> float:
-        gradient = plan.gradient(free, constant)
-        preconditioned = plan.precondition(gradient)
-        if self.teleport:
-            preconditioned = preconditioned + self.teleport * (free - first)
-            gradient = gradient + self.teleport * plan.apply_metric(free - first)
-        squared = torch.sum(gradient.conj() * preconditioned).real
-        if math.isnan(float(squared)):
-            raise DivergenceError(
-                "a residual is not a number: check features, maps, translations and weights for NaN"
-            )
-        return math.sqrt(max(0.0, float(squared)))
+    def _residual(self, run: "_Run", free: Tensor) -> float:
+        plan, pull = run.plan, free - run.first if self.teleport else None
+        if self._sends_messages:
+            # The gradient that the messages make, masked or changed as they may be.
+            moved = self._step_free(plan, run.sections, free, run.constant, self.step_size)
+            preconditioned = (free - moved) / self.step_size
+            gradient = plan.apply_metric(preconditioned)
+        else:
+            gradient = plan.gradient(free, run.constant)
+            preconditioned = plan.precondition(gradient)
+        if pull is not None:
+            preconditioned = preconditioned + self.teleport * pull
+            gradient = gradient + self.teleport * plan.apply_metric(pull)
+        return norm_of(gradient, preconditioned)
 
     def _target_length(self, sections: Tensor, boundary_mask: Tensor) -> float | None:
         if self.normalize_output is False:
@@ -354,20 +360,13 @@ class SheafPropagation(SheafConv):
             )
         return False
 
-    def _watch(
-        self,
-        plan: PropagationPlan,
-        free: Tensor,
-        first: Tensor,
-        constant: Tensor,
-        last: float,
-        done: int,
-    ) -> float:
+    def _watch(self, run: "_Run", free: Tensor, last: float, done: int) -> float:
         """The energy up to a constant; stops where it has risen since the last look."""
         with torch.no_grad():
+            plan = run.plan
             drawn = inner(free, plan.laplacian(free), (0, 1, 2)).double()
-            given = 2 * inner(free, constant, (0, 1, 2)).double()
-            moved = free - first
+            given = 2 * inner(free, run.constant, (0, 1, 2)).double()
+            moved = free - run.first
             pulled = self.teleport * inner(moved, plan.apply_metric(moved), (0, 1, 2)).double()
             energy = float(drawn - given + pulled)
             rounding = 100 * torch.finfo(free.dtype).eps * float(drawn + given.abs() + pulled)
@@ -379,24 +378,14 @@ class SheafPropagation(SheafConv):
             )
         return energy
 
-    def __repr__(self) -> str:
-        shown = [f"num_iterations={self.num_iterations}", f"step_size={self.step_size}"]
-        shown.append(f"normalization={self.normalization!r}")
-        defaults = {
-            "start": None,
-            "num_sections": 1,
-            "normalize_output": False,
-            "teleport": 0.0,
-            "tol": None,
-            "accelerate": True,
-            "cached": False,
-        }
-        shown += [
-            f"{name}={getattr(self, name)!r}"
-            for name, default in defaults.items()
-            if getattr(self, name) != default
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
+
+class _Run(NamedTuple):
+    """What the steps of one run share."""
+
+    plan: PropagationPlan
+    sections: Tensor
+    first: Tensor
+    constant: Tensor
 
 
 def _rescale(x: Tensor, length: float) -> Tensor:

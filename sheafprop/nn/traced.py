@@ -40,6 +40,7 @@ class TracedPropagation:
         dtype: torch.dtype,
     ):
         real = torch.zeros((), dtype=dtype).real.dtype
+        sheaf = sheaf.promoted(dtype)
         head, tail = edge_index[0].long(), edge_index[1].long()
         self._head, self._tail, self._edge_type = head, tail, edge_type.long()
         self._weight = (
@@ -67,7 +68,7 @@ class TracedPropagation:
 
     def step(self, x: Tensor, step_size: float) -> Tensor:
         r"""One explicit Euler step of the free rows, :math:`x_U - h M^+ g_U`."""
-        return self._keep_boundary(x, x - step_size * self._precondition(self._gradient(x)))
+        return self.keep_boundary(x, x - step_size * self._precondition(self._gradient(x)))
 
     def pulled_step(self, x: Tensor, first: Tensor, step_size: float, teleport: float) -> Tensor:
         r"""A step with a pull of strength :math:`a` back to the first features."""
@@ -88,13 +89,14 @@ class TracedPropagation:
             mean = torch.where(known, norm, 0.0).sum() / known.sum().clamp_min(1)
             target = torch.where(mean > 0, mean, 1.0).detach()
         scaled = x * (target / norm.clamp_min(torch.finfo(norm.dtype).tiny))
-        return self._keep_boundary(x, torch.where(norm > 0, scaled, x))
+        return self.keep_boundary(x, torch.where(norm > 0, scaled, x))
 
     def zero_start(self, x: Tensor) -> Tensor:
         """The features with zeros in the free rows."""
-        return self._keep_boundary(x, torch.zeros_like(x))
+        return self.keep_boundary(x, torch.zeros_like(x))
 
-    def _keep_boundary(self, x: Tensor, moved: Tensor) -> Tensor:
+    def keep_boundary(self, x: Tensor, moved: Tensor) -> Tensor:
+        """Free rows of ``moved``, boundary rows of ``x``."""
         return moved if self._free is None else torch.where(self._free, moved, x)
 
     def _gradient(self, x: Tensor) -> Tensor:

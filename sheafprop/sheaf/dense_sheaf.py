@@ -8,8 +8,9 @@ from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.dense_coupling import DenseCoupling
 from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.relation_incidence import RelationIncidence
-from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
-from sheafprop.sheaf.vertex_blocks import DenseBlocks, VertexBlocks
+from sheafprop.sheaf.dense_blocks import DenseBlocks
+from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
+from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
 # Bytes of blocks summed at once, and of the table of R d x d products.
 _SUM_BYTES = 64 * 2**20
@@ -28,7 +29,7 @@ class DenseSheaf(RelationSheaf):
         translation (Tensor, optional): :math:`b_r`, ``[R, k]``; None for zero.
 
     Raises:
-        ValueError: If the shapes do not fit each other.
+        ValueError: If the shapes do not fit each other, or integers are given.
     """
 
     head: Tensor
@@ -36,6 +37,7 @@ class DenseSheaf(RelationSheaf):
     translation: Tensor | None = None
 
     def __post_init__(self) -> None:
+        common_dtype(self.head, self.tail, self.translation)
         if self.head.dim() != 3 or self.head.shape != self.tail.shape:
             raise ValueError(
                 "'head' and 'tail' must both be [num_relations, k, d] "
@@ -57,7 +59,7 @@ class DenseSheaf(RelationSheaf):
 
     @property
     def dtype(self) -> torch.dtype | None:
-        return self.head.dtype
+        return common_dtype(self.head, self.tail, self.translation)
 
     @property
     def independent_columns(self) -> bool:
@@ -118,6 +120,8 @@ class DenseSheaf(RelationSheaf):
 
 def _by_relation(x: Tensor, edge_type: Tensor, maps: Tensor) -> Tensor:
     """Applies ``maps[edge_type]`` to rows ``[..., E, d]``, one matrix product per relation."""
+    dtype = torch.promote_types(x.dtype, maps.dtype)
+    x, maps = x.to(dtype), maps.to(dtype)
     order = torch.argsort(edge_type, stable=True)
     present, counts = torch.unique_consecutive(edge_type[order], return_counts=True)
     parts = torch.split(x.index_select(-2, order), counts.tolist(), dim=-2)

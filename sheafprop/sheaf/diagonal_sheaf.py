@@ -6,8 +6,9 @@ from torch import Tensor
 from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
-from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
-from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
+from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
+from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
+from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +24,7 @@ class DiagonalSheaf(RelationSheaf):
         translation (Tensor, optional): :math:`b_r`, ``[R, d]``; None for zero.
 
     Raises:
-        ValueError: If both maps are None or the shapes differ.
+        ValueError: If both maps are None, the shapes differ, or integers are given.
     """
 
     head: Tensor | None = None
@@ -39,6 +40,7 @@ class DiagonalSheaf(RelationSheaf):
                 "'head', 'tail' and 'translation' must all be [num_relations, d] "
                 f"(got {[list(m.shape) for m in given]})"
             )
+        common_dtype(*given)
 
     @property
     def _some_map(self) -> Tensor:
@@ -54,7 +56,7 @@ class DiagonalSheaf(RelationSheaf):
 
     @property
     def dtype(self) -> torch.dtype | None:
-        return self._some_map.dtype
+        return common_dtype(self.head, self.tail, self.translation)
 
     def _map(self, side: Side) -> Tensor | None:
         return self.head if side == "head" else self.tail

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.backend import is_traced
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -16,12 +17,12 @@ def check_graph(
     edge_weight: Tensor | None = None,
     boundary_mask: Tensor | None = None,
 ) -> None:
-    """Refuses a graph that the operators would misread.
+    """Refuses a graph or a sheaf that the operators would misread.
 
     Raises:
         ValueError: On a wrong shape or dtype, ids out of range, a weight that is negative or not
-            finite, or a mask of the wrong length; the message names what was expected and what
-            came.
+            finite, a mask of the wrong length, or maps that are not finite; the message names what
+            was expected and what came.
     """
     check_graph_shapes(edge_index, edge_type, num_nodes, edge_weight, boundary_mask)
     _check_range("edge_index", edge_index, num_nodes, "num_nodes")
@@ -34,6 +35,7 @@ def check_graph(
                 "'edge_weight' must be finite and not negative "
                 f"(got {float(edge_weight[index])} at edge {index})"
             )
+    check_finite_sheaf(sheaf)
 
 
 def check_graph_shapes(
@@ -80,7 +82,7 @@ def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
     """Refuses features that the sheaf's maps cannot act on.
 
     Raises:
-        ValueError: On integer features, the wrong width, or a real stalk under complex maps.
+        ValueError: On integer features, the wrong width, or real features under complex maps.
     """
     if not (x.is_floating_point() or x.is_complex()):
         raise ValueError(f"'x' must be floating point or complex (got {x.dtype})")
@@ -95,6 +97,49 @@ def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
             f"the sheaf's maps are complex ({sheaf.dtype}), so 'x' must be complex too "
             f"(got {x.dtype})"
         )
+
+
+def check_finite_features(x: Tensor, rows: Tensor | None = None) -> None:
+    """Refuses features ``[..., N, F]`` that are not finite, by the row; skipped where traced.
+
+    Args:
+        x (Tensor): The features.
+        rows (Tensor, optional): Rows that matter, bool ``[N]``; None for all.
+
+    Raises:
+        ValueError: The message names the first such row.
+    """
+    if all_finite(x):
+        return
+    bad = ~torch.isfinite(x.detach()).all(dim=-1)
+    bad = bad.flatten(0, -2).any(dim=0) if bad.dim() > 1 else bad
+    if rows is not None:
+        bad = bad & rows
+    if bool(bad.any()):
+        raise ValueError(f"'x' must be finite (got NaN or infinity in row {int(bad.nonzero()[0])})")
+
+
+def check_finite_sheaf(sheaf: RelationSheaf) -> None:
+    """Refuses maps and translations that are not finite, by relation; skipped where traced.
+
+    Raises:
+        ValueError: The message names the first such relation and the tensor.
+    """
+    for name, tensor in sheaf.tensors().items():
+        if not all_finite(tensor):
+            relation = int((~torch.isfinite(tensor)).nonzero()[0, 0])
+            raise ValueError(
+                f"'{name}' must be finite (got NaN or infinity at relation {relation})"
+            )
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Whether no entry is NaN or infinite; taken for granted where traced."""
+    tensor = tensor.detach()
+    if is_traced(tensor):
+        return True
+    # One pass without a mask; only a sum that is not finite needs a second look.
+    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
 
 
 def _check_range(name: str, ids: Tensor, size: int, bound: str) -> None:

@@ -6,8 +6,9 @@ from torch import Tensor
 from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.identity_coupling import IdentityCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
-from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
-from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
+from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
+from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
+from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,8 @@ class IdentitySheaf(RelationSheaf):
         relations (int, optional): Number of relations; needed only without translation.
 
     Raises:
-        ValueError: If neither is given, or the translation is not a matrix.
+        ValueError: If neither is given, or the translation is not a matrix of floating-point or
+            complex numbers.
     """
 
     translation: Tensor | None = None
@@ -31,6 +33,7 @@ class IdentitySheaf(RelationSheaf):
     def __post_init__(self) -> None:
         if self.translation is None and self.relations is None:
             raise ValueError("IdentitySheaf needs 'translation' or 'relations' (got neither)")
+        common_dtype(self.translation)
         if self.translation is not None:
             if self.translation.dim() != 2:
                 raise ValueError(
@@ -52,7 +55,7 @@ class IdentitySheaf(RelationSheaf):
 
     @property
     def dtype(self) -> torch.dtype | None:
-        return None if self.translation is None else self.translation.dtype
+        return common_dtype(self.translation)
 
     def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
         return x

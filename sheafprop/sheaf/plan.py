@@ -3,14 +3,15 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from sheafprop.data.inspection import connected_components
 from sheafprop.kernels.coupling import CouplingEntries, needs_gradient
 from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.graph_checks import check_graph
+from sheafprop.sheaf.plan_inputs import PlanInputs
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
-from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
+from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
 Normalization = Literal["block", "degree"] | None
 
@@ -40,7 +41,8 @@ class PropagationPlan:
         normalization (str, optional): ``"block"`` for :math:`M = D_U`; ``"degree"`` for
             :math:`M = c_v I`, where :math:`c_v` adds :math:`w_e \|R\|_2^2` over the vertex's triple
             ends (a loop counts as two); None for :math:`M = I`.
-        dtype (torch.dtype, optional): Number type of the features, real or complex.
+        dtype (torch.dtype, optional): Number type of the features, real or complex; raised to what
+            the sheaf needs and to single precision at least.
 
     Raises:
         ValueError: If the graph, the weights or the mask do not fit each other.
@@ -64,18 +66,26 @@ class PropagationPlan:
             )
         check_graph(edge_index, edge_type, sheaf, num_nodes, edge_weight, boundary_mask)
         device = edge_index.device
-        self.sheaf, self.num_nodes, self.normalization = sheaf, num_nodes, normalization
-        #: How often the sheaf's tensors had been written to when this plan was built.
-        self.sheaf_versions = versions(sheaf)
-        if boundary_mask is None:
-            boundary_mask = torch.zeros(num_nodes, dtype=torch.bool, device=device)
+        #: The sheaf as it was given; the operators use it in the number type of the features.
+        self.sheaf = sheaf
+        self.num_nodes, self.normalization = num_nodes, normalization
+        boundary_mask = (
+            torch.zeros(num_nodes, dtype=torch.bool, device=device)
+            if boundary_mask is None
+            else boundary_mask.clone()
+        )
+        #: Known vertices, bool ``[N]``.
         self.boundary_mask = boundary_mask
+        #: The triples and weights as they were given.
+        self.inputs = PlanInputs(edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         #: Ids of the free vertices, ascending, ``[n]``.
         self.free_index = (~boundary_mask).nonzero().flatten()
         self.num_free = self.free_index.numel()
 
-        dtype = dtype or sheaf.dtype or torch.get_default_dtype()
+        dtype = working_dtype(dtype or sheaf.dtype or torch.get_default_dtype(), sheaf)
+        #: Number type of the features.
         self.dtype = dtype
+        sheaf = sheaf.promoted(dtype)
         real = torch.zeros((), dtype=dtype).real.dtype
         head, tail = edge_index.long()
         edge_type = edge_type.long()
@@ -248,6 +258,15 @@ class PropagationPlan:
             return x_free + h * (received - self.blocks.project(x_free))
         return received.sub_(self.blocks.project(x_free)).mul_(h).add_(x_free)
 
+    def keep_isolated(self, x_free: Tensor, first: Tensor) -> Tensor:
+        """Gives isolated vertices, which no step moves, exactly the values they had first."""
+        index = self._isolated_index
+        return x_free.index_copy(0, index, first[index]) if index.numel() else x_free
+
+    @cached_property
+    def _isolated_index(self) -> Tensor:
+        return self.isolated.nonzero().flatten()
+
     @cached_property
     def _relaxation(self) -> tuple[Tensor | None, Tensor | None] | None:
         r"""The diagonals of :math:`M^+ D` and :math:`M^+`, if both are (None for ones)."""
@@ -277,12 +296,10 @@ class PropagationPlan:
         )
 
 
-def versions(sheaf: RelationSheaf) -> list[int]:
-    """How often each tensor of a sheaf has been written to in place."""
-    leaves = tree_leaves(sheaf)
-    return [
-        leaf._version for leaf in leaves if isinstance(leaf, Tensor) and not leaf.is_inference()
-    ]
+def working_dtype(dtype: torch.dtype, sheaf: RelationSheaf) -> torch.dtype:
+    """What features of a type and the sheaf promote to; half precision loses boundary values."""
+    dtype = torch.promote_types(dtype, torch.float32)
+    return dtype if sheaf.dtype is None else torch.promote_types(dtype, sheaf.dtype)
 
 
 def _numbering(index: Tensor, size: int) -> Tensor:

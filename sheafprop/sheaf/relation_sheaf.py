@@ -1,5 +1,6 @@
+import dataclasses
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -21,11 +22,13 @@ class RelationSheaf(ABC):
     .. math::
         (\delta x - b)_e = R_t x_t - R_h x_h - b_r .
 
-    Features are ``[N, s, d]``: :math:`s` independent sections that share all maps.
+    Features are ``[N, s, d]``: :math:`s` independent sections that share all maps. Maps and
+    translations may have different number types; the layers compute in the type that all of them
+    and the features promote to, at least single precision.
 
-    Subclasses are immutable and registered as pytrees. See Cobb and Gebhart, "Feature Propagation
-    on Knowledge Graphs Using Cellular Sheaves", and Hansen and Ghrist, "Toward a spectral theory of
-    cellular sheaves" (2019).
+    Subclasses are frozen dataclasses, registered as pytrees. See Cobb and Gebhart, "Feature
+    Propagation on Knowledge Graphs Using Cellular Sheaves", and Hansen and Ghrist, "Toward a
+    spectral theory of cellular sheaves" (2019).
     """
 
     @property
@@ -41,7 +44,7 @@ class RelationSheaf(ABC):
     @property
     @abstractmethod
     def dtype(self) -> torch.dtype | None:
-        """Number type of the maps; None if the sheaf takes any."""
+        """Number type that maps and translations promote to; None if the sheaf takes any."""
 
     @abstractmethod
     def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
@@ -83,3 +86,39 @@ class RelationSheaf(ABC):
     def independent_columns(self) -> bool:
         """Whether the maps act on every coordinate of the stalk separately."""
         return True
+
+    def promoted(self, dtype: torch.dtype) -> Self:
+        """The sheaf with all its tensors in one number type; itself if they are already.
+
+        A tensor given twice stays one tensor, and gradients reach the tensors given.
+        """
+        tensors = self.tensors()
+        if all(tensor.dtype == dtype for tensor in tensors.values()):
+            return self
+        cast = {id(tensor): tensor.to(dtype) for tensor in tensors.values()}
+        changes: Any = {name: cast[id(tensor)] for name, tensor in tensors.items()}
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Maps and translations by the name of their field."""
+        own: Any = self
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(own)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def common_dtype(*tensors: Tensor | None) -> torch.dtype | None:
+    """Number type that some tensors promote to; None without any.
+
+    Raises:
+        ValueError: If one of them holds integers.
+    """
+    dtype = None
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise ValueError(
+                f"maps and translations must be floating point or complex (got {tensor.dtype})"
+            )
+        dtype = tensor.dtype if dtype is None else torch.promote_types(dtype, tensor.dtype)
+    return dtype

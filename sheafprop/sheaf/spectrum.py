@@ -152,9 +152,11 @@ def ritz_bounds(diagonal: list[float], off_diagonal: list[float], eps: float) ->
     """Extreme eigenvalues of a Lanczos matrix from vectors of precision ``eps``.
 
     A small one of whose vector the start holds less than rounding would is not part of the
-    spectrum.
+    spectrum. Both bounds are 0 for a process that ended before its first step.
     """
     size = len(diagonal)
+    if size == 0:
+        return SpectralBounds(0.0, 0.0)
     matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
     if size > 1:
         side = torch.tensor(off_diagonal[: size - 1], dtype=torch.float64)

@@ -293,10 +293,6 @@ def test_node_without_incoming_messages_is_solved_from_its_outgoing_triple():
     assert torch.allclose(out[0], torch.tensor([4.0, 3.0]))
 
 
-def test_repr_is_one_line():
-    assert repr(SheafConv()) == "SheafConv(step_size=0.9, normalization='block')"
-
-
 def test_a_cached_plan_serves_other_features(case, monkeypatch):
     built = []
     monkeypatch.setattr(

@@ -133,9 +133,6 @@ def test_long_times_reach_the_limit_and_single_precision_holds():
 
 
 def test_settings():
-    assert repr(SheafDiffusion(2.5, teleport=0.1)) == (
-        "SheafDiffusion(diffusion_time=2.5, normalization='block', teleport=0.1)"
-    )
     for arguments, message in (
         (dict(diffusion_time=-1.0), "diffusion_time"),
         (dict(diffusion_time=math.inf), "diffusion_time"),

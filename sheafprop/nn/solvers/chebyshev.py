@@ -45,7 +45,8 @@ def solve_chebyshev(
     residual = rhs - system.apply(z)
     norm = system.norm(residual)
     best, best_norm, idle = z, norm, 0
-    while norm > goal and idle < _IDLE_CYCLES:
+    # Nothing can be done where the operator does not see the right-hand side.
+    while bounds.upper > 0 and norm > goal and idle < _IDLE_CYCLES:
         left = max_iterations - (system.applications - begun)
         if left <= 0:
             break

@@ -57,9 +57,10 @@ class LinearSystem:
 def norm_of(residual: Tensor, image: Tensor) -> float:
     r""":math:`\langle r, M^+ r \rangle^{1/2}`, added up in double precision."""
     squared = inner(residual, image, (0,)).sum(dtype=torch.float64)
-    if math.isnan(float(squared)):
+    if not math.isfinite(float(squared)):
         raise DivergenceError(
-            "a residual is not a number: check features, maps, translations and weights for NaN"
+            f"a residual is not finite in {residual.dtype}: scale features, maps, translations or "
+            "weights down, or take double precision"
         )
     return math.sqrt(max(0.0, float(squared)))
 
