@@ -200,23 +200,17 @@ class HarmonicExtension(SheafConv):
             plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
             sections = to_sections(x)
             name = self.solver if self.solver != "auto" else "direct" if is_cheap(plan) else "cg"
+            settings: Any = dict(tol=self.tol, max_iterations=self.max_iterations)
 
             def solve(system: LinearSystem, rhs: Tensor) -> Solution:
-                solution = SOLVERS[name](
-                    system, rhs, tol=self.tol, max_iterations=self.max_iterations
-                )
+                nonlocal name
+                solution = SOLVERS[name](system, rhs, **settings)
                 if not solution.converged and self.solver == "auto" and name == "direct":
                     # Eigenvalues too small for the factorisation: CG does not mind them.
-                    solution = SOLVERS["cg"](
-                        system, rhs, tol=self.tol, max_iterations=self.max_iterations
-                    )
+                    name = "cg"
+                    solution = SOLVERS[name](system, rhs, **settings)
                 if not solution.converged:
-                    warnings.warn(
-                        f"solver={name!r} stopped after {solution.iterations} operator "
-                        f"applications at a relative residual of {solution.relative_residual:.2g} "
-                        f"(tol={self.tol}): take solver='cg', raise max_iterations, "
-                        "or take a larger tol or double precision"
-                    )
+                    warnings.warn(f"solver={name!r} {self._shortfall(solution)}")
                 return solution
 
             free, solution = implicit_limit(
@@ -247,6 +241,13 @@ class HarmonicExtension(SheafConv):
                     collapsed=collapsed,
                 )
             return out, result
+
+    def _shortfall(self, solution: Solution) -> str:
+        return solution.note or (
+            f"stopped after {solution.iterations} operator applications at a relative residual of "
+            f"{solution.relative_residual:.2g} (tol={self.tol}): take solver='cg', raise "
+            "max_iterations, or take a larger tol or double precision"
+        )
 
     def _pull(self, plan: PropagationPlan, sections: Tensor, free: Tensor) -> float:
         moved = free - sections[plan.free_index]

@@ -1,13 +1,18 @@
+import dataclasses
+import math
+from collections.abc import Callable
+
 import numpy as np
-import scipy.sparse
-import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
-from sheafprop.nn.solvers.linear_system import LinearSystem
+from sheafprop.nn.solvers.column_system import ColumnSystem
+from sheafprop.nn.solvers.linear_system import LinearSystem, norm_of
 from sheafprop.nn.solvers.solution import Solution
+from sheafprop.sheaf.coboundary import coboundary
 from sheafprop.sheaf.identity_sheaf import IdentitySheaf
 from sheafprop.sheaf.plan import PropagationPlan
+from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import normalized_matrix
 from sheafprop.sheaf.vertex_blocks import relative_tolerance
 
@@ -15,22 +20,28 @@ from sheafprop.sheaf.vertex_blocks import relative_tolerance
 _DENSE_ROWS = 4096
 # Sparse factors of graphs that are not nearly trees fill up to the square of the vertices.
 _SPARSE_ROWS = 20_000
-# The factored matrix is A + shift M; refinement takes the shift out again.
-_SHIFT = 1e-6
-_REFINEMENTS = 60
+_REFINEMENTS = 10
+# A last correction by more than this share of the solution means that its digits are not certain.
+_ACCURACY = 3e-7
+_EXACT = 1e-15
+# What a dropped mode leaves on an edge, in units of the maps' precision, if it is in the kernel.
+_ROUNDING = 64
 
 
 def solve_direct(system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: int) -> Solution:
     r"""Factorisation: sparse where the maps act on every coordinate separately, else dense.
 
     One sparse factorisation of the scalar Laplacian serves all columns of identity maps; diagonal
-    maps take one for each coordinate. :math:`A + \varepsilon M` is factored, which is positive
-    definite also where :math:`A` is singular, and the shift is taken out by refinement,
-    :math:`z \leftarrow z + (A + \varepsilon M)^{-1} (f - A z)`: the error in a mode shrinks by
-    :math:`\varepsilon / (\lambda + \varepsilon)` a time and the iterates stay
-    :math:`M`-orthogonal to the kernel, which is the projection that the limit asks for. Dense maps
-    take an eigendecomposition of :math:`M^{-1/2} A M^{-1/2}` and drop eigenvalues below a relative
-    1e-10. Factors are in double precision on the CPU.
+    maps take one for each coordinate. What is singular is known from the graph: a component whose
+    maps agree around every cycle and that nothing ties to the boundary has one kernel vector. One
+    vertex of it is held, and the solution is made :math:`M`-orthogonal to the vector, which is the
+    projection that the limit asks for. Dense maps take an eigendecomposition of
+    :math:`M^{-1/2} A M^{-1/2}` and drop eigenvalues below a relative 1e-10.
+
+    Iterative refinement computes residuals edge by edge at :math:`x_0 - z`, where the large terms
+    cancel before they are added: small eigenvalues then cost no digits, and the last correction
+    says how many are certain. If fewer than six are, the solution does not count as converged.
+    All this is done in double precision on the CPU.
 
     Args:
         system (LinearSystem): The operator.
@@ -45,12 +56,11 @@ def solve_direct(system: LinearSystem, rhs: Tensor, *, tol: float, max_iteration
     if initial == 0:
         return Solution(torch.zeros_like(rhs), 0, 0.0, True)
     begun = system.applications
-    if system.plan.sheaf.independent_columns:
-        z = _solve_columns(system, rhs)
-    else:
-        z = _solve_dense(system, rhs)
+    columns = system.plan.sheaf.independent_columns
+    z, note = (_solve_columns if columns else _solve_dense)(system, rhs)
     relative = system.norm(rhs - system.apply(z)) / initial
-    return Solution(z, system.applications - begun, relative, relative <= tol)
+    converged = relative <= tol and not note
+    return Solution(z, system.applications - begun, relative, converged, note)
 
 
 def is_cheap(plan: PropagationPlan) -> bool:
@@ -66,28 +76,149 @@ def _nearly_tree(plan: PropagationPlan) -> bool:
     return plan.edges[0].numel() <= 1.1 * plan.num_free
 
 
-def _solve_dense(system: LinearSystem, rhs: Tensor) -> Tensor:
+def _solve_dense(system: LinearSystem, rhs: Tensor) -> tuple[Tensor, str]:
     n, s, d = rhs.shape
     if n * d > _DENSE_ROWS:
         raise ValueError(
             f"solver='direct' would decompose a dense matrix of {n * d} rows (at most "
             f"{_DENSE_ROWS}): take solver='cg'"
         )
-    plan = system.plan
-    matrix = normalized_matrix(plan, d)
-    values, vectors = torch.linalg.eigh(matrix.to(torch.promote_types(rhs.dtype, torch.float64)))
+    plan = _in_double(system.plan)
+    values, vectors = torch.linalg.eigh(normalized_matrix(plan, d))
+    note = ""
     if system.teleport:
         inverse = 1 / (values.clamp_min(0) + system.teleport)
     else:
-        kept = values > relative_tolerance(rhs.dtype, n * d) * values[-1]
+        kept = values > relative_tolerance(values.dtype, n * d) * values[-1]
         inverse = torch.where(kept, 1 / torch.where(kept, values, 1), 0)
-    y = plan.precondition_sqrt(rhs).transpose(0, 1).reshape(s, n * d).T.to(vectors.dtype)
-    y = vectors @ (inverse.unsqueeze(1) * (vectors.mH @ y))
-    z = y.T.reshape(s, n, d).transpose(0, 1).to(rhs.dtype)
-    return plan.precondition_sqrt(z)
+        dropped = vectors[:, ~kept].T.reshape(-1, n, d).transpose(0, 1)
+        largest = _largest_dropped(plan, dropped) / float(values[-1])
+        precision = torch.finfo(plan.sheaf.dtype or plan.dtype).eps
+        if largest > (_ROUNDING * precision) ** 2:
+            note = (
+                f"took an eigenvalue of {largest:.1g} of the largest for zero, and its mode keeps "
+                "the start: raise the smallest edge weights, or take solver='cg'"
+            )
+    double = LinearSystem(plan, system.teleport, system.sections)
+
+    double = LinearSystem(plan, system.teleport, system.sections)
+    right = rhs.to(plan.dtype)
+
+    def solve(f: Tensor) -> Tensor:
+        y = plan.precondition_sqrt(f).transpose(0, 1).reshape(s, n * d).T
+        y = vectors @ (inverse.unsqueeze(1) * (vectors.mH @ y))
+        return plan.precondition_sqrt(y.T.reshape(s, n, d).transpose(0, 1))
+
+    def size_of(z: Tensor) -> float:
+        return norm_of(plan.apply_metric(z), z)
+
+    def residual_of(z: Tensor) -> tuple[Tensor, Tensor | None]:
+        if system.sections is None:
+            return right - double.apply(z), None
+        residual, bulk = _edge_residual(double, z, plan.sheaf)
+        return residual - system.teleport * plan.apply_metric(z), bulk
+
+    start = None if system.sections is None else system.sections[plan.free_index].to(plan.dtype)
+    z, error = _refined(solve, residual_of, right, size_of, start)
+    return z.to(rhs.dtype), note or _note(error)
 
 
-def _solve_columns(system: LinearSystem, rhs: Tensor) -> Tensor:
+def _largest_dropped(plan: PropagationPlan, vectors: Tensor) -> float:
+    r"""The largest eigenvalue on some vectors of the normalized coordinates, ``[n, k, d]``.
+
+    From the energies of the edges, so that it is certain far below the rounding of the matrix.
+    """
+    free = plan.precondition_sqrt(vectors)
+    x = free.new_zeros(plan.num_nodes, *free.shape[1:]).index_copy(0, plan.free_index, free)
+    head, tail, edge_type, weight = plan.edges
+    sheaf = plan.sheaf.promoted(free.dtype)
+    y = coboundary(x.transpose(0, 1), torch.stack([head, tail]), edge_type, sheaf)
+    y = (y * weight.sqrt().to(y.real.dtype).unsqueeze(-1)).flatten(1)
+    return float(torch.linalg.matrix_norm(y, 2)) ** 2 if y.numel() else 0.0
+
+
+def _note(error: float) -> str:
+    if error <= _ACCURACY:
+        return ""
+    return (
+        "met eigenvalues too small for double precision, and the solution may be wrong by a share "
+        f"of {error:.1g}: raise the smallest edge weights, or take solver='cg'"
+    )
+
+
+def _refined(
+    solve: Callable[[Tensor], Tensor],
+    residual_of: Callable[[Tensor], tuple[Tensor, Tensor | None]],
+    right: Tensor,
+    size_of: Callable[[Tensor], float],
+    start: Tensor | None,
+) -> tuple[Tensor, float]:
+    """The solution, and how uncertain it is as a share of the start and the solution."""
+    z, residual, error = torch.zeros_like(right), right, math.inf
+    start_size = 0.0 if start is None else size_of(start)
+    bulk = None
+    for _ in range(_REFINEMENTS):
+        step = solve(residual)
+        size = size_of(z + step) + start_size
+        moved = size_of(step) / size if size else 0.0
+        if not moved < 0.5 * error:
+            break
+        z, error = z + step, moved
+        residual, bulk = residual_of(z)
+        if error < _EXACT:
+            break
+    if bulk is not None and error < math.inf:
+        # What rounding in the sums of the messages does to the solution.
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(bulk.shape, generator=generator, dtype=bulk.dtype).to(bulk.device)
+        eps = torch.finfo(bulk.dtype).eps
+        size = size_of(z) + start_size
+        error = max(error, size_of(solve((eps * bulk * noise).to(z.dtype))) / size if size else 0)
+    return z, error
+
+
+def _edge_residual(
+    system: LinearSystem, z: Tensor, sheaf: RelationSheaf, columns: slice = slice(None)
+) -> tuple[Tensor, Tensor]:
+    r"""Half the gradient at :math:`x_0 - z` for some columns, and the sum of its terms' sizes."""
+    plan = system.plan
+    assert system.sections is not None
+    sheaf = sheaf.promoted(z.dtype)
+    x = system.sections[..., columns].to(z.dtype)
+    x = x.index_copy(0, plan.free_index, x[plan.free_index] - z).transpose(0, 1)
+    head, tail, edge_type, weight = plan.edges
+    y = coboundary(x, torch.stack([head, tail]), edge_type, sheaf)
+    translation = sheaf.translation_of(edge_type)
+    if translation is not None:
+        y = y - translation
+    y = y * weight.to(y.real.dtype).unsqueeze(-1)
+    into_tail = sheaf.restrict_adjoint(y, edge_type, "tail")
+    into_head = -sheaf.restrict_adjoint(y, edge_type, "head")
+    gradient = torch.zeros_like(x).index_add(1, tail, into_tail).index_add(1, head, into_head)
+    bulk = torch.zeros_like(x.real)
+    bulk = bulk.index_add(1, tail, into_tail.abs()).index_add(1, head, into_head.abs())
+    free = plan.free_index
+    return gradient[:, free].transpose(0, 1), bulk[:, free].transpose(0, 1)
+
+
+def _in_double(plan: PropagationPlan) -> PropagationPlan:
+    dtype = torch.promote_types(plan.dtype, torch.float64)
+    if dtype == plan.dtype:
+        return plan
+    head, tail, edge_type, weight = plan.edges
+    return PropagationPlan(
+        torch.stack([head, tail]),
+        edge_type,
+        plan.sheaf,
+        plan.num_nodes,
+        edge_weight=weight,
+        boundary_mask=plan.boundary_mask,
+        normalization=plan.normalization,
+        dtype=dtype,
+    )
+
+
+def _solve_columns(system: LinearSystem, rhs: Tensor) -> tuple[Tensor, str]:
     plan, n = system.plan, rhs.shape[0]
     if n > _SPARSE_ROWS and not _nearly_tree(plan):
         raise ValueError(
@@ -97,80 +228,89 @@ def _solve_columns(system: LinearSystem, rhs: Tensor) -> Tensor:
         )
     one_for_all = isinstance(plan.sheaf, IdentitySheaf)
     width = 1 if one_for_all else rhs.shape[2]
-    relations = torch.arange(plan.sheaf.num_relations, device=rhs.device)
-    ones = rhs.new_ones(relations.numel(), width)
-    head_maps = _numpy(ones if one_for_all else plan.sheaf.restrict(ones, relations, "head"))
-    tail_maps = _numpy(ones if one_for_all else plan.sheaf.restrict(ones, relations, "tail"))
     metric = _numpy(plan.apply_metric(rhs.new_ones(n, 1, width)).real)[:, 0]
     in_range = _numpy(plan.precondition(rhs.new_ones(n, 1, width)).real)[:, 0] > 0
-    right = _numpy(rhs)
-    out = np.zeros_like(right)
+    relations = torch.arange(plan.sheaf.num_relations, device=rhs.device)
+    ones = rhs.new_ones(relations.numel(), width)
+    head_maps = _numpy(plan.sheaf.restrict(ones, relations, "head"))
+    tail_maps = _numpy(plan.sheaf.restrict(ones, relations, "tail"))
+    head, tail, relation, weight = (_numpy(part) for part in plan.edges)
+    number = np.full(plan.num_nodes, -1)
+    number[_numpy(plan.free_index)] = np.arange(n)
+    right = rhs.to(torch.promote_types(rhs.dtype, torch.float64))
+    out = torch.zeros_like(right)
+    worst = 0.0
     for column in range(width):
-        matrix = _laplacian(plan, head_maps[:, column], tail_maps[:, column])
-        weight = metric[:, column]
-        matrix = matrix + system.teleport * scipy.sparse.diags(weight)
         rows = np.flatnonzero(in_range[:, column])
         if rows.size == 0:
             continue
+        within = np.full(n + 1, -1)
+        within[rows] = np.arange(rows.size)
+        matrix = ColumnSystem(
+            within[number[head]],
+            within[number[tail]],
+            head_maps[relation, column],
+            tail_maps[relation, column],
+            weight,
+            metric[rows, column],
+            teleport=system.teleport,
+            eps=torch.finfo(plan.sheaf.dtype or torch.float64).eps,
+        )
         columns = slice(None) if one_for_all else slice(column, column + 1)
-        part = right[rows][:, :, columns]
-        flat = part.reshape(rows.size, -1)
-        solved = _refined(matrix[rows][:, rows], weight[rows], flat)
-        out[rows, :, columns] = solved.reshape(part.shape)
-    return torch.from_numpy(out).to(rhs)
+        solved, error = _solve_column(
+            system, matrix, torch.from_numpy(rows), right[..., columns], columns
+        )
+        worst = max(worst, error)
+        out[..., columns] = solved
+    return out.to(rhs.dtype), _note(worst)
 
 
-def _refined(matrix: scipy.sparse.csr_array, weight: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Solves for columns, complex ones as two real ones where the matrix is real."""
-    split = np.iscomplexobj(right) and not np.iscomplexobj(matrix.data)
-    if split:
-        right = np.concatenate([right.real, right.imag], axis=1)
-    right = right.astype(matrix.dtype)
-    shifted = (matrix + _SHIFT * scipy.sparse.diags(weight)).tocsc()
-    # Positive definite: a symmetric ordering, and no pivoting that would undo it.
-    factor = scipy.sparse.linalg.splu(
-        shifted,
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options=dict(SymmetricMode=True),
+def _solve_column(
+    system: LinearSystem, matrix: ColumnSystem, rows: Tensor, right: Tensor, columns: slice
+) -> tuple[Tensor, float]:
+    factor = matrix.factor()
+    if factor is None:
+        return torch.zeros_like(right), math.inf
+    rows = rows.to(right.device)
+    tensors = system.plan.sheaf.tensors()
+    sheaf = dataclasses.replace(
+        system.plan.sheaf,  # type: ignore[type-var]
+        **{name: tensor[:, columns] for name, tensor in tensors.items()},
     )
-    z = np.zeros_like(right)
-    residual, norm = right, np.inf
-    for _ in range(_REFINEMENTS):
-        fresh = z + factor.solve(residual)
-        remaining = right - matrix @ fresh
-        smaller = float(np.linalg.norm(remaining / np.sqrt(weight)[:, None]))
-        if not smaller < norm:
-            break
-        gained = smaller < 0.9 * norm
-        z, residual, norm = fresh, remaining, smaller
-        if not gained:
-            break
-    if split:
-        half = z.shape[1] // 2
-        return z[:, :half] + 1j * z[:, half:]
-    return z
 
+    def on_rows(function: Callable[[np.ndarray], np.ndarray], f: Tensor) -> Tensor:
+        part = f[rows].flatten(1)
+        split = part.is_complex() and not matrix.is_complex
+        flat = _numpy(part)
+        if split:
+            # Complex columns are two real ones where the matrix is real.
+            flat = np.concatenate([flat.real, flat.imag], axis=1)
+        image = function(flat.astype(matrix.dtype))
+        if split:
+            half = image.shape[1] // 2
+            image = image[:, :half] + 1j * image[:, half:]
+        on_the_rows = torch.from_numpy(image).to(f).view(rows.numel(), *f.shape[1:])
+        return torch.zeros_like(f).index_copy(0, rows, on_the_rows)
 
-def _laplacian(plan: PropagationPlan, head_map: np.ndarray, tail_map: np.ndarray):
-    """The free block of the Laplacian of one coordinate, from its definition."""
-    head, tail, relation, weight = (_numpy(part) for part in plan.edges)
-    number = np.full(plan.num_nodes, -1)
-    number[_numpy(plan.free_index)] = np.arange(plan.num_free)
-    head, tail = number[head], number[tail]
-    a, c, w = head_map[relation], tail_map[relation], weight.astype(np.float64)
-    parts = [
-        (tail, tail, w * np.abs(c) ** 2),
-        (head, head, w * np.abs(a) ** 2),
-        (tail, head, -w * c.conj() * a),
-        (head, tail, -w * a.conj() * c),
-    ]
-    row, column, value = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    # A loop's four terms meet on the diagonal and give |c - a|^2.
-    keep = (row >= 0) & (column >= 0)
-    shape = (plan.num_free, plan.num_free)
-    entries = (value[keep], (row[keep], column[keep]))
-    return scipy.sparse.coo_array(entries, shape=shape).tocsr()
+    def residual_of(z: Tensor) -> tuple[Tensor, Tensor | None]:
+        if system.sections is None:
+            return right - on_rows(matrix.apply, z), None
+        residual, bulk = _edge_residual(system, z, sheaf, columns)
+        return residual - system.teleport * on_rows(matrix.scale, z), bulk
+
+    def size_of(z: Tensor) -> float:
+        return norm_of(on_rows(matrix.scale, z), z)
+
+    start = None
+    if system.sections is not None:
+        start = system.sections[system.plan.free_index][..., columns].to(right)
+    return _refined(
+        lambda f: on_rows(lambda part: matrix.solve(factor, part), f),
+        residual_of,
+        right,
+        size_of,
+        start,
+    )
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

@@ -75,7 +75,7 @@ class _Limit(torch.autograd.Function):
         plan = system.plan
         first = sections[plan.free_index]
         rhs = plan.gradient(first, plan.constant(sections))
-        solution = solve(system, rhs)
+        solution = solve(LinearSystem(plan, system.teleport, sections), rhs)
         report.append(solution)
         free = first - solution.correction
         ctx.system, ctx.solve, ctx.regular = system, solve, regular

@@ -19,10 +19,14 @@ class LinearSystem:
     Args:
         plan (PropagationPlan): The operators.
         teleport (float): :math:`a \ge 0`.
+        sections (Tensor, optional): All vertices ``[N, s, d]`` with the start :math:`x_0`, for a
+            right-hand side :math:`g_0`; residuals can then be computed edge by edge.
     """
 
-    def __init__(self, plan: PropagationPlan, teleport: float = 0.0):
-        self.plan, self.teleport = plan, teleport
+    def __init__(
+        self, plan: PropagationPlan, teleport: float = 0.0, sections: Tensor | None = None
+    ):
+        self.plan, self.teleport, self.sections = plan, teleport, sections
         #: How many times the operator was applied.
         self.applications = 0
 

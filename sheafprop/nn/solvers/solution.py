@@ -13,9 +13,11 @@ class Solution:
         relative_residual (float): :math:`\|M^{-1/2} (f - A z)\| / \|M^{-1/2} f\|`, from the
             returned :math:`z`; 0 for :math:`f = 0`.
         converged (bool): Whether the tolerance was met.
+        note (str): What else keeps the result from being exact; empty if nothing does.
     """
 
     correction: Tensor
     iterations: int
     relative_residual: float
     converged: bool
+    note: str = ""

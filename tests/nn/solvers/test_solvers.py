@@ -9,6 +9,7 @@ import torch
 from sheafprop.nn.solvers import SOLVERS, LinearSystem
 from sheafprop.nn.solvers.kernel import is_singular, known_regular
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan
+from sheafprop.sheaf.spectrum import ritz_bounds
 
 RELATIONS, WIDTH = 5, 3
 
@@ -165,3 +166,17 @@ def test_singular_operators_are_recognised_at_any_size():
         assert is_singular(plan, WIDTH) == (known == 0)
     plan, _ = system_of("unitary", "power", 300, 0.0)
     assert not is_singular(plan, WIDTH)
+
+
+def test_chebyshev_has_nothing_to_do_where_the_operator_is_zero():
+    # Without edges the operator is zero; no step can be taken towards any right-hand side.
+    none = torch.zeros(2, 0, dtype=torch.long)
+    plan = PropagationPlan(
+        none, none[0], IdentitySheaf(relations=1), 3, normalization=None, dtype=torch.float64
+    )
+    solution = SOLVERS["chebyshev"](
+        LinearSystem(plan), torch.ones(3, 1, 2).double(), tol=1e-5, max_iterations=10
+    )
+    assert not solution.converged
+    assert (solution.correction == 0).all()
+    assert ritz_bounds([], [], 1e-16) == (0, 0)

@@ -1,0 +1,229 @@
+"""The factorising solver where eigenvalues are tiny or zero, against exact rational arithmetic."""
+
+import math
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from sheafprop.nn import HarmonicExtension, SheafPropagation
+from sheafprop.nn.solvers.column_system import ColumnSystem
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+
+# Two triangles joined by one triple, whose weight is the case; vertex 0 may be known.
+EDGE_INDEX = torch.tensor([[0, 1, 2, 3, 4, 5, 2], [1, 2, 0, 4, 5, 3, 3]])
+EDGE_TYPE = torch.zeros(7, dtype=torch.long)
+
+
+def sheaf_of(kind, b):
+    ones = torch.ones(1, 2, dtype=torch.float64)
+    return {
+        "identity": IdentitySheaf(b),
+        "diagonal": DiagonalSheaf(ones, translation=b),
+        "unitary": DiagonalSheaf(torch.complex(ones, 0 * ones), translation=b),
+        "dense": DenseSheaf(torch.diag_embed(2 * ones), torch.diag_embed(2 * ones), 2 * b),
+    }[kind]
+
+
+def exact_limit(x, b, weight):
+    """The free vertices' values with vertex 0 known, solved in fractions."""
+    n, width = x.shape
+    matrix = [[Fraction(0)] * n for _ in range(n)]
+    right = [[Fraction(0)] * width for _ in range(n)]
+    for (h, t), w in zip(EDGE_INDEX.T.tolist(), weight.tolist(), strict=True):
+        w = Fraction(w)
+        matrix[h][h] += w
+        matrix[t][t] += w
+        matrix[h][t] -= w
+        matrix[t][h] -= w
+        for c in range(width):
+            right[t][c] += w * Fraction(float(b[0, c]))
+            right[h][c] -= w * Fraction(float(b[0, c]))
+    rows = [
+        [matrix[i][j] for j in range(1, n)]
+        + [right[i][c] - matrix[i][0] * Fraction(float(x[0, c])) for c in range(width)]
+        for i in range(1, n)
+    ]
+    for i, row in enumerate(rows):
+        rows[i] = row = [value / row[i] for value in row]
+        for j, other in enumerate(rows):
+            if j != i:
+                rows[j] = [a - other[i] * q for a, q in zip(other, row, strict=True)]
+    return torch.tensor([[float(v) for v in row[n - 1 :]] for row in rows], dtype=torch.float64)
+
+
+def solve(x, sheaf, weight, mask, **settings):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        x = x.to(sheaf.dtype or x.dtype)
+        layer = HarmonicExtension("direct", **({"tol": 1e-10} | settings))
+        out, result = layer(
+            x,
+            EDGE_INDEX,
+            EDGE_TYPE,
+            sheaf,
+            edge_weight=weight,
+            boundary_mask=mask,
+            return_result=True,
+        )
+    return out, result, [str(w.message) for w in found]
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal", "unitary", "dense"])
+@pytest.mark.parametrize("normalization", ["block", "degree", None])
+@pytest.mark.parametrize("exponent", [0, -3, -6, -9, -11, -13, -15, -17, -30])
+def test_tiny_eigenvalues_are_solved_or_confessed(kind, normalization, exponent):
+    if kind == "dense" and exponent < -20:
+        pytest.skip("only a graph, not a number, can tell 1e-30 from zero")
+    g = torch.Generator().manual_seed(3 - exponent)
+    x = torch.randn(6, 2, generator=g, dtype=torch.float64)
+    weight = torch.ones(7, dtype=torch.float64)
+    weight[6] = 10.0**exponent
+    mask = torch.arange(6) == 0
+    for b in (torch.zeros(1, 2).double(), torch.randn(1, 2, generator=g, dtype=torch.float64)):
+        out, result, messages = solve(
+            x, sheaf_of(kind, b), weight, mask, normalization=normalization
+        )
+        expected = exact_limit(x, b, weight)
+        error = float((out[1:] - expected).abs().max() / expected.abs().max())
+        if exponent >= -6 or (exponent >= -9 and not b.any()):
+            assert result.converged
+        if result.converged:
+            assert error < 1e-6
+            assert not messages
+        else:
+            assert any("raise the smallest edge weights" in m for m in messages)
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal", "unitary"])
+def test_the_light_edge_costs_no_digits_without_translations(kind):
+    x = torch.randn(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weight = torch.ones(7, dtype=torch.float64)
+    weight[6] = 1e-14
+    out, result, _ = solve(
+        x, sheaf_of(kind, torch.zeros(1, 2).double()), weight, torch.arange(6) == 0, tol=1e-12
+    )
+    assert result.converged
+    assert torch.allclose(out, x[0].to(out).expand_as(out), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal", "unitary", "dense"])
+@pytest.mark.parametrize("light", [1.0, 1e-3, 0.0])
+def test_exactly_singular_systems_keep_the_weighted_mean(kind, light):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 2, generator=g, dtype=torch.float64)
+    weight = torch.tensor([1.0, 2, 3, 1, 1, 0.5, light], dtype=torch.float64)
+    sheaf = sheaf_of(kind, torch.zeros(1, 2).double())
+    out, result, messages = solve(x, sheaf, weight, torch.zeros(6, dtype=torch.bool))
+    assert result.converged
+    assert not messages
+    degree = torch.zeros(6).double()
+    degree = degree.index_add(0, EDGE_INDEX[0], weight).index_add(0, EDGE_INDEX[1], weight)
+    parts = [range(6)] if light else [range(3), range(3, 6)]
+    for part in map(list, parts):
+        mean = (degree[part, None] * x[part]).sum(0) / degree[part].sum()
+        assert torch.allclose(out[part].real.double(), mean.expand(len(part), 2), atol=1e-12)
+
+
+@pytest.mark.parametrize("turn", [1e-3, 1e-5, 1e-7, 1e-9, 0.0])
+def test_nearly_consistent_phases(turn):
+    # Phases around the triangle add up to a small turn: the smallest eigenvalue is its square.
+    phase = torch.full((1, 2), 2 * math.pi / 3 + turn / 3, dtype=torch.float64)
+    sheaf = DiagonalSheaf(torch.polar(torch.ones_like(phase), phase))
+    x = torch.randn(6, 2, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+    weight = torch.ones(7, dtype=torch.float64)
+    weight[6] = 0
+    out, result, messages = solve(x, sheaf, weight, torch.zeros(6, dtype=torch.bool))
+    turned = torch.polar(torch.ones(2).double(), phase[0])
+    kernel = torch.stack([torch.ones(2).cdouble(), turned, turned**2])
+    kept = kernel * (kernel.conj() * x[:3]).mean(0)
+    if turn == 0:
+        assert torch.allclose(out[:3], kept, atol=1e-10)
+        assert result.converged
+    elif result.converged:
+        # Without boundary the limit of a nonsingular system is zero.
+        assert out[:3].abs().max() < 1e-6
+    else:
+        assert any("too small for double precision" in m for m in messages)
+    if turn >= 1e-3:
+        assert result.converged
+
+
+def test_gains_beyond_the_range_of_numbers():
+    # A path on which every step doubles or halves: entries of the kernel vector reach 2^±1200.
+    n = 2401
+    head = torch.arange(n - 1)
+    edges = torch.stack([head, head + 1])
+    kinds = (head >= n // 2).long()
+    sheaf = DiagonalSheaf(torch.tensor([[2.0], [0.5]], dtype=torch.float64))
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 1, generator=g, dtype=torch.float64)
+    layer = HarmonicExtension("direct", tol=1e-9)
+    out = layer(x, edges, kinds, sheaf)
+    power = torch.exp2(-(torch.arange(n, dtype=torch.float64) - n // 2).abs())
+    degree = torch.ones(n, dtype=torch.float64)
+    degree[:-1] += sheaf.head[kinds].flatten() ** 2
+    degree[0] -= 1
+    degree[-1] = 1
+    mean = (degree * power * x.flatten()).sum() / (degree * power**2).sum()
+    assert torch.allclose(out.flatten(), mean * power, atol=1e-9)
+
+
+def test_kernel_vectors_of_a_column():
+    # Edges 0-1 and 1-2 with gains, a loop that agrees at 3, one that does not at 4, 5 tied.
+    system = ColumnSystem(
+        np.array([0, 1, 3, 4, -1]),
+        np.array([1, 2, 3, 4, 5]),
+        np.array([2.0, 3.0, 1.5, 1.0, 1.0]),
+        np.array([1.0, 1.0, 1.5, 2.0, 1.0]),
+        np.ones(5),
+        np.ones(6),
+        teleport=0.0,
+        eps=1e-16,
+    )
+    z = np.eye(6)
+    matrix = system.apply(z)
+    assert np.allclose(matrix, matrix.T)
+    kernel = np.zeros((6, 2))
+    kernel[:3, 0] = np.array([1, 2, 6]) / np.sqrt(41)
+    kernel[3, 1] = 1
+    expected = np.linalg.pinv(matrix)
+    assert np.allclose(matrix @ kernel, 0)
+    assert np.allclose(system.solve(system.factor(), z), expected, atol=1e-12)
+    assert np.linalg.matrix_rank(matrix) == 4
+
+
+def test_auto_leaves_to_cg_what_a_factorisation_cannot_resolve():
+    x = torch.randn(6, 2, dtype=torch.float64)
+    weight = torch.ones(7, dtype=torch.float64)
+    weight[6] = 1e-16
+    b = torch.ones(1, 2, dtype=torch.float64)
+    mask = torch.arange(6) == 0
+    graph = (EDGE_INDEX, EDGE_TYPE, IdentitySheaf(b))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, result = HarmonicExtension(tol=1e-6)(
+            x, *graph, edge_weight=weight, boundary_mask=mask, return_result=True
+        )
+    assert (result.solver, result.converged) == ("cg", True)
+
+
+def test_gradients_through_a_light_edge():
+    x = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    weight = torch.ones(7, dtype=torch.float64)
+    weight[6] = 1e-6
+    mask = torch.arange(6) == 0
+    graph = (EDGE_INDEX, EDGE_TYPE, IdentitySheaf(relations=1))
+    out = HarmonicExtension("direct", tol=1e-9)(x, *graph, edge_weight=weight, boundary_mask=mask)
+    (found,) = torch.autograd.grad(out[5, 0], x)
+    expected = torch.zeros_like(x)
+    expected[0, 0] = 1
+    assert torch.allclose(found, expected, atol=1e-8)
+    # Where it is heavy, the unrolled gradient says the same.
+    weight[6] = 1
+    out = HarmonicExtension("direct", tol=1e-9)(x, *graph, edge_weight=weight, boundary_mask=mask)
+    unrolled = SheafPropagation(3000)(x, *graph, edge_weight=weight, boundary_mask=mask)
+    ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (out, unrolled))
+    assert torch.allclose(ours, theirs, atol=1e-8)
