@@ -10,7 +10,7 @@ import math
 import multiprocessing
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,8 @@ KEYS = (
     "peak_bytes_scatter",
     "bandwidth_fraction",
 )
+#: What can be run apart from the rest.
+PARTS = ("steps", "growth", "limits")
 Case = dict[str, Any]
 
 
@@ -195,13 +197,17 @@ def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: st
     assert isinstance(sheaf, DenseSheaf)
     x = make_features("dense", graph.num_nodes, width, device)
 
-    def build() -> tuple[PropagationPlan, Tensor]:
-        plan = PropagationPlan(graph.edge_index, graph.edge_type, sheaf, graph.num_nodes)
+    def build(edge_index: Tensor, edge_type: Tensor) -> tuple[PropagationPlan, Tensor]:
+        plan = PropagationPlan(edge_index, edge_type, sheaf, graph.num_nodes)
         constant = plan.constant(x)
         plan.step(x, constant, STEP_SIZE)
         return plan, constant
 
-    ((plan, constant), peak), starting = timed(lambda: with_peak(build, device), device)
+    # Once on a few triples, so that the peak counts no code that is read in for the first time.
+    build(graph.edge_index[:, :64], graph.edge_type[:64])
+    ((plan, constant), peak), starting = timed(
+        lambda: with_peak(lambda: build(graph.edge_index, graph.edge_type), device), device
+    )
     coupling = plan._free_coupling
     assert isinstance(coupling, DenseCoupling)
     sent = coupling.map_out(x)
@@ -304,29 +310,28 @@ def slope(cases: list[Case], key: str) -> float:
     )
 
 
-def cases(quick: bool, device: str) -> Iterator[Case]:
-    """All cases; ``quick`` for smaller graphs and fewer of the slow ones."""
+def step_cases(quick: bool, device: str) -> Iterator[Case]:
+    """Steps on a large seeded graph, on FB15k-237 and on GraIL's inference graphs."""
     size = 30_000 if quick else 300_000
     graph = power_law_multigraph(size, 10 * size)
     for maps in ("identity", "diagonal", "diagonal, real"):
         yield step_case(graph, maps, 128, device=device)
     del graph
-    if (real := fb15k237()) is not None:
+    if (real := _fb15k237()) is not None:
         for maps in ("identity", "diagonal"):
             yield step_case(real, maps, 128, device=device)
         yield dense_case(real, 32 if quick else 64, device=device)
         if not quick:
             yield dense_case(real, 256, device=device)
-    else:
-        print("FB15k-237 is not at hand: SHEAFPROP_DATA does not name it", file=sys.stderr)
     splits = ["fb237_v1"] if quick else ["fb237_v1", "fb237_v4", "WN18RR_v1", "nell_v1"]
     for small in filter(None, map(inference_graph, splits)):
         for maps in ("identity", "diagonal"):
             yield step_case(small, maps, 64, rounds=30, device=device)
         yield dense_case(small, 32, rounds=30, device=device)
-    if device != "cpu":
-        yield from parity_cases(device)
-        return
+
+
+def growth_cases(quick: bool) -> Iterator[Case]:
+    """Plan and step of three sizes, and the exponents of time and memory in the triples."""
     for maps in ("identity",) if quick else ("identity", "diagonal"):
         top = 40_000 if quick else 1_000_000
         sizes = (top // 4, top // 2, top)
@@ -334,12 +339,29 @@ def cases(quick: bool, device: str) -> Iterator[Case]:
         for key in ("seconds", "peak_bytes_beyond_imports", "startup_seconds"):
             found[-1][f"slope_{key}"] = slope(found, key)
         yield from found
+
+
+def all_limit_cases(quick: bool) -> Iterator[Case]:
+    """The limit on GraIL's WN18RR graphs and on FB15k-237."""
     splits = ["WN18RR_v1"] if quick else ["WN18RR_v1", "WN18RR_v4"]
-    graphs = [g for g in map(inference_graph, splits) if g is not None]
-    if real is not None and not quick:
-        graphs.append(real)
-    for graph in graphs:
+    graphs = [inference_graph(split) for split in splits]
+    if not quick:
+        graphs.append(_fb15k237())
+    for graph in filter(None, graphs):
         yield from limit_cases(graph, (0.25,) if quick else KNOWN, dense=not quick)
+
+
+def cases(quick: bool, device: str, parts: Sequence[str] = PARTS) -> Iterator[Case]:
+    """The cases of some parts; ``quick`` for smaller graphs and fewer of the slow ones."""
+    if "steps" in parts:
+        yield from step_cases(quick, device)
+    if device != "cpu":
+        yield from parity_cases(device)
+        return
+    if "growth" in parts:
+        yield from growth_cases(quick)
+    if "limits" in parts:
+        yield from all_limit_cases(quick)
 
 
 def parity_cases(device: str) -> Iterator[Case]:
@@ -364,20 +386,22 @@ def parity_cases(device: str) -> Iterator[Case]:
         yield _case(moved, maps, width, None, parity_difference=difference)
 
 
-def run(*, quick: bool = False, device: str = "cpu") -> dict[str, Any]:
-    """Runs all cases and prints each as it is done."""
+def run(
+    *, quick: bool = False, device: str = "cpu", parts: Sequence[str] = PARTS
+) -> dict[str, Any]:
+    """Runs the cases of some parts and prints each as it is done."""
     if device != "cpu" and not torch.cuda.is_available():
         raise SystemExit("there is no CUDA device here")
-    found = []
-    for case in cases(quick, device):
-        found.append(case)
+    found, commit = [], _commit()
+    for case in cases(quick, device, parts):
+        found.append(case | {"commit": commit})
         shown = {k: _short(v) for k, v in case.items() if v is not None and k != "name"}
         print(case["name"], *(f"{k}={v}" for k, v in shown.items()), sep="  ", flush=True)
     return {
         "hardware": describe_hardware(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
-        "commit": _commit(),
+        "commit": commit,
         "cases": found,
     }
 
@@ -385,13 +409,31 @@ def run(*, quick: bool = False, device: str = "cpu") -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small graphs, about a minute")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there")
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        type=Path,
+        help="write the results there; cases that are in it and not run again stay",
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--only", choices=PARTS, help="one part instead of all")
     options = parser.parse_args(arguments)
-    result = run(quick=options.quick, device=options.device)
-    if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    parts = PARTS if options.only is None else (options.only,)
+    result = run(quick=options.quick, device=options.device, parts=parts)
+    if options.json is None:
+        return
+    if options.json.exists():
+        result["cases"] = _merged(json.loads(options.json.read_text("utf-8")), result)
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> list[Case]:
+    if old["hardware"] != new["hardware"]:
+        raise SystemExit(f"the file holds results of other hardware: {old['hardware']}")
+    again = {case["name"]: case for case in new["cases"]}
+    kept = [again.pop(case["name"], case) for case in old["cases"]]
+    return [*kept, *again.values()]
 
 
 def _case(graph: BenchmarkGraph, maps: str, width: int, seconds: float | None, **more: Any) -> Case:
@@ -447,6 +489,13 @@ def _ratio(best: dict[str, float], name: str) -> float | None:
 
 def _short(value: Any) -> Any:
     return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def _fb15k237() -> BenchmarkGraph | None:
+    graph = fb15k237()
+    if graph is None:
+        print("FB15k-237 is not at hand: SHEAFPROP_DATA does not name it", file=sys.stderr)
+    return graph
 
 
 def _commit() -> str | None:

@@ -107,15 +107,26 @@ def test_peak_counts_what_is_freed_again():
         assert peak > 2**25
 
 
-def test_results_are_written(monkeypatch, tmp_path, capsys):
-    case = dict.fromkeys(benchmark.KEYS) | {"name": "a case", "seconds": math.pi}
-    monkeypatch.setattr(benchmark, "cases", lambda quick, device: iter([case]))
+def written(name, seconds):
+    return dict.fromkeys(benchmark.KEYS) | {"name": name, "seconds": seconds}
+
+
+def test_results_are_written_and_the_parts_of_a_file_stay(monkeypatch, tmp_path, capsys):
     path = tmp_path / "new" / "results.json"
-    benchmark.main(["--quick", "--json", str(path)])
-    assert "a case  seconds=3.142" in capsys.readouterr().out
-    found = json.loads(path.read_text())
-    assert found["cases"] == [case]
-    assert found["hardware"]
+
+    def measure(*cases):
+        monkeypatch.setattr(benchmark, "cases", lambda quick, device, parts: iter(cases))
+        benchmark.main(["--quick", "--json", str(path), "--only", "steps"])
+        return [(case["name"], case["seconds"]) for case in json.loads(path.read_text())["cases"]]
+
+    assert measure(written("a", math.pi), written("b", 1.0)) == [("a", math.pi), ("b", 1.0)]
+    assert "a  seconds=3.142" in capsys.readouterr().out
+    assert measure(written("b", 2.0), written("c", 3.0)) == [("a", math.pi), ("b", 2.0), ("c", 3.0)]
+    content = json.loads(path.read_text())
+    assert content["hardware"]
+    path.write_text(json.dumps(content | {"hardware": "another machine"}))
+    with pytest.raises(SystemExit, match="another machine"):
+        measure(written("a", 1.0))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
