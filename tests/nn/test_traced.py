@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric import EdgeIndex
 
-from sheafprop.nn import SheafConv, SheafPropagation
+from sheafprop.nn import HarmonicExtension, SheafConv, SheafDiffusion, SheafPropagation
 from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
 from tests.sheaf_cases import SHEAF_KINDS, make_case
@@ -137,6 +137,51 @@ def test_export_with_a_sheaf_as_input(kind, strict):
     # Another sheaf, other features, another boundary: none of them was baked in.
     out = program.module()(other.x, *other.graph, **options(other))
     assert torch.allclose(out, layer(other.x, *other.graph, **options(other)), atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", SHEAF_KINDS)
+def test_layers_with_loops_that_depend_on_data_break_the_graph(kind):
+    case = make_case(kind, 3)
+    for layer in (
+        HarmonicExtension("cg"),
+        HarmonicExtension("direct"),
+        SheafDiffusion(2.0, normalization=None),
+    ):
+        compiled = torch.compile(layer, backend="aot_eager")
+        out = compiled(case.x, *case.graph, **options(case))
+        assert torch.equal(out, layer(case.x, *case.graph, **options(case)))
+    layer = HarmonicExtension("cg")
+    compiled = torch.compile(layer, backend="aot_eager")
+    out, result = compiled(case.x, *case.graph, **options(case), return_result=True)
+    _, expected = layer(case.x, *case.graph, **options(case), return_result=True)
+    assert result == expected
+
+
+@pytest.mark.parametrize("layer", [SheafConv(), SheafPropagation(2)])
+def test_compiled_layers_promote_number_types(layer):
+    for kind, half in (("dense, pair", torch.float16), ("diagonal, real pair", torch.bfloat16)):
+        case = make_case(kind, 3)
+        case.sheaf = case.sheaf.promoted(half)
+        case.x = case.x.float()
+        eager = layer(case.x, *case.graph, **options(case))
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        out = compiled(case.x, *case.graph, **options(case))
+        assert out.dtype == eager.dtype == torch.float32
+        assert torch.allclose(out, eager, atol=1e-4)
+        mixed = make_case(kind, 3)
+        mixed.x = torch.complex(mixed.x, mixed.x.flip(0))
+        assert_compiles(layer, mixed, **options(mixed))
+
+
+def test_compiled_layers_with_hooks_send_their_messages():
+    case = make_case("identity", 3)
+    layer = SheafPropagation(3)
+    expected = layer(case.x, *case.graph, **options(case))
+    seen = []
+    layer.register_message_forward_hook(lambda *_: seen.append(1))
+    out = torch.compile(layer, backend="aot_eager")(case.x, *case.graph, **options(case))
+    assert torch.allclose(out, expected, atol=1e-12)
+    assert len(seen) == 3
 
 
 def test_what_cannot_be_traced_runs_as_it_does_eagerly():
