@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.kge.distance import full_precision, promote, row_distance
+from sheafprop.kge.distance import full_precision, promote, real_rows, row_distance
 from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
 
 EntityConstraint = Literal["unit", "ball"]
@@ -205,9 +205,7 @@ class KGEModel(torch.nn.Module, ABC):
                 f"'x' needs shape [N, {self.hidden_channels}] or [N, s, {self.hidden_channels}] "
                 f"(got {list(x.shape)})"
             )
-        x = promote(x)
-        if self.is_complex:
-            x = torch.view_as_real(x.resolve_conj()).flatten(-2)
+        x = real_rows(promote(x))
         return x.unsqueeze(1) if x.dim() == 2 else x
 
     # Scores --------------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ def promote(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
+def real_rows(x: Tensor) -> Tensor:
+    """Rows ``[..., d]`` with two neighbouring columns for each complex number."""
+    return torch.view_as_real(x.resolve_conj()).flatten(-2) if x.is_complex() else x
+
+
 def row_distance(residual: Tensor, *, p: float, squared: bool, paired: bool) -> Tensor:
     r"""The :math:`p`-norm of the last dimension of :obj:`residual`.
 

@@ -125,7 +125,7 @@ class SheafConv(MessagePassing):
         boundary_mask: Tensor | None = None,
         plan: PropagationPlan | None = None,
     ) -> Tensor:
-        r"""Takes one step.
+        r"""Applies the layer.
 
         Args:
             x (Tensor): Vertex features.
@@ -140,37 +140,32 @@ class SheafConv(MessagePassing):
                 then be left out. A plan for others is refused.
         """
         edge_index, edge_type = as_edges(edge_index, edge_type)
+        graph = (edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         x = prepared(x, sheaf)
         if plan is None and self._is_traced(sheaf):
             with torch.autocast(x.device.type, enabled=False):
-                traced = self._traced(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-                return traced.step(x, self.step_size)
-        return self._forward_eager(
-            x, edge_index, edge_type, sheaf, edge_weight, boundary_mask, plan
-        )
+                return self._apply_traced(self._traced(x, *graph), x)
+        return self._forward_eager(x, graph, plan)
 
     @torch.compiler.disable
-    def _forward_eager(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
-        plan: PropagationPlan | None,
-    ) -> Tensor:
+    def _forward_eager(self, x: Tensor, graph: Inputs, plan: PropagationPlan | None) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-            if self._sends_messages:
-                out = self._send(plan, x)
-            else:
-                sections = to_sections(x)
-                constant = plan.constant(sections)
-                free = plan.step(sections[plan.free_index], constant, self.step_size)
-                out = from_sections(with_free(sections, plan, free), x)
+            out = self._apply_plan(self._plan_for(plan, x, *graph), x)
             check_result(out, x)
             return out
+
+    def _apply_traced(self, traced: TracedPropagation, x: Tensor) -> Tensor:
+        """What the layer computes, in tensor code for compilers."""
+        return traced.step(x, self.step_size)
+
+    def _apply_plan(self, plan: PropagationPlan, x: Tensor) -> Tensor:
+        """What the layer computes, by the fused operators."""
+        if self._sends_messages:
+            return self._send(plan, x)
+        sections = to_sections(x)
+        constant = plan.constant(sections)
+        free = plan.step(sections[plan.free_index], constant, self.step_size)
+        return from_sections(with_free(sections, plan, free), x)
 
     def plan(
         self,

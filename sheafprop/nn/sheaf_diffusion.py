@@ -3,18 +3,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch_geometric.typing import Adj
 
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, exponential_weights
-from sheafprop.nn.graph_input import as_edges
-from sheafprop.nn.sheaf_conv import (
-    SheafConv,
-    check_result,
-    from_sections,
-    prepared,
-    to_sections,
-    with_free,
-)
+from sheafprop.nn.sheaf_conv import SheafConv, from_sections, to_sections, with_free
+from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import upper_bound
@@ -81,64 +73,32 @@ class SheafDiffusion(SheafConv):
         self.teleport = teleport
         self.eps = eps
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Adj,
-        edge_type: Tensor | None,
-        sheaf: RelationSheaf,
-        *,
-        edge_weight: Tensor | None = None,
-        boundary_mask: Tensor | None = None,
-        plan: PropagationPlan | None = None,
-    ) -> Tensor:
-        """Diffuses; the arguments are those of :meth:`SheafConv.forward`."""
-        edge_index, edge_type = as_edges(edge_index, edge_type)
-        x = prepared(x, sheaf)
-        if plan is None and self.normalization is not None and self._is_traced(sheaf):
-            with torch.autocast(x.device.type, enabled=False):
-                traced = self._traced(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-                rate = 1 + self.teleport
-                moved = affine_chebyshev(
-                    lambda y: traced.pulled_step(y, x, 1.0, self.teleport),
-                    x,
-                    self._weights(rate, x.dtype),
-                )
-                return traced.keep_boundary(x, moved)
-        return self._forward_eager(
-            x, edge_index, edge_type, sheaf, edge_weight, boundary_mask, plan
+    def _is_traced(self, sheaf: RelationSheaf) -> bool:
+        # Without a normalization the bound on the spectrum is a value.
+        return self.normalization is not None and super()._is_traced(sheaf)
+
+    def _apply_traced(self, traced: TracedPropagation, x: Tensor) -> Tensor:
+        moved = affine_chebyshev(
+            lambda y: traced.pulled_step(y, x, 1.0, self.teleport),
+            x,
+            self._weights(1 + self.teleport, x.dtype),
         )
+        return traced.keep_boundary(x, moved)
 
-    @torch.compiler.disable
-    def _forward_eager(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
-        plan: PropagationPlan | None,
-    ) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
-            plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-            sections = to_sections(x)
-            constant, first = plan.constant(sections), sections[plan.free_index]
-            # The step that maps the spectrum [a, a + bound] into [-1, 1].
-            rate = upper_bound(plan) / 2 + self.teleport
-            if rate == 0:
-                check_result(x, x)
-                return x
+    def _apply_plan(self, plan: PropagationPlan, x: Tensor) -> Tensor:
+        sections = to_sections(x)
+        constant, first = plan.constant(sections), sections[plan.free_index]
+        # The step that maps the spectrum [a, a + bound] into [-1, 1].
+        rate = upper_bound(plan) / 2 + self.teleport
+        if rate == 0:
+            return x
 
-            def step(free: Tensor) -> Tensor:
-                moved = self._step_free(plan, sections, free, constant, 1 / rate)
-                return moved - self.teleport / rate * (free - first) if self.teleport else moved
+        def step(free: Tensor) -> Tensor:
+            moved = self._step_free(plan, sections, free, constant, 1 / rate)
+            return moved - self.teleport / rate * (free - first) if self.teleport else moved
 
-            moved = affine_chebyshev(step, first, self._weights(rate, x.dtype))
-            free = plan.keep_isolated(moved, first)
-            out = from_sections(with_free(sections, plan, free), x)
-            check_result(out, x)
-            return out
+        moved = affine_chebyshev(step, first, self._weights(rate, x.dtype))
+        return from_sections(with_free(sections, plan, plan.keep_isolated(moved, first)), x)
 
     def _weights(self, rate: float, dtype: torch.dtype) -> list[float]:
         return exponential_weights(self.diffusion_time * rate, self.eps or expansion_error(dtype))

@@ -52,11 +52,6 @@ class BranchEnergy(ABC):
         r"""What cancels in the product, ``[Q]``, where :math:`\|x\|^2` is ``longest`` at most."""
 
 
-def real_rows(x: Tensor) -> Tensor:
-    """Rows ``[..., d]`` with two neighbouring columns for each complex number."""
-    return torch.view_as_real(x.resolve_conj()).flatten(-2) if x.is_complex() else x
-
-
 def squares(x: Tensor) -> Tensor:
     """Squared moduli, without the root that ``abs`` takes of complex numbers."""
     return x.real.square() + x.imag.square() if x.is_complex() else x.square()

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.query.branch_energy import BranchEnergy, real_rows, squares
+from sheafprop.kge.distance import real_rows
+from sheafprop.query.branch_energy import BranchEnergy, squares
 
 _RELATIVE_TOLERANCE = 1e-10
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from sheafprop.data import Vocabulary
 from sheafprop.kernels.backend import backend_of, run_rows
-from sheafprop.kge.distance import promote
+from sheafprop.kge.distance import promote, real_rows
 from sheafprop.query.branch import Branch
-from sheafprop.query.branch_energy import BranchEnergy, double, real_rows
+from sheafprop.query.branch_energy import BranchEnergy, double
 from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.dense_energy import DenseEnergy
 from sheafprop.query.diagonal_elimination import DiagonalElimination

@@ -47,11 +47,6 @@ def _width(text: str) -> int:
     )
 
 
-def count(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where it belongs."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def duration(seconds: float | None) -> str:
     """Seconds as people read them."""
     if seconds is None:

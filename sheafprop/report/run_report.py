@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sheafprop.data.label_checks import count_noun
 from sheafprop.io import write_text
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.report._records import (
@@ -17,7 +18,7 @@ from sheafprop.report._records import (
     protocol_order,
     run_name,
 )
-from sheafprop.report._text import NOTHING, count, duration, escape, markdown_table, size
+from sheafprop.report._text import NOTHING, duration, escape, markdown_table, size
 from sheafprop.report.figures import hits_by_iteration
 from sheafprop.report.published import published_rows
 from sheafprop.report.tables import result_table
@@ -213,14 +214,14 @@ def _choice(record: Record, named: bool) -> str:
     if selection.get("on") != "validation":
         origin = escape(selection.get("on", "unknown"))
         origin = "defaults were used" if origin == "defaults" else f"settings come from: {origin}"
-        tail = f"; {count(tried, 'configuration')} tried" if tried else ""
+        tail = f"; {count_noun(tried, 'configuration')} tried" if tried else ""
         return (
             f"{head}Nothing was chosen on validation, {origin}{tail}: {settings or NOTHING}.{note}"
         )
     protocol = selection.get("protocol", "full")
-    triples = f", {count(selection['count'], 'triple')}" if "count" in selection else ""
+    triples = f", {count_noun(selection['count'], 'triple')}" if "count" in selection else ""
     return (
-        f"{head}{count(tried, 'configuration')} tried on validation (best "
+        f"{head}{count_noun(tried, 'configuration')} tried on validation (best "
         f"`{selection.get('metric', 'mrr')}` under `{protocol}`{triples}). "
         f"Chosen: {settings or 'not recorded'}.{note}"
     )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kge.base import KGEModel, Side
+from sheafprop.kge.distance import real_rows
 from sheafprop.service.row_blocks import RowBlocks
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, RelationSheaf
 
@@ -85,7 +86,7 @@ class CandidateScorer:
     def _score_by_product(
         self, out: Tensor, query: Tensor, candidates: Tensor, key: tuple[int, int]
     ) -> None:
-        rows, query = _real(candidates), _real(query)
+        rows, query = real_rows(candidates), real_rows(query)
         place = key[0] * len(self.section_weight) + key[1]
         if place not in self._squares:
             self._squares[place] = torch.linalg.vector_norm(rows, dim=1).square_()
@@ -116,7 +117,3 @@ class CandidateScorer:
         maps = table[rel_type]
         keeps = (maps.abs() - 1).abs() <= 8 * torch.finfo(maps.real.dtype).eps
         return target * maps.conj() if bool(keeps.all()) else None
-
-
-def _real(x: Tensor) -> Tensor:
-    return torch.view_as_real(x.resolve_conj()).flatten(-2) if x.is_complex() else x

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary, connected_components, count_duplicates
+from sheafprop.data.label_checks import check_choice
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.io import StoredModel, load_model_folder, write_model_folder
@@ -218,8 +219,8 @@ class SheafModel:
             ValueError: If an argument is unknown or does not fit the model.
         """
         begin = time.perf_counter()
-        _check_choice("mode", mode, ("keep", "refine"))
-        _check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
+        check_choice("mode", mode, ("keep", "refine"))
+        check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
         settings, name = self._settings(propagation, seed)
         labels = label_triples(triples)
         relation, dropped = self._relations(labels[:, 1], on_unknown_relation)
@@ -291,7 +292,7 @@ class SheafModel:
         if isinstance(propagation, PropagationSettings):
             settings, name = propagation, "given"
         else:
-            _check_choice("propagation", propagation, ("exact", "selected"))
+            check_choice("propagation", propagation, ("exact", "selected"))
             if propagation == "selected" and not self.settings:
                 raise ValueError(
                     "this model has no propagation that was chosen on validation: give "
@@ -406,7 +407,7 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown, or no trained entity would be left.
         """
-        _check_choice("mode", mode, ("keep", "refine"))
+        check_choice("mode", mode, ("keep", "refine"))
         begin = time.perf_counter()
         gone = torch.unique(self._ids(entities))
         kept = torch.ones(self.num_entities, dtype=torch.bool)
@@ -706,15 +707,14 @@ class SheafModel:
                 for block in self._facts.blocks
             ]
         )
+        if asked is not None:
+            facts = facts[(facts != asked).any(1)]
         energy = self._energy(facts)
         order = torch.sort(energy, descending=True, stable=True).indices
         facts, energy = facts[order], energy[order]
         observed = [True] * len(facts)
         if asked is not None:
-            observed.insert(0, bool(self._are_facts(asked)))
-            same = (facts == asked).all(1)
-            facts, energy = facts[~same], energy[~same]
-            observed = [observed[0], *[True] * len(facts)]
+            observed = [bool(self._are_facts(asked)), *observed]
             facts = torch.cat([asked, facts])
             energy = torch.cat([self._energy(asked), energy])
         usual = self._base.stored.residual_variance.double()[facts[:, 1]]
@@ -777,8 +777,3 @@ def _with_rows(model: KGEModel, kept: Tensor) -> KGEModel:
     state["node_emb.weight"] = state["node_emb.weight"][kept]
     smaller.load_state_dict(state, assign=True)
     return smaller
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(f"'{name}' must be one of {', '.join(map(repr, choices))} (got {value!r})")
