@@ -10,6 +10,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
+from sheafprop.experiments.benchmark_cases import benchmark_case
 from sheafprop.experiments.benchmark_graphs import BenchmarkGraph
 from sheafprop.nn.solvers import SOLVERS, LinearSystem
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan, RelationSheaf
@@ -51,26 +52,19 @@ def limit_cases(
                     raise AssertionError(f"{name} stopped at {solution.relative_residual:.2g}")
             reference = _scipy(plan, rhs) if maps == "identity" and known else {}
             for name in ("cg", "chebyshev"):
-                yield {
-                    "name": f"limit, {graph.name}, {maps}, {known:.0%} known, {name}",
-                    "maps": maps,
-                    "entities": graph.num_nodes,
-                    "triples": graph.edge_type.numel(),
-                    "width": width,
-                    "seconds": seconds[name],
-                    "ratio_scatter": None,
-                    "ratio_torch_sparse": None,
-                    "ratio_csr": None,
-                    "peak_bytes": None,
-                    "peak_bytes_scatter": None,
-                    "bandwidth_fraction": None,
-                    "solver": name,
-                    "known": known,
-                    "applications": counts[name],
-                    "applications_euler": counts["euler"],
-                    "seconds_euler": seconds["euler"],
-                    **reference,
-                }
+                case = benchmark_case(
+                    graph,
+                    maps,
+                    width,
+                    seconds[name],
+                    name=f"limit, {graph.name}, {maps}, {known:.0%} known, {name}",
+                    solver=name,
+                    known=known,
+                    applications=counts[name],
+                    applications_euler=counts["euler"],
+                    seconds_euler=seconds["euler"],
+                )
+                yield case | reference
 
 
 def _problem(

@@ -5,8 +5,10 @@ import time
 import pytest
 import torch
 
+from sheafprop.experiments import benchmark_cases, step_benchmark
 from sheafprop.experiments import propagation_benchmark as benchmark
 from sheafprop.experiments.benchmark_graphs import power_law_multigraph
+from sheafprop.experiments.growth_benchmark import slope
 from sheafprop.experiments.limit_benchmark import limit_cases
 from sheafprop.experiments.measuring import interleaved, with_peak
 from sheafprop.experiments.propagation_baselines import TwoPropagates, in_chunks, lean_messages
@@ -32,8 +34,8 @@ def test_the_graph_is_seeded_skewed_and_without_loops(graph):
 
 @pytest.mark.parametrize("maps", ["identity", "diagonal", "diagonal, real", "dense"])
 def test_baselines_add_the_same_messages(graph, maps):
-    sheaf = benchmark.make_sheaf(maps, graph.num_relations, 8)
-    x = benchmark.make_features(maps, graph.num_nodes, 8)
+    sheaf = benchmark_cases.make_sheaf(maps, graph.num_relations, 8)
+    x = benchmark_cases.make_features(maps, graph.num_nodes, 8)
     expected = PropagationPlan(
         graph.edge_index, graph.edge_type, sheaf, graph.num_nodes, dtype=x.dtype
     ).couple(x)[:, 0]
@@ -42,7 +44,7 @@ def test_baselines_add_the_same_messages(graph, maps):
     elif maps == "dense":
         coefficients = sheaf.tail.mH @ sheaf.head
     else:
-        coefficients = benchmark._coefficients(sheaf)
+        coefficients = step_benchmark._coefficients(sheaf)
     two = TwoPropagates(coefficients)
     assert torch.allclose(two(x[:, 0], graph), expected, atol=1e-4)
     assert torch.allclose(in_chunks(two, x[:, 0], graph, 77), expected, atol=1e-4)
@@ -53,12 +55,12 @@ def test_baselines_add_the_same_messages(graph, maps):
 @pytest.mark.parametrize("maps", ["identity", "diagonal", "diagonal, real", "dense"])
 def test_a_case_has_every_key(graph, maps):
     if maps == "dense":
-        case = benchmark.dense_case(graph, 8, rounds=1)
+        case = step_benchmark.dense_case(graph, 8, rounds=1)
         needed = ("ratio_scatter", "peak_bytes_scatter", "bandwidth_fraction", "matmul_fraction")
     else:
-        case = benchmark.step_case(graph, maps, 8, rounds=1)
+        case = step_benchmark.step_case(graph, maps, 8, rounds=1)
         needed = ("ratio_scatter", "ratio_lean", "ratio_csr", "bandwidth_fraction")
-    assert set(benchmark.KEYS) <= set(case)
+    assert set(benchmark_cases.KEYS) <= set(case)
     assert case["seconds"] > 0
     assert all(case[key] > 0 for key in needed)
     assert (case["entities"], case["triples"], case["width"]) == (80, 600, 8)
@@ -67,12 +69,12 @@ def test_a_case_has_every_key(graph, maps):
 
 def test_a_baseline_that_computes_something_else_is_refused():
     with pytest.raises(AssertionError, match="lean gives another step"):
-        benchmark._check_equal(torch.ones(3), {"lean": lambda: torch.zeros(3)}, ("lean",))
+        step_benchmark._check_equal(torch.ones(3), {"lean": lambda: torch.zeros(3)}, ("lean",))
 
 
 def test_slope_of_a_power_law():
     cases = [{"triples": n, "seconds": 3e-9 * n**1.1} for n in (10, 100, 500)]
-    assert benchmark.slope(cases, "seconds") == pytest.approx(1.1)
+    assert slope(cases, "seconds") == pytest.approx(1.1)
 
 
 def test_limit_cases_count_applications(graph):
@@ -80,7 +82,7 @@ def test_limit_cases_count_applications(graph):
     assert [case["solver"] for case in cases] == ["cg", "chebyshev"] * 3
     for case in cases:
         assert 0 < case["applications"] <= case["applications_euler"]
-        assert set(benchmark.KEYS) <= set(case)
+        assert set(benchmark_cases.KEYS) <= set(case)
     assert cases[0]["applications_scipy_cg"] > 0
 
 
@@ -109,7 +111,7 @@ def test_peak_counts_what_is_freed_again():
 
 
 def written(name, seconds):
-    return dict.fromkeys(benchmark.KEYS) | {"name": name, "seconds": seconds}
+    return dict.fromkeys(benchmark_cases.KEYS) | {"name": name, "seconds": seconds}
 
 
 def test_results_are_written_and_the_parts_of_a_file_stay(monkeypatch, tmp_path, capsys):
