@@ -4,10 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from sheafprop.data.datasets.query_data import COLUMNS, GRAPHS, QueryData
 from sheafprop.data.vocabulary import Vocabulary
 from sheafprop.errors import DataError
+
+Members = dict[str, NDArray]
 
 
 def read_compact_queries(path: str | os.PathLike[str]) -> QueryData:
@@ -23,7 +26,10 @@ def read_compact_queries(path: str | os.PathLike[str]) -> QueryData:
     """
     source = os.fspath(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        with archive:
             members = {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
         raise DataError(f"{source}: not a readable NumPy archive ({error})") from error
@@ -31,16 +37,17 @@ def read_compact_queries(path: str | os.PathLike[str]) -> QueryData:
     missing = [name for name in wanted if name not in members]
     if missing:
         raise DataError(f"{source}: the archive lacks {', '.join(missing)}")
-    total, directed, *parts = members["counts"].tolist()
-    relations = [label.decode("utf-8") for label in members["relation_label"]]
-    if len(parts) != 3 or sum(parts) != total or directed != 2 * len(relations):
+    counts = _integers(members, "counts", source, 1).tolist()
+    entities, relations = (_labels(members, f"{k}_label", source) for k in ("entity", "relation"))
+    parts = counts[2:]
+    if len(parts) != 3 or sum(parts) != counts[0] or counts[1] != 2 * len(relations):
         raise DataError(
-            f"{source}: 'counts' does not fit (got {members['counts'].tolist()} for "
-            f"{len(members['entity_label'])} entities and {len(relations)} relations)"
+            f"{source}: 'counts' does not fit (got {counts} for "
+            f"{len(entities)} entities and {len(relations)} relations)"
         )
     queries = {
         split: {
-            kind: members[f"{split}_{kind}"].astype(np.int64)
+            kind: _integers(members, f"{split}_{kind}", source, 2)
             for kind in COLUMNS
             if f"{split}_{kind}" in members
         }
@@ -48,9 +55,32 @@ def read_compact_queries(path: str | os.PathLike[str]) -> QueryData:
     }
     return QueryData(
         Path(path).stem,
-        Vocabulary((v.decode("utf-8") for v in members["entity_label"]), kind="entities"),
+        Vocabulary(entities, kind="entities"),
         Vocabulary(relations, kind="relations"),
         (parts[0], parts[1], parts[2]),
-        {name: torch.from_numpy(members[name].astype(np.int64)) for name in GRAPHS},
+        {name: torch.from_numpy(_integers(members, name, source, 2)) for name in GRAPHS},
         queries,
     )
+
+
+def _integers(members: Members, name: str, source: str, dimensions: int) -> NDArray[np.int64]:
+    values = members[name]
+    if values.dtype.kind not in "iu" or values.ndim != dimensions:
+        raise DataError(
+            f"{source}: '{name}' must hold integers in {dimensions} dimensions (got {values.dtype} "
+            f"of shape {list(values.shape)})"
+        )
+    return values.astype(np.int64)
+
+
+def _labels(members: Members, name: str, source: str) -> list[str]:
+    values = members[name]
+    if values.dtype.kind != "S" or values.ndim != 1:
+        raise DataError(
+            f"{source}: '{name}' must hold labels as bytes (got {values.dtype} of shape "
+            f"{list(values.shape)})"
+        )
+    try:
+        return [label.decode("utf-8") for label in values.tolist()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{source}: '{name}' is not UTF-8 ({error})") from error

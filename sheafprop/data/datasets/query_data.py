@@ -78,6 +78,8 @@ class QueryData:
             )
         for name in GRAPHS:
             triples = self.graphs[name].numpy()
+            if triples.ndim != 2 or triples.shape[1] != 3:
+                raise DataError(f"{self.name}: {name} cannot have shape {list(triples.shape)}")
             self._check(name, triples[:, [0, 2]], total, "entities")
             self._check(name, triples[:, 1], len(self.relations), "relations")
         for split, types in self.queries.items():

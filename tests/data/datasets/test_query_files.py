@@ -135,6 +135,12 @@ def test_labels_may_be_missing(tmp_path):
         ({"valid_1p": np.array([[5, 0]])}, "valid queries of type 1p: ids of entities go from 0"),
         ({"valid_1p": np.array([[0, 0, 0]])}, r"type 1p cannot have shape \[1, 3\]"),
         ({"valid_1p": np.array([[{}]], dtype=object)}, "not a readable NumPy archive"),
+        ({"valid_1p": np.array([0, 0])}, r"'valid_1p' must hold integers in 2 .*shape \[2\]"),
+        ({"test_predict": np.array([[4, 1.0, 2]])}, "'test_predict' must hold integers.*float64"),
+        ({"test_predict": np.array([[4, 1]])}, r"test_predict cannot have shape \[1, 2\]"),
+        ({"counts": np.array(5)}, r"'counts' must hold integers in 1 dimensions"),
+        ({"relation_label": np.array(["r", "s"])}, "'relation_label' must hold labels as bytes"),
+        ({"relation_label": np.array([b"r", b"\xff"])}, "'relation_label' is not UTF-8"),
     ],
 )
 def test_a_compact_file_that_does_not_fit_is_refused(tmp_path, changed, problem):
@@ -144,7 +150,8 @@ def test_a_compact_file_that_does_not_fit_is_refused(tmp_path, changed, problem)
 
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "7.npz").write_bytes(b"PK\x03\x04 nothing")
-    for path in (tmp_path / "7.npz", tmp_path / "8.npz"):
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    for path in (tmp_path / "7.npz", tmp_path / "8.npz", tmp_path / "one.npy"):
         with pytest.raises(DataError, match="not a readable NumPy archive"):
             read_compact_queries(path)
     with pytest.raises(DataError, match=r"stats\.txt: cannot be read"):
