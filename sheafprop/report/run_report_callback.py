@@ -7,6 +7,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 
+from sheafprop.data.label_checks import count_noun
 from sheafprop.io import save_model_folder, write_json
 from sheafprop.report.group import group_report
 from sheafprop.report.hardware import describe_hardware, peak_bytes
@@ -136,13 +137,14 @@ def _chosen(module: SheafCompletion) -> str:
         settings = module.search.settings
         return (
             "propagation: there are no validation triples to choose on, so the defaults are taken "
-            f"({settings.iterations} iterations)"
+            f"({count_noun(settings.iterations, 'iteration')})"
         )
     chosen = selection.settings
+    steps = count_noun(chosen.iterations, "iteration")
     return (
-        f"propagation: {chosen.iterations} iterations from the {chosen.start} start with step size "
-        f"{chosen.step_size}, chosen on {selection.count} validation triples among "
-        f"{selection.tried} configurations ({selection.metric} {selection.value:.3f})"
+        f"propagation: {steps} from the {chosen.start} start with step size {chosen.step_size}, "
+        f"chosen on {count_noun(selection.count, 'validation triple')} among "
+        f"{count_noun(selection.tried, 'configuration')} ({selection.metric} {selection.value:.3f})"
     )
 
 

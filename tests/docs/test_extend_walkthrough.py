@@ -9,8 +9,6 @@ import pandas as pd
 
 from sheafprop import SheafModel
 from sheafprop.cli.main import main
-from tests.cli.test_main import fit
-from tests.toy import write_folder
 
 TEXT = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 CHAPTER = TEXT.split("## Extend a trained model\n")[1].split("\n## ")[0]
@@ -22,21 +20,23 @@ def blocks(kind):
 
 def test_the_walk_through_runs_as_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert fit(write_folder(tmp_path / "ring"), "runs/ring") == 0
+    quickstart = ["--config", "experiment/umls_rotate", "--run.group", "runs/quickstart"]
+    assert main(["fit", *quickstart, "--config", "logger/csv", "--trainer.max_epochs", "1"]) == 0
     (shell,) = blocks("sh")
     for line in shell.splitlines():
         if line.startswith("sheafprop "):
-            assert main(shlex.split(line)[1:]) == 0
+            assert main(shlex.split(line, comments=True)[1:]) == 0
         else:
             subprocess.run(["bash", "-c", line], check=True)
     extended = SheafModel.load("extended")
-    assert "n" in extended.labels()
+    assert "gene_therapy" in extended.labels()
     assert len((tmp_path / "vectors.txt").read_text().splitlines()) == extended.num_entities + 1
     (code,) = blocks("py")
     scope = {}
     exec(compile(code, "README.md", "exec"), scope)
     assert "exact solution" in capsys.readouterr().out
     pd.testing.assert_frame_equal(
-        scope["larger"].predict_tails("n", "far"), extended.predict_tails("n", "far")
+        scope["larger"].predict_tails("gene_therapy", "treats"),
+        extended.predict_tails("gene_therapy", "treats"),
     )
-    assert "n" not in SheafModel.load("smaller").labels()
+    assert "gene_therapy" not in SheafModel.load("smaller").labels()
