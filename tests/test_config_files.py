@@ -1,9 +1,9 @@
 import pytest
 import yaml
 
-from sheafprop.cli.config_files import load_config, merge
 from sheafprop.cli.lightning import SheafCLI
 from sheafprop.cli.run_folder import RunFolder
+from sheafprop.config_files import load_config, merge
 from sheafprop.errors import DataError
 from sheafprop.kge import KGE_REGISTRY
 from sheafprop.resources import config_root

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from sheafprop.cli.config_files import load_config, merge
 from sheafprop.cli.run_folder import RunFolder
+from sheafprop.config_files import load_config, merge
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
 

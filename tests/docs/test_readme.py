@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sheafprop.cli.config_files import load_config
+from sheafprop.config_files import load_config
 from sheafprop.report import result_table
 
 ROOT = Path(__file__).parents[2]
