@@ -7,6 +7,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.data.label_checks import check_choice
 from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel, NegativeSampler, build_loss, build_model
 from sheafprop.ranking import RankMetrics, TripleFilter, evaluate
@@ -43,6 +44,8 @@ class SheafCompletion(LightningModule):
         kge_args: Further arguments of the model, such as ``squared`` or ``entity_constraint``.
         loss: ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
         loss_args: Arguments of the loss.
+        sides: Whether the cross entropy asks for ``"both"`` ends of a triple, or for its
+            ``"tail"`` alone.
         num_negatives: Negatives for each triple, for losses that need them.
         optimizer: ``"adam"``, ``"adagrad"`` or ``"sgd"``.
         lr: Learning rate.
@@ -67,6 +70,7 @@ class SheafCompletion(LightningModule):
         kge_args: dict[str, Any] | None = None,
         loss: Literal["cross_entropy", "nssa", "margin_ranking"] = "cross_entropy",
         loss_args: dict[str, Any] | None = None,
+        sides: Literal["both", "tail"] = "both",
         num_negatives: int = 32,
         optimizer: Literal["adam", "adagrad", "sgd"] = "adam",
         lr: float = 0.03,
@@ -81,6 +85,7 @@ class SheafCompletion(LightningModule):
         super().__init__()
         if not protocols:
             raise ValueError("'protocols' needs at least one protocol (got none)")
+        check_choice("sides", sides, ("both", "tail"))
         if not lr > 0:
             raise ValueError(f"'lr' must be positive (got {lr})")
         if not weight_decay >= 0:
@@ -99,6 +104,7 @@ class SheafCompletion(LightningModule):
             "kge_args": dict(kge_args or {}),
             "loss": loss,
             "loss_args": dict(loss_args or {}),
+            "sides": sides,
             "num_negatives": num_negatives,
             "optimizer": optimizer,
             "lr": lr,
@@ -221,6 +227,8 @@ class SheafCompletion(LightningModule):
         x = model.entity_vectors()
         if not self.loss.needs_negatives:
             tails = self.loss(model.score_tails(x, head, relation), tail)
+            if self.settings["sides"] == "tail":
+                return tails
             return (tails + self.loss(model.score_heads(x, relation, tail), head)) / 2
         sampler = NegativeSampler(
             model.num_nodes,

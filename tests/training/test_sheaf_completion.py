@@ -279,6 +279,23 @@ def test_negatives_and_starts_follow_seed_and_epoch():
     assert losses[0] == float(modules[0].batch_loss(model, triples, number, 0))
 
 
+@pytest.mark.parametrize("kge", ["transe", "rotate", "se"])
+def test_cross_entropy_asks_for_both_ends_equally_or_for_the_tail_alone(kge):
+    triples, number = torch.tensor([[0, 0, 1], [1, 0, 2], [3, 1, 0]]), torch.arange(3)
+    both, tail = (module(kge=kge, sides=sides) for sides in ("both", "tail"))
+    model = both.build(7, 2)
+    head, relation, target = triples.T
+    x = model.entity_vectors()
+    losses = [
+        torch.nn.functional.cross_entropy(model.score_tails(x, head, relation), target),
+        torch.nn.functional.cross_entropy(model.score_heads(x, relation, target), head),
+    ]
+    assert torch.allclose(both.batch_loss(model, triples, number, 0), sum(losses) / 2)
+    assert torch.allclose(tail.batch_loss(model, triples, number, 0), losses[0])
+    with pytest.raises(ValueError, match=r"'sides' must be one of 'both', 'tail' \(got 'head'\)"):
+        module(sides="head")
+
+
 def test_the_schedule_starts_at_the_full_rate_and_ends_at_zero(tmp_path):
     class Rates(Callback):
         seen: ClassVar[list[float]] = []
