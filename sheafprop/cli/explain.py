@@ -12,16 +12,17 @@ def run(words: Sequence[str]) -> int:
         "List the facts at an entity, those that its vector contradicts most first.",
         "sheafprop explain extended --entity aspirin",
     )
-    parser.add_model()
+    parser.add_model(run=True)
     parser.add_argument("--entity", help="the entity")
     parser.add_argument("--triple", nargs=3, metavar=("HEAD", "RELATION", "TAIL"))
     parser.add_output()
     options = parser.parse_args(list(words))
+    folder = parser.model_of(options)
     if (options.entity is None) == (options.triple is None):
         parser.error("give either --entity or --triple")
 
     from sheafprop.service import SheafModel
 
     target = options.entity if options.entity is not None else tuple(options.triple)
-    write_table(SheafModel.load(options.model).explain(target), options)
+    write_table(SheafModel.load(folder).explain(target), options)
     return 0

@@ -12,7 +12,7 @@ def run(words: Sequence[str]) -> int:
         "Write the vectors of a model for other programs.",
         "sheafprop export extended --out vectors.txt --format word2vec",
     )
-    parser.add_model()
+    parser.add_model(run=True)
     parser.add_argument("--out", metavar="FILE", required=True, help="the file to write")
     parser.add_argument(
         "--format",
@@ -20,13 +20,14 @@ def run(words: Sequence[str]) -> int:
         help="(default: by FILE's name: .safetensors, .npy, .tsv, .txt)",
     )
     options = parser.parse_args(list(words))
+    folder = parser.model_of(options)
 
     from pathlib import Path
 
     from sheafprop.io.exporters import export_vectors
     from sheafprop.service import SheafModel
 
-    model = SheafModel.load(options.model)
+    model = SheafModel.load(folder)
     place = Path(options.out).expanduser()
     for path in export_vectors(place, model.labels(), model.vectors(), format=options.format):
         print(path)

@@ -22,6 +22,8 @@ verbs:
              sheafprop extend runs/umls/rotate new_facts.tsv --out extended
   predict    the best heads or tails
              sheafprop predict extended --head aspirin --relation treats -k 5
+  answer     the best answers to logical queries
+             sheafprop answer --run runs/umls/rotate --query "and(via(r1, a), via(r2, b))"
   score      scores of given triples
              sheafprop score extended candidates.tsv --out scores.csv
   explain    which facts an entity's vector contradicts
@@ -46,6 +48,7 @@ _LIGHTNING_VERBS = ("fit", "validate", "test")
 _OWN_VERBS = {
     "extend": "sheafprop.cli.extend",
     "predict": "sheafprop.cli.predict",
+    "answer": "sheafprop.cli.answer",
     "score": "sheafprop.cli.score",
     "explain": "sheafprop.cli.explain",
     "evaluate": "sheafprop.cli.evaluate",

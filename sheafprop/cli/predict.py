@@ -14,7 +14,7 @@ def run(words: Sequence[str]) -> int:
         "Rank all entities as the missing head or tail of triples.",
         "sheafprop predict extended --head aspirin --relation treats -k 5",
     )
-    parser.add_model()
+    parser.add_model(run=True)
     parser.add_argument("--head", help="the known head: tails are predicted")
     parser.add_argument("--relation", help="the relation")
     parser.add_argument("--tail", help="the known tail: heads are predicted")
@@ -28,6 +28,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))
+    folder = parser.model_of(options)
     if options.queries:
         if options.head or options.relation or options.tail:
             parser.error("give --queries, or --relation with --head or --tail, not both")
@@ -47,7 +48,7 @@ def run(words: Sequence[str]) -> int:
     for number, (head, tail) in enumerate(sides, 1):
         if head == tail and options.queries:
             raise DataError(f"{options.queries}: query {number} needs '?' as its head or its tail")
-    model = SheafModel.load(options.model)
+    model = SheafModel.load(folder)
     frames = []
     for is_tail, group in groupby(
         zip(queries, sides, strict=True),

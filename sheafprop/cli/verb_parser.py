@@ -33,9 +33,19 @@ class VerbParser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
-    def add_model(self) -> None:
-        """Adds the model folder."""
-        self.add_argument("model", help="a run folder, or a model folder")
+    def add_model(self, *, run: bool = False) -> None:
+        """Adds the model folder, on request also as an option: see :meth:`model_of`."""
+        self.add_argument(
+            "model", nargs="?" if run else None, help="a run folder, or a model folder"
+        )
+        if run:
+            self.add_argument("--run", metavar="RUN", help="the same as an option")
+
+    def model_of(self, options: argparse.Namespace) -> str:
+        """The model folder, however it was given."""
+        if (options.model is None) == (options.run is None):
+            self.error("give a model, or --run RUN")
+        return options.model or options.run
 
     def add_output(self) -> None:
         """Adds where a table goes."""

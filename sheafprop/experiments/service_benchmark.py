@@ -96,7 +96,7 @@ def measure(name: str, num_entities: int, width: int) -> dict[str, Any]:
 
 def _recomputed(model: SheafModel, grown: SheafModel) -> float:
     """Seconds for the same extension over all rows, as one call of the layer."""
-    facts = grown._facts.from_row(0)
+    facts = grown._state.facts.from_row(0)
     x = torch.cat(
         [model.kge.entity_vectors().detach(), grown.vectors(grown.labels()[-1000:])[:, 0]]
     )

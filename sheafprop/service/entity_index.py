@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -75,6 +75,20 @@ class EntityIndex:
             block = vocabulary.extend(block[0].labels), (*earlier, *block[1])
         added._blocks = [*blocks, block] if len(block[0]) else blocks
         return added
+
+    def with_origins(self, origins: Mapping[int, str]) -> "EntityIndex":
+        """An index of the same labels in which some ids have other origins."""
+        changed = object.__new__(EntityIndex)
+        changed._blocks, offset = [], 0
+        for vocabulary, old in self._blocks:
+            end = offset + len(vocabulary)
+            new = {id - offset: origin for id, origin in origins.items() if offset <= id < end}
+            names = list(old) if new else old
+            for number, origin in new.items():
+                names[number] = origin
+            changed._blocks.append((vocabulary, names))
+            offset = end
+        return changed
 
     def vocabulary(self) -> Vocabulary:
         """All labels in one vocabulary; made anew if there are several blocks."""

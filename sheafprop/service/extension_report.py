@@ -1,6 +1,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sheafprop.data.label_checks import count_noun
+
 
 @dataclass(frozen=True)
 class ExtensionReport:
@@ -52,19 +54,23 @@ class ExtensionReport:
     def summary(self) -> str:
         """What a user should know, in a few lines."""
         lines = [
-            f"{self.new_entities} new entities from {self.facts} facts, which name "
-            f"{self.known_entities} entities that the model knows by label"
+            f"{count_noun(self.new_entities, 'new entity')} from {count_noun(self.facts, 'fact')}, "
+            f"which {_verb(self.facts, 'name')} {count_noun(self.known_entities, 'entity')} that "
+            "the model knows by label"
         ]
         if self.solved_exactly:
             lines.append(
-                f"{self.solved_exactly} vectors are the exact solution "
+                f"{count_noun(self.solved_exactly, 'vector')} "
+                f"{'is' if self.solved_exactly == 1 else 'are'} the exact solution "
                 f"(relative residual {self.relative_residual:.1g})"
             )
         if self.solved_finite_time and self.settings:
             why = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.items())
             lines.append(
-                f"{self.solved_finite_time} vectors were propagated for a finite time "
-                f"({self.settings['iterations']} steps, seed {self.settings['seed']})"
+                f"{count_noun(self.solved_finite_time, 'vector')} "
+                f"{'was' if self.solved_finite_time == 1 else 'were'} propagated for a finite time "
+                f"({count_noun(self.settings['iterations'], 'step')}, "
+                f"seed {self.settings['seed']})"
                 + (f", as no exact solution is unique ({why})" if why else "")
             )
         if self.unanchored:
@@ -72,13 +78,19 @@ class ExtensionReport:
         if self.dropped_facts:
             named = ", ".join(f"{k!r}: {v}" for k, v in list(self.dropped_facts.items())[:5])
             lines.append(
-                f"{sum(self.dropped_facts.values())} facts dropped, as the model knows no such "
-                f"relation ({named})"
+                f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped, as the model "
+                f"knows no such relation ({named})"
             )
         if self.duplicates:
-            lines.append(f"{self.duplicates} facts are repeated; each one counts")
+            lines.append(
+                f"{count_noun(self.duplicates, 'fact')} "
+                f"{'is' if self.duplicates == 1 else 'are'} repeated; each one counts"
+            )
         if self.facts_between_known:
-            lines.append(f"{self.facts_between_known} facts move no vector")
+            lines.append(
+                f"{count_noun(self.facts_between_known, 'fact')} "
+                f"{_verb(self.facts_between_known, 'move')} no vector"
+            )
         if self.refined:
             lines.append(f"solved again: {_some(self.refined)}")
         elif self.touched:
@@ -88,6 +100,10 @@ class ExtensionReport:
                 f"again): {_some(self.touched)}"
             )
         return "\n".join(lines)
+
+
+def _verb(number: int, verb: str) -> str:
+    return f"{verb}s" if number == 1 else verb
 
 
 def _some(labels: list[str]) -> str:

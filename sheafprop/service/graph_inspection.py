@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary, connected_components, count_duplicates, triple_codes
+from sheafprop.data.label_checks import count_noun
 from sheafprop.data.triples import LabelTriples, read_triples
 from sheafprop.errors import DataError
 
@@ -80,7 +81,8 @@ class GraphInspection:
             )
         for name, counts in self.unseen_relations.items():
             named = ", ".join(f"{k!r}: {v}" for k, v in list(counts.items())[:_EXAMPLES])
-            lines.append(f"{name}: {len(counts)} relations have no training triple ({named})")
+            few = count_noun(len(counts), "relation")
+            lines.append(f"{name}: without training triple: {few} ({named})")
         for pair in self.inverse_relations:
             lines.append(
                 f"{pair['relation']!r} looks like the inverse of {pair['inverse']!r}: "

@@ -1,6 +1,8 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sheafprop.data.label_checks import count_noun
+
 
 @dataclass(frozen=True)
 class RemovalReport:
@@ -26,12 +28,14 @@ class RemovalReport:
 
     def summary(self) -> str:
         """What a user should know, in a line or two."""
-        lines = [f"{self.entities} entities removed, with {self.facts} facts"]
+        gone, lost = count_noun(self.entities, "entity"), count_noun(self.facts, "fact")
+        lines = [f"{gone} removed, with {lost}"]
         if self.affected and not self.refined:
             lines.append(
-                f"{len(self.affected)} entities of earlier extensions lost a fact and kept their "
-                "vectors; mode='refine' solves them again"
+                f"{count_noun(len(self.affected), 'entity')} of earlier extensions lost a fact and "
+                f"kept {'its vector' if len(self.affected) == 1 else 'their vectors'}; "
+                "mode='refine' solves again"
             )
         elif self.refined:
-            lines.append(f"{len(self.refined)} entities were solved again")
+            lines.append(f"solved again: {count_noun(len(self.refined), 'entity')}")
         return "\n".join(lines)

@@ -70,9 +70,9 @@ def test_extend_options(tmp_path, capsys, model, facts):
     assert json.loads((tmp_path / "r.json").read_text())["new_entities"] == 1
     write_triples(tmp_path / "unheard.tsv", [("a0", "unheard", "z"), ("a0", "next", "z")])
     bad = ["extend", model, tmp_path / "unheard.tsv", "--out", tmp_path / "c"]
-    assert "'unheard' (1 facts)" in failing(capsys, *bad)
+    assert "'unheard' (1 fact)" in failing(capsys, *bad)
     assert not (tmp_path / "c").exists()
-    assert "1 facts dropped" in output(capsys, *bad, "--on-unknown-relation", "drop").err
+    assert "1 fact dropped" in output(capsys, *bad, "--on-unknown-relation", "drop").err
     assert "overwrite" in failing(capsys, "extend", model, facts, "--out", tmp_path / "c")
     again = ["extend", model, facts, "--out", tmp_path / "c", "--overwrite", "--seed", 3]
     output(capsys, *again, "--propagation", "selected")

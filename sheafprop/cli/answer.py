@@ -1,0 +1,47 @@
+"""``sheafprop answer``: the best answers to logical queries."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sheafprop.cli.verb_parser import VerbParser, write_table
+from sheafprop.errors import DataError
+
+
+def run(words: Sequence[str]) -> int:
+    """Answers queries."""
+    parser = VerbParser(
+        "answer",
+        "Rank all entities as answers to logical queries: via(relation, query), and(...), or(...).",
+        "sheafprop answer --run runs/umls/rotate --query 'and(via(r1, a), via(r2, b))' -k 10",
+    )
+    parser.add_model(run=True)
+    parser.add_argument("--query", action="append", help="a query; may be repeated")
+    parser.add_argument("--queries", metavar="FILE", help="queries, one a line, instead")
+    parser.add_argument("-k", type=int, default=10, help="answers to each query (default: 10)")
+    parser.add_argument(
+        "--explain", action="store_true", help="a row for every edge, with its part of the energy"
+    )
+    parser.add_output()
+    options = parser.parse_args(list(words))
+    folder = parser.model_of(options)
+    if (options.query is None) == (options.queries is None):
+        parser.error("give either --query or --queries FILE")
+    queries = options.query or _lines(options.queries)
+
+    from sheafprop.service import SheafModel
+
+    model = SheafModel.load(folder)
+    write_table(model.answer(queries, options.k, explain=options.explain), options)
+    return 0
+
+
+def _lines(name: str) -> list[str]:
+    path = Path(name).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the queries cannot be read ({error})") from error
+    queries = [line.strip() for line in text.split("\n") if line.strip()]
+    if not queries:
+        raise DataError(f"{path}: there is no query")
+    return queries

@@ -1,0 +1,57 @@
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from sheafprop.service.model_state import ModelState
+from sheafprop.service.triple_input import label_triples
+from sheafprop.sheaf import edge_energy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Explanation:
+    r"""The energies of the facts that an entity's vector has to agree with.
+
+    Args:
+        state (ModelState): The model.
+    """
+
+    def __init__(self, state: ModelState):
+        self.state = state
+
+    def of(self, target: str | Sequence[str]) -> "pd.DataFrame":
+        """The facts at an entity or a triple by energy; see :meth:`SheafModel.explain`."""
+        state = self.state
+        if isinstance(target, str):
+            asked, ids = None, state.index.ids(target)
+        else:
+            asked = state.triple_ids(label_triples([tuple(target)]))
+            ids = asked[0, [0, 2]]
+        facts = state.facts.at(ids)
+        if asked is not None:
+            facts = facts[(facts != asked).any(1)]
+        energy = self._energy(facts)
+        order = torch.sort(energy, descending=True, stable=True).indices
+        facts, energy = facts[order], energy[order]
+        observed = [True] * len(facts)
+        if asked is not None:
+            observed = [bool(state.facts.contain(asked)), *observed]
+            facts = torch.cat([asked, facts])
+            energy = torch.cat([self._energy(asked), energy])
+        usual = state.base.stored.residual_variance.double()[facts[:, 1]]
+        frame = state.frame(facts)
+        frame["energy"] = energy.tolist()
+        frame["ratio"] = torch.where(usual > 0, energy / usual, torch.nan).tolist()
+        frame["fact"] = observed
+        return frame
+
+    @torch.no_grad()
+    def _energy(self, triples: Tensor) -> Tensor:
+        sections, place = self.state.sections(triples[:, [0, 2]])
+        total = torch.zeros(len(triples), dtype=torch.float64)
+        for weight, x in sections:
+            total += weight * edge_energy(x, place.T, triples[:, 1], self.state.base.sheaf).double()
+        return total

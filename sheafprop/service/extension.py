@@ -1,0 +1,241 @@
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sheafprop.data import connected_components, count_duplicates
+from sheafprop.data.label_checks import check_choice, count_noun
+from sheafprop.data.triples import LabelTriples
+from sheafprop.errors import DataError, UnknownRelationError
+from sheafprop.service.entity_index import EntityIndex
+from sheafprop.service.extension_report import ExtensionReport
+from sheafprop.service.extension_solver import FreeSolution, FreeSystem, components
+from sheafprop.service.model_state import ModelState
+from sheafprop.service.propagation_settings import PropagationSettings
+from sheafprop.service.row_blocks import RowBlocks
+
+Propagation = Literal["exact", "selected"] | PropagationSettings
+Mode = Literal["keep", "refine"]
+
+_EXAMPLES = 5
+
+
+class Extension:
+    r"""Adds facts to a model, and vectors for the entities that are new in them.
+
+    Args:
+        state (ModelState): The model, which stays as it is.
+    """
+
+    def __init__(self, state: ModelState):
+        self.state = state
+
+    def run(
+        self,
+        labels: LabelTriples,
+        *,
+        propagation: Propagation,
+        mode: Mode,
+        on_unknown_relation: Literal["error", "drop"],
+        seed: int | None,
+    ) -> tuple[ModelState, ExtensionReport]:
+        """The larger model, and what was done; see :meth:`SheafModel.extend`."""
+        begin = time.perf_counter()
+        check_choice("mode", mode, ("keep", "refine"))
+        check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
+        state, size = self.state, self.state.num_entities
+        settings, name = self._settings(propagation, seed)
+        relation, dropped = self._relations(labels[:, 1], on_unknown_relation)
+        if dropped:
+            labels = labels[(relation >= 0).numpy()]
+            relation = relation[relation >= 0]
+        if len(labels) == 0:
+            raise DataError("no fact is left: the model knows none of the relations")
+        ends = labels[:, [0, 2]].ravel()
+        ids = state.index.lookup(ends)
+        missing = ids < 0
+        unknown = ends[missing.numpy()].tolist()
+        number = {label: i for i, label in enumerate(dict.fromkeys(unknown), size)}
+        ids[missing] = torch.tensor([number[label] for label in unknown], dtype=torch.int64)
+        known = torch.unique(ids[~missing])
+        facts = torch.stack([ids[0::2], relation, ids[1::2]], dim=1)
+        touched = known[known >= state.num_trained]
+
+        again, used = touched[:0], facts
+        if mode == "refine" and len(touched):
+            again, used = self._neighbourhood(facts, touched)
+        free = torch.cat([again, torch.arange(size, size + len(number))])
+        free_labels = [*state.index.labels_of(again), *number]
+        system, nodes = self._system(used, free, free_labels)
+        solver = state.base.solver
+        solve = solver.exact if name == "exact" else solver.finite_time
+        empty = FreeSolution(system.x[:0], torch.zeros(0, dtype=torch.bool), {}, 0.0)
+        solution = solve(system, settings) if len(free) else empty
+        origins = self._origins(system, nodes)
+
+        index, rows = state.index, state.rows
+        if len(again):
+            index, rows = self._rewritten(again, solution.vectors, origins)
+        weight = state.section_weight
+        if name != "exact" and len(free):
+            weight = settings.section_weight
+        grown = ModelState(
+            state.base,
+            index.add(list(number), origins[len(again) :]),
+            rows.append(solution.vectors[len(again) :]),
+            state.facts.append(facts),
+            weight,
+        )
+        report = ExtensionReport(
+            facts=len(facts),
+            new_entities=len(number),
+            known_entities=len(known),
+            facts_between_known=int((~torch.isin(facts[:, [0, 2]], free).any(1)).sum()),
+            solved_exactly=int(solution.exact.sum()),
+            solved_finite_time=int((~solution.exact).sum()),
+            reasons=solution.reasons,
+            propagation=name,
+            settings=settings.to_dict() if not bool(solution.exact.all()) else None,
+            relative_residual=solution.relative_residual,
+            unanchored=[
+                label
+                for label, origin in zip(free_labels, origins, strict=True)
+                if origin == "unanchored"
+            ],
+            dropped_facts=dropped,
+            duplicates=count_duplicates(facts),
+            touched=state.index.labels_of(touched),
+            pull=self._pull(facts, touched) if len(touched) and not len(again) else 0.0,
+            refined=state.index.labels_of(again),
+            seconds=time.perf_counter() - begin,
+        )
+        return grown, report
+
+    def resolved(self, labels: Sequence[str]) -> tuple[ModelState, list[str]]:
+        """Solves some added entities, and those that facts connect to them, again."""
+        state = self.state
+        again, used = self._neighbourhood(state.facts.from_row(0)[:0], state.index.ids(labels))
+        names = state.index.labels_of(again)
+        system, nodes = self._system(used, again, names)
+        settings, _ = self._settings("exact", None)
+        solution = state.base.solver.exact(system, settings)
+        index, rows = self._rewritten(again, solution.vectors, self._origins(system, nodes))
+        return replace(state, index=index, rows=rows), names
+
+    def _settings(
+        self, propagation: Propagation, seed: int | None
+    ) -> tuple[PropagationSettings, str]:
+        state, chosen = self.state, self.state.base.stored.settings
+        if isinstance(propagation, PropagationSettings):
+            settings, name = propagation, "given"
+        else:
+            check_choice("propagation", propagation, ("exact", "selected"))
+            if propagation == "selected" and not chosen:
+                raise ValueError(
+                    "this model has no propagation that was chosen on validation: give "
+                    "propagation=PropagationSettings(...), or 'exact'"
+                )
+            odd = sorted(set(chosen) - {f.name for f in fields(PropagationSettings)})
+            if odd:
+                raise ValueError(f"the model's settings hold {odd[0]!r}, which is unknown here")
+            settings, name = PropagationSettings(**chosen), propagation
+        if seed is not None:
+            settings = replace(settings, seed=seed)
+        other = state.num_sections > 1 and settings.section_weight != state.section_weight
+        if name != "exact" and other:
+            raise ValueError(
+                f"this model has {state.num_sections} sections already, and these settings ask "
+                f"for {settings.num_sections} or other weights: extend the trained model"
+            )
+        return settings, name
+
+    def _relations(self, labels: Iterable[str], action: str) -> tuple[Tensor, dict[str, int]]:
+        labels = list(labels)
+        relation = self.state.relations.lookup(labels)
+        unknown = Counter(labels[row] for row in (relation < 0).nonzero().flatten().tolist())
+        if unknown and action == "error":
+            named = ", ".join(
+                f"{label!r} ({count_noun(count, 'fact')})"
+                for label, count in unknown.most_common(_EXAMPLES)
+            )
+            more = f" and {len(unknown) - _EXAMPLES} more" if len(unknown) > _EXAMPLES else ""
+            raise UnknownRelationError(
+                f"{count_noun(len(unknown), 'relation')} {'is' if len(unknown) == 1 else 'are'} "
+                f"unknown to the model, so it has no maps: {named}{more}; "
+                f"{sum(unknown.values())} of {count_noun(len(labels), 'fact')} affected. "
+                "Use on_unknown_relation='drop' to leave these facts out"
+            )
+        return relation, dict(unknown.most_common())
+
+    def _added_facts(self) -> Tensor:
+        """Facts that touch an added entity; they all came after those of training."""
+        facts = self.state.facts.from_row(self.state.base.num_trained_facts)
+        return facts[(facts[:, [0, 2]] >= self.state.num_trained).any(1)]
+
+    def _neighbourhood(self, facts: Tensor, touched: Tensor) -> tuple[Tensor, Tensor]:
+        """Added entities that facts connect to touched ones, and all facts at free entities."""
+        num_trained, num_entities = self.state.num_trained, self.state.num_entities
+        facts = torch.cat([self._added_facts(), facts])
+        ends = facts[:, [0, 2]]
+        inner = (ends >= num_trained).all(1)
+        size = int(ends.max()) + 1 - num_trained
+        component = connected_components((ends[inner] - num_trained).T, size)
+        reached = torch.isin(component, component[touched - num_trained])
+        again = reached.nonzero().flatten() + num_trained
+        again = again[again < num_entities]
+        return again, facts[(torch.isin(ends, again) | (ends >= num_entities)).any(1)]
+
+    def _system(
+        self, facts: Tensor, free: Tensor, labels: Sequence[str]
+    ) -> tuple[FreeSystem, Tensor]:
+        """The facts at free entities in local numbers, and the ids these stand for."""
+        facts = facts[torch.isin(facts[:, [0, 2]], free).any(1)]
+        nodes = torch.unique(torch.cat([facts[:, [0, 2]].flatten(), free]))
+        is_free = torch.isin(nodes, free)
+        known = self.state.rows.select(nodes[~is_free])
+        x = known.new_zeros(len(nodes), known.shape[1], self.state.kge.hidden_channels)
+        x[~is_free] = known
+        system = FreeSystem(
+            x=x,
+            boundary_mask=~is_free,
+            edge_index=torch.searchsorted(nodes, facts[:, [0, 2]].T.contiguous()),
+            edge_type=facts[:, 1].contiguous(),
+            labels=labels,
+        )
+        return system, nodes
+
+    def _origins(self, system: FreeSystem, nodes: Tensor) -> list[str]:
+        """Where free vectors come from: an anchor that nothing anchors is none."""
+        anchors = system.boundary_mask.clone()
+        added = (anchors & (nodes >= self.state.num_trained)).nonzero().flatten()
+        origins = self.state.index.origins_of(nodes[added])
+        anchors[added] = torch.tensor([o != "unanchored" for o in origins], dtype=torch.bool)
+        _, anchored = components(system, anchors)
+        reached = anchored[~system.boundary_mask].tolist()
+        return ["extended" if found else "unanchored" for found in reached]
+
+    def _rewritten(
+        self, again: Tensor, vectors: Tensor, origins: Sequence[str]
+    ) -> tuple[EntityIndex, RowBlocks]:
+        """Index and rows with new values for some added entities; trained ones are shared."""
+        state = self.state
+        base, added = state.rows.blocks[0], state.rows.from_row(state.num_trained)
+        sections = max(added.shape[1], vectors.shape[1])
+        added = added.expand(-1, sections, -1).clone()
+        added[again - state.num_trained] = vectors[: len(again)].expand(-1, sections, -1)
+        named = dict(zip(again.tolist(), origins, strict=False))
+        return state.index.with_origins(named), RowBlocks([base, added])
+
+    def _pull(self, facts: Tensor, touched: Tensor) -> float:
+        """How far touched entities are from agreeing with all their facts; see the report."""
+        state = self.state
+        facts = torch.cat([self._added_facts(), facts])
+        old = (facts[:, [0, 2]] < state.num_entities).all(1)
+        system, nodes = self._system(facts[old], touched, state.index.labels_of(touched))
+        if not len(system.edge_type):
+            return 0.0
+        return state.base.solver.pull(replace(system, x=state.rows.select(nodes)))
