@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 
 
 def train_reference(
-    module: "SheafCompletion", data: InductiveData, *, epochs: int, batch_size: int
+    module: "SheafCompletion",
+    data: InductiveData,
+    *,
+    epochs: int | None,
+    batch_size: int,
+    steps: int = -1,
 ) -> KGEModel:
     """Trains a fresh model of the module's kind on the observed inference graph.
 
-    Settings, batches and epochs are those of the module's own training; validation and test
-    triples are not looked at, so the last epoch is taken.
+    Settings, batches and epochs are those of the module's own training, or as many whole epochs as
+    ``steps`` begin where ``epochs`` is None; validation and test triples are not looked at, so the
+    last epoch is taken.
     """
     # Lightning tests without gradients, and in inference mode by default.
     with torch.inference_mode(False), torch.enable_grad():
@@ -29,6 +35,8 @@ def train_reference(
         model = module.build(data.inference.num_nodes, data.num_relations).to(module.device)
         optimizer = module.build_optimizer(model)
         sampler = EpochBatchSampler(len(triples), batch_size, module.settings["seed"])
+        if epochs is None:
+            epochs = max(1, -(-steps // len(sampler)))
         decay = CosineDecay((module.settings["lr_epochs"] or epochs) * len(sampler))
         constant = module.settings["lr_schedule"] == "constant"
         schedule = torch.optim.lr_scheduler.LambdaLR(

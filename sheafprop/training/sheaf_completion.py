@@ -1,3 +1,4 @@
+import math
 import time
 from dataclasses import asdict, replace
 from typing import Any, Literal
@@ -51,8 +52,8 @@ class SheafCompletion(LightningModule):
         lr: Learning rate.
         weight_decay: Weight decay.
         lr_schedule: ``"constant"``, or ``"cosine"`` down to zero.
-        lr_epochs: Epochs the schedule spans; None for the trainer's ``max_epochs``. Give it where a
-            run may be resumed with more epochs.
+        lr_epochs: Epochs the schedule spans; None for as long as the trainer trains
+            (``max_epochs`` or ``max_steps``). Give it where a run may be resumed with more epochs.
         propagation: What is tried on validation; a :class:`~sheafprop.service.PropagationSearch` or
             its plain values.
         protocols: Protocols to report at test.
@@ -168,11 +169,17 @@ class SheafCompletion(LightningModule):
         optimizer = self.build_optimizer(self.model)
         if s["lr_schedule"] == "constant":
             return optimizer
-        epochs = s["lr_epochs"] or self.trainer.max_epochs
-        if not epochs or epochs < 0:
-            raise ValueError("the cosine schedule needs 'lr_epochs' or the trainer's 'max_epochs'")
-        total = epochs * -(-self.data.train.num_edges // self.trainer.datamodule.batch_size)  # type: ignore[attr-defined]
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, CosineDecay(total))
+        if s["lr_epochs"]:
+            batch_size = self.trainer.datamodule.batch_size  # type: ignore[attr-defined]
+            total: float = s["lr_epochs"] * -(-self.data.train.num_edges // batch_size)
+        else:
+            total = self.trainer.estimated_stepping_batches
+        if total == math.inf:
+            raise ValueError(
+                "the cosine schedule needs an end: 'lr_epochs', or the trainer's 'max_epochs' or "
+                "'max_steps'"
+            )
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, CosineDecay(int(total)))
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
@@ -325,9 +332,15 @@ class SheafCompletion(LightningModule):
         data = self.data
         further = {}
         if self.settings["reference"]:
-            epochs = self.trainer.max_epochs or 1
             batch_size = self.trainer.datamodule.batch_size  # type: ignore[attr-defined]
-            reference = train_reference(self, data, epochs=epochs, batch_size=batch_size)
+            epochs = self.trainer.max_epochs
+            reference = train_reference(
+                self,
+                data,
+                epochs=None if epochs in (None, -1) else epochs,
+                steps=self.trainer.max_steps,
+                batch_size=batch_size,
+            )
             name = f"{type(self.model).__name__} trained on the inference graph (reference)"
             vectors = reference.entity_vectors().unsqueeze(1)
             further[name] = SectionScorer(reference, vectors, [1.0])

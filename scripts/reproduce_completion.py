@@ -1,0 +1,7 @@
+#!/usr/bin/env python
+"""Trains, propagates and ranks on the inductive completion benchmarks; see --help."""
+
+from sheafprop.experiments.completion import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""One cell of the completion benchmarks: train a model, choose the propagation, rank once."""
+
+import logging
+import math
+import tempfile
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+from sheafprop.data import KnowledgeGraph, build_dataset, hold_out_mask
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.kge import KGEModel
+from sheafprop.ranking import PROTOCOLS, evaluate
+from sheafprop.report.hardware import describe_hardware, peak_bytes
+from sheafprop.service import (
+    InductivePropagation,
+    PropagationSearch,
+    SectionScorer,
+    Selection,
+    rank_completion,
+)
+from sheafprop.service.propagation_search import inference_filter
+from sheafprop.training.inductive_data_module import InductiveDataModule
+from sheafprop.training.reference import train_reference
+from sheafprop.training.sheaf_completion import SheafCompletion
+
+Record = dict[str, Any]
+
+HEURISTIC = "edge-type heuristic"
+_METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
+
+
+def run_cell(
+    config: dict[str, Any], preset: str, seed: int, *, root: str | None, threads: int
+) -> list[Record]:
+    """Trains on the training graph, selects on validation, ranks the test triples once.
+
+    Returns:
+        A record for each method and protocol. ``merged`` has settings of its own, chosen on the
+        training graph with all its entities taken as new.
+    """
+    torch.set_num_threads(threads)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", message=".*does not have many workers")
+    warnings.filterwarnings("ignore", message=".*LeafSpec")
+    data = build_dataset(**(_dataset(config) | {"root": root})).load()
+    module = SheafCompletion(**(config["model"] | {"seed": seed}))
+    begin = time.perf_counter()
+    if preset == "reference":
+        return _reference(config, module, data, begin)
+    if preset == "paper":
+        _fit_until_it_stalls(module, config, data)
+    else:
+        _fit(module, config, data)
+    seconds = {"train": time.perf_counter() - begin}
+    model = module.model.cpu().eval()
+    selection = module.search.select(model, data)
+    seconds["select"] = selection.seconds
+    found = rank_completion(model, data, selection.settings, seed=seed, progress=False)
+    seconds |= found.seconds
+    name = config["model"]["kge"]
+    own = found.rows[0]["method"]
+    records = []
+    for row in found.rows:
+        tag = {} if row["method"] == own else {"model": _baseline(row["method"], name)}
+        record = tag | {"protocol": row["protocol"]} | _figures(row["metrics"], row["protocol"])
+        if row["method"] == own:
+            record |= _chosen(selection) | _times(seconds)
+            if row["protocol"] == "full":
+                record["validation_curve"] = _curve(selection)
+                if preset == "paper":
+                    record["test_curve"] = _test_curve(module.search, model, data, selection)
+        records.append(record)
+    if preset == "best":
+        records.append(_merged(module.search, model, data, seconds))
+    return records
+
+
+def _dataset(config: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in config["data"].items() if k in ("dataset", "name")}
+
+
+def _trainer(config: dict[str, Any], **changes: Any) -> Trainer:
+    arguments: dict[str, Any] = {
+        "max_epochs": config["trainer"]["max_epochs"],
+        "max_steps": config["trainer"].get("max_steps", -1),
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+        "enable_progress_bar": False,
+        "num_sanity_val_steps": 0,
+        "limit_val_batches": 0,
+    }
+    return Trainer(**(arguments | changes))
+
+
+def _fit(module: SheafCompletion, config: dict[str, Any], data: InductiveData) -> None:
+    """Trains for as long as the configuration says and takes the last weights."""
+    batch_size = config["data"].get("batch_size", 512)
+    _trainer(config).fit(
+        module, datamodule=InductiveDataModule.from_data(data, batch_size=batch_size)
+    )
+
+
+def _fit_until_it_stalls(
+    module: SheafCompletion, config: dict[str, Any], data: InductiveData
+) -> None:
+    """Trains on 90 % of the training graph until Hits@10 of the rest has not grown twice."""
+    held = hold_out_mask(data.train.triples, fraction=0.1, seed=0)
+    train = KnowledgeGraph.from_triples(
+        data.train.triples[~held],
+        num_nodes=data.train.num_nodes,
+        num_relations=data.num_relations,
+        entities=data.train.entities,
+        relations=data.train.relations,
+    )
+    # Without validation and test triples of the inference graph, which have no part in training.
+    part = replace(data, train=train, train_valid=data.train.triples[held], valid=None, test=None)
+    watched: dict[str, Any] = {"monitor": "val/transductive/hits@10", "mode": "max"}
+    with tempfile.TemporaryDirectory() as folder:
+        best = ModelCheckpoint(dirpath=folder, **watched)
+        trainer = _trainer(
+            config,
+            enable_checkpointing=True,
+            callbacks=[best, EarlyStopping(patience=2, **watched)],
+            check_val_every_n_epoch=config["trainer"]["check_val_every_n_epoch"],
+            limit_val_batches=None,
+        )
+        batch_size = config["data"].get("batch_size", 512)
+        trainer.fit(module, datamodule=InductiveDataModule.from_data(part, batch_size=batch_size))
+        stored = torch.load(best.best_model_path, weights_only=True)
+    module.load_state_dict(stored["state_dict"])
+
+
+def _reference(
+    config: dict[str, Any], module: SheafCompletion, data: InductiveData, begin: float
+) -> list[Record]:
+    """A model of the same kind and settings, trained on the observed inference graph itself."""
+    epochs = config["trainer"]["max_epochs"]
+    model = train_reference(
+        module,
+        data,
+        epochs=None if epochs == -1 else epochs,
+        steps=config["trainer"].get("max_steps", -1),
+        batch_size=config["data"].get("batch_size", 512),
+    )
+    seconds = {"train": time.perf_counter() - begin}
+    assert data.test is not None
+    scorer = SectionScorer(model, model.entity_vectors().detach().unsqueeze(1), (1.0,))
+    begin = time.perf_counter()
+    with torch.no_grad():
+        result = evaluate(scorer.score_tails, scorer.score_heads, data.test, inference_filter(data))
+    seconds["rank"] = time.perf_counter() - begin
+    common = {"iterations": 0, "configurations_tried": 0} | _times(seconds)
+    return [
+        {"protocol": protocol} | _figures(result.metrics(protocol), protocol) | common
+        for protocol in ("full", "sampled50")
+    ]
+
+
+def _merged(
+    search: PropagationSearch, model: KGEModel, data: InductiveData, seconds: dict[str, float]
+) -> Record:
+    """Validation and test triples together, so the settings come from the training graph."""
+    selection = search.select(model, as_if_new(data))
+    propagation = InductivePropagation(model, data, selection.settings)
+    scorer = propagation.scorer(propagation.vectors())
+    assert data.valid is not None
+    assert data.test is not None
+    result = evaluate(
+        scorer.score_tails,
+        scorer.score_heads,
+        torch.cat([data.valid, data.test]),
+        inference_filter(data),
+    )
+    return (
+        {"protocol": "merged"}
+        | _figures(result.metrics("merged"), "merged")
+        | _chosen(selection, on="training graph")
+        | _times(seconds | {"select": selection.seconds})
+    )
+
+
+def as_if_new(data: InductiveData) -> InductiveData:
+    """The training graph with all its entities taken as new, to choose settings by."""
+    count = data.train.num_nodes or 0
+    return replace(
+        data,
+        name=f"{data.name}, training graph",
+        mode="fully-inductive",
+        train_valid=None,
+        inference=data.train,
+        boundary_mask=torch.zeros(count, dtype=torch.bool),
+        boundary_source=torch.full((count,), -1),
+        valid=data.train_valid,
+        test=None,
+        report={},
+    )
+
+
+def _test_curve(
+    search: PropagationSearch, model: KGEModel, data: InductiveData, selection: Selection
+) -> list[list[float]]:
+    """Hits@10 of the test triples by iterations: shown beside the choice, never choosing."""
+    assert data.test is not None
+    known, curve = inference_filter(data), []
+    propagation = InductivePropagation(model, data, selection.settings)
+    for count, x in propagation.trajectory(search.iterations):
+        scorer = propagation.scorer(x)
+        result = evaluate(scorer.score_tails, scorer.score_heads, data.test, known)
+        curve.append([count, round(result.metrics("full")["hits@10"], 5)])
+    return curve
+
+
+def _curve(selection: Selection) -> list[list[Any]]:
+    """Start, iterations and Hits@10 of every configuration that was tried."""
+    return [[row["start"], row["iterations"], round(row["hits@10"], 5)] for row in selection.curve]
+
+
+def _chosen(selection: Selection, on: str = "validation") -> Record:
+    chosen = selection.settings
+    wanted = (chosen.start, chosen.step_size, chosen.iterations)
+    (row,) = (
+        row
+        for row in selection.curve
+        if (row["start"], row["step_size"], row["iterations"]) == wanted
+    )
+    return {
+        "start": chosen.start,
+        "iterations": chosen.iterations,
+        "configurations_tried": selection.tried,
+        "selected_on": on,
+        "selection_hits@10": row["hits@10"],
+        "selection_mrr": row["mrr"],
+    }
+
+
+def _figures(metrics: dict[str, float], protocol: str) -> Record:
+    figures = {name: metrics[PROTOCOLS[protocol].key(name)] for name in _METRICS}
+    if not all(math.isfinite(value) for value in figures.values()):
+        raise ArithmeticError(f"a score of the protocol {protocol} is not finite: {figures}")
+    return figures
+
+
+def _times(seconds: dict[str, float]) -> Record:
+    times = {f"seconds_{name}": round(value, 2) for name, value in seconds.items()}
+    times.setdefault("seconds_propagate", 0.0)
+    return times | {"peak_bytes": peak_bytes(), "hardware": describe_hardware()}
+
+
+def _baseline(method: str, model: str) -> str:
+    """``rotate, random start``, ``rotate, mixed start``, or the edge-type heuristic."""
+    if method == HEURISTIC:
+        return HEURISTIC
+    return f"{model}, {'random' if 'random' in method else 'mixed'} start, not propagated"
