@@ -38,6 +38,7 @@ def power_weights(exponent: int, eps: float) -> list[float]:
     return _cut(weights, eps)
 
 
+@torch.compiler.assume_constant_result  # of two numbers, which a compiled layer guards
 def exponential_weights(time: float, eps: float) -> list[float]:
     r"""Chebyshev weights of :math:`e^{-T (1 - s)}` on :math:`[-1, 1]`, cut off at an error of
     ``eps``: scaled modified Bessel functions."""

@@ -78,10 +78,16 @@ class SheafDiffusion(SheafConv):
         return self.normalization is not None and super()._is_traced(sheaf)
 
     def _apply_traced(self, traced: TracedPropagation, x: Tensor) -> Tensor:
+        # Numbers of the layer, on which the number of steps depends: a compiler may not leave them
+        # open, as it does once it has seen layers with several.
+        from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+        time = guard_scalar(self.diffusion_time * (1 + self.teleport))
+        eps = guard_scalar(self.eps or expansion_error(x.dtype))
         moved = affine_chebyshev(
             lambda y: traced.pulled_step(y, x, 1.0, self.teleport),
             x,
-            self._weights(1 + self.teleport, x.dtype),
+            exponential_weights(time, eps),
         )
         return traced.keep_boundary(x, moved)
 
@@ -97,8 +103,6 @@ class SheafDiffusion(SheafConv):
             moved = self._step_free(plan, sections, free, constant, 1 / rate)
             return moved - self.teleport / rate * (free - first) if self.teleport else moved
 
-        moved = affine_chebyshev(step, first, self._weights(rate, x.dtype))
+        eps = self.eps or expansion_error(x.dtype)
+        moved = affine_chebyshev(step, first, exponential_weights(self.diffusion_time * rate, eps))
         return from_sections(with_free(sections, plan, plan.keep_isolated(moved, first)), x)
-
-    def _weights(self, rate: float, dtype: torch.dtype) -> list[float]:
-        return exponential_weights(self.diffusion_time * rate, self.eps or expansion_error(dtype))

@@ -139,6 +139,24 @@ def test_export_with_a_sheaf_as_input(kind, strict):
     assert torch.allclose(out, layer(other.x, *other.graph, **options(other)), atol=1e-10)
 
 
+@pytest.mark.parametrize("kind", ["identity", "diagonal, complex pair", "dense, shared"])
+@pytest.mark.parametrize(
+    "settings", [dict(), dict(teleport=0.2, normalization="degree", diffusion_time=0.0)]
+)
+def test_diffusion_compiles_and_exports(kind, settings):
+    case, other = make_case(kind, 3), make_case(kind, 5)
+    layer = SheafDiffusion(**dict(diffusion_time=0.5, eps=1e-3) | settings)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        eager = layer(case.x, *case.graph, **options(case))
+        assert torch.allclose(compiled(case.x, *case.graph, **options(case)), eager, atol=1e-10)
+        # The weights of the expansion are numbers of the layer: another time compiles anew.
+        layer.diffusion_time += 0.4
+    program = torch.export.export(layer, (case.x, *case.graph), options(case), strict=False)
+    out = program.module()(other.x, *other.graph, **options(other))
+    assert torch.allclose(out, layer(other.x, *other.graph, **options(other)), atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", SHEAF_KINDS)
 def test_layers_with_loops_that_depend_on_data_break_the_graph(kind):
     case = make_case(kind, 3)
@@ -157,7 +175,7 @@ def test_layers_with_loops_that_depend_on_data_break_the_graph(kind):
     assert result == expected
 
 
-@pytest.mark.parametrize("layer", [SheafConv(), SheafPropagation(2)])
+@pytest.mark.parametrize("layer", [SheafConv(), SheafPropagation(2), SheafDiffusion(0.5, eps=1e-3)])
 def test_compiled_layers_promote_number_types(layer):
     for kind, half in (("dense, pair", torch.float16), ("diagonal, real pair", torch.bfloat16)):
         case = make_case(kind, 3)
