@@ -34,7 +34,12 @@ def test_the_walk_through_runs_as_printed(tmp_path, monkeypatch, capsys):
     (code,) = blocks("py")
     scope = {}
     exec(compile(code, "README.md", "exec"), scope)
-    assert "exact solution" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "exact solution" in printed
+    assert f"--query '{scope['query']}'" in shell
+    answers = extended.answer(scope["query"], k=3)
+    assert printed.count(scope["query"]) == len(answers)
+    pd.testing.assert_frame_equal(scope["larger"].answer(scope["query"], k=3), answers)
     pd.testing.assert_frame_equal(
         scope["larger"].predict_tails("gene_therapy", "treats"),
         extended.predict_tails("gene_therapy", "treats"),

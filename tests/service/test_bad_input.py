@@ -3,6 +3,7 @@
 import errno
 import os
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from sheafprop.errors import DataError, SheafpropError
 from sheafprop.io import StorageError
 from tests.service.models import sheaf_model
 
+#: Half of them are files and half are queries.
 EXAMPLES = int(os.environ.get("SHEAFPROP_FUZZ", "2000"))
 MODEL = sheaf_model("transe")
 
@@ -33,17 +35,48 @@ CONTENT = st.one_of(
 )
 
 
+def queries(names, relations, operators, least):
+    """Texts that are queries, or nearly so."""
+    relation = st.one_of(relations, relations.map("inverse({})".format))
+    step = st.builds("via({}, {})".format, relation, names)
+
+    def grown(inner):
+        several = st.lists(inner, min_size=least, max_size=3).map(", ".join)
+        return st.one_of(
+            st.builds("via({}, {})".format, relation, inner),
+            st.builds("{}({})".format, st.sampled_from(operators), several),
+        )
+
+    return st.recursive(step, grown, max_leaves=4)
+
+
+FINE = queries(
+    st.sampled_from(["a0", "a1", "a7", "n0"]),
+    st.sampled_from(["next", "skip", "far"]),
+    ["and", "or"],
+    2,
+)
+ODD = st.one_of(
+    queries(LABEL, RELATION, ["and", "or", "not", "nor"], 1),
+    st.text(max_size=20),
+    st.builds("{0}{2}{1}".format, FINE, FINE, st.text("(),;\"'\\ \t\0via", max_size=3)),
+    st.sampled_from(["2p(next, far; a0)", "pi(next, skip, far; a0, a1)", "2i(next; a0)", "3i"]),
+)
+QUERY = st.booleans().flatmap(lambda fine: FINE if fine else ODD)
+FUZZ = settings(
+    max_examples=EXAMPLES // 2,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
 def test_whatever_the_file_holds_the_answer_is_a_model_or_our_own_error(tmp_path):
     reached, total = [0], [0]
     path = tmp_path / "facts.tsv"
 
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
+    @FUZZ
     @given(content=CONTENT, drop=st.booleans(), refine=st.booleans())
     def run(content, drop, refine):
         total[0] += 1
@@ -63,6 +96,28 @@ def test_whatever_the_file_holds_the_answer_is_a_model_or_our_own_error(tmp_path
     run()
     assert reached[0] >= 0.3 * total[0]
     assert [p.name for p in tmp_path.iterdir()] == ["facts.tsv"]
+
+
+def test_whatever_the_query_is_the_answer_is_a_table_or_our_own_error():
+    reached, total = [0], [0]
+    model = MODEL.extend([("n0", "next", "a1")])
+
+    @FUZZ
+    @given(query=st.one_of(QUERY, st.lists(QUERY, max_size=2)), k=st.integers(1, 40))
+    def run(query, k):
+        total[0] += 1
+        try:
+            frame = model.answer(query, k, explain=bool(k % 2))
+        except SheafpropError:
+            return
+        reached[0] += 1
+        asked = [query] if isinstance(query, str) else query
+        assert len(frame.drop_duplicates()) >= len(set(asked)) * min(k, model.num_entities)
+        assert np.isfinite(frame[["score", "energy"]].to_numpy()).all()
+        assert set(frame["answer"]) <= set(model.labels())
+
+    run()
+    assert reached[0] >= 0.3 * total[0]
 
 
 @pytest.mark.parametrize(

@@ -424,7 +424,7 @@ def test_removed_entities_are_gone_with_their_facts():
     facts = set(map(tuple, smaller.facts().to_numpy()))
     assert facts == {t for t in map(tuple, model.facts().to_numpy()) if not {"a5", "n2"} & {*t}}
     assert smaller.report.affected == ["n0"]
-    assert "1 entity of earlier extensions lost a fact and kept its vector" in smaller.report.summary()
+    assert "lost a fact and kept its vector" in smaller.report.summary()
     assert smaller.num_trained == model.num_trained - 1
     assert "a5" in model.labels()
     with pytest.raises(DataError, match="no trained entity"):
