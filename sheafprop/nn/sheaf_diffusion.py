@@ -1,7 +1,6 @@
 import math
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, exponential_weights

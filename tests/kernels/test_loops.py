@@ -10,7 +10,8 @@ from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.identity_coupling import IdentityCoupling
 from tests.kernels.cases import RELATIONS, WIDTH, make_entries, random, written_out
 
-# The interpreter must be chosen before Triton is imported: TRITON_INTERPRET=1 for the whole run.
+# The interpreter must be chosen before Triton is imported, so test_triton.py runs these tests with it
+# in a process of its own.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and triton_loops() is not None
 BACKENDS = [
     "torch",
@@ -65,7 +66,7 @@ def test_messages_equal_the_written_sum(kind, weighted, sections, dtype):
 def test_combination_in_one_pass(kind, own_width, gain_width, constant_sections, dtype):
     if kind == "identity" and WIDTH in (own_width, gain_width):
         pytest.skip("the blocks of identity maps are multiples of the identity")
-    entries = make_entries(3, symmetric=True)
+    entries = make_entries(3, symmetric=True, num_edges=20)
     coupling, matrices = coupling_of(kind, entries, dtype)
     n, real = entries.num_dst, torch.zeros((), dtype=dtype).real.dtype
     x = random(n, 2, WIDTH, dtype=dtype, seed=1)
