@@ -27,6 +27,7 @@ from sheafprop.experiments.completion_presets import (
     completion_config,
     config_hash,
 )
+from sheafprop.report import completion_report
 
 CELL = ("dataset", "model", "preset", "seed", "config_hash")
 
@@ -109,7 +110,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     store = CellStore(options.results, CELL)
     if options.report:
-        print()
+        print(completion_report(store.records(), Path(options.report)))
         return
     chosen = (options.family, options.version, options.model)
     if options.all:

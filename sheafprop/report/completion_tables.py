@@ -1,0 +1,182 @@
+"""The tables of the inductive completion benchmarks."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sheafprop.report._text import NOTHING, duration, escape, markdown_table, size
+from sheafprop.report.published import published_rows
+
+__all__ = ["completion_cost_table", "completion_table"]
+
+Record = dict[str, Any]
+
+FAMILIES = {"fb237": "FB15k-237", "WN18RR": "WN18RR", "nell": "NELL-995"}
+VERSIONS = ("v1", "v2", "v3", "v4")
+NAMES = {"rotate": "RotatE", "transe": "TransE", "transr": "TransR", "se": "SE"}
+HEURISTIC = "edge-type heuristic"
+_PRESETS = {
+    "best": "{} + sheaf propagation",
+    "paper": "{}, the paper's settings",
+    "reference": "{} trained on the inference graph (reference)",
+}
+
+
+def completion_table(
+    records: Sequence[Record], protocol: str, *, marks: Iterable[str] = ("paper", "read")
+) -> str:
+    r"""Returns Hits@10 in percent by data set under one protocol, as Markdown.
+
+    There is a table for each family of data sets. Figures are means over seeds with the standard
+    error of the mean; MRR stands in parentheses. The first row takes, for each data set, the model
+    with the best Hits@10 on what the settings were chosen on. Published figures of the same
+    protocol follow, with their sources, and how many data sets they are reached on.
+
+    Args:
+        records (list): What ``scripts/reproduce_completion.py`` stores.
+        protocol (str): ``"full"``, ``"sampled50"`` or ``"merged"``.
+        marks (optional): Marks of the published rows to show. (default: ``("paper", "read")``)
+
+    Raises:
+        ValueError: If a figure is not finite.
+    """
+    marks = tuple(marks)
+    chosen = [r for r in records if r["protocol"] == protocol]
+    parts = []
+    for family, title in FAMILIES.items():
+        datasets = [f"{family}_{version}" for version in VERSIONS]
+        rows = _our_rows(chosen, datasets)
+        if not rows:
+            continue
+        best = _best_of_models(chosen, datasets)
+        rows = {"best model, chosen on validation": best} | rows if best else rows
+        others = _published(protocol, datasets, marks)
+        lines = [
+            [escape(name), *(_cell(row.get(d)) for d in datasets)] for name, row in rows.items()
+        ]
+        lines += [
+            [escape(f"{name} [{source}]"), *(_cell(row.get(d)) for d in datasets)]
+            for (name, source), row in others.items()
+        ]
+        table = markdown_table([f"{title}, {protocol}", *VERSIONS], lines, "lrrrr")
+        parts.append("\n\n".join([table, *_reached(best, others)]))
+    return "\n\n".join(parts)
+
+
+def completion_cost_table(records: Sequence[Record], preset: str = "best") -> str:
+    r"""Returns time and memory of the completion benchmarks by data set and model, as Markdown.
+
+    Args:
+        records (list): What ``scripts/reproduce_completion.py`` stores.
+        preset (str): Whose runs are shown. (default: ``"best"``)
+    """
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        own = record["preset"] == preset and record["protocol"] == "full"
+        if own and "seconds_train" in record:
+            groups.setdefault((record["dataset"], record["model"]), []).append(record)
+    order = [f"{family}_{version}" for family in FAMILIES for version in VERSIONS]
+    rows = []
+    for (dataset, model), members in sorted(groups.items(), key=lambda g: order.index(g[0][0])):
+        times = [
+            duration(statistics.fmean(r.get(f"seconds_{part}", 0.0) for r in members))
+            for part in ("train", "select", "propagate", "rank")
+        ]
+        peak = size(max(record["peak_bytes"] for record in members))
+        steps = ", ".join(str(r["iterations"]) for r in sorted(members, key=lambda r: r["seed"]))
+        rows.append([dataset, NAMES.get(model, model), *times, peak, steps])
+    header = ["data set", "model", "train", "select", "propagate", "rank", "memory", "iterations"]
+    return markdown_table(header, rows, "llrrrrrr")
+
+
+def _our_rows(records: Sequence[Record], datasets: list[str]) -> dict[str, dict[str, list[Record]]]:
+    """For each of our methods, its records (one a seed) by data set."""
+    rows: dict[str, dict[str, list[Record]]] = {}
+    for preset, pattern in _PRESETS.items():
+        for model, name in NAMES.items():
+            found = _by_dataset(records, datasets, preset, model)
+            if found:
+                rows[pattern.format(name)] = found
+    heuristic = {
+        dataset: members[:1]  # needs no model and no seed
+        for dataset, members in _by_dataset(records, datasets, None, HEURISTIC).items()
+    }
+    return rows | ({HEURISTIC: heuristic} if heuristic else {})
+
+
+def _by_dataset(
+    records: Sequence[Record], datasets: list[str], preset: str | None, model: str
+) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if (
+            record["dataset"] in datasets
+            and record["model"] == model
+            and preset in (None, record["preset"])
+        ):
+            found.setdefault(record["dataset"], []).append(record)
+    return found
+
+
+def _best_of_models(records: Sequence[Record], datasets: list[str]) -> dict[str, list[Record]]:
+    """For each data set the records of the model that is best where its settings were chosen."""
+    best = {}
+    for dataset in datasets:
+        groups: dict[str, list[Record]] = {}
+        for record in records:
+            own = record["dataset"] == dataset and record["preset"] == "best"
+            if own and "selection_hits@10" in record:
+                groups.setdefault(record["model"], []).append(record)
+        if groups:
+            best[dataset] = max(
+                groups.values(),
+                key=lambda group: statistics.fmean(r["selection_hits@10"] for r in group),
+            )
+    return best
+
+
+def _published(
+    protocol: str, datasets: list[str], marks: tuple[str, ...]
+) -> dict[tuple[str, str], dict[str, list[Record]]]:
+    rows: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    for dataset in datasets:
+        for row in published_rows("completion", protocol, dataset, marks=marks):
+            source = row["source"] if row["mark"] in ("paper", "read") else row["mark"]
+            key = row["method"], source
+            rows.setdefault(key, {})[dataset] = [row]
+    return rows
+
+
+def _cell(records: list[Record] | None) -> str:
+    if not records:
+        return NOTHING
+    values = [record["hits@10"] for record in records]
+    mrr = [record["mrr"] for record in records if record.get("mrr") is not None]
+    if None in values:
+        return NOTHING
+    if not all(math.isfinite(value) for value in values + mrr):
+        raise ValueError(f"Expected finite scores (got {values + mrr})")
+    text = f"{100 * statistics.fmean(values):.1f}"
+    if len(values) > 1:
+        text += f" ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.1f}"
+    return text + (f" ({statistics.fmean(mrr):.3f})" if mrr else "")
+
+
+def _reached(
+    best: dict[str, list[Record]], others: dict[tuple[str, str], dict[str, list[Record]]]
+) -> list[str]:
+    """One sentence for all published rows: on how many data sets the best model is as good."""
+    counts = []
+    for (name, _), row in others.items():
+        shared = [d for d in best if d in row and row[d][0]["hits@10"] is not None]
+        won = sum(
+            statistics.fmean(r["hits@10"] for r in best[d]) >= row[d][0]["hits@10"] for d in shared
+        )
+        if shared:
+            counts.append(f"{escape(name)} {won} of {len(shared)}")
+    return [f"Data sets on which the best model is at least as good: {', '.join(counts)}."] * bool(
+        counts
+    )

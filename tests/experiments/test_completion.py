@@ -1,0 +1,216 @@
+import json
+import math
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from sheafprop.experiments import completion, completion_cell
+from sheafprop.experiments.completion_presets import (
+    FAMILIES,
+    MODELS,
+    VERSIONS,
+    completion_config,
+    config_hash,
+)
+from sheafprop.training import SheafCompletion
+from tests.toy import toy_data
+
+FIGURES = ("hits@1", "hits@3", "hits@10", "mrr")
+
+
+def small(preset="best", model="rotate", **trainer):
+    """A configuration of the presets, cut down to a toy graph."""
+    config = completion_config(preset, "fb237", "v1", model)
+    config["model"] |= {"hidden_channels": 8, "lr": 0.05}
+    search = config["model"]["propagation"]
+    config["model"]["propagation"] = search | {"iterations": [1, 2, 4]}
+    config["trainer"] |= {"max_epochs": -1, "max_steps": 12} | trainer
+    config["data"]["batch_size"] = 16
+    return config
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """The toy graph in place of the benchmarks."""
+    data = toy_data("fully-inductive")
+    monkeypatch.setattr(
+        completion_cell, "build_dataset", lambda **_: SimpleNamespace(load=lambda: data)
+    )
+    return data
+
+
+def run(config, preset="best", seed=0):
+    return completion_cell.run_cell(
+        config, preset, seed, root=None, threads=torch.get_num_threads()
+    )
+
+
+@pytest.mark.parametrize(
+    ("preset", "family", "model"),
+    [
+        (preset, family, model)
+        for preset, family, model in product(("best", "paper"), FAMILIES, MODELS)
+        if (preset, family) != ("paper", "nell")
+    ],
+)
+def test_every_preset_is_a_complete_configuration(preset, family, model):
+    for version in VERSIONS:
+        config = completion_config(preset, family, version, model)
+        module = SheafCompletion(**config["model"])
+        assert module.settings["kge"] == model
+        assert config["data"]["name"] == f"{family}_{version}"
+        assert config["trainer"]["max_epochs"] > 0 or config["trainer"]["max_steps"] > 0
+
+
+def test_the_papers_numbers_are_taken_as_published():
+    config = completion_config("paper", "fb237", "v1", "rotate")
+    model = config["model"]
+    assert (model["hidden_channels"], model["lr"], model["num_negatives"]) == (128, 0.00997, 51)
+    assert model["loss_args"] == {"margin": 5.0, "adversarial_temperature": 1.0}
+    assert model["propagation"]["step_size"] == [0.112]
+    config = completion_config("paper", "WN18RR", "v3", "transr")
+    assert config["model"]["kge_args"]["relation_channels"] == 128
+    assert config["model"]["kge_args"]["entity_constraint"] == "ball"
+    assert config["model"]["loss_args"] == {"label_smoothing": 0.6}
+    with pytest.raises(ValueError, match="no settings for 'nell'"):
+        completion_config("paper", "nell", "v1", "se")
+
+
+def test_the_hash_knows_what_matters():
+    config = completion_config("best", "fb237", "v1", "rotate")
+    other = completion_config("best", "fb237", "v1", "rotate")
+    other["trainer"]["logger"] = None
+    assert config_hash(config) == config_hash(other)
+    other["model"]["lr"] /= 2
+    assert config_hash(config) != config_hash(other)
+    assert config_hash(config) != config_hash(completion_config("best", "fb237", "v2", "rotate"))
+
+
+def test_a_cell_has_a_record_for_every_protocol_and_baseline(toy):
+    records = run(small())
+    own = {r["protocol"]: r for r in records if "model" not in r}
+    assert set(own) == {"full", "sampled50", "merged"}
+    baselines = {r["model"] for r in records if "model" in r}
+    assert len(baselines) == 3
+    assert "edge-type heuristic" in baselines
+    assert all(0 <= record[name] <= 1 for record in records for name in FIGURES)
+    assert own["full"]["configurations_tried"] == 6
+    assert own["full"]["selected_on"] == "validation"
+    assert own["merged"]["selected_on"] == "training graph"
+    for key in ("seconds_train", "seconds_propagate", "seconds_rank", "peak_bytes"):
+        assert own["full"][key] >= 0
+    json.dumps(records)
+
+
+def test_what_is_chosen_is_best_on_validation(toy):
+    (full,) = (r for r in run(small()) if r["protocol"] == "full" and "model" not in r)
+    best = max(hits for _, _, hits in full["validation_curve"])
+    assert full["selection_hits@10"] == pytest.approx(best, abs=1e-5)
+    chosen = [hits for s, k, hits in full["validation_curve"]
+              if (s, k) == (full["start"], full["iterations"])]  # fmt: skip
+    assert chosen == [best]
+
+
+def test_settings_of_merged_see_neither_inference_graph_nor_its_triples(toy):
+    data = completion_cell.as_if_new(toy)
+    assert data.inference is toy.train
+    assert data.valid is toy.train_valid
+    assert data.test is None
+    assert not data.boundary_mask.any()
+
+
+def test_the_papers_preset_holds_out_a_tenth_and_keeps_inference_triples_away(toy, monkeypatch):
+    seen = []
+    fit = completion_cell.Trainer.fit
+
+    def spy(self, module, datamodule):
+        seen.append(datamodule.data)
+        fit(self, module, datamodule=datamodule)
+
+    monkeypatch.setattr(completion_cell.Trainer, "fit", spy)
+    config = small("paper", "transe", max_epochs=6, max_steps=-1, check_val_every_n_epoch=1)
+    (full,) = (r for r in run(config, "paper") if r["protocol"] == "full" and "model" not in r)
+    (part,) = seen
+    assert part.valid is None
+    assert part.test is None
+    both = torch.cat([part.train.triples, part.train_valid])
+    assert len(part.train_valid) == round(0.1 * len(toy.train.triples))
+    assert {tuple(t) for t in both.tolist()} == {tuple(t) for t in toy.train.triples.tolist()}
+    assert [k for k, _ in full["test_curve"]] == [1, 2, 4]
+    assert full["start"] == "random"
+    assert full["configurations_tried"] == 3
+
+
+def test_the_reference_is_trained_on_observed_triples_for_as_many_steps(toy, monkeypatch):
+    seen = {}
+    train = completion_cell.train_reference
+
+    def spy(module, data, **arguments):
+        seen.update(arguments)
+        return train(module, data, **arguments)
+
+    monkeypatch.setattr(completion_cell, "train_reference", spy)
+    records = run(small(), "reference")
+    assert seen == {"epochs": None, "steps": 12, "batch_size": 16}
+    assert {r["protocol"] for r in records} == {"full", "sampled50"}
+
+
+def test_a_score_that_is_no_number_is_an_error():
+    with pytest.raises(ArithmeticError, match="not finite"):
+        completion_cell._figures(dict.fromkeys(FIGURES, math.nan), "full")
+
+
+def test_an_interrupted_run_goes_on_and_reports(toy, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "completion.json"
+    done = []
+
+    def cell(config, preset, seed, **_):
+        done.append(seed)
+        if seed == 1 and len(done) < 3:
+            raise KeyboardInterrupt
+        return [
+            {"protocol": "full", "iterations": 2, "start": "mixed", "peak_bytes": 1}
+            | {"validation_curve": [["mixed", 1, 0.25], ["mixed", 2, 0.5]]}
+            | {"seconds_train": 1.0, "selection_hits@10": 0.5}
+            | dict.fromkeys(FIGURES, 0.5)
+        ]
+
+    class Pool:
+        """Runs at once, in this process."""
+
+        def __init__(self, *_, **__):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_, **__):
+            pass
+
+        shutdown = __exit__
+
+        def submit(self, function, *arguments, **keywords):
+            return Work(lambda: function(*arguments, **keywords))
+
+    class Work:
+        def __init__(self, result):
+            self.result = result
+
+    monkeypatch.setattr(completion, "run_cell", cell)
+    monkeypatch.setattr(completion, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(completion, "as_completed", list)
+    dataset = SimpleNamespace(check=lambda: None)
+    monkeypatch.setattr(completion, "build_dataset", lambda *_, **__: dataset)
+    words = ["--results", str(path), "--seeds", "0", "1", "2"]
+    with pytest.raises(KeyboardInterrupt):
+        completion.main(words)
+    completion.main(words)
+    assert done == [0, 1, 1, 2]
+    assert [r["seed"] for r in json.loads(path.read_text())] == [0, 1, 2]
+    assert capsys.readouterr().out.count("Hits@10 0.500") == 3
+    completion.main([*words, "--report", str(tmp_path / "report")])
+    assert "50.0 ± 0.0" in capsys.readouterr().out
+    assert (tmp_path / "report" / "hits_by_iteration.png").stat().st_size > 1000
+    assert (tmp_path / "report" / "hits_by_version.png").stat().st_size > 1000
