@@ -6,7 +6,7 @@ are not run again; an interrupted run goes on where it was.
 
 import argparse
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
@@ -52,34 +52,31 @@ def cells(
     return found
 
 
-def run(
-    selection: Sequence[tuple[Cell, dict[str, Any]]],
+def run_in_processes(
+    function: Callable[..., list[dict[str, Any]]],
+    work: Sequence[tuple[Cell, tuple[Any, ...]]],
+    limits: dict[str, Any],
     store: CellStore,
     *,
-    root: str | None,
     jobs: int,
-    threads: int,
 ) -> None:
-    """Runs the cells that the store does not hold yet, each in a process of its own."""
-    open_cells = [(cell, config) for cell, config in selection if not store.holds(cell)]
-    # A fresh process for each cell, so that its peak memory is its own.
-    context = multiprocessing.get_context("spawn")
+    """Calls a function for each cell in a process of its own and stores what it finds.
+
+    A fresh process for each cell makes its peak memory its own. What is finished stays in the
+    store when one fails or the run is interrupted.
+    """
     with (
-        ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool,
-        tqdm(total=len(open_cells), desc="cells", disable=None) as bar,
+        ProcessPoolExecutor(
+            jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
+        ) as pool,
+        tqdm(total=len(work), desc="cells", disable=None) as bar,
     ):
-        running = {}
-        for cell, config in open_cells:
-            work = pool.submit(
-                run_cell, config, cell["preset"], cell["seed"], root=root, threads=threads
-            )
-            running[work] = cell
+        running = {pool.submit(function, *given, **limits): cell for cell, given in work}
         try:
-            for work in as_completed(running):
-                cell = running[work]
+            for done in as_completed(running):
+                cell = running[done]
                 bar.set_postfix_str(f"{cell['dataset']} {cell['model']}")
-                found = [record | {"commit": current_commit()} for record in work.result()]
-                store.put(cell, found)
+                store.put(cell, [record | {"commit": current_commit()} for record in done.result()])
                 bar.update()
         except BaseException:
             pool.shutdown(cancel_futures=True)
@@ -119,7 +116,13 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         for name in sorted({cell["dataset"] for cell, _ in selection}):
             build_dataset("grail", name=name, root=options.data).check()
-        run(selection, store, root=options.data, jobs=options.jobs, threads=options.threads)
+        work = [
+            (cell, (config, cell["preset"], cell["seed"]))
+            for cell, config in selection
+            if not store.holds(cell)
+        ]
+        limits = {"root": options.data, "threads": options.threads}
+        run_in_processes(run_cell, work, limits, store, jobs=options.jobs)
     except SheafpropError as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
     wanted = [cell for cell, _ in selection]

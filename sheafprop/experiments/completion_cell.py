@@ -44,21 +44,14 @@ def run_cell(
         A record for each method and protocol. ``merged`` has settings of its own, chosen on the
         training graph with all its entities taken as new.
     """
-    torch.set_num_threads(threads)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", message=".*does not have many workers")
-    warnings.filterwarnings("ignore", message=".*LeafSpec")
-    data = build_dataset(**(_dataset(config) | {"root": root})).load()
+    data = load_data(config, root=root, threads=threads)
     module = SheafCompletion(**(config["model"] | {"seed": seed}))
     begin = time.perf_counter()
     if preset == "reference":
         return _reference(config, module, data, begin)
-    if preset == "paper":
-        _fit_until_it_stalls(module, config, data)
-    else:
-        _fit(module, config, data)
+    train = _train_until_it_stalls if preset == "paper" else train_model
+    model = train(module, config, data)
     seconds = {"train": time.perf_counter() - begin}
-    model = module.model.cpu().eval()
     selection = module.search.select(model, data)
     seconds["select"] = selection.seconds
     found = rank_completion(model, data, selection.settings, seed=seed, progress=False)
@@ -81,8 +74,14 @@ def run_cell(
     return records
 
 
-def _dataset(config: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in config["data"].items() if k in ("dataset", "name")}
+def load_data(config: dict[str, Any], *, root: str | None, threads: int) -> InductiveData:
+    """The data set of a configuration, in a process that is to train quietly on some threads."""
+    torch.set_num_threads(threads)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", message=".*does not have many workers")
+    warnings.filterwarnings("ignore", message=".*LeafSpec")
+    data = config["data"]
+    return build_dataset(data["dataset"], name=data["name"], root=root).load()
 
 
 def _trainer(config: dict[str, Any], **changes: Any) -> Trainer:
@@ -100,17 +99,18 @@ def _trainer(config: dict[str, Any], **changes: Any) -> Trainer:
     return Trainer(**(arguments | changes))
 
 
-def _fit(module: SheafCompletion, config: dict[str, Any], data: InductiveData) -> None:
+def train_model(module: SheafCompletion, config: dict[str, Any], data: InductiveData) -> KGEModel:
     """Trains for as long as the configuration says and takes the last weights."""
     batch_size = config["data"].get("batch_size", 512)
     _trainer(config).fit(
         module, datamodule=InductiveDataModule.from_data(data, batch_size=batch_size)
     )
+    return module.model.cpu().eval()
 
 
-def _fit_until_it_stalls(
+def _train_until_it_stalls(
     module: SheafCompletion, config: dict[str, Any], data: InductiveData
-) -> None:
+) -> KGEModel:
     """Trains on 90 % of the training graph until Hits@10 of the rest has not grown twice."""
     held = hold_out_mask(data.train.triples, fraction=0.1, seed=0)
     train = KnowledgeGraph.from_triples(
@@ -136,6 +136,7 @@ def _fit_until_it_stalls(
         trainer.fit(module, datamodule=InductiveDataModule.from_data(part, batch_size=batch_size))
         stored = torch.load(best.best_model_path, weights_only=True)
     module.load_state_dict(stored["state_dict"])
+    return module.model.cpu().eval()
 
 
 def _reference(

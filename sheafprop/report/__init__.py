@@ -2,7 +2,11 @@
 
 from sheafprop.report.benchmark_tables import propagation_table
 from sheafprop.report.completion_report import completion_report
-from sheafprop.report.completion_tables import completion_cost_table, completion_table
+from sheafprop.report.completion_tables import (
+    ablation_table,
+    completion_cost_table,
+    completion_table,
+)
 from sheafprop.report.figures import hits_by_iteration
 from sheafprop.report.group import group_report
 from sheafprop.report.published import published_rows
@@ -12,6 +16,7 @@ from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import result_table, terminal_table
 
 __all__ = [
+    "ablation_table",
     "completion_cost_table",
     "completion_report",
     "completion_table",

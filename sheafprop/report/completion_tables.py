@@ -10,7 +10,7 @@ from typing import Any
 from sheafprop.report._text import NOTHING, duration, escape, markdown_table, size
 from sheafprop.report.published import published_rows
 
-__all__ = ["completion_cost_table", "completion_table"]
+__all__ = ["ablation_table", "completion_cost_table", "completion_table"]
 
 Record = dict[str, Any]
 
@@ -92,6 +92,45 @@ def completion_cost_table(records: Sequence[Record], preset: str = "best") -> st
     return markdown_table(header, rows, "llrrrrrr")
 
 
+def ablation_table(records: Sequence[Record]) -> str:
+    r"""Returns validation Hits@10 in percent of every variant of a preset, as Markdown.
+
+    Figures are means over seeds with the standard error of the mean; in parentheses stands the
+    difference to the preset as it is.
+
+    Args:
+        records (list): What ``scripts/ablate_completion.py`` stores.
+    """
+    columns = list(dict.fromkeys((record["dataset"], record["model"]) for record in records))
+    groups: dict[str, dict[tuple[str, str], list[float]]] = {}
+    for record in records:
+        key = record["dataset"], record["model"]
+        figures = groups.setdefault(record["ablation"], {}).setdefault(key, [])
+        figures.append(100 * record["validation_hits@10"])
+    whole = groups.get("as it is", {})
+    rows = []
+    for name, found in groups.items():
+        cells = []
+        for column in columns:
+            text = _spread(found[column]) if column in found else NOTHING
+            if column in found and column in whole and name != "as it is":
+                text += (
+                    f" ({statistics.fmean(found[column]) - statistics.fmean(whole[column]):+.1f})"
+                )
+            cells.append(text)
+        rows.append([escape(name), *cells])
+    header = ["variant", *(f"{dataset}, {NAMES[model]}" for dataset, model in columns)]
+    return markdown_table(header, rows, "l" + "r" * len(columns))
+
+
+def _spread(values: list[float]) -> str:
+    """The mean with its standard error."""
+    text = f"{statistics.fmean(values):.1f}"
+    if len(values) > 1:
+        text += f" ± {statistics.stdev(values) / math.sqrt(len(values)):.1f}"
+    return text
+
+
 def _our_rows(records: Sequence[Record], datasets: list[str]) -> dict[str, dict[str, list[Record]]]:
     """For each of our methods, its records (one a seed) by data set."""
     rows: dict[str, dict[str, list[Record]]] = {}
@@ -159,10 +198,9 @@ def _cell(records: list[Record] | None) -> str:
         return NOTHING
     if not all(math.isfinite(value) for value in values + mrr):
         raise ValueError(f"Expected finite scores (got {values + mrr})")
-    text = f"{100 * statistics.fmean(values):.1f}"
-    if len(values) > 1:
-        text += f" ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.1f}"
-    return text + (f" ({statistics.fmean(mrr):.3f})" if mrr else "")
+    return _spread([100 * value for value in values]) + (
+        f" ({statistics.fmean(mrr):.3f})" if mrr else ""
+    )
 
 
 def _reached(

@@ -36,7 +36,7 @@ def toy(monkeypatch):
     """The toy graph in place of the benchmarks."""
     data = toy_data("fully-inductive")
     monkeypatch.setattr(
-        completion_cell, "build_dataset", lambda **_: SimpleNamespace(load=lambda: data)
+        completion_cell, "build_dataset", lambda *_, **__: SimpleNamespace(load=lambda: data)
     )
     return data
 
