@@ -19,8 +19,9 @@ def published_rows(
     r"""Returns the published figures for one data set under one protocol.
 
     Every row holds ``method``, ``mark``, ``source``, ``note`` (None if there is none), ``hits@10``
-    as a fraction and ``mrr`` (None if not published); for queries, ``hits@10`` by query structure.
-    The runs behind them broke ties and filtered by rules of their own, which belongs beside them
+    as a fraction and ``mrr`` (None if not published); for queries, ``hits@10`` by query structure
+    and ``averaging``, ``"macro"`` or ``"micro"``, of which only equal ones can be compared. The
+    runs behind them broke ties and filtered by rules of their own, which belongs beside them
     wherever they are shown.
 
     Args:
@@ -74,12 +75,14 @@ def _completion(table: dict[str, Any], dataset: str) -> list[dict[str, Any]]:
 
 
 def _queries(table: dict[str, Any], dataset: str) -> list[dict[str, Any]]:
+    micro = _published()["queries"]["micro_averaged"]
     return [
         {
             "method": method,
             "mark": "paper",
             "source": "paper",
             "note": None,
+            "averaging": "micro" if method in micro else "macro",
             "hits@10": {structure: value / 100 for structure, value in row.items()},
         }
         for method, row in table.get(dataset, {}).items()

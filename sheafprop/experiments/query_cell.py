@@ -1,0 +1,113 @@
+"""One cell of the query benchmark: train a model, choose the iterations, rank once."""
+
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+from lightning.pytorch import Trainer
+
+from sheafprop.data.datasets.query_data import QueryData
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.experiments.query_presets import QueryConfig
+from sheafprop.experiments.query_task import QueryTask
+from sheafprop.kge import KGEModel
+from sheafprop.query import CONJUNCTIVE, QueryScorer
+from sheafprop.query.query_ranking import Averaging
+from sheafprop.service import InductivePropagation, PropagationSettings
+from sheafprop.training.inductive_data_module import InductiveDataModule
+from sheafprop.training.sheaf_completion import SheafCompletion
+
+TYPES = (*CONJUNCTIVE, "2u", "up")
+HEURISTIC = "edge-type heuristic"
+
+Record = dict[str, Any]
+
+
+def run_cell(data: QueryData, config: QueryConfig, seed: int) -> list[Record]:
+    """Trains on the training graph, chooses on validation and ranks every test query once.
+
+    Returns:
+        A record for each query type and averaging.
+    """
+    valid = QueryTask(data, "valid", config.inverse_relations)
+    begin = time.perf_counter()
+    model = trained(config, valid.completion, seed)
+    seconds = time.perf_counter() - begin
+    settings = chosen_settings(valid, model, config, seed)
+    return test_records(data, model, config, settings, seconds)
+
+
+def trained(config: QueryConfig, data: InductiveData, seed: int) -> KGEModel:
+    """A model trained on the training graph alone, with its last weights."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    module = SheafCompletion(**config.model, seed=seed)
+    trainer = Trainer(
+        max_epochs=config.max_epochs,
+        max_steps=config.max_steps,
+        logger=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        limit_val_batches=0,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(
+        module, datamodule=InductiveDataModule.from_data(data, batch_size=config.batch_size)
+    )
+    return module.model.cpu().eval()
+
+
+def chosen_settings(
+    valid: QueryTask, model: KGEModel, config: QueryConfig, seed: int
+) -> PropagationSettings:
+    """The number of iterations with the best Hits@10 (micro, mean over types) on validation."""
+    settings = replace(config.propagation, seed=seed)
+    propagation = InductivePropagation(model, valid.completion, settings)
+    found = []
+    for count, x in propagation.trajectory(config.iterations):
+        scorer = valid.scorer(model, x, settings)
+        rankings = [
+            valid.rank(scorer, kind, config.selection_queries) for kind in config.selection_types
+        ]
+        values = [ranking.metrics("micro")["hits@10"] for ranking in rankings]
+        found.append((sum(values) / len(values), -count))
+    return replace(settings, iterations=-max(found)[1])
+
+
+def test_records(
+    data: QueryData,
+    model: KGEModel,
+    config: QueryConfig,
+    settings: PropagationSettings,
+    train_seconds: float,
+) -> list[Record]:
+    """Ranks every test query once."""
+    test = QueryTask(data, "test", config.inverse_relations)
+    vectors = InductivePropagation(model, test.completion, settings).vectors()
+    more = {"iterations": settings.iterations, "train_seconds": round(train_seconds, 1)}
+    return [record | more for record in _ranked(test, test.scorer(model, vectors, settings))]
+
+
+def heuristic_records(data: QueryData) -> list[Record]:
+    """Ranks every test query by the edge-type heuristic."""
+    test = QueryTask(data, "test", inverse_relations=False)
+    return _ranked(test, test.heuristic())
+
+
+def _ranked(test: QueryTask, scorer: QueryScorer) -> list[Record]:
+    records = []
+    for kind in TYPES:
+        begin = time.perf_counter()
+        ranking = test.rank(scorer, kind)
+        seconds = round(time.perf_counter() - begin, 2)
+        averagings: tuple[Averaging, ...] = ("macro", "micro")
+        for averaging in averagings:
+            metrics = ranking.metrics(averaging)
+            figures = {name: round(metrics[name], 6) for name in _METRICS}
+            count = {"queries": ranking.num_queries, "seconds": seconds}
+            records.append({"type": kind, "averaging": averaging} | figures | count)
+    return records
+
+
+_METRICS = ("hits@1", "hits@3", "hits@10", "mrr")

@@ -1,0 +1,104 @@
+"""The configurations of the query benchmark, by preset, ratio and model."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from importlib import resources
+from typing import Any
+
+from sheafprop.config_files import load_config, merge
+from sheafprop.query import CONJUNCTIVE
+from sheafprop.service import PropagationSettings
+
+Config = dict[str, Any]
+
+RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
+MODELS = ("transe", "rotate", "transr", "se")
+PRESETS = ("best", "paper")
+_PAPER_NAMES = {"transe": "TransE", "rotate": "RotatE", "transr": "TransR", "se": "SE"}
+_PAPER_LOSSES = {"crossentropy": "cross_entropy", "nssa": "nssa"}
+
+
+@dataclass(frozen=True)
+class QueryConfig:
+    r"""All that a cell of the query benchmark depends on, beside its data and seed.
+
+    Args:
+        model: Arguments of :class:`~sheafprop.training.sheaf_completion.SheafCompletion`.
+        batch_size: Training triples in a batch.
+        max_epochs: Rounds over the training triples; -1 for no bound.
+        max_steps: Batches to train for; -1 for no bound.
+        inverse_relations: Whether inverse relations are trained as relations of their own, instead
+            of being walked backwards.
+        propagation: How to propagate, without the number of iterations.
+        iterations: The numbers of iterations to choose from.
+        selection_types: The types of validation queries that choose.
+        selection_queries: How many queries of each type are asked for that, at most.
+    """
+
+    model: Config
+    batch_size: int
+    max_epochs: int
+    max_steps: int
+    inverse_relations: bool
+    propagation: PropagationSettings
+    iterations: tuple[int, ...]
+    selection_types: tuple[str, ...]
+    selection_queries: int = 1000
+
+    def hash(self, *more: Any) -> str:
+        """A hash of the configuration and of what else tells a cell from others."""
+        text = json.dumps([asdict(self), *more], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def query_config(preset: str, ratio: str, model: str) -> QueryConfig:
+    """The configuration of one model on one ratio.
+
+    ``paper`` follows Cobb and Gebhart: inverse relations are relations of their own, one random
+    start without rescaling, and the number of iterations is chosen on validation queries of one
+    hop. Training takes all the triples and its full number of epochs. ``best`` walks relations
+    backwards without parameters, propagates several starts, and chooses on all types.
+    """
+    if preset == "paper":
+        config = merge(load_config(f"preset/paper/{model}.yaml"), _paper_numbers(ratio, model))
+    else:
+        config = load_config(f"preset/best/queries_{model}.yaml")
+    return _from_config(config, own_inverse=preset == "paper")
+
+
+def _from_config(config: Config, own_inverse: bool) -> QueryConfig:
+    model = dict(config["model"])
+    search = model.pop("propagation")
+    (start,) = search["start"]
+    (step_size,) = search.get("step_size", [PropagationSettings.step_size])
+    return QueryConfig(
+        model=model,
+        batch_size=config["data"]["batch_size"],
+        max_epochs=config["trainer"]["max_epochs"],
+        max_steps=config["trainer"].get("max_steps", -1),
+        inverse_relations=own_inverse,
+        propagation=PropagationSettings(start=start, step_size=step_size, **search["settings"]),
+        iterations=tuple(search["iterations"]),
+        selection_types=("1p",) if own_inverse else CONJUNCTIVE,
+    )
+
+
+def _paper_numbers(ratio: str, model: str) -> Config:
+    """What the paper's table of hyperparameters for queries says."""
+    file = resources.files("sheafprop.report") / "published.json"
+    table = json.loads(file.read_text("utf-8"))["paper_settings"]["query_training"]
+    numbers = table[ratio][_PAPER_NAMES[model]]
+    loss = _PAPER_LOSSES[numbers["loss"]]
+    settings: Config = {
+        "hidden_channels": numbers["embedding_dim"],
+        "lr": numbers["lr"],
+        "loss": loss,
+    }
+    if loss == "nssa":
+        settings["loss_args"] = {key: numbers[key] for key in ("margin", "adversarial_temperature")}
+        settings["num_negatives"] = int(numbers["num_negs_per_pos"])
+    else:
+        smoothing = {"transe": 0.72, "transr": 0.6}[model]
+        settings["loss_args"] = {"label_smoothing": smoothing}
+    return {"model": settings}

@@ -1,0 +1,89 @@
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sheafprop.data.datasets.query_data import QueryData, QuerySplit
+from sheafprop.kge import KGEModel
+from sheafprop.query import (
+    AnswerSets,
+    GraphExecutor,
+    QueryAnswering,
+    QueryBatch,
+    QueryEdgeHeuristic,
+    QueryRanking,
+    QueryScorer,
+    easy_and_hard,
+    evaluate_queries,
+)
+from sheafprop.service import PropagationSettings
+
+
+class QueryTask:
+    """The queries of one split over the vectors that a model and a propagation give.
+
+    Args:
+        data (QueryData): Graphs and queries.
+        split: ``"valid"`` or ``"test"``.
+        inverse_relations (bool): Whether the model has inverse relations of their own.
+    """
+
+    def __init__(self, data: QueryData, split: QuerySplit, inverse_relations: bool) -> None:
+        self.data, self.split = data, split
+        with warnings.catch_warnings():
+            # Triples to predict that are known backwards are part of the benchmark.
+            warnings.simplefilter("ignore", UserWarning)
+            self.completion = data.completion(split, inverse_relations=inverse_relations)
+        known = self.completion.train.relations
+        assert known is not None
+        forward = known.lookup(data.relations.labels)
+        backward = forward + len(known)
+        if inverse_relations:
+            backward = known.lookup(map(data.inverse_label, data.relations.labels))
+        #: The model's id of every relation and inverse relation.
+        self.relations = torch.cat([forward, backward])
+        self._queries: dict[Any, tuple[QueryBatch, AnswerSets, AnswerSets]] = {}
+        self.executors = [
+            GraphExecutor(triples, len(data.entities), len(data.relations), data.candidates(split))
+            for triples in (data.observed(split), data.full(split))
+        ]
+
+    def scorer(self, model: KGEModel, x: Tensor, settings: PropagationSettings) -> QueryAnswering:
+        """Scores queries under vectors of the inference graph, in the ids of the data set."""
+        entities = self.completion.inference.entities
+        assert entities is not None
+        rows = entities.lookup(self.data.entities.labels)
+        # Entities of the other split have no vector; they are neither asked about nor ranked.
+        vectors = x.new_zeros(len(rows), *x.shape[1:])
+        vectors[rows >= 0] = x[rows[rows >= 0]]
+        return QueryAnswering(model.sheaf(), vectors, section_weight=settings.section_weight)
+
+    def heuristic(self) -> QueryEdgeHeuristic:
+        """The edge-type heuristic of the observed graph."""
+        data = self.data
+        return QueryEdgeHeuristic(
+            data.observed(self.split), len(data.entities), len(data.relations)
+        )
+
+    def queries(self, kind: str, limit: int | None) -> tuple[QueryBatch, AnswerSets, AnswerSets]:
+        """Queries of a type, or a seeded choice of them, with easy and hard answers."""
+        if (kind, limit) not in self._queries:
+            rows = torch.from_numpy(self.data.queries[self.split][kind])
+            if limit is not None and limit < len(rows):
+                generator = torch.Generator().manual_seed(0)
+                rows = rows[torch.randperm(len(rows), generator=generator)[:limit]]
+            batch = QueryBatch.of(kind, rows)
+            easy, hard = easy_and_hard(self.executors[0], self.executors[1], batch)
+            self._queries[kind, limit] = batch, easy, hard
+        return self._queries[kind, limit]
+
+    def rank(self, scorer: QueryScorer, kind: str, limit: int | None = None) -> QueryRanking:
+        """Ranks the hard answers of the queries of a type, or of a seeded choice of them."""
+        batch, easy, hard = self.queries(kind, limit)
+        if isinstance(scorer, QueryAnswering):
+            slots, columns = batch.slots.clone(), list(batch.shape.relation_slots)
+            slots[:, columns] = self.relations[slots[:, columns]]
+            batch = QueryBatch(batch.shape, slots)
+        candidates = self.data.candidates(self.split)
+        return evaluate_queries(scorer, batch, easy, hard, candidates, progress=True)

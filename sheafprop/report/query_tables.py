@@ -1,0 +1,160 @@
+"""The tables of the query benchmark: query types by ratio, each averaging by itself."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from sheafprop.kge import KGE_REGISTRY
+from sheafprop.query import CONJUNCTIVE
+from sheafprop.report._text import NOTHING, escape, markdown_table
+from sheafprop.report.published import published_rows
+
+__all__ = ["AVERAGINGS", "query_figures", "query_report", "query_summary"]
+
+#: How hard answers are averaged, and what that means.
+AVERAGINGS = {
+    "macro": "mean over the answers of a query, then over queries",
+    "micro": "mean over all pairs of query and answer, as in the code of Cobb and Gebhart",
+}
+_UNIONS = ("2u", "up")
+_MEAN = "mean of 7"
+
+Record = dict[str, Any]
+#: Hits@10 of every seed, by method and query type.
+Figures = dict[str, dict[str, list[float]]]
+
+
+def query_figures(records: Sequence[Record], ratio: str, averaging: str) -> Figures:
+    r"""Returns Hits@10 by method and type for one ratio, published methods last.
+
+    Args:
+        records (list): What ``scripts/reproduce_queries.py`` wrote.
+        ratio (str): The ratio of the data set, such as ``"550"``.
+        averaging (str): ``"macro"`` or ``"micro"``; published figures of the other one are left
+            out.
+    """
+    found: Figures = {}
+    own = [r for r in records if (r["ratio"], r["averaging"]) == (ratio, averaging)]
+    for record in sorted(own, key=_place):
+        by_type = found.setdefault(_method(record), {})
+        values = by_type.setdefault(record["type"], [])
+        # The heuristic has no seed and no preset: the same figure with every cell.
+        if record["model"] in KGE_REGISTRY or not values:
+            values.append(record["hits@10"])
+    for row in published_rows("queries", "paper", ratio):
+        if row["averaging"] == averaging:
+            name = f"{row['method']} (published, {row['mark']})"
+            found[name] = {kind: [value] for kind, value in row["hits@10"].items()}
+    return found
+
+
+def query_summary(records: Sequence[Record]) -> str:
+    r"""Returns mean Hits@10 over the seven conjunctive types by method and ratio, in Markdown.
+
+    Args:
+        records (list): What ``scripts/reproduce_queries.py`` wrote.
+    """
+    ratios = _ratios(records)
+    parts = []
+    for averaging, meaning in AVERAGINGS.items():
+        columns = {ratio: query_figures(records, ratio, averaging) for ratio in ratios}
+        methods = dict.fromkeys(name for figures in columns.values() for name in figures)
+        ordered = sorted(methods, key=lambda name: "(published" in name)
+        rows = [
+            [escape(name), *(_mean_cell(columns[ratio].get(name, {})) for ratio in ratios)]
+            for name in ordered
+        ]
+        header = [f"ratio, {averaging}", *ratios]
+        parts += [f"**{averaging}** ({meaning})", _table(header, rows)]
+    return "\n\n".join(parts)
+
+
+def query_report(records: Sequence[Record]) -> str:
+    r"""Returns Hits@10 of every query type at every ratio, and what was chosen, in Markdown.
+
+    Args:
+        records (list): What ``scripts/reproduce_queries.py`` wrote.
+    """
+    parts = [
+        "# Logical queries on the FB15k-237 splits",
+        "Hits@10 in percent over the hard answers of every test query, by realistic ranks among "
+        "the entities of the observed test graph with all other answers removed. Rows of other "
+        "averaging are not comparable. `published, paper`: figures that Cobb and Gebhart print; "
+        "those of NodePiece-QE and their edge-type heuristic come from Galkin et al.",
+        query_summary(records),
+    ]
+    for ratio in _ratios(records):
+        parts.append(f"## Ratio {ratio}")
+        for averaging in AVERAGINGS:
+            figures = query_figures(records, ratio, averaging)
+            header = [averaging, *CONJUNCTIVE, _MEAN, *_UNIONS]
+            rows = []
+            for name, by_type in figures.items():
+                cells = [_cell(by_type.get(kind)) for kind in (*CONJUNCTIVE, *_UNIONS)]
+                cells.insert(len(CONJUNCTIVE), _mean_cell(by_type))
+                rows.append([escape(name), *cells])
+            parts.append(_table(header, rows))
+        parts.append(_chosen(records, ratio))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _ratios(records: Sequence[Record]) -> list[str]:
+    return sorted({record["ratio"] for record in records}, key=int)
+
+
+def _method(record: Record) -> str:
+    if record["model"] not in KGE_REGISTRY:
+        return str(record["model"])
+    return f"{KGE_REGISTRY[record['model']].__name__}, {record['preset']}"
+
+
+def _place(record: Record) -> tuple[bool, str, str, int]:
+    return (record["model"] not in KGE_REGISTRY, record["preset"], record["model"], record["seed"])
+
+
+def _cell(values: list[float] | None) -> str:
+    if not values:
+        return NOTHING
+    text = f"{100 * statistics.fmean(values):.1f}"
+    if len(values) > 1:
+        text += f" ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.1f}"
+    return text
+
+
+def _mean_cell(by_type: dict[str, list[float]]) -> str:
+    """The mean over the seven types; nothing unless all of them are there for every seed."""
+    columns = [by_type.get(kind, []) for kind in CONJUNCTIVE]
+    if not all(columns) or len({len(column) for column in columns}) > 1:
+        return NOTHING
+    return _cell([statistics.fmean(values) for values in zip(*columns, strict=True)])
+
+
+def _chosen(records: Sequence[Record], ratio: str) -> str:
+    """What every cell of a ratio chose, and how long it took."""
+    cells: dict[str, list[Record]] = {}
+    for record in records:
+        known = record["ratio"] == ratio and record["model"] in KGE_REGISTRY
+        if known and record["averaging"] == "macro":
+            cells.setdefault(record["config_hash"], []).append(record)
+    rows = []
+    for own in sorted(cells.values(), key=lambda found: _place(found[0])):
+        first = own[0]
+        rows.append(
+            [
+                escape(f"{_method(first)}, seed {first['seed']}"),
+                str(first["iterations"]),
+                f"{first['train_seconds']:.0f} s",
+                f"{sum(record['seconds'] for record in own):.0f} s",
+                f"{sum(record['queries'] for record in own):,}",
+                str(first["commit"]),
+            ]
+        )
+    header = ["cell", "iterations", "training", "ranking", "queries", "commit"]
+    return _table(header, rows) if rows else ""
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return markdown_table(header, rows, "l" + "r" * (len(header) - 1))
