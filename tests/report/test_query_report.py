@@ -1,0 +1,114 @@
+import struct
+
+import pytest
+
+from sheafprop.query import CONJUNCTIVE
+from sheafprop.report import hits_by_ratio, published_rows, query_report, query_summary
+from sheafprop.report._text import NOTHING
+
+TYPES = (*CONJUNCTIVE, "2u", "up")
+
+
+def cell(ratio, model, preset="best", seed=0, macro=0.4, micro=0.2, types=TYPES):
+    records = []
+    for averaging, value in (("macro", macro), ("micro", micro)):
+        for number, kind in enumerate(types):
+            record = {"ratio": ratio, "model": model, "preset": preset, "seed": seed}
+            record |= {"type": kind, "averaging": averaging, "hits@10": value + number / 100}
+            record |= {"queries": 1000, "seconds": 2.0, "config_hash": f"{ratio}{model}{seed}"}
+            record |= {"commit": "abc", "iterations": 3, "train_seconds": 60.0}
+            records.append(record)
+    return records
+
+
+def tables(text):
+    """The rows of every table by their first cell, with the header as its key."""
+    found = []
+    for part in text.split("\n\n"):
+        if part.startswith("|"):
+            header, _, *rows = (
+                [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()
+            )
+            found.append((header, {row[0]: row[1:] for row in rows}))
+    return found
+
+
+def test_the_summary_keeps_averagings_apart():
+    records = cell("550", "rotate") + cell("106", "rotate", macro=0.6, micro=0.5)
+    (macro_header, macro), (micro_header, micro) = tables(query_summary(records))
+    assert macro_header == ["ratio, macro", "106", "550"]
+    assert micro_header == ["ratio, micro", "106", "550"]
+    assert macro["RotatE, best"] == ["63.0", "43.0"]
+    assert micro["RotatE, best"] == ["53.0", "23.0"]
+    # The paper's models are averaged over pairs of query and answer, the others over queries.
+    assert macro["NodePiece-QE w/ GNN (published, paper)"] == ["33.7", "11.9"]
+    assert "NodePiece-QE w/ GNN (published, paper)" not in micro
+    assert micro["RotatE (published, paper)"] == ["33.1", "8.0"]
+    assert micro["TransE (published, paper)"][1] == "15.5"
+    assert "RotatE (published, paper)" not in macro
+    assert next(iter(micro)) == "RotatE, best"
+
+
+def test_seeds_are_averaged_and_the_heuristic_counts_once():
+    records = cell("550", "rotate", seed=0, macro=0.3) + cell("550", "rotate", seed=1, macro=0.5)
+    records += cell("550", "edge-type heuristic", preset="none", macro=0.1)
+    _, macro = tables(query_summary(records))[0]
+    assert macro["RotatE, best"] == ["43.0 ± 10.0"]
+    assert macro["edge-type heuristic"] == ["13.0"]
+
+
+def test_a_mean_needs_all_types():
+    records = cell("550", "rotate", types=("1p", "2p")) + cell("550", "rotate", "paper")
+    report = query_report(records)
+    header, rows = next(table for table in tables(report) if table[0][0] == "macro")
+    assert header == ["macro", *CONJUNCTIVE, "mean of 7", "2u", "up"]
+    assert rows["RotatE, best"] == ["40.0", "41.0", *[NOTHING] * 8]
+    assert rows["RotatE, paper"][:9] == [*[f"{40 + n}.0" for n in range(7)], "43.0", "47.0"]
+
+
+def test_the_report_says_what_was_run():
+    text = query_report(cell("550", "rotate"))
+    header, rows = tables(text)[-1]
+    row = dict(zip(header[1:], rows["RotatE, best, seed 0"], strict=True))
+    assert row["iterations"] == "3"
+    assert row["training"] == "60 s"
+    assert row["ranking"] == "18 s"
+    assert row["queries"] == "9,000"
+
+
+def test_published_rows_say_how_they_are_averaged():
+    rows = {row["method"]: row for row in published_rows("queries", "paper", "550")}
+    micro = {name for name, row in rows.items() if row["averaging"] == "micro"}
+    assert micro == {"RotatE", "SE", "TransE", "TransR"}
+    assert rows["NodePiece-QE"]["averaging"] == "macro"
+
+
+def test_the_figure_is_drawn(tmp_path):
+    path = tmp_path / "queries.png"
+    assert not hits_by_ratio([], path)
+    assert not path.exists()
+    assert hits_by_ratio(cell("550", "rotate") + cell("106", "transe"), path)
+    content = path.read_bytes()
+    width, height = struct.unpack(">II", content[16:24])
+    assert content.startswith(b"\x89PNG")
+    assert width > height > 500
+
+
+@pytest.mark.parametrize("averaging", ["macro", "micro"])
+def test_the_figure_shows_a_line_for_every_method(tmp_path, monkeypatch, averaging):
+    lines = []
+    from matplotlib.axes import Axes
+
+    plot = Axes.plot
+
+    def watched(self, x, y, **style):
+        lines.append((style["label"], list(y)))
+        return plot(self, x, y, **style)
+
+    monkeypatch.setattr(Axes, "plot", watched)
+    hits_by_ratio(cell("550", "rotate") + cell("300", "rotate"), tmp_path / "a.png")
+    expected = {"macro": 0.4, "micro": 0.2}[averaging]
+    drawn = [y for label, y in lines if label == "RotatE, best"]
+    # A panel for each type; one of both averagings begins with the value of its 1p.
+    assert len(drawn) == 2 * len(CONJUNCTIVE)
+    assert [100 * expected] * 2 in drawn
