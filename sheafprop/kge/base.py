@@ -121,15 +121,17 @@ class KGEModel(torch.nn.Module, ABC):
 
         Training calls it after every optimizer step. Rows of zeros stay, and so do all relations.
         """
-        weight = self.node_emb.weight
-        weight.copy_(self._constrained(weight))
+        if self.entity_constraint is not None:
+            self.node_emb.weight.div_(self._excess(self.node_emb.weight))
 
-    def _constrained(self, rows: Tensor) -> Tensor:
-        if self.entity_constraint is None:
-            return rows
+    def _excess(self, rows: Tensor) -> Tensor:
+        """What rows are divided by to fulfil the constraint."""
         length = torch.linalg.vector_norm(promote(rows), dim=-1, keepdim=True)
         keep = length == 0 if self.entity_constraint == "unit" else length <= 1
-        return rows / length.masked_fill(keep, 1.0)
+        return length.masked_fill_(keep, 1.0)
+
+    def _constrained(self, rows: Tensor) -> Tensor:
+        return rows if self.entity_constraint is None else rows / self._excess(rows)
 
     # Vectors -------------------------------------------------------------------------------------
 
@@ -342,6 +344,55 @@ class KGEModel(torch.nn.Module, ABC):
         return self._score_rows(
             self._rows(known), rel_type, self._rows(candidates), side, chunk_size
         )
+
+    # Training ------------------------------------------------------------------------------------
+
+    def loss_over_entities(
+        self,
+        loss: torch.nn.Module,
+        x: Tensor,
+        triples: Tensor,
+        sides: Literal["both", "tail"] = "both",
+    ) -> Tensor:
+        r"""Returns the loss of the true tails among all tails, in the mean with that of the true
+        heads among all heads.
+
+        Args:
+            loss (torch.nn.Module): A loss over all entities, of scores :math:`(B, N)` and true
+                entities :math:`(B)`.
+            x (torch.Tensor): The vectors of the entities.
+            triples (torch.Tensor): The triples :math:`(h, r, t)`, of shape :math:`(B, 3)`.
+            sides (str, optional): Whether the heads are looked at, :obj:`"both"`, or not,
+                :obj:`"tail"`. (default: :obj:`"both"`)
+        """
+        head_index, rel_type, tail_index = triples.unbind(1)
+        tails = loss(self.score_tails(x, head_index, rel_type), tail_index)
+        if sides == "tail":
+            return tails
+        return (tails + loss(self.score_heads(x, rel_type, tail_index), head_index)) / 2
+
+    def score_replaced(
+        self,
+        x: Tensor,
+        triples: Tensor,
+        entity: Tensor,
+        at_head: Tensor,
+    ) -> Tensor:
+        r"""Returns the scores of triples in which one end is replaced by each of some entities.
+
+        Args:
+            x (torch.Tensor): The vectors of the entities.
+            triples (torch.Tensor): The triples :math:`(h, r, t)`, of shape :math:`(B, 3)`.
+            entity (torch.Tensor): The entities put in, as rows of :obj:`x`.
+            at_head (torch.Tensor): Whether they replace the head, or the tail.
+
+        Shapes:
+            - **entity, at_head, output:** :math:`(B, n)`
+        """
+        head_index, rel_type, tail_index = triples.t().unsqueeze(2)
+        head = torch.where(at_head, entity, head_index)
+        tail = torch.where(at_head, tail_index, entity)
+        return self.score_triples(x, head, rel_type, tail)
 
     def _score_rows(
         self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side, chunk_size: int | None

@@ -1,7 +1,7 @@
 """Distances between rows and their gradients, without a tensor of rows x candidates x width."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -148,12 +148,7 @@ class _EuclideanDistance(torch.autograd.Function):
         a_square = a.square().sum(1, keepdim=True)
         b_square = b.square().sum(1, keepdim=True)
         out = torch.addmm(b_square.t(), a, b.t(), alpha=-2).add_(a_square)
-        rows, columns = _close_pairs(out, a_square, b_square)
-        out.clamp_(min=0.0)
-        if rows.numel() > 0:
-            step = max(1, BLOCK_ELEMENTS // max(1, a.size(1)))
-            for i, j in zip(rows.split(step), columns.split(step), strict=True):
-                out[i, j] = (a[i] - b[j]).square().sum(1)
+        rows, columns = close_pairs(out, a, b, a_square, b_square)
         ctx.squared = squared
         if squared:
             ctx.save_for_backward(a, b)
@@ -176,11 +171,8 @@ class _EuclideanDistance(torch.autograd.Function):
             grad_a = _weighted_differences(weight, a, b) if ctx.needs_input_grad[0] else None
             grad_b = _weighted_differences(weight.t(), b, a) if ctx.needs_input_grad[1] else None
             if not ctx.squared and rows.numel() > 0:
-                step = max(1, BLOCK_ELEMENTS // max(1, a.size(1)))
-                for i, j in zip(rows.split(step), columns.split(step), strict=True):
-                    length = distance[i, j].unsqueeze(1)
-                    unit = (a[i] - b[j]) / length.masked_fill(length == 0, math.inf)
-                    unit *= grad[i, j].unsqueeze(1)
+                close = rows, columns
+                for i, j, unit in close_units(a, b, distance, close, grad[close]):
                     if grad_a is not None:
                         grad_a.index_add_(0, i, unit)
                     if grad_b is not None:
@@ -188,7 +180,13 @@ class _EuclideanDistance(torch.autograd.Function):
         return grad_a, grad_b, None
 
 
-def _close_pairs(out: Tensor, a_square: Tensor, b_square: Tensor) -> tuple[Tensor, Tensor]:
+def close_pairs(
+    out: Tensor, a: Tensor, b: Tensor, a_square: Tensor, b_square: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Corrects the squared distances :obj:`out` of close pairs in place, and returns these pairs.
+
+    Afterwards no squared distance is negative.
+    """
     if out.numel() == 0:
         empty = torch.empty(0, dtype=torch.long, device=out.device)
         return empty, empty
@@ -196,7 +194,27 @@ def _close_pairs(out: Tensor, a_square: Tensor, b_square: Tensor) -> tuple[Tenso
     limit = math.sqrt(torch.finfo(out.dtype).eps) * (a_square + b_square.max())
     near = (out.amin(1, keepdim=True) <= limit).squeeze(1).nonzero().squeeze(1)
     rows, columns = (out[near] <= limit[near]).nonzero(as_tuple=True)
-    return near[rows], columns
+    rows = near[rows]
+    for i, j in _in_blocks(rows, columns, a.size(1)):
+        out[i, j] = (a[i] - b[j]).square().sum(1)
+    return rows, columns
+
+
+def close_units(
+    a: Tensor, b: Tensor, distance: Tensor, pairs: tuple[Tensor, Tensor], weight: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """The weighted unit vectors from b to a of the pairs, in blocks; zero at distance zero."""
+    for i, j, w in _in_blocks(*pairs, a.size(1), weight):
+        length = distance[i, j].unsqueeze(1)
+        unit = (a[i] - b[j]) / length.masked_fill(length == 0, math.inf)
+        yield i, j, unit * w.unsqueeze(1)
+
+
+def _in_blocks(
+    rows: Tensor, columns: Tensor, width: int, *more: Tensor
+) -> Iterator[tuple[Tensor, ...]]:
+    step = max(1, BLOCK_ELEMENTS // max(1, width))
+    return zip(*(index.split(step) for index in (rows, columns, *more)), strict=True)
 
 
 def _weighted_differences(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -4,12 +4,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, KGEModel, Side, fill_
-from sheafprop.kge.distance import pairwise_distance, promote
+from sheafprop.kge.base import EntityConstraint, Side, fill_
+from sheafprop.kge.distance import promote
+from sheafprop.kge.isometric_kge_model import IsometricKGEModel
 from sheafprop.sheaf import DiagonalSheaf
 
 
-class RotatE(KGEModel):
+class RotatE(IsometricKGEModel):
     r"""The RotatE model from the `"RotatE: Knowledge Graph Embedding by Relational Rotation in
     Complex Space" <https://arxiv.org/abs/1902.10197>`_ paper.
 
@@ -69,14 +70,6 @@ class RotatE(KGEModel):
     def sheaf(self) -> DiagonalSheaf:
         phase = promote(self.rel_emb.weight)
         return DiagonalSheaf(head=torch.polar(torch.ones_like(phase), phase))
-
-    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
-        return self._moved(heads, rel_type, "tail") - tails
-
-    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
-        # Turning keeps moduli: the head is as far from the tail turned back.
-        queries = self._moved(known, rel_type, side)
-        return pairwise_distance(queries, rows, p=self.p, squared=self.squared, paired=True)
 
     def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         phase = promote(self.rel_emb(rel_type)).unsqueeze(1)

@@ -86,6 +86,24 @@ class NegativeSampler:
         Raises:
             ValueError: If all replacements of a triple are known triples.
         """
+        entity, at_head = self.replacements(triples, triple_index, epoch)
+        head, relation, tail = (part.unsqueeze(1) for part in triples.unbind(1))
+        return (
+            torch.where(at_head, entity, head),
+            relation.expand_as(entity),
+            torch.where(at_head, tail, entity),
+        )
+
+    def replacements(
+        self, triples: Tensor, triple_index: Tensor, epoch: int
+    ) -> tuple[Tensor, Tensor]:
+        r"""Returns the entities that make the negatives, and whether each replaces the head.
+
+        Takes and raises the same as a call.
+
+        Shapes:
+            - **output:** two tensors of shape :math:`(B, n)`
+        """
         n = self.num_negatives
         positive = np.repeat(triples.cpu().numpy(), n, axis=0)
         index = np.repeat(triple_index.cpu().numpy(), n)
@@ -106,10 +124,8 @@ class NegativeSampler:
             step = max(1, _BLOCK_ELEMENTS // self.num_nodes)
             for block in np.split(todo, range(step, todo.size, step)):
                 self._search(keys, positive, at_head, entity, block)
-        head = np.where(at_head, entity, positive[:, 0])
-        tail = np.where(at_head, positive[:, 2], entity)
-        result = torch.from_numpy(np.stack([head, positive[:, 1], tail])).view(3, -1, n)
-        return tuple(result.to(triples.device).unbind(0))  # type: ignore[return-value]
+        result = (torch.from_numpy(part).view(-1, n) for part in (entity, at_head))
+        return tuple(part.to(triples.device) for part in result)  # type: ignore[return-value]
 
     def _codes(self, head: NDArray, relation: NDArray, tail: NDArray) -> NDArray[np.int64]:
         return (head * self.num_relations + relation) * self.num_nodes + tail

@@ -3,12 +3,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, KGEModel, Side, unit_translations
-from sheafprop.kge.distance import pairwise_distance, promote
+from sheafprop.kge.base import EntityConstraint, Side, unit_translations
+from sheafprop.kge.distance import promote
+from sheafprop.kge.isometric_kge_model import IsometricKGEModel
 from sheafprop.sheaf import IdentitySheaf
 
 
-class TransE(KGEModel):
+class TransE(IsometricKGEModel):
     r"""The TransE model from the `"Translating Embeddings for Modeling Multi-Relational Data"
     <https://proceedings.neurips.cc/paper/2013/file/
     1cecc7a77928ca8133fa24680a88d2f9-Paper.pdf>`_ paper.
@@ -64,13 +65,6 @@ class TransE(KGEModel):
 
     def sheaf(self) -> IdentitySheaf:
         return IdentitySheaf(translation=promote(self.rel_emb.weight))
-
-    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
-        return self._moved(heads, rel_type, "tail") - tails
-
-    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
-        queries = self._moved(known, rel_type, side)
-        return pairwise_distance(queries, rows, p=self.p, squared=self.squared, paired=False)
 
     def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         translation = promote(self.rel_emb(rel_type)).unsqueeze(1)

@@ -3,12 +3,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, KGEModel, Side
-from sheafprop.kge.distance import pairwise_distance
+from sheafprop.kge.base import EntityConstraint, Side
+from sheafprop.kge.isometric_kge_model import IsometricKGEModel
 from sheafprop.sheaf import IdentitySheaf
 
 
-class UM(KGEModel):
+class UM(IsometricKGEModel):
     r"""The unstructured model from the `"A Semantic Matching Energy Function for Learning with
     Multi-relational Data" <https://link.springer.com/content/pdf/10.1007/s10994-013-5363-6.pdf>`_
     paper.
@@ -63,8 +63,5 @@ class UM(KGEModel):
     def _reset_relations(self, generator: torch.Generator | None) -> None:
         pass
 
-    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
-        return heads - tails
-
-    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
-        return pairwise_distance(known, rows, p=self.p, squared=self.squared, paired=False)
+    def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        return known

@@ -230,22 +230,19 @@ class SheafCompletion(LightningModule):
 
     def batch_loss(self, model: KGEModel, triples: Tensor, number: Tensor, epoch: int) -> Tensor:
         """The loss of a batch of triples with their numbers in the training set."""
-        head, relation, tail = triples.unbind(1)
         x = model.entity_vectors()
         if not self.loss.needs_negatives:
-            tails = self.loss(model.score_tails(x, head, relation), tail)
-            if self.settings["sides"] == "tail":
-                return tails
-            return (tails + self.loss(model.score_heads(x, relation, tail), head)) / 2
+            return model.loss_over_entities(self.loss, x, triples, self.settings["sides"])
         sampler = NegativeSampler(
             model.num_nodes,
             model.num_relations,
             self.settings["num_negatives"],
             seed=self.settings["seed"],
         )
-        negatives = sampler(triples, number, epoch)
+        entity, at_head = sampler.replacements(triples, number, epoch)
         return self.loss(
-            model.score_triples(x, head, relation, tail), model.score_triples(x, *negatives)
+            model.score_triples(x, *triples.unbind(1)),
+            model.score_replaced(x, triples, entity, at_head),
         )
 
     def on_train_batch_end(self, *args: Any) -> None:

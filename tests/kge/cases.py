@@ -105,6 +105,48 @@ class KGEModelCase:
         triples = self.triples()
         torch.testing.assert_close(squared(*triples), -model(*triples).square())
 
+    @pytest.mark.parametrize("squared", [False, True])
+    @pytest.mark.parametrize("p", [1.0, 2.0])
+    def test_loss_over_entities_is_the_mean_of_both_sides(self, p, squared):
+        model, loss = self.build_double(p=p, squared=squared), CrossEntropyLoss(0.1, 3.0)
+        head, relation, tail = self.triples()
+        x = model.entity_vectors()
+        everyone = torch.arange(11)
+        columns = [index.unsqueeze(1) for index in (head, relation, tail)]
+        tails = loss(model.score_triples(x, columns[0], columns[1], everyone), tail)
+        heads = loss(model.score_triples(x, everyone, columns[1], columns[2]), head)
+        self.assert_same(
+            model,
+            model.loss_over_entities(loss, model.entity_vectors(), torch.stack(self.triples(), 1)),
+            (tails + heads) / 2,
+        )
+        triples = torch.stack(self.triples(), 1)
+        only = model.loss_over_entities(loss, x, triples, "tail")
+        torch.testing.assert_close(only, tails)
+
+    @pytest.mark.parametrize("squared", [False, True])
+    @pytest.mark.parametrize("p", [1.0, 2.0])
+    def test_replaced_entities_are_scored_as_triples(self, p, squared):
+        model = self.build_double(p=p, squared=squared)
+        generator = torch.Generator().manual_seed(9)
+        entity = torch.randint(11, (23, 5), generator=generator)
+        at_head = torch.rand(23, 5, generator=generator) < 0.5
+        head, relation, tail = (index.unsqueeze(1).expand(23, 5) for index in self.triples())
+        triples = torch.stack(self.triples(), 1)
+        scores = model.score_replaced(model.entity_vectors(), triples, entity, at_head)
+        head, tail = torch.where(at_head, entity, head), torch.where(at_head, tail, entity)
+        expected = model(head, relation, tail)
+        torch.testing.assert_close(scores, expected)
+        self.assert_same(model, scores.sin().sum(), expected.sin().sum())
+
+    def assert_same(self, model, value, expected):
+        torch.testing.assert_close(value, expected)
+        parameters = list(model.parameters())
+        ours = torch.autograd.grad(value, parameters, allow_unused=True)
+        theirs = torch.autograd.grad(expected, parameters, allow_unused=True)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-10)
+
     @pytest.mark.parametrize("p", [1.0, 2.0])
     @pytest.mark.parametrize("num_sections", [1, 2])
     def test_scores_do_not_depend_on_the_chunk_size(self, p, num_sections):

@@ -1,0 +1,118 @@
+"""The cross entropy of Euclidean distances and its gradient, one block of queries at a time."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sheafprop.kge.distance import BLOCK_ELEMENTS, close_pairs, close_units, full_precision
+
+# On a CPU blocks that stay in the cache are faster than large ones.
+_CPU_BLOCK_ELEMENTS = 2**20
+_LEAST_ROWS = 32
+
+
+def distance_cross_entropy(
+    queries: Tensor,
+    candidates: Tensor,
+    target: Tensor,
+    *,
+    squared: bool = False,
+    label_smoothing: float = 0.0,
+    scale: float = 1.0,
+) -> Tensor:
+    r"""The cross entropy of the true candidate of every query, scored by minus its distance.
+
+    Same as :class:`~sheafprop.kge.CrossEntropyLoss` of minus the distances, but distances,
+    probabilities and the gradient of a block of queries come and go before the next block: no
+    array of queries x candidates is kept. The gradient at distance zero is zero.
+
+    Args:
+        queries (Tensor): Real rows.
+        candidates (Tensor): Real rows of the same width.
+        target (Tensor): The true candidate of each query.
+        squared (bool): Whether distances are squared.
+        label_smoothing (float): See :class:`~sheafprop.kge.CrossEntropyLoss`.
+        scale (float): See :class:`~sheafprop.kge.CrossEntropyLoss`.
+
+    Shapes:
+        - **queries:** :math:`(B, m)`, **candidates:** :math:`(C, m)`, **target:** :math:`(B)`
+        - **output:** a scalar, the mean over the queries
+    """
+    with full_precision(queries):
+        return _DistanceCrossEntropy.apply(
+            queries, candidates, target, squared, label_smoothing, scale
+        )
+
+
+class _DistanceCrossEntropy(torch.autograd.Function):
+    """Computes the gradient along with the loss, of which it is a multiple."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        a: Tensor,
+        b: Tensor,
+        target: Tensor,
+        squared: bool,
+        smoothing: float,
+        scale: float,
+    ) -> Tensor:
+        size, num_candidates = a.size(0), b.size(0)
+        a_square, b_square = a.square().sum(1, keepdim=True), b.square().sum(1)
+        elements = _CPU_BLOCK_ELEMENTS if a.device.type == "cpu" else BLOCK_ELEMENTS
+        rows = min(size, max(_LEAST_ROWS, elements // num_candidates))
+        distances = a.new_empty(rows, num_candidates)
+        # Distances are needed again to divide by, their squares are not.
+        weights = distances if squared else torch.empty_like(distances)
+        need_grad = any(ctx.needs_input_grad[:2])
+        grad_a, grad_b = (torch.zeros_like(x) if need_grad else None for x in (a, b))
+        columns = b.new_zeros(num_candidates, 1)
+        loss = a.new_zeros(())
+        for start in range(0, size, rows):
+            block = slice(start, start + rows)
+            query, true = a[block], target[block].unsqueeze(1)
+            d, w = distances[: query.size(0)], weights[: query.size(0)]
+            torch.addmm(b_square, query, b.t(), alpha=-2, out=d)
+            if not squared:
+                d.add_(a_square[block])
+                close = close_pairs(d, query, b, a_square[block], b_square.unsqueeze(1))
+                d.sqrt_()
+            # Squares miss |a|^2, which shifts a row and leaves the loss as it is.
+            lowest = d.amin(1, keepdim=True)
+            expected = (1 - smoothing) * (d.gather(1, true) - lowest).sum()
+            if smoothing > 0.0:
+                expected += smoothing * (d.mean(1, keepdim=True) - lowest).sum()
+            torch.sub(lowest, d, out=w).mul_(scale).exp_()
+            total = w.sum(1, keepdim=True)
+            loss += total.log().sum() + scale * expected
+            if grad_a is None or grad_b is None:
+                continue
+            factor = scale / size
+            w.mul_(-factor / total)
+            if smoothing > 0.0:
+                w.add_(factor * smoothing / num_candidates)
+            w.scatter_add_(1, true, w.new_full(true.shape, factor * (1 - smoothing)))
+            if squared:
+                w.mul_(2)
+            else:
+                weight_close = w[close]
+                w.div_(d)
+                w[close] = 0.0
+            torch.addmm(query * w.sum(1, keepdim=True), w, b, alpha=-1, out=grad_a[block])
+            grad_b.addmm_(w.t(), query, alpha=-1)
+            columns += w.sum(0).unsqueeze(1)
+            if not squared and weight_close.numel() > 0:
+                for i, j, unit in close_units(query, b, d, close, weight_close):
+                    grad_a[block].index_add_(0, i, unit)
+                    grad_b.index_add_(0, j, unit, alpha=-1)
+        if grad_b is not None:
+            ctx.save_for_backward(grad_a, grad_b.addcmul_(b, columns))
+        return loss / size
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grad_a, grad_b = ctx.saved_tensors
+        return grad * grad_a, grad * grad_b, None, None, None, None
