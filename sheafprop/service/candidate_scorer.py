@@ -1,12 +1,14 @@
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.backend import backend_of, run_rows
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.kge.distance import real_rows
 from sheafprop.service.row_blocks import RowBlocks
-from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, RelationSheaf
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, RelationSheaf
 
 # Candidates whose vectors, mapped or not, stay in the cache.
 _CHUNK_NUMBERS = 2**19
@@ -18,8 +20,8 @@ class CandidateScorer:
     r"""Scores all entities of a model as heads or tails, without a copy of their vectors.
 
     Where the candidates' maps keep lengths (TransE, RotatE) a query is one product of the table
-    with a vector, as the squared lengths of the rows are kept; other maps go through the table in
-    pieces that fit the cache.
+    with a vector, as the squared lengths of the rows are kept. Other diagonal maps take one pass
+    over the table, and dense maps go through it in pieces that fit the cache.
 
     Args:
         model (KGEModel): The model that scores one section.
@@ -37,7 +39,7 @@ class CandidateScorer:
     ):
         self.model, self.sheaf = model, sheaf
         self.rows, self.section_weight = rows, section_weight
-        self._squares: dict[int, Tensor] = {}
+        self._lengths: dict[tuple[int, int], Tensor] = {}
 
     def block_size(self) -> int:
         """Queries to score at once."""
@@ -74,46 +76,82 @@ class CandidateScorer:
         self, out: Tensor, known: Tensor, rel_type: Tensor, number: int, section: int, side: Side
     ) -> None:
         candidates = self.rows.blocks[number][:, section]
-        query = self._query(known, rel_type, side)
-        if query is not None:
-            self._score_by_product(out, query, candidates, (number, section))
+        if self.model.p == 2.0 and self._squares(out, known, rel_type, (number, section), side):
+            out.clamp_(min=0)
+            if not self.model.squared:
+                out.sqrt_()
+            out.neg_()
             return
         step = max(256, _CHUNK_NUMBERS // candidates.shape[1])
         for start in range(0, len(candidates), step):
             part = slice(start, start + step)
             out[:, part] = self.model.score_candidates(known, rel_type, candidates[part], side)
 
-    def _score_by_product(
-        self, out: Tensor, query: Tensor, candidates: Tensor, key: tuple[int, int]
-    ) -> None:
-        rows, query = real_rows(candidates), real_rows(query)
-        place = key[0] * len(self.section_weight) + key[1]
-        if place not in self._squares:
-            self._squares[place] = torch.linalg.vector_norm(rows, dim=1).square_()
-        squares = self._squares[place]
-        if len(query) == 1:
-            torch.addmv(squares, rows, query[0], alpha=-2, out=out[0])
-            out += query.square().sum()
-        else:
-            torch.addmm(squares.unsqueeze(0), query, rows.T, alpha=-2, out=out)
-            out += query.square().sum(1, keepdim=True)
-        out.clamp_(min=0)
-        if not self.model.squared:
-            out.sqrt_()
-        out.neg_()
-
-    def _query(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor | None:
-        """Points whose distances to the plain candidates are the scores; None if there are none."""
-        if self.model.p != 2.0 or not isinstance(self.sheaf, IdentitySheaf | DiagonalSheaf):
-            return None
-        other: Side = "head" if side == "tail" else "tail"
-        target = self.sheaf.restrict(known, rel_type, other)
+    def _squares(
+        self, out: Tensor, known: Tensor, rel_type: Tensor, place: tuple[int, int], side: Side
+    ) -> bool:
+        """Squared distances of candidates to where the maps lead, if there is a short way."""
+        if not isinstance(self.sheaf, IdentitySheaf | DiagonalSheaf | DenseSheaf):
+            return False
+        candidates = self.rows.blocks[place[0]][:, place[1]]
+        target = self.sheaf.restrict(known, rel_type, "head" if side == "tail" else "tail")
         shift = self.sheaf.translation_of(rel_type)
         if shift is not None:
             target = target + shift if side == "tail" else target - shift
         table = None if isinstance(self.sheaf, IdentitySheaf) else getattr(self.sheaf, side)
-        if table is None:
-            return target
-        maps = table[rel_type]
-        keeps = (maps.abs() - 1).abs() <= 8 * torch.finfo(maps.real.dtype).eps
-        return target * maps.conj() if bool(keeps.all()) else None
+        if isinstance(self.sheaf, DenseSheaf):
+            for relation in rel_type.unique().tolist():
+                rows = (rel_type == relation).nonzero().flatten()
+                out[rows] = _mapped_squares(candidates, table[relation], target[rows])
+            return True
+        maps = None if table is None else table[rel_type]
+        if maps is None or _keep_lengths(maps):
+            if place not in self._lengths:
+                self._lengths[place] = _square_lengths(real_rows(candidates))
+            target = target if maps is None else target * maps.conj()
+            _near_squares(out, real_rows(candidates), self._lengths[place], real_rows(target))
+            return True
+        if maps.is_complex() or backend_of(candidates) != "numba":
+            return False
+        _scaled_squares(out, candidates, maps, target)
+        return True
+
+
+def _keep_lengths(maps: Tensor) -> bool:
+    return bool(((maps.abs() - 1).abs() <= 8 * torch.finfo(maps.real.dtype).eps).all())
+
+
+def _square_lengths(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1).square_()
+
+
+def _near_squares(out: Tensor, rows: Tensor, squares: Tensor, target: Tensor) -> None:
+    if len(target) == 1:
+        torch.addmv(squares, rows, target[0], alpha=-2, out=out[0])
+    else:
+        torch.addmm(squares.unsqueeze(0), target, rows.T, alpha=-2, out=out)
+    out += target.square().sum(1, keepdim=True)
+
+
+def _scaled_squares(out: Tensor, rows: Tensor, maps: Tensor, target: Tensor) -> None:
+    from sheafprop.service.distance_loops import scaled_squares
+
+    arrays = (rows.numpy(), maps.contiguous().numpy(), target.contiguous().numpy(), out.numpy())
+    run_rows(scaled_squares, arrays, np.arange(len(rows) + 1) * len(maps), rows.shape[1])
+
+
+def _mapped_squares(rows: Tensor, matrix: Tensor, target: Tensor) -> Tensor:
+    out = target.new_empty(len(target), len(rows))
+    step = max(256, _CHUNK_NUMBERS // max(matrix.shape))
+    mapped = target.new_empty(min(step, len(rows)), matrix.shape[0])
+    for start in range(0, len(rows), step):
+        chunk, part = rows[start : start + step], out[:, start : start + step]
+        image = mapped[: len(chunk)]
+        if len(target) == 1:
+            torch.addmm(target, chunk, matrix.T, beta=-1, out=image)
+            torch.linalg.vector_norm(image, dim=1, out=part[0])
+            part.square_()
+        else:
+            torch.mm(chunk, matrix.T, out=image)
+            _near_squares(part, image, _square_lengths(image), target)
+    return out
