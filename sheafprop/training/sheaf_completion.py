@@ -12,6 +12,7 @@ from sheafprop.data.label_checks import check_choice
 from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel, NegativeSampler, build_loss, build_model
 from sheafprop.ranking import RankMetrics, TripleFilter, evaluate
+from sheafprop.seeding import combine_keys, seeded_integers
 from sheafprop.service import (
     PropagationSearch,
     PropagationSettings,
@@ -47,6 +48,8 @@ class SheafCompletion(LightningModule):
         loss_args: Arguments of the loss.
         sides: Whether the cross entropy asks for ``"both"`` ends of a triple, or for its
             ``"tail"`` alone.
+        num_candidates: Entities that the cross entropy compares with, drawn anew for every batch
+            beside those of the batch; None for all. Fewer make training on large graphs cheaper.
         num_negatives: Negatives for each triple, for losses that need them.
         optimizer: ``"adam"``, ``"adagrad"`` or ``"sgd"``.
         lr: Learning rate.
@@ -72,6 +75,7 @@ class SheafCompletion(LightningModule):
         loss: Literal["cross_entropy", "nssa", "margin_ranking"] = "cross_entropy",
         loss_args: dict[str, Any] | None = None,
         sides: Literal["both", "tail"] = "both",
+        num_candidates: int | None = None,
         num_negatives: int = 32,
         optimizer: Literal["adam", "adagrad", "sgd"] = "adam",
         lr: float = 0.03,
@@ -91,7 +95,11 @@ class SheafCompletion(LightningModule):
             raise ValueError(f"'lr' must be positive (got {lr})")
         if not weight_decay >= 0:
             raise ValueError(f"'weight_decay' must not be negative (got {weight_decay})")
-        for label, number in (("num_negatives", num_negatives), ("lr_epochs", lr_epochs)):
+        for label, number in (
+            ("num_candidates", num_candidates),
+            ("num_negatives", num_negatives),
+            ("lr_epochs", lr_epochs),
+        ):
             if number is not None and number < 1:
                 raise ValueError(f"'{label}' must be at least 1 (got {number})")
         if isinstance(propagation, dict):
@@ -106,6 +114,7 @@ class SheafCompletion(LightningModule):
             "loss": loss,
             "loss_args": dict(loss_args or {}),
             "sides": sides,
+            "num_candidates": num_candidates,
             "num_negatives": num_negatives,
             "optimizer": optimizer,
             "lr": lr,
@@ -166,7 +175,8 @@ class SheafCompletion(LightningModule):
 
     def configure_optimizers(self) -> Any:
         s = self.settings
-        optimizer = self.build_optimizer(self.model)
+        # Lightning cannot clip what a fused optimizer may unscale.
+        optimizer = self.build_optimizer(self.model, fused=not self.trainer.gradient_clip_val)
         if s["lr_schedule"] == "constant":
             return optimizer
         if s["lr_epochs"]:
@@ -185,11 +195,12 @@ class SheafCompletion(LightningModule):
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
-    def build_optimizer(self, model: KGEModel) -> torch.optim.Optimizer:
+    def build_optimizer(self, model: KGEModel, *, fused: bool = True) -> torch.optim.Optimizer:
         """The optimizer of this module's settings for the parameters of a model."""
         s = self.settings
+        options = {"fused": True} if fused and s["optimizer"] == "adam" else {}
         return _OPTIMIZERS[s["optimizer"]](
-            model.parameters(), lr=s["lr"], weight_decay=s["weight_decay"]
+            model.parameters(), lr=s["lr"], weight_decay=s["weight_decay"], **options
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -232,6 +243,9 @@ class SheafCompletion(LightningModule):
         """The loss of a batch of triples with their numbers in the training set."""
         x = model.entity_vectors()
         if not self.loss.needs_negatives:
+            count = self.settings["num_candidates"]
+            if count is not None and count < len(x):
+                x, triples = self._among_candidates(x, triples, number, epoch)
             return model.loss_over_entities(self.loss, x, triples, self.settings["sides"])
         sampler = NegativeSampler(
             model.num_nodes,
@@ -244,6 +258,18 @@ class SheafCompletion(LightningModule):
             model.score_triples(x, *triples.unbind(1)),
             model.score_replaced(x, triples, entity, at_head),
         )
+
+    def _among_candidates(
+        self, x: Tensor, triples: Tensor, number: Tensor, epoch: int
+    ) -> tuple[Tensor, Tensor]:
+        """The vectors of the batch's entities and some others, and the triples in their ids."""
+        key = combine_keys(epoch, number[:1].cpu().numpy())
+        count, seed = self.settings["num_candidates"], self.settings["seed"]
+        drawn = torch.from_numpy(seeded_integers(key, count, len(x), seed)).to(x.device)
+        own = triples[:, [0, 2]]
+        ids, place = torch.cat([own.flatten(), drawn.flatten()]).unique(return_inverse=True)
+        head, tail = place[: own.numel()].view(-1, 2).unbind(1)
+        return x[ids], torch.stack([head, triples[:, 1], tail], dim=1)
 
     def on_train_batch_end(self, *args: Any) -> None:
         # After the optimizer has stepped, so that forward and backward see the same weights.
