@@ -107,6 +107,10 @@ class ExtensionSolver:
     ):
         self.model, self.sheaf = model, sheaf
         self.prototypes, self.variance = prototypes, variance
+        # Whether the maps of each relation are injective: found when a relation is first met.
+        unknown = torch.full((sheaf.num_relations,), -1, dtype=torch.int8)
+        shared = isinstance(sheaf, DenseSheaf) and sheaf.head is sheaf.tail
+        self._injective = {"tail": unknown, "head": unknown if shared else unknown.clone()}
 
     @torch.no_grad()
     def exact(self, system: FreeSystem, otherwise: PropagationSettings) -> FreeSolution:
@@ -178,7 +182,11 @@ class ExtensionSolver:
         out = torch.zeros_like(system.boundary_mask)
         used, position = torch.unique(system.edge_type, return_inverse=True)
         for row, side in ((1, "tail"), (0, "head")):
-            bad = ~_injective(self.sheaf, used, side)
+            found = self._injective[side]
+            new = used[found[used] < 0]
+            if new.numel():
+                found[new] = _injective(self.sheaf, new, side).to(found.dtype)
+            bad = found[used] == 0
             out[system.edge_index[row][bad[position]]] = True
         return out & ~system.boundary_mask
 
