@@ -296,6 +296,41 @@ def test_cross_entropy_asks_for_both_ends_equally_or_for_the_tail_alone(kge):
         module(sides="head")
 
 
+@pytest.mark.parametrize("kge", ["transe", "se"])
+def test_cross_entropy_compares_with_the_batch_and_what_is_drawn(kge, monkeypatch):
+    triples, number = torch.tensor([[0, 0, 9], [1, 0, 2], [9, 1, 0]]), torch.arange(3)
+    some = module(kge=kge, num_candidates=2, sides="tail")
+    model = some.build(40, 2)
+    seen = []
+    loss_over_entities = type(model).loss_over_entities
+
+    def watched(self, loss, x, *rest):
+        # Which rows of the table these are: all of them differ.
+        seen.append((x.unsqueeze(1) == self.entity_vectors()).all(2).nonzero()[:, 1])
+        return loss_over_entities(self, loss, x, *rest)
+
+    monkeypatch.setattr(type(model), "loss_over_entities", watched)
+    losses = [some.batch_loss(model, triples, number + shift, 0) for shift in (0, 0, 7)]
+    losses.append(some.batch_loss(model, triples, number, 1))
+    for ids, loss in zip(seen, losses, strict=True):
+        assert set(ids.tolist()) >= {0, 1, 2, 9}
+        assert 4 < len(ids) <= 6
+        scores = model.score_tails(model.entity_vectors(), triples[:, 0], triples[:, 1], ids)
+        target = torch.searchsorted(ids, triples[:, 2].contiguous())
+        assert torch.allclose(loss, torch.nn.functional.cross_entropy(scores, target))
+    # The draw follows the triples and the epoch.
+    assert torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], seen[2])
+    assert not torch.equal(seen[0], seen[3])
+    every = [
+        module(kge=kge, num_candidates=count).batch_loss(model, triples, number, 0)
+        for count in (None, 40)
+    ]
+    assert torch.equal(*every)
+    with pytest.raises(ValueError, match="'num_candidates' must be at least 1"):
+        module(num_candidates=0)
+
+
 def test_the_schedule_starts_at_the_full_rate_and_ends_at_zero(tmp_path):
     class Rates(Callback):
         seen: ClassVar[list[float]] = []
