@@ -1,30 +1,47 @@
 """Times extensions and predictions of a large model against recomputing and bare products."""
 
 import argparse
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sheafprop.data import Vocabulary
+from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.measuring import interleaved, timed, with_peak
 from sheafprop.io import StoredModel
 from sheafprop.kge import build_model
 from sheafprop.nn import HarmonicExtension, RelationPrototypes
+from sheafprop.report import service_table
+from sheafprop.report.hardware import describe_hardware
 from sheafprop.service import SheafModel
 
 _RELATIONS = 50
-_MODELS = {"transe": 1, "rotate": 2, "transr": 1}
+#: The maps of each model, and real numbers for each of its coordinates.
+_MODELS = {
+    "transe": ("identity", 1),
+    "rotate": ("diagonal, complex", 2),
+    "pairre": ("diagonal, real", 1),
+    "transr": ("dense, shared", 1),
+    "se": ("dense, pair", 1),
+}
+# Facts for each old entity, and for each new one.
+_OLD_FACTS, _NEW_FACTS = 3, 10
+_TURNS = 7
 
 
-def large_model(name: str, num_entities: int, width: int) -> SheafModel:
-    """A model of random parameters; ``width`` counts real numbers."""
+def large_model(name: str, entities: Vocabulary, width: int) -> SheafModel:
+    """A model of random parameters and facts; ``width`` counts real numbers."""
+    num_entities = len(entities)
     with torch.device("meta"):
         model = build_model(
             name,
             num_nodes=num_entities,
             num_relations=_RELATIONS,
-            hidden_channels=width // _MODELS[name],
+            hidden_channels=width // _MODELS[name][1],
         )
     g = torch.Generator().manual_seed(0)
     state = {
@@ -34,13 +51,16 @@ def large_model(name: str, num_entities: int, width: int) -> SheafModel:
     model.load_state_dict(state, assign=True)
     d = model.hidden_channels
     dtype = torch.complex64 if model.is_complex else torch.float32
+    num_facts = _OLD_FACTS * num_entities
+    facts = torch.randint(num_entities, (num_facts, 3), generator=g)
+    facts[:, 1] %= _RELATIONS
     return SheafModel(
         StoredModel(
             model=model,
-            entities=Vocabulary((f"e{i}" for i in range(num_entities)), kind="entities"),
+            entities=entities,
             relations=Vocabulary((f"r{i}" for i in range(_RELATIONS)), kind="relations"),
             origins=("trained",) * num_entities,
-            facts=torch.zeros(0, 3, dtype=torch.int64),
+            facts=facts,
             prototypes=RelationPrototypes(
                 torch.zeros(2 * _RELATIONS, d, dtype=dtype),
                 torch.zeros(2 * _RELATIONS, dtype=torch.int64),
@@ -50,7 +70,7 @@ def large_model(name: str, num_entities: int, width: int) -> SheafModel:
     )
 
 
-def new_facts(count: int, num_entities: int, each: int = 10) -> list[tuple[str, str, str]]:
+def new_facts(count: int, num_entities: int, each: int = _NEW_FACTS) -> list[tuple[str, str, str]]:
     """Facts of new entities, a fifth of them with another new one."""
     g = torch.Generator().manual_seed(1)
     rows = torch.randint(0, 2**31, (count * each, 4), generator=g).tolist()
@@ -62,44 +82,51 @@ def new_facts(count: int, num_entities: int, each: int = 10) -> list[tuple[str, 
     return facts
 
 
-def measure(name: str, num_entities: int, width: int) -> dict[str, Any]:
+def measure(name: str, entities: Vocabulary, width: int) -> dict[str, Any]:
     """Times of one model."""
-    model = large_model(name, num_entities, width)
+    model, num_entities = large_model(name, entities, width), len(entities)
     thousand, one = new_facts(1000, num_entities), new_facts(1, num_entities)
-    model.extend(one)
-    grown, extend_seconds = timed(lambda: model.extend(thousand))
-    _, peak = with_peak(lambda: model.extend(thousand))
-    single = interleaved({"one": lambda: model.extend(one)}, 5)["one"]
-
-    table = model.kge.node_emb.weight.detach()
-    query = torch.randn(width)
-    squares = table.square().sum(1)
-    out = torch.empty(num_entities)
-    if name == "transr":
-        maps = model.kge.sheaf().head[0].detach()
-        bare = lambda: table @ maps.T  # noqa: E731
-    else:
-        bare = lambda: torch.addmv(squares, table, query, alpha=-2, out=out).clamp_(0).sqrt_()  # noqa: E731
-    model.predict_tails("e1", "r1", k=10)
-    times = interleaved({"predict": lambda: model.predict_tails("e1", "r1", k=10), "bare": bare}, 5)
+    grown, peak = with_peak(lambda: model.extend(thousand))
+    extensions = interleaved(
+        {"thousand": lambda: model.extend(thousand), "one": lambda: model.extend(one)}, _TURNS
+    )
+    predictions = interleaved(
+        {
+            "predict": lambda: model.predict_tails("e1", "r1", k=10),
+            "bare": _bare_product(model, width),
+        },
+        _TURNS,
+    )
+    recomputed = _recomputed(model, grown)
     return {
         "model": name,
-        "extend 1000 (s)": extend_seconds,
-        "extend 1000, memory (MB)": None if peak is None else peak / 1e6,
-        "extend one (ms)": 1000 * single,
-        "recompute / extend 1000": _recomputed(model, grown) / extend_seconds,
-        "predict (ms)": 1000 * times["predict"],
-        "bare product (ms)": 1000 * times["bare"],
-        "predict / bare": times["predict"] / times["bare"],
+        "maps": _MODELS[name][0],
+        "extend_seconds": extensions["thousand"],
+        "extend_peak_bytes": peak,
+        "extend_one_seconds": extensions["one"],
+        "ratio_recompute": recomputed / extensions["thousand"],
+        "predict_seconds": predictions["predict"],
+        "bare_seconds": predictions["bare"],
+        "ratio_bare": predictions["predict"] / predictions["bare"],
     }
+
+
+def _bare_product(model: SheafModel, width: int) -> Callable[[], Tensor]:
+    """What a prediction cannot do without: one product of the table, in plain torch."""
+    table = model.kge.node_emb.weight.detach()
+    if _MODELS[model.kge.name][0].startswith("dense"):
+        matrix = model.kge.sheaf().tail[0].detach()
+        return lambda: table @ matrix.T
+    query, squares = torch.randn(width), table.square().sum(1)
+    out = torch.empty(len(table))
+    return lambda: torch.addmv(squares, table, query, alpha=-2, out=out).clamp_(0).sqrt_()
 
 
 def _recomputed(model: SheafModel, grown: SheafModel) -> float:
     """Seconds for the same extension over all rows, as one call of the layer."""
     facts = grown._state.facts.from_row(0)
-    x = torch.cat(
-        [model.kge.entity_vectors().detach(), grown.vectors(grown.labels()[-1000:])[:, 0]]
-    )
+    new = grown.vectors(grown.labels()[model.num_entities :])[:, 0]
+    x = torch.cat([model.kge.entity_vectors().detach(), new])
     known = torch.arange(len(x)) < model.num_entities
     layer = HarmonicExtension(tol=1e-6)
     with torch.no_grad():
@@ -117,7 +144,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--entities", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--models", nargs="+", choices=sorted(_MODELS), default=list(_MODELS))
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the results there")
     options = parser.parse_args(arguments)
-    for name in options.models:
-        for key, value in measure(name, options.entities, options.width).items():
-            print(f"{key}: {value}" if isinstance(value, str) else f"  {key}: {value:.3g}")
+    entities = Vocabulary((f"e{i}" for i in range(options.entities)), kind="entities")
+    result = {
+        "hardware": describe_hardware(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "commit": current_commit(),
+        "entities": options.entities,
+        "facts": _OLD_FACTS * options.entities,
+        "width": options.width,
+        "cases": [measure(name, entities, options.width) for name in options.models],
+    }
+    print(service_table(result))
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """Reports of runs: tables, the validation curve, and the figures others published."""
 
-from sheafprop.report.benchmark_tables import propagation_table
+from sheafprop.report.benchmark_tables import propagation_table, service_table
 from sheafprop.report.completion_report import completion_report
 from sheafprop.report.completion_tables import (
     ablation_table,
@@ -28,6 +28,7 @@ __all__ = [
     "query_report",
     "query_summary",
     "result_table",
+    "service_table",
     "terminal_table",
     "write_report",
 ]

@@ -1,4 +1,4 @@
-"""The tables of the propagation benchmark, as the README prints them."""
+"""The tables of the benchmarks of propagation and of extensions, as the README prints them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import Any
 
 from sheafprop.report._text import NOTHING, duration, markdown_table, size
 
-__all__ = ["propagation_table"]
+__all__ = ["propagation_table", "service_table"]
 
 _STEP = (
     *("graph", "maps", "width", "step", "scatter", "lean step", "torch-sparse", "CSR product"),
     *("copy", "products", "memory", "memory, scatter", "start-up"),
 )
 _SCALE = ("entities", "triples", "maps", "width", "step", "start-up", "peak memory")
+_SERVICE = (
+    *("model", "maps", "extend by 1,000", "memory", "extend by 1", "recompute"),
+    *("predict", "bare product", "predict / bare"),
+)
 _LIMIT = ("graph", "maps", "known", "Euler", "CG", "Chebyshev", "Euler / CG")
 
 
@@ -40,6 +44,33 @@ def propagation_table(result: Mapping[str, Any]) -> str:
         _table(_LIMIT, list(_limits(limits)), left=2),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def service_table(result: Mapping[str, Any]) -> str:
+    r"""Returns the measurements of ``scripts/bench_service.py`` as Markdown.
+
+    A row for each model: the time and memory to extend it by 1,000 entities and by one, that of
+    solving the same problem over all rows in multiples of the first, and the time of a prediction
+    beside that of the one product with the table of vectors that it cannot do without.
+
+    Args:
+        result (dict): What the script writes.
+    """
+    rows = [
+        [
+            case["model"],
+            case["maps"],
+            _short(case["extend_seconds"]),
+            size(case["extend_peak_bytes"]),
+            _short(case["extend_one_seconds"]),
+            _times(case["ratio_recompute"]),
+            _short(case["predict_seconds"]),
+            _short(case["bare_seconds"]),
+            _times(case["ratio_bare"]),
+        ]
+        for case in result["cases"]
+    ]
+    return _table(_SERVICE, rows, left=2)
 
 
 def _table(header: Sequence[str], rows: list[list[str]], left: int) -> str:

@@ -1,4 +1,4 @@
-from sheafprop.report import propagation_table
+from sheafprop.report import propagation_table, service_table
 from sheafprop.report._text import NOTHING
 
 
@@ -63,3 +63,19 @@ def test_limits_put_solvers_side_by_side():
     _, part = table(limit("cg", 100), limit("chebyshev", 140))
     (row,) = cells(part)[2:]
     assert row == ["WN18RR_v1", "dense", "5%", "2,000", "100", "140", "20.0x"]
+
+
+def test_extensions_and_predictions_in_a_row():
+    case = {
+        "model": "se",
+        "maps": "dense, pair",
+        "extend_seconds": 0.0912,
+        "extend_peak_bytes": 2**20,
+        "extend_one_seconds": 0.004,
+        "ratio_recompute": 25.04,
+        "predict_seconds": 0.0431,
+        "bare_seconds": 0.0345,
+        "ratio_bare": 1.249,
+    }
+    (row,) = cells(service_table({"cases": [case]}))[2:]
+    assert row[2:] == ["91.2 ms", "1 MiB", "4 ms", "25.0x", "43.1 ms", "34.5 ms", "1.25x"]
