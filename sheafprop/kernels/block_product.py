@@ -1,4 +1,4 @@
-"""One symmetric matrix for each vertex, times its features."""
+"""A symmetric matrix for each vertex, times its features."""
 
 import numpy as np
 from torch import Tensor
@@ -8,21 +8,22 @@ from sheafprop.kernels.coupling import needs_gradient
 from sheafprop.kernels.memory import empty
 
 
-def multiply_blocks(blocks: Tensor, x: Tensor) -> Tensor:
-    """Multiplies features ``[n, s, d]`` by Hermitian blocks ``[n, d, d]``.
+def multiply_blocks(blocks: Tensor, kind: Tensor, x: Tensor) -> Tensor:
+    """Multiplies features ``[n, s, d]`` by the Hermitian blocks ``[m, d, d]`` that ``kind [n]``
+    picks.
 
-    A matrix is read once, whatever the number of sections; the loop reads it in the order of
-    memory, which batched matrix products do not.
+    A matrix is read once for each vertex, whatever the number of sections; the loop reads it in the
+    order of memory, which batched matrix products do not.
     """
     fits = backend_of(x) == "numba" and x.dtype == blocks.dtype and not x.is_complex()
     if not fits or needs_gradient(blocks, x):
-        return x @ blocks.mT
+        return x @ blocks[kind].mT
     x = x.detach().contiguous()
     out = empty(tuple(x.shape), x)
-    n, d = blocks.shape[:2]
+    n, d = kind.numel(), blocks.shape[-1]
     run_rows(
         numba_loops().symmetric_blocks,  # type: ignore[union-attr]
-        (blocks.detach().contiguous().numpy(), x.numpy(), out.numpy()),
+        (blocks.detach().contiguous().numpy(), kind.numpy(), x.numpy(), out.numpy()),
         np.arange(n + 1) * d,
         x.shape[1] * d,
     )

@@ -201,16 +201,17 @@ def complex_rows(  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def symmetric_blocks(blocks, x, out, lo, hi):  # type: ignore[no-untyped-def]
-    """``out_v = blocks_v x_v`` for symmetric blocks and every section of ``x``, row after row."""
+def symmetric_blocks(blocks, kind, x, out, lo, hi):  # type: ignore[no-untyped-def]
+    """``out_v = blocks_kind[v] x_v`` for symmetric blocks and every section of ``x``."""
     d = blocks.shape[1]
     for v in range(lo, hi):
+        block = blocks[kind[v]]
         for s in range(x.shape[1]):
             for j in range(d):
                 out[v, s, j] = 0
         i = 0
         while i + 3 < d:
-            b0, b1, b2, b3 = blocks[v, i], blocks[v, i + 1], blocks[v, i + 2], blocks[v, i + 3]
+            b0, b1, b2, b3 = block[i], block[i + 1], block[i + 2], block[i + 3]
             for s in range(x.shape[1]):
                 y, f = out[v, s], x[v, s]
                 f0, f1, f2, f3 = f[i], f[i + 1], f[i + 2], f[i + 3]
@@ -218,7 +219,7 @@ def symmetric_blocks(blocks, x, out, lo, hi):  # type: ignore[no-untyped-def]
                     y[j] += (f0 * b0[j] + f1 * b1[j]) + (f2 * b2[j] + f3 * b3[j])
             i += 4
         while i < d:
-            b0 = blocks[v, i]
+            b0 = block[i]
             for s in range(x.shape[1]):
                 y, f0 = out[v, s], x[v, s, i]
                 for j in range(d):

@@ -54,6 +54,29 @@ class RelationIncidence:
         """Weight of all ends of each vertex, ``[num_vertices, 1]``."""
         return self.sum(self._ends[3].new_ones(2 * self.num_relations, 1))
 
+    def of(self, vertices: Tensor) -> "RelationIncidence":
+        """The incidence of some of the vertices, which are numbered anew."""
+        number = torch.full((self.num_vertices + 1,), -1, device=vertices.device)
+        number[vertices] = torch.arange(vertices.numel(), device=vertices.device)
+        # A vertex of -1 reads the last entry.
+        head, tail, edge_type, weight = self._ends
+        return RelationIncidence(
+            number[head], number[tail], edge_type, weight, vertices.numel(), self.num_relations
+        )
+
+    def fingerprints(self, seed: int) -> Tensor:
+        """Numbers ``[num_vertices]`` that equal rows share, and others by chance of 1 in 2^64."""
+        row, col, weight = self._entries()
+        generator = torch.Generator().manual_seed(seed)
+        table = torch.randint(-(2**62), 2**62, (2 * self.num_relations,), generator=generator)
+        bits = weight.view(torch.int32 if weight.element_size() == 4 else torch.int64)
+        mixed = table.to(row.device)[col] ^ bits.long()
+        # The finalizer of splitmix64, so that no sum of bits can stand for another.
+        for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+            mixed = (mixed ^ (mixed >> shift)) * factor
+        total = torch.zeros(self.num_vertices, dtype=torch.long, device=row.device)
+        return total.index_add_(0, row, mixed ^ (mixed >> 31))
+
     @cached_property
     def _product(self) -> CSRProduct:
         shape = self.num_vertices, 2 * self.num_relations
@@ -72,3 +95,21 @@ class RelationIncidence:
         if bool(keep.all()):
             return row, col, weight
         return row[keep], col[keep], weight[keep]
+
+
+def equal_rows(ends: RelationIncidence, loops: RelationIncidence) -> tuple[Tensor, Tensor]:
+    """The kinds of vertices that no sum over relations tells apart.
+
+    Returns:
+        tuple[Tensor, Tensor]: A vertex of each kind ``[m]`` and the kind of each vertex ``[n]``.
+    """
+    # Odd factors keep the two apart.
+    one, other = (ends.fingerprints(seed) + 3 * loops.fingerprints(seed + 2) for seed in (0, 1))
+    vertices = torch.arange(ends.num_vertices, device=one.device)
+    distinct, kind = torch.unique(one, return_inverse=True)
+    first = torch.empty_like(distinct).scatter_reduce_(
+        0, kind, vertices, "amin", include_self=False
+    )
+    if first.numel() == vertices.numel() or not torch.equal(other, other[first][kind]):
+        return vertices, vertices
+    return first, kind

@@ -13,62 +13,69 @@ _FACTOR_BYTES = 2 * 2**20
 
 
 class DenseBlocks(VertexBlocks):
-    """Dense blocks ``[n, d, d]``; factored once, in chunks of bounded memory.
+    """Dense blocks, of which equal ones are held and factored once, in chunks of bounded memory.
 
     The pseudo-inverse is formed explicitly: by Cholesky where the block is well conditioned (judged
     by an estimate of its condition number), by an eigendecomposition with the relative cut-off
     otherwise. Its gradient is the closed formula of Golub and Pereyra, finite also where
     eigenvalues coincide.
+
+    Args:
+        blocks (Tensor): The distinct blocks ``[m, d, d]``.
+        kind (Tensor): The block of each vertex, int64 ``[n]``.
     """
 
-    def __init__(self, blocks: Tensor):
-        check_blocks(blocks)
+    def __init__(self, blocks: Tensor, kind: Tensor):
+        check_blocks(blocks, kind)
+        #: The distinct blocks ``[m, d, d]``.
         self.blocks = blocks
+        self._kind = kind
         n, d = blocks.shape[0], blocks.shape[-1]
         # As many chunks as threads at least.
         chunk = min(_FACTOR_BYTES // max(1, d * d * blocks.element_size()), n // get_num_threads())
         chunk = max(1, chunk)
-        self.singular = torch.zeros(n, dtype=torch.bool, device=blocks.device)
+        singular = torch.zeros(n, dtype=torch.bool, device=blocks.device)
         chunks = [slice(start, start + chunk) for start in range(0, n, chunk)]
         if blocks.requires_grad:
             parts = [_pseudo_inverse(blocks[rows]) for rows in chunks]
             self._inverse = torch.cat([inverse for inverse, _ in parts]) if parts else blocks
-            flags = [singular for _, singular in parts]
-            self.singular = torch.cat(flags) if parts else self.singular
+            singular = torch.cat([found for _, found in parts]) if parts else singular
         else:
             announce(blocks.numel() * blocks.element_size(), "the inverses of the diagonal blocks")
             self._inverse = empty(tuple(blocks.shape), blocks)
 
             def factor(rows: slice) -> None:
-                self._inverse[rows], self.singular[rows] = _pseudo_inverse(blocks[rows])
+                self._inverse[rows], singular[rows] = _pseudo_inverse(blocks[rows])
 
             run_chunks(factor, chunks)
+        self.singular = singular[kind]
         self._singular_index = self.singular.nonzero().flatten()
 
     def apply(self, x: Tensor) -> Tensor:
-        return multiply_blocks(self.blocks, x)
+        return multiply_blocks(self.blocks, self._kind, x)
 
     def apply_pinv(self, x: Tensor) -> Tensor:
-        return multiply_blocks(self._inverse, x)
+        return multiply_blocks(self._inverse, self._kind, x)
 
     def project(self, x: Tensor) -> Tensor:
         if self._singular_index.numel() == 0:
             return x
         index = self._singular_index
-        return x.index_copy(0, index, x[index] @ self._projections.mT)
+        projections, kind = self._projections
+        return x.index_copy(0, index, x[index] @ projections[kind].mT)
 
     @cached_property
-    def _projections(self) -> Tensor:
-        index = self._singular_index
-        return self._inverse[index] @ self.blocks[index]
+    def _projections(self) -> tuple[Tensor, Tensor]:
+        present, kind = torch.unique(self._kind[self._singular_index], return_inverse=True)
+        return self._inverse[present] @ self.blocks[present], kind
 
     def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(self._inverse)
-        rotated = x @ vectors.conj()
-        return (rotated * values.clamp_min(0).sqrt().unsqueeze(1)) @ vectors.mT
+        roots = (vectors * values.clamp_min(0).sqrt().unsqueeze(1)) @ vectors.mH
+        return x @ roots[self._kind].mT
 
     def norms(self) -> Tensor:
-        return torch.linalg.eigvalsh(self.blocks)[:, -1]
+        return torch.linalg.eigvalsh(self.blocks)[:, -1][self._kind]
 
 
 def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:

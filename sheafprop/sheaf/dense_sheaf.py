@@ -7,7 +7,7 @@ from torch import Tensor
 from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.dense_coupling import DenseCoupling
 from sheafprop.kernels.memory import announce, empty
-from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.kernels.relation_incidence import RelationIncidence, equal_rows
 from sheafprop.sheaf.dense_blocks import DenseBlocks
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
@@ -92,6 +92,9 @@ class DenseSheaf(RelationSheaf):
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
         gap = self.tail - self.head
         d = self.head.shape[2]
+        first, kind = equal_rows(ends, loops)
+        if first.numel() < kind.numel():
+            ends, loops = ends.of(first), loops.of(first)
         # Columns of the blocks in turn, so that the table of products stays small.
         longest = max(3 * self.num_relations, ends.num_vertices)
         step = max(1, _SUM_BYTES // max(1, longest * d * self.head.element_size()))
@@ -112,7 +115,8 @@ class DenseSheaf(RelationSheaf):
                 parts.append(part)
             else:
                 blocks[:, :, columns] = part
-        return DenseBlocks(torch.cat(parts, dim=-1) if recorded else blocks)
+            del part
+        return DenseBlocks(torch.cat(parts, dim=-1) if recorded else blocks, kind)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
         return DenseCoupling(entries, self.head, self.tail)

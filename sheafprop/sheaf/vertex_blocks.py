@@ -44,8 +44,12 @@ class VertexBlocks(ABC):
         """Largest eigenvalue of each block, ``[n]``."""
 
 
-def check_blocks(blocks: Tensor) -> None:
+def check_blocks(blocks: Tensor, kind: Tensor | None = None) -> None:
     """Refuses blocks whose entries are too large for their number type.
+
+    Args:
+        blocks (Tensor): The blocks, or their diagonals.
+        kind (Tensor, optional): The block of each vertex; None for one each.
 
     Raises:
         DivergenceError: The message names the first such vertex among the free ones.
@@ -53,6 +57,7 @@ def check_blocks(blocks: Tensor) -> None:
     if is_traced(blocks) or bool(torch.isfinite(blocks.detach().sum())):
         return
     bad = ~torch.isfinite(blocks.detach()).flatten(1).all(dim=1)
+    bad = bad if kind is None else bad[kind]
     if bool(bad.any()):
         raise DivergenceError(
             f"the diagonal block of free vertex {int(bad.nonzero()[0])} (counted among the free "

@@ -52,16 +52,18 @@ def test_shared_maps_take_fewer_products():
 @pytest.mark.parametrize("sections", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 def test_blocks_times_features(width, sections, dtype):
-    half = random(7, width, width, dtype=dtype)
-    blocks = half @ half.mH
+    half = random(4, width, width, dtype=dtype)
+    blocks, kind = half @ half.mH, torch.tensor([3, 0, 1, 0, 2, 2, 0])
     x = random(7, sections, width, dtype=dtype, seed=1)
-    expected = torch.einsum("nij,nsj->nsi", blocks, x)
+    expected = torch.einsum("nij,nsj->nsi", blocks[kind], x)
     for backend in ("numba", "torch"):
         with use_backend(backend):
-            assert torch.allclose(multiply_blocks(blocks, x), expected, atol=1e-12)
-    assert multiply_blocks(blocks[:0], x[:0]).shape == (0, sections, width)
+            assert torch.allclose(multiply_blocks(blocks, kind, x), expected, atol=1e-12)
+    assert multiply_blocks(blocks[:0], kind[:0], x[:0]).shape == (0, sections, width)
     inputs = (blocks.requires_grad_(), x.requires_grad_())
-    assert torch.autograd.gradcheck(lambda b, f: multiply_blocks(b, f), inputs, fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda b, f: multiply_blocks(b, kind, f), inputs, fast_mode=True
+    )
 
 
 def test_large_allocations_are_announced(caplog):

@@ -10,7 +10,7 @@ from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.identity_coupling import IdentityCoupling
 from tests.kernels.cases import RELATIONS, WIDTH, make_entries, random, written_out
 
-# The interpreter must be chosen before Triton is imported, so test_triton.py runs these tests with it
+# The interpreter must be chosen before Triton is imported: test_triton.py runs these tests with it
 # in a process of its own.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and triton_loops() is not None
 BACKENDS = [
