@@ -13,7 +13,8 @@ from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.service.entity_index import EntityIndex
 from sheafprop.service.extension_report import ExtensionReport
-from sheafprop.service.extension_solver import FreeSolution, FreeSystem, components
+from sheafprop.service.extension_solver import FreeSolution
+from sheafprop.service.free_system import FreeSystem, components
 from sheafprop.service.model_state import ModelState
 from sheafprop.service.propagation_settings import PropagationSettings
 from sheafprop.service.row_blocks import RowBlocks

@@ -1,70 +1,24 @@
 """Vectors of new entities from facts: the exact limit where it is unique, else finite time."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
-from sheafprop.data import connected_components
-from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel
 from sheafprop.nn import RelationPrototypes
-from sheafprop.nn.solvers import SOLVERS, LinearSystem, is_cheap
+from sheafprop.service.exact_solution import singular_entities, solve_exactly
 from sheafprop.service.free_propagation import FreePropagation
+from sheafprop.service.free_system import FreeSystem, components
 from sheafprop.service.propagation_settings import PropagationSettings
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan, RelationSheaf
+from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, RelationSheaf
 
-# Relative residual of an exact solution, which is found in double precision; beyond what single
-# precision can hold, where vectors are stored so.
-_TOL = 1e-12
-_SINGLE_TOL = 1e-9
-_GOOD = 1e-8
-_MAX_ITERATIONS = 20_000
 # A map is injective if its smallest singular value is not below this share of its largest.
 _INJECTIVE = 1e-6
-# A random vector keeps more than this share of its length where the system has a kernel.
-_KERNEL = 1e-5
 
 NO_ANCHOR = "no fact connects them to a known entity"
 SINGULAR = "their facts leave directions open (the maps have a kernel)"
-
-
-@dataclass(frozen=True)
-class FreeSystem:
-    """The part of a graph that new vectors depend on, in local numbers.
-
-    Args:
-        x (Tensor): Vectors of all local entities ``[N, s, d]``; rows of free ones are not read.
-        boundary_mask (Tensor): Known and fixed entities, bool ``[N]``.
-        edge_index (Tensor): Heads and tails of the facts that touch a free entity, ``[2, E]``.
-        edge_type (Tensor): Their relations, ``[E]``.
-        labels (sequence of str): Labels of the free entities, in the order of their numbers.
-    """
-
-    x: Tensor
-    boundary_mask: Tensor
-    edge_index: Tensor
-    edge_type: Tensor
-    labels: Sequence[str]
-
-    def part(self, free: Tensor) -> "FreeSystem":
-        """The system of some free entities ``[N]`` that no fact connects to the others."""
-        head, tail = self.edge_index
-        edges = free[head] | free[tail]
-        kept = free.clone()
-        kept[self.edge_index[:, edges].flatten()] = True
-        number = torch.cumsum(kept, 0) - 1
-        own = free[~self.boundary_mask].tolist()
-        return FreeSystem(
-            self.x[kept],
-            self.boundary_mask[kept],
-            number[self.edge_index[:, edges]],
-            self.edge_type[edges],
-            [label for label, inside in zip(self.labels, own, strict=True) if inside],
-        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +63,7 @@ class ExtensionSolver:
         self.prototypes, self.variance = prototypes, variance
         # Whether the maps of each relation are injective: found when a relation is first met.
         unknown = torch.full((sheaf.num_relations,), -1, dtype=torch.int8)
-        shared = isinstance(sheaf, DenseSheaf) and sheaf.head is sheaf.tail
+        shared = getattr(sheaf, "head", None) is getattr(sheaf, "tail", None)
         self._injective = {"tail": unknown, "head": unknown if shared else unknown.clone()}
 
     @torch.no_grad()
@@ -124,7 +78,7 @@ class ExtensionSolver:
         residual = 0.0
         if bool(exact.any()):
             part = system if bool(exact.all()) else system.part(regular)
-            out[exact], residual = _solve(part, self.sheaf)
+            out[exact], residual = solve_exactly(part, self.sheaf)
         if not bool(exact.all()):
             part = system if not bool(exact.any()) else system.part(free & ~regular)
             out[~exact] = self._propagated(part, _one_section(otherwise))
@@ -139,7 +93,8 @@ class ExtensionSolver:
     @torch.no_grad()
     def pull(self, system: FreeSystem) -> float:
         """The longest distance that a full step would move a free entity from its row of ``x``."""
-        plan, x = _plan(system, self.sheaf)
+        plan = system.plan(self.sheaf)
+        x = system.x.to(plan.dtype)
         step = plan.precondition(plan.gradient(x[plan.free_index], plan.constant(x)))
         return float(torch.linalg.vector_norm(step, dim=-1).max())
 
@@ -172,7 +127,7 @@ class ExtensionSolver:
             touched[component[doubtful]] = True
             touched = touched[component] & regular
             if bool(touched.any()):
-                singular = _singular(system, touched, component, self.sheaf)
+                singular = singular_entities(system, touched, component, self.sheaf)
                 regular = regular & ~singular
                 reasons[SINGULAR] = int(singular.sum())
         return regular, {reason: count for reason, count in reasons.items() if count}
@@ -191,24 +146,6 @@ class ExtensionSolver:
         return out & ~system.boundary_mask
 
 
-def components(system: FreeSystem, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The component of each entity among free ones, and whether it reaches one of the anchors.
-
-    Args:
-        system (FreeSystem): The system.
-        anchors (Tensor, optional): Bool ``[N]``; all known entities without it.
-    """
-    head, tail = system.edge_index
-    known = system.boundary_mask
-    anchors = known if anchors is None else anchors
-    inner = ~known[head] & ~known[tail]
-    component = connected_components(system.edge_index[:, inner], len(known))
-    reaches = torch.zeros_like(known)
-    reaches[component[tail[anchors[head] & ~known[tail]]]] = True
-    reaches[component[head[anchors[tail] & ~known[head]]]] = True
-    return component, reaches[component] & ~known
-
-
 def _injective(sheaf: RelationSheaf, relations: Tensor, side: str) -> Tensor:
     if isinstance(sheaf, IdentitySheaf):
         return torch.ones(len(relations), dtype=torch.bool)
@@ -223,88 +160,6 @@ def _injective(sheaf: RelationSheaf, relations: Tensor, side: str) -> Tensor:
         return torch.zeros(len(relations), dtype=torch.bool)
     values = torch.linalg.svdvals(maps)
     return values[:, -1] > _INJECTIVE * values[:, 0]
-
-
-def _plan(system: FreeSystem, sheaf: RelationSheaf) -> tuple[PropagationPlan, Tensor]:
-    """The operators in double precision, over the relations that occur."""
-    used, edge_type = torch.unique(system.edge_type, return_inverse=True)
-    wide = torch.complex128 if system.x.is_complex() else torch.float64
-    plan = PropagationPlan(
-        system.edge_index,
-        edge_type,
-        _narrowed(sheaf, used),
-        len(system.x),
-        boundary_mask=system.boundary_mask,
-        normalization="block",
-        dtype=wide,
-    )
-    return plan, system.x.to(wide)
-
-
-def _narrowed(sheaf: RelationSheaf, used: Tensor) -> RelationSheaf:
-    if isinstance(sheaf, IdentitySheaf) and sheaf.translation is None:
-        return IdentitySheaf(None, relations=len(used))
-
-    def rows(table: Tensor) -> Tensor:
-        part = table.detach()[used]
-        return part.to(torch.complex128 if part.is_complex() else torch.float64)
-
-    if isinstance(sheaf, DenseSheaf) and sheaf.head is sheaf.tail:
-        shared = rows(sheaf.head)
-        shift = None if sheaf.translation is None else rows(sheaf.translation)
-        return DenseSheaf(shared, shared, shift)
-    return tree_map(lambda leaf: rows(leaf) if isinstance(leaf, Tensor) else leaf, sheaf)
-
-
-def _solve(system: FreeSystem, sheaf: RelationSheaf) -> tuple[Tensor, float]:
-    plan, x = _plan(system, sheaf)
-    constant = plan.constant(x)
-    known = system.boundary_mask
-    head, tail = system.edge_index
-    if bool((known[head] | known[tail]).all()):
-        # New entities that meet known ones only: every block stands alone.
-        return plan.precondition(constant).to(system.x.dtype), 0.0
-    linear = LinearSystem(plan)
-    tol = _TOL if system.x.dtype == plan.dtype else _SINGLE_TOL
-    solution = SOLVERS["direct" if is_cheap(plan) else "cg"](
-        linear, constant, tol=tol, max_iterations=_MAX_ITERATIONS
-    )
-    if not solution.relative_residual <= _GOOD:
-        raise DivergenceError(
-            "the exact solution was not reached (relative residual "
-            f"{solution.relative_residual:.1g}): give PropagationSettings as 'propagation', which "
-            "stop at finite time"
-        )
-    return solution.correction.to(system.x.dtype), solution.relative_residual
-
-
-def _singular(
-    system: FreeSystem, touched: Tensor, component: Tensor, sheaf: RelationSheaf
-) -> Tensor:
-    """Free entities of ``touched`` components whose system has a kernel, bool ``[N]``.
-
-    A random vector is solved for: what is left of it lies in the kernel, or is out of the solver's
-    reach, which is as bad.
-    """
-    part = system.part(touched)
-    plan, _ = _plan(part, sheaf)
-    generator = torch.Generator().manual_seed(0)
-    shape = (plan.num_free, 1, system.x.shape[2])
-    probe = torch.randn(shape, generator=generator, dtype=plan.dtype)
-    linear = LinearSystem(plan)
-    image = linear.apply(probe)
-    rest = probe
-    if linear.norm(image) > 0:
-        solution = SOLVERS["cg"](linear, image, tol=_TOL, max_iterations=_MAX_ITERATIONS)
-        rest = probe - solution.correction
-    of = component[touched]
-
-    def lengths(values: Tensor) -> Tensor:
-        squares = torch.linalg.vector_norm(values.flatten(1), dim=1) ** 2
-        return torch.zeros(len(component), dtype=squares.dtype).index_add_(0, of, squares)
-
-    kernel = lengths(rest) > _KERNEL**2 * lengths(probe)
-    return kernel[component] & touched
 
 
 def _one_section(settings: PropagationSettings) -> PropagationSettings:

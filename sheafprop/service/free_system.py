@@ -1,0 +1,90 @@
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from sheafprop.data import connected_components
+from sheafprop.sheaf import DenseSheaf, IdentitySheaf, PropagationPlan, RelationSheaf
+
+
+@dataclass(frozen=True)
+class FreeSystem:
+    """The part of a graph that new vectors depend on, in local numbers.
+
+    Args:
+        x (Tensor): Vectors of all local entities ``[N, s, d]``; rows of free ones are not read.
+        boundary_mask (Tensor): Known and fixed entities, bool ``[N]``.
+        edge_index (Tensor): Heads and tails of the facts that touch a free entity, ``[2, E]``.
+        edge_type (Tensor): Their relations, ``[E]``.
+        labels (sequence of str): Labels of the free entities, in the order of their numbers.
+    """
+
+    x: Tensor
+    boundary_mask: Tensor
+    edge_index: Tensor
+    edge_type: Tensor
+    labels: Sequence[str]
+
+    def part(self, free: Tensor) -> "FreeSystem":
+        """The system of some free entities ``[N]`` that no fact connects to the others."""
+        head, tail = self.edge_index
+        edges = free[head] | free[tail]
+        kept = free.clone()
+        kept[self.edge_index[:, edges].flatten()] = True
+        number = torch.cumsum(kept, 0) - 1
+        own = free[~self.boundary_mask].tolist()
+        return FreeSystem(
+            self.x[kept],
+            self.boundary_mask[kept],
+            number[self.edge_index[:, edges]],
+            self.edge_type[edges],
+            [label for label, inside in zip(self.labels, own, strict=True) if inside],
+        )
+
+    def plan(self, sheaf: RelationSheaf) -> PropagationPlan:
+        """The operators in double precision, over the relations that occur."""
+        used, edge_type = torch.unique(self.edge_type, return_inverse=True)
+        return PropagationPlan(
+            self.edge_index,
+            edge_type,
+            _rows_of(sheaf, used),
+            len(self.x),
+            boundary_mask=self.boundary_mask,
+            normalization="block",
+            dtype=torch.complex128 if self.x.is_complex() else torch.float64,
+        )
+
+
+def components(system: FreeSystem, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The component of each entity among free ones, and whether it reaches one of the anchors.
+
+    Args:
+        system (FreeSystem): The system.
+        anchors (Tensor, optional): Bool ``[N]``; all known entities without it.
+    """
+    head, tail = system.edge_index
+    known = system.boundary_mask
+    anchors = known if anchors is None else anchors
+    inner = ~known[head] & ~known[tail]
+    component = connected_components(system.edge_index[:, inner], len(known))
+    reaches = torch.zeros_like(known)
+    reaches[component[tail[anchors[head] & ~known[tail]]]] = True
+    reaches[component[head[anchors[tail] & ~known[head]]]] = True
+    return component, reaches[component] & ~known
+
+
+def _rows_of(sheaf: RelationSheaf, used: Tensor) -> RelationSheaf:
+    if isinstance(sheaf, IdentitySheaf) and sheaf.translation is None:
+        return IdentitySheaf(None, relations=len(used))
+
+    def rows(table: Tensor) -> Tensor:
+        part = table.detach()[used]
+        return part.to(torch.complex128 if part.is_complex() else torch.float64)
+
+    if isinstance(sheaf, DenseSheaf) and sheaf.head is sheaf.tail:
+        shared = rows(sheaf.head)
+        shift = None if sheaf.translation is None else rows(sheaf.translation)
+        return DenseSheaf(shared, shared, shift)
+    return tree_map(lambda leaf: rows(leaf) if isinstance(leaf, Tensor) else leaf, sheaf)
