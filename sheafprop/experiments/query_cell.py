@@ -34,8 +34,13 @@ def run_cell(data: QueryData, config: QueryConfig, seed: int) -> list[Record]:
     begin = time.perf_counter()
     model = trained(config, valid.completion, seed)
     seconds = time.perf_counter() - begin
-    settings = chosen_settings(valid, model, config, seed)
-    return test_records(data, model, config, settings, seconds)
+    settings, value = chosen_settings(valid, model, config, seed)
+    more = {
+        "iterations": settings.iterations,
+        "validation_hits@10": round(value, 6),
+        "train_seconds": round(seconds, 1),
+    }
+    return [record | more for record in test_records(data, model, config, settings)]
 
 
 def trained(config: QueryConfig, data: InductiveData, seed: int) -> KGEModel:
@@ -60,8 +65,12 @@ def trained(config: QueryConfig, data: InductiveData, seed: int) -> KGEModel:
 
 def chosen_settings(
     valid: QueryTask, model: KGEModel, config: QueryConfig, seed: int
-) -> PropagationSettings:
-    """The number of iterations with the best Hits@10 (micro, mean over types) on validation."""
+) -> tuple[PropagationSettings, float]:
+    """The number of iterations with the best Hits@10 (micro, mean over types) on validation.
+
+    Returns:
+        The settings with that number, and the value it reaches.
+    """
     settings = replace(config.propagation, seed=seed)
     propagation = InductivePropagation(model, valid.completion, settings)
     found = []
@@ -72,7 +81,8 @@ def chosen_settings(
         ]
         values = [ranking.metrics("micro")["hits@10"] for ranking in rankings]
         found.append((sum(values) / len(values), -count))
-    return replace(settings, iterations=-max(found)[1])
+    value, count = max(found)
+    return replace(settings, iterations=-count), value
 
 
 def test_records(
@@ -80,13 +90,11 @@ def test_records(
     model: KGEModel,
     config: QueryConfig,
     settings: PropagationSettings,
-    train_seconds: float,
 ) -> list[Record]:
     """Ranks every test query once."""
     test = QueryTask(data, "test", config.inverse_relations)
     vectors = InductivePropagation(model, test.completion, settings).vectors()
-    more = {"iterations": settings.iterations, "train_seconds": round(train_seconds, 1)}
-    return [record | more for record in _ranked(test, test.scorer(model, vectors, settings))]
+    return _ranked(test, test.scorer(model, vectors, settings))
 
 
 def heuristic_records(data: QueryData) -> list[Record]:

@@ -123,12 +123,13 @@ def test_only_validation_chooses(folder, monkeypatch):
 
     monkeypatch.setattr(QueryTask, "scorer", scorer)
     monkeypatch.setattr(QueryTask, "rank", rank)
-    assert chosen_settings(valid, model, config, 3).iterations == 2
+    chosen, value = chosen_settings(valid, model, config, 3)
+    assert (chosen.iterations, value) == (2, pytest.approx(0.6))
     assert asked == [(kind, 1000) for _ in range(3) for kind in config.selection_types]
     current.clear()
     only = replace(config, selection_types=("1p",))
-    chosen = chosen_settings(valid, model, only, 3)
-    assert (chosen.iterations, chosen.seed) == (5, 3)
+    chosen, value = chosen_settings(valid, model, only, 3)
+    assert (chosen.iterations, chosen.seed, value) == (5, 3, 1.0)
 
 
 def test_a_cell_chooses_on_validation_and_ranks_the_test_once(folder, short, monkeypatch):
