@@ -44,6 +44,13 @@ def test_tables_are_those_of_the_stored_results(file, table, printed):
     assert printed.strip() == TABLES[table](records).strip()
 
 
+def test_the_table_of_extensions_is_that_of_the_stored_measurements():
+    ((file, printed),) = re.findall(
+        r"<!-- service (\S+) -->\n(.*?)<!-- end -->", TEXT, flags=re.DOTALL
+    )
+    assert printed.strip() == service_table(json.loads((ROOT / file).read_text(encoding="utf-8")))
+
+
 def test_there_are_results():
     assert len(RESULTS) >= 2
 
