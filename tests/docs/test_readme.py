@@ -13,6 +13,7 @@ from sheafprop.report import (
     completion_cost_table,
     completion_table,
     result_table,
+    service_table,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,7 @@ TABLES = {
     "completion-full": partial(completion_table, protocol="full"),
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
+    "service": service_table,
 }
 
 
@@ -42,13 +44,6 @@ def test_the_demo_runs_as_printed(capsys):
 def test_tables_are_those_of_the_stored_results(file, table, printed):
     records = json.loads((ROOT / file).read_text(encoding="utf-8"))
     assert printed.strip() == TABLES[table](records).strip()
-
-
-def test_the_table_of_extensions_is_that_of_the_stored_measurements():
-    ((file, printed),) = re.findall(
-        r"<!-- service (\S+) -->\n(.*?)<!-- end -->", TEXT, flags=re.DOTALL
-    )
-    assert printed.strip() == service_table(json.loads((ROOT / file).read_text(encoding="utf-8")))
 
 
 def test_there_are_results():
