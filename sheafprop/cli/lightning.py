@@ -15,6 +15,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from sheafprop.cli.run_folder import RunFolder
+from sheafprop.io import remove_temporaries, write_text
 from sheafprop.report.run_report_callback import RunReport
 from sheafprop.training import InductiveDataModule, SheafCompletion
 
@@ -74,6 +75,9 @@ class SheafCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         # Every option is known to be understood by now, so the run may have its folder.
         self.folder.make()
+        if self.config.subcommand == "fit":
+            for place in (self.folder.path, self.folder.path / "checkpoints"):
+                remove_temporaries(place)  # of this run, where it was killed while it wrote
         _keep_wandb_inside(self.folder.path)
         config = self.config[self.config.subcommand]
         config.trainer.default_root_dir = str(self.folder.path)
@@ -123,15 +127,11 @@ class _SaveRunConfig(SaveConfigCallback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit" and trainer.is_global_zero:
             folder = Path(trainer.default_root_dir)
-            self.parser.save(
-                self.config,
-                str(folder / self.config_filename),
-                skip_none=False,
-                overwrite=True,
-                multifile=False,
-            )
+            # In one step: a run that goes on and is killed again must keep its configuration.
+            text = self.parser.dump(self.config, skip_none=False)
+            write_text(folder / self.config_filename, text)
             for logger in trainer.loggers:
-                logger.log_hyperparams(yaml.safe_load((folder / "run.yaml").read_text()))
+                logger.log_hyperparams(yaml.safe_load(text))
 
 
 def _as_seed(value: int | bool | None) -> int:

@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sheafprop.io.storage_error import storage_errors
+
+_PREFIX = ".sheafprop-"
 
 
 def write_bytes(path: str | PathLike[str], data: bytes) -> None:
@@ -69,12 +72,19 @@ def check_plain(value: Any, where: str = "the value") -> None:
 @contextmanager
 def temporary_sibling(target: Path) -> Iterator[Path]:
     """A free name beside ``target``; whatever file is left under it at the end is removed."""
-    temporary = target.with_name(f".sheafprop-{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f"{_PREFIX}{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def remove_temporaries(folder: str | PathLike[str]) -> None:
+    """Removes what a process that was killed while it wrote left in a folder."""
+    for path in Path(folder).glob(f"{_PREFIX}*.tmp"):
+        with suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def sync_folder(folder: Path) -> None:

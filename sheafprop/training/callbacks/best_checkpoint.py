@@ -2,17 +2,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from sheafprop.training.atomic_checkpoint_io import AtomicCheckpointIO
 from sheafprop.training.monitor import choose_monitor
 
 
 class BestCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/best.ckpt`` and ``checkpoints/last.ckpt`` in the run folder.
 
-    What "best" means follows from the data: the inductive validation triples, else the transductive
-    ones, else the training loss.
+    The last one is renewed at every validation, whether it is the best or not, and both are
+    replaced in one step: whenever a run is killed, it goes on from its last validation. What "best"
+    means follows from the data: the inductive validation triples, else the transductive ones, else
+    the training loss.
 
     Args:
         **kwargs: Further arguments of :class:`lightning.pytorch.callbacks.ModelCheckpoint`.
@@ -33,9 +37,27 @@ class BestCheckpoint(ModelCheckpoint):
             worst = float("inf") if self.mode == "min" else -float("inf")
             self.kth_value = torch.tensor(worst)
             self._save_on_train_epoch_end = self.monitor == "train/loss"
+        strategy = trainer.strategy
+        if type(strategy.checkpoint_io) is TorchCheckpointIO:
+            strategy.checkpoint_io = AtomicCheckpointIO()
         if self.dirpath is None:
             self.dirpath = str(Path(trainer.default_root_dir) / "checkpoints")
         super().setup(trainer, pl_module, stage)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_train_epoch_end(trainer, pl_module)
+        if self._should_save_on_train_epoch_end(trainer):
+            self._save_last(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        if not self._should_save_on_train_epoch_end(trainer):
+            self._save_last(trainer)
+
+    def _save_last(self, trainer: Trainer) -> None:
+        """Saves the last state where the base class, since it was not the best one, has not."""
+        if not self._should_skip_saving_checkpoint(trainer):
+            self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_end(trainer, pl_module)
