@@ -19,6 +19,7 @@ from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.query_cell import HEURISTIC, heuristic_records, run_cell
 from sheafprop.experiments.query_presets import MODELS, PRESETS, RATIOS, query_config
+from sheafprop.experiments.query_tuning import CRITERIA, SPACE, run_tuning
 from sheafprop.io import write_bytes
 from sheafprop.report import hits_by_ratio, query_report, query_summary
 
@@ -50,6 +51,26 @@ def run(
             _put(store, cell, "none", heuristic_records(data))
 
 
+def tune(
+    ratios: Sequence[str],
+    models: Sequence[str],
+    seeds: Sequence[int],
+    store: CellStore,
+    folder: Path,
+) -> None:
+    """Compares hyperparameters chosen by the training graph with those chosen by pi and ip."""
+    cells = list(product(seeds, models, ratios))
+    for seed, model, ratio in tqdm(cells, desc="cells", disable=None):
+        config = query_config("best", ratio, model)
+        key = config.hash(ratio, seed, CRITERIA, SPACE)
+        if key in {record["config_hash"] for record in store.records()}:
+            continue
+        data = read_compact_queries(folder / f"{ratio}.npz")
+        for name, records in run_tuning(data, config, seed).items():
+            cell = {"ratio": ratio, "model": model, "preset": name, "seed": seed}
+            _put(store, cell, key, records)
+
+
 def _put(store: CellStore, cell: Cell, key: str, found: list[dict[str, Any]]) -> None:
     more = {"config_hash": key, "commit": current_commit()}
     store.put(cell, [record | more for record in found])
@@ -73,6 +94,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--model", nargs="+", choices=MODELS, default=["rotate"])
     parser.add_argument("--preset", nargs="+", choices=PRESETS, default=["best"])
     parser.add_argument("--seed", nargs="+", type=int, default=[0])
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="instead of the presets, choose hyperparameters on the training graph, and on pi and "
+        "ip queries, as the paper's appendix compares them",
+    )
     parser.add_argument("--all", action="store_true", help="all ratios, models and presets")
     parser.add_argument("--results", type=Path, default=Path("scripts/results/queries.json"))
     parser.add_argument(
@@ -100,5 +127,8 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = (options.ratio, options.model, options.preset)
     if options.all:
         chosen = (RATIOS, MODELS, PRESETS)
-    run(*chosen, options.seed, store, folder)
+    if options.tune:
+        tune(*chosen[:2], options.seed, store, folder)
+    else:
+        run(*chosen, options.seed, store, folder)
     print(query_summary(store.records()))

@@ -35,9 +35,12 @@ def query_figures(records: Sequence[Record], ratio: str, averaging: str) -> Figu
         ratio (str): The ratio of the data set, such as ``"550"``.
         averaging (str): ``"macro"`` or ``"micro"``; published figures of the other one are left
             out.
+
+    Cells of the comparison of hyperparameters are left out too.
     """
     found: Figures = {}
     own = [r for r in records if (r["ratio"], r["averaging"]) == (ratio, averaging)]
+    own = [record for record in own if not _is_tuned(record)]
     for record in sorted(own, key=_place):
         by_type = found.setdefault(_method(record), {})
         values = by_type.setdefault(record["type"], [])
@@ -98,6 +101,7 @@ def query_report(records: Sequence[Record]) -> str:
                 rows.append([escape(name), *cells])
             parts.append(_table(header, rows))
         parts.append(_chosen(records, ratio))
+    parts.append(_tuned(records))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -137,7 +141,7 @@ def _chosen(records: Sequence[Record], ratio: str) -> str:
     cells: dict[str, list[Record]] = {}
     for record in records:
         known = record["ratio"] == ratio and record["model"] in KGE_REGISTRY
-        if known and record["averaging"] == "macro":
+        if known and not _is_tuned(record) and record["averaging"] == "macro":
             cells.setdefault(record["config_hash"], []).append(record)
     rows = []
     for own in sorted(cells.values(), key=lambda found: _place(found[0])):
@@ -146,14 +150,52 @@ def _chosen(records: Sequence[Record], ratio: str) -> str:
             [
                 escape(f"{_method(first)}, seed {first['seed']}"),
                 str(first["iterations"]),
+                f"{100 * first['validation_hits@10']:.1f}",
                 f"{first['train_seconds']:.0f} s",
                 f"{sum(record['seconds'] for record in own):.0f} s",
                 f"{sum(record['queries'] for record in own):,}",
                 str(first["commit"]),
             ]
         )
-    header = ["cell", "iterations", "training", "ranking", "queries", "commit"]
+    header = ["cell", "iterations", "validation", "training", "ranking", "queries", "commit"]
     return _table(header, rows) if rows else ""
+
+
+def _tuned(records: Sequence[Record]) -> str:
+    """Hyperparameters tuned transductively beside those tuned on pi and ip."""
+    cells: dict[tuple[Any, ...], dict[str, Record]] = {}
+    for record in filter(_is_tuned, records):
+        if record["averaging"] == "micro":
+            key = (int(record["ratio"]), record["model"], record["seed"], record["preset"])
+            cells.setdefault(key, {})[record["type"]] = record
+    if not cells:
+        return ""
+    rows = []
+    for (ratio, _, seed, preset), by_type in sorted(cells.items()):
+        first = by_type["1p"]
+        best = max(first["tried"], key=lambda entry: entry[preset])
+        hits = {kind: [record["hits@10"]] for kind, record in by_type.items()}
+        rows.append(
+            [
+                escape(f"{ratio}, {KGE_REGISTRY[first['model']].__name__}, seed {seed}, {preset}"),
+                f"{best['lr']:g}",
+                f"{best['scale']:g}",
+                str(first["iterations"]),
+                *(_cell(hits.get(kind)) for kind in CONJUNCTIVE),
+                _mean_cell(hits),
+            ]
+        )
+    text = (
+        "## Hyperparameters tuned transductively, and on pi and ip\n\n"
+        "Learning rate and scale of the loss, chosen by triples held out of the training graph, "
+        "or by validation queries pi and ip after propagation. Test, micro."
+    )
+    header = ["cell", "lr", "scale", "iterations", *CONJUNCTIVE, _MEAN]
+    return f"{text}\n\n{_table(header, rows)}"
+
+
+def _is_tuned(record: Record) -> bool:
+    return "tried" in record
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,12 +8,12 @@ import torch
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.query_split import inductive_query_split
 from sheafprop.experiments import queries as experiment
-from sheafprop.experiments import query_cell
+from sheafprop.experiments import query_cell, query_tuning
 from sheafprop.experiments.query_cell import HEURISTIC, TYPES, chosen_settings
 from sheafprop.experiments.query_presets import MODELS, RATIOS, query_config
 from sheafprop.experiments.query_task import QueryTask
 from sheafprop.query import QueryRanking, sample_queries
-from sheafprop.ranking import RankCounts
+from sheafprop.ranking import RankCounts, TripleFilter
 from sheafprop.report import published_rows
 from sheafprop.service import PropagationSettings
 from sheafprop.training.sheaf_completion import SheafCompletion
@@ -217,3 +217,67 @@ def test_reports_are_written(folder, short, tmp_path, capsys):
     experiment.main([*common, "--report", str(report)])
     assert "RotatE, best" in (report / "queries.md").read_text("utf-8")
     assert (report / "queries.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_hyperparameters_are_tuned_by_two_criteria(folder, short, tmp_path, monkeypatch):
+    monkeypatch.setattr(query_tuning, "SPACE", {"lr": (0.01, 0.1), "scale": (2.0,)})
+    results = tmp_path / "queries.json"
+    arguments = ["--data", str(folder), "--results", str(results), "--tune"]
+    experiment.main(arguments)
+    records = json.loads(results.read_text())
+    assert {record["preset"] for record in records} == set(query_tuning.CRITERIA)
+    assert len(records) == 2 * 2 * len(TYPES)
+    for record in records:
+        assert [entry["lr"] for entry in record["tried"]] == [0.01, 0.1]
+        assert all(
+            0 <= entry[name] <= 1 for entry in record["tried"] for name in query_tuning.CRITERIA
+        )
+    monkeypatch.setattr(experiment, "run_tuning", None)
+    experiment.main(arguments)
+    assert json.loads(results.read_text()) == records
+
+
+def test_each_criterion_picks_its_own_best(folder, monkeypatch):
+    data = read_compact_queries(folder / "550.npz")
+    config = query_config("best", "550", "rotate")
+    trained_on, ran = [], []
+
+    def trained(own, part, seed):
+        trained_on.append((own.model["lr"], own.model["loss_args"]["scale"], part))
+        return own.model
+
+    def chosen(valid, model, own, seed):
+        assert own.selection_types == ("pi", "ip")
+        return None, {(0.01, 2.0): 0.9}.get((model["lr"], model["loss_args"]["scale"]), 0.1)
+
+    def cell(data, own, seed):
+        ran.append((own.model["lr"], own.model["loss_args"]["scale"], own.selection_types))
+        return [{}]
+
+    monkeypatch.setattr(query_tuning, "trained", trained)
+    monkeypatch.setattr(query_tuning, "chosen_settings", chosen)
+    monkeypatch.setattr(query_tuning, "run_cell", cell)
+    monkeypatch.setattr(
+        query_tuning,
+        "hits_of_held_out",
+        lambda model, held, known: model["lr"] + model["loss_args"]["scale"],
+    )
+    query_tuning.run_tuning(data, config, 0)
+    assert ran == [(0.1, 4.0, ("1p",)), (0.01, 2.0, ("pi", "ip"))]
+    assert len(trained_on) == 6
+    whole = len(QueryTask(data, "valid", False).completion.train.triples)
+    assert all(len(part.train.triples) < whole for _, _, part in trained_on)
+
+
+def test_held_out_triples_are_ranked_without_the_known_ones():
+    triples = torch.tensor([[0, 0, 1], [0, 0, 2], [0, 0, 3]])
+    model = SheafCompletion(kge="transe", hidden_channels=2).build(14, 1)
+    with torch.no_grad():
+        model.node_emb.weight.copy_(torch.arange(14.0).view(-1, 1).expand(-1, 2))
+        model.rel_emb.weight.zero_()
+    known = TripleFilter({"train": triples}, 14, 1)
+    # As tails, 1 and 2 are known and only 0 is closer: rank 2. As heads, 1 to 5 are closer and 6 is
+    # as close: rank 6.5.
+    assert query_tuning.hits_of_held_out(model, triples[2:], known) == 1.0
+    far = torch.tensor([[0, 0, 13]])
+    assert query_tuning.hits_of_held_out(model, far, TripleFilter({"t": far}, 14, 1)) == 0.0

@@ -17,6 +17,7 @@ def cell(ratio, model, preset="best", seed=0, macro=0.4, micro=0.2, types=TYPES)
             record |= {"type": kind, "averaging": averaging, "hits@10": value + number / 100}
             record |= {"queries": 1000, "seconds": 2.0, "config_hash": f"{ratio}{model}{seed}"}
             record |= {"commit": "abc", "iterations": 3, "train_seconds": 60.0}
+            record |= {"validation_hits@10": 0.25}
             records.append(record)
     return records
 
@@ -74,6 +75,23 @@ def test_the_report_says_what_was_run():
     assert row["training"] == "60 s"
     assert row["ranking"] == "18 s"
     assert row["queries"] == "9,000"
+
+
+def test_tuned_hyperparameters_stand_in_a_table_of_their_own():
+    records = cell("550", "rotate")
+    tried = [
+        {"lr": 0.1, "scale": 2.0, "tuned transductively": 0.4, "tuned on pi and ip": 0.1},
+        {"lr": 0.03, "scale": 4.0, "tuned transductively": 0.3, "tuned on pi and ip": 0.2},
+    ]
+    for name, micro in (("tuned transductively", 0.1), ("tuned on pi and ip", 0.3)):
+        records += [r | {"tried": tried} for r in cell("550", "rotate", name, micro=micro)]
+    assert "tuned" not in query_summary(records)
+    header, rows = tables(query_report(records))[-1]
+    assert header == ["cell", "lr", "scale", "iterations", *CONJUNCTIVE, "mean of 7"]
+    first = rows["550, RotatE, seed 0, tuned transductively"]
+    second = rows["550, RotatE, seed 0, tuned on pi and ip"]
+    assert (first[:3], first[-1]) == (["0.1", "2", "3"], "13.0")
+    assert (second[:3], second[-1]) == (["0.03", "4", "3"], "33.0")
 
 
 def test_published_rows_say_how_they_are_averaged():
