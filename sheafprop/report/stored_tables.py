@@ -1,0 +1,57 @@
+"""Documents whose tables are made from stored results."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sheafprop.report.benchmark_tables import propagation_table, service_table
+from sheafprop.report.completion_tables import (
+    ablation_table,
+    completion_cost_table,
+    completion_table,
+)
+from sheafprop.report.tables import result_table
+
+__all__ = ["fill_tables"]
+
+#: What a marker's second word prints of its file; without one, the file holds records of runs.
+_TABLES: dict[str, Callable[[Any], str]] = {
+    "": result_table,
+    "ablations": ablation_table,
+    "completion-cost": completion_cost_table,
+    "completion-full": partial(completion_table, protocol="full"),
+    "completion-merged": partial(completion_table, protocol="merged"),
+    "completion-sampled50": partial(completion_table, protocol="sampled50"),
+    "propagation": propagation_table,
+    "service": service_table,
+}
+_MARKED = re.compile(r"(<!-- results (\S+) ?(\S*) -->\n)(.*?)(<!-- end -->)", flags=re.DOTALL)
+
+
+def fill_tables(text: str, root: Path) -> tuple[str, int]:
+    r"""Returns a document with every marked table as the stored results have it, and their number.
+
+    A table stands between ``<!-- results FILE KIND -->`` and ``<!-- end -->``.
+
+    Args:
+        text (str): The document.
+        root (Path): What the files are relative to.
+
+    Raises:
+        ValueError: If there is no table of such a kind.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        begin, file, kind, _, end = match.groups()
+        if kind not in _TABLES:
+            known = ", ".join(name for name in _TABLES if name)
+            raise ValueError(f"there is no table {kind!r}; there are {known}")
+        stored = json.loads((root / file).read_text(encoding="utf-8"))
+        return f"{begin}{_TABLES[kind](stored)}\n{end}"
+
+    return _MARKED.subn(fill, text)
