@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """What the step of the paper's published code does, beside the step of the paper's text.
 
-For RotatE with rotations R, one triple (h, r, t) and residual e = R x_h - x_t, the text's step moves
+For RotatE with rotations R, a triple (h, r, t) and residual e = R x_h - x_t, the text's step moves
 the tail by +e and the head by -R* e, each divided by the vertex's degree. The published code moves
 the head by the residual itself, without the conjugate rotation, and divides both by the dimension,
 too. Vectors are compared after the same numbers of steps by energy and by Hits@10 of the validation
