@@ -15,6 +15,8 @@ Config = dict[str, Any]
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 MODELS = ("transe", "rotate", "transr", "se")
 PRESETS = ("best", "paper")
+#: Batches to train for on the two largest training graphs, of 200,000 triples and more.
+_LONGER = {"106": 5000, "113": 5000}
 _PAPER_NAMES = {"transe": "TransE", "rotate": "RotatE", "transr": "TransR", "se": "SE"}
 _PAPER_LOSSES = {"crossentropy": "cross_entropy", "nssa": "nssa"}
 
@@ -64,6 +66,8 @@ def query_config(preset: str, ratio: str, model: str) -> QueryConfig:
         config = merge(load_config(f"preset/paper/{model}.yaml"), _paper_numbers(ratio, model))
     else:
         config = load_config(f"preset/best/queries_{model}.yaml")
+        if ratio in _LONGER:
+            config = merge(config, {"trainer": {"max_steps": _LONGER[ratio]}})
     return _from_config(config, own_inverse=preset == "paper")
 
 

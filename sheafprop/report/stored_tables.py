@@ -15,6 +15,7 @@ from sheafprop.report.completion_tables import (
     completion_cost_table,
     completion_table,
 )
+from sheafprop.report.query_tables import query_summary
 from sheafprop.report.tables import result_table
 
 __all__ = ["fill_tables"]
@@ -28,6 +29,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
     "propagation": propagation_table,
+    "queries": query_summary,
     "service": service_table,
 }
 _MARKED = re.compile(r"(<!-- results (\S+) ?(\S*) -->\n)(.*?)(<!-- end -->)", flags=re.DOTALL)

@@ -196,6 +196,9 @@ def test_every_cell_has_a_configuration(preset, model):
         assert published_rows("queries", "paper", ratio)
         hashes.add(config.hash(ratio, 0))
     assert len(hashes) == len(RATIOS)
+    assert (
+        query_config("best", "106", model).max_steps > query_config("best", "122", model).max_steps
+    )
     assert config.hash("550", 0) != config.hash("550", 1)
     assert config.hash("550", 0) != replace(config, batch_size=7).hash("550", 0)
 
