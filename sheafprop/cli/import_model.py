@@ -43,6 +43,9 @@ def run(words: Sequence[str]) -> int:
     for name in _PARAMETERS:
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="NPY", help="arrays")
     parser.add_argument("-p", type=float, help="the norm of the score")
+    parser.add_argument(
+        "--keep-unused", action="store_true", help="also keep entities that no fact names"
+    )
     parser.add_file_options()
     options = parser.parse_args(list(words))
     if options.source != "arrays" and options.path is None:
@@ -66,7 +69,7 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
     from sheafprop.io.importers import import_arrays, import_pyg, import_pykeen
 
     if options.source == "pykeen":
-        return import_pykeen(options.path)
+        return import_pykeen(options.path, keep_unused=options.keep_unused)
     for name in ("entities", "relations"):
         if getattr(options, name) is None:
             raise DataError(f"{options.source} needs --{name} FILE, the labels in order of ids")
@@ -74,6 +77,7 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
         "entities": _labels(options.entities),
         "relations": _labels(options.relations),
         "facts": read_facts(options.facts, options) if options.facts else None,
+        "keep_unused": options.keep_unused,
     }
     if options.source == "pyg":
         return import_pyg(_state(options.path), p=options.p, **common)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sheafprop.data import KnowledgeGraph, Vocabulary
 from sheafprop.errors import DivergenceError
-from sheafprop.kge import KGEModel
+from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
 
@@ -149,6 +149,15 @@ class StoredModel:
         weights: Sequence[float] = self.section_weight
         if not weights or not all(0 < w <= 1 for w in weights) or abs(sum(weights) - 1) > 1e-6:
             raise ValueError(f"'section_weight' must be positive and add up to 1 (got {weights})")
+
+
+def with_entities(model: KGEModel, kept: Tensor) -> KGEModel:
+    """The model with some of its entities only, given as ids ``[n]`` or bool ``[N]``."""
+    rows = model.state_dict()["node_emb.weight"][kept]
+    with torch.device("meta"):
+        smaller = build_model(model.name, **model.config() | {"num_nodes": len(rows)})
+    smaller.load_state_dict(model.state_dict() | {"node_emb.weight": rows}, assign=True)
+    return smaller
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:

@@ -9,7 +9,8 @@ from torch import Tensor
 from sheafprop.data import Vocabulary
 from sheafprop.data.triples import LabelTriples
 from sheafprop.io import StoredModel
-from sheafprop.kge import KGEModel, build_model
+from sheafprop.io.stored_model import with_entities
+from sheafprop.kge import KGEModel
 from sheafprop.service.entity_index import EntityIndex
 from sheafprop.service.extension_solver import ExtensionSolver
 from sheafprop.service.fact_index import FactIndex
@@ -162,7 +163,7 @@ class ModelState:
             trained, added = kept[: self.num_trained], kept[self.num_trained :]
             extended = None if extended is None else extended[added]
             if not bool(trained.all()):
-                model = _with_rows(model, trained)
+                model = with_entities(model, trained)
         return replace(
             stored,
             model=model,
@@ -172,13 +173,3 @@ class ModelState:
             extended=extended,
             section_weight=self.section_weight,
         )
-
-
-def _with_rows(model: KGEModel, kept: Tensor) -> KGEModel:
-    """The model with some of its entities only."""
-    with torch.device("meta"):
-        smaller = build_model(model.name, **model.config() | {"num_nodes": int(kept.sum())})
-    state = dict(model.state_dict())
-    state["node_emb.weight"] = state["node_emb.weight"][kept]
-    smaller.load_state_dict(state, assign=True)
-    return smaller

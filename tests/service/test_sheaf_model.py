@@ -102,6 +102,16 @@ def test_a_singular_system_is_solved_exactly_where_enough_facts_meet():
     assert model.extend(facts).vectors().equal(grown.vectors())
 
 
+def test_one_fact_between_two_new_entities_has_no_anchor():
+    model = sheaf_model("transe")
+    grown, again = (model.extend([("m", "next", "n")]) for _ in range(2))
+    assert grown.report.unanchored == ["m", "n"]
+    assert torch.equal(grown.vectors(), again.vectors())
+    assert torch.isfinite(grown.vectors()).all()
+    assert "unanchored: 'm', 'n'" in grown.report.summary()
+    assert len(grown.predict_tails("m", "next", 3)) == 3
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_entities_without_an_anchor_are_seeded_and_said(name):
     model = sheaf_model(name)
@@ -215,6 +225,42 @@ def test_a_loop_alone_anchors_nothing():
     grown = sheaf_model("transe").extend([("n", "next", "n")])
     assert grown.report.unanchored == ["n"]
     assert torch.isfinite(grown.vectors("n")).all()
+
+
+@pytest.mark.parametrize("side", ["head", "tail"])
+@pytest.mark.parametrize("name", INJECTIVE)
+def test_one_fact_is_met_from_either_side(name, side):
+    model = sheaf_model(name)
+    grown = model.extend([("n", "far", "a1") if side == "head" else ("a1", "far", "n")])
+    assert float(grown.vectors("n").abs().max()) > 0
+    energy = grown.explain("n")["energy"]
+    assert len(energy) == 1
+    assert energy[0] < 1e-16
+    best = (
+        grown.predict_tails("n", "far", 1, include_known=True)["tail"]
+        if side == "head"
+        else grown.predict_heads("far", "n", 1, include_known=True)["head"]
+    )
+    assert best[0] == "a1"
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate", "se"])
+@pytest.mark.parametrize("seed", range(3))
+def test_facts_in_batches_give_what_they_give_at_once(name, seed):
+    model = sheaf_model(name)
+    facts = [*FACTS, ("n2", "next", "p"), ("p", "far", "n1"), *ADRIFT, ("m1", "skip", "m2")]
+    order = np.random.default_rng(seed).permutation(len(facts))
+    grown = model
+    for batch in np.array_split(order, 5):
+        grown = grown.extend([facts[i] for i in batch], mode="refine")
+    once = model.extend(facts)
+    assert set(grown.labels()) == set(once.labels())
+    assert grown.num_facts == once.num_facts
+    labels = sorted(once.labels())
+    close(grown.vectors(labels), once.vectors(labels), 1e-7)
+    assert grown.entities().set_index("entity")["origin"].to_dict() == (
+        once.entities().set_index("entity")["origin"].to_dict()
+    )
 
 
 def test_old_vectors_are_shared_not_copied():

@@ -1,3 +1,4 @@
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -5,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.data import KnowledgeGraph, Vocabulary
+from sheafprop.data import Vocabulary, as_label_triples
 from sheafprop.errors import DataError
-from sheafprop.io.stored_model import StoredModel
-from sheafprop.kge import build_model
+from sheafprop.io.stored_model import StoredModel, with_entities
+from sheafprop.kge import KGEModel, build_model
 
 Array = Tensor | np.ndarray
 
@@ -25,6 +26,7 @@ def import_arrays(
     p: float = 2.0,
     squared: bool = False,
     notes: Sequence[str] = (),
+    keep_unused: bool = False,
 ) -> StoredModel:
     r"""Makes a model from plain arrays.
 
@@ -43,6 +45,9 @@ def import_arrays(
         p (float): The exponent of the norm in the score.
         squared (bool): Whether scores are squared norms.
         notes (sequence of str): What a user should know; kept with the model.
+        keep_unused (bool): Whether entities that no fact names are kept too. Without it they are
+            left out and counted in a warning, since they were never trained and would only come up
+            in predictions. Without facts all are kept.
 
     Raises:
         ValueError: If shapes do not fit or a parameter is missing.
@@ -84,12 +89,30 @@ def import_arrays(
     built.load_state_dict(state, assign=True)
     if fact_ids is None:
         fact_ids = torch.zeros(0, 3, dtype=torch.int64)
-        triples = [] if facts is None else list(facts)
-        if triples:
-            graph = KnowledgeGraph.from_labels(triples, entities=names, relations=kinds)
-            fact_ids = graph.triples
+        labels = as_label_triples([] if facts is None else facts, "the facts")
+        if len(labels):
+            ends = names.ids(labels[:, [0, 2]].ravel()).view(-1, 2)
+            fact_ids = torch.stack([ends[:, 0], kinds.ids(labels[:, 1]), ends[:, 1]], dim=1)
     elif facts is not None:
         raise DataError("give 'facts' or 'fact_ids', not both")
+    if len(fact_ids) and not keep_unused:
+        built, names, fact_ids = _without_unused(built, names, fact_ids)
     return StoredModel.from_training(
         built, names, kinds, fact_ids, metrics={"import": {"notes": list(notes)}}
     )
+
+
+def _without_unused(
+    model: KGEModel, entities: Vocabulary, facts: Tensor
+) -> tuple[KGEModel, Vocabulary, Tensor]:
+    used, ends = torch.unique(facts[:, [0, 2]], return_inverse=True)
+    if len(used) == len(entities):
+        return model, entities, facts
+    warnings.warn(
+        f"{len(entities) - len(used)} of the {len(entities)} entities occur in no fact, so they "
+        "were never trained and are left out (keep_unused keeps them)",
+        stacklevel=3,
+    )
+    names = Vocabulary(entities.labels_of(used), kind="entities")
+    facts = torch.stack([ends[:, 0], facts[:, 1], ends[:, 1]], dim=1)
+    return with_entities(model, used), names, facts

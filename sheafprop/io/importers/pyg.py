@@ -15,6 +15,7 @@ def import_pyg(
     relations: Sequence[str],
     facts: Iterable[Sequence[str]] | None = None,
     p: float | None = None,
+    keep_unused: bool = False,
 ) -> StoredModel:
     r"""Imports a TransE or RotatE of :mod:`torch_geometric.nn.kge`.
 
@@ -28,6 +29,7 @@ def import_pyg(
         relations (sequence of str): Labels of the relations.
         facts (iterable, optional): The training triples as labels.
         p (float, optional): The norm of TransE. (default: the model's ``p_norm``, else 1)
+        keep_unused (bool): See :func:`import_arrays`.
 
     Raises:
         ValueError: If it is none of these models.
@@ -44,6 +46,7 @@ def import_pyg(
             vectors=vectors,
             parameters={"rel_emb.weight": state["rel_emb.weight"]},
             facts=facts,
+            keep_unused=keep_unused,
         )
     is_transe = names == {"node_emb.weight", "rel_emb.weight"} and (
         not isinstance(model, torch.nn.Module) or type(model).__name__ == "TransE"
@@ -71,4 +74,5 @@ def import_pyg(
         facts=facts,
         p=norm,
         notes=notes,
+        keep_unused=keep_unused,
     )

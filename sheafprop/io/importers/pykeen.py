@@ -21,7 +21,7 @@ _ENTITIES = "entity_representations.0._embeddings.weight"
 _RELATIONS = "relation_representations.{}._embeddings.weight"
 
 
-def import_pykeen(folder: str | PathLike[str]) -> StoredModel:
+def import_pykeen(folder: str | PathLike[str], *, keep_unused: bool = False) -> StoredModel:
     r"""Imports a pipeline folder of PyKEEN (``PipelineResult.save_to_directory``).
 
     The model object is not unpickled: its tensors are read, and all else in the file stays inert.
@@ -32,6 +32,7 @@ def import_pykeen(folder: str | PathLike[str]) -> StoredModel:
 
     Args:
         folder: The folder, with ``trained_model.pkl`` and ``training_triples``.
+        keep_unused: See :func:`import_arrays`.
 
     Raises:
         FormatError: If a file is missing or truncated, or holds another model.
@@ -57,7 +58,13 @@ def import_pykeen(folder: str | PathLike[str]) -> StoredModel:
     interaction = _child(module, "interaction")
     try:
         return _converted(
-            _MODELS[kind], state, interaction, entities=entities, relations=relations, facts=facts
+            _MODELS[kind],
+            state,
+            interaction,
+            entities=entities,
+            relations=relations,
+            facts=facts,
+            keep_unused=keep_unused,
         )
     except KeyError as error:
         raise FormatError(f"'{path}': the model has no parameter {error}") from error
@@ -71,6 +78,7 @@ def _converted(
     entities: list[str],
     relations: list[str],
     facts: Tensor,
+    keep_unused: bool,
 ) -> StoredModel:
     vectors = state[_ENTITIES]
     width = vectors.shape[1]
@@ -123,6 +131,7 @@ def _converted(
         p=p,
         squared=powered and p == 2.0,
         notes=notes,
+        keep_unused=keep_unused,
     )
 
 

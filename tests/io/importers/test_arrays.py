@@ -57,3 +57,29 @@ def test_parts_that_do_not_fit_are_named(changes, error, message):
     }
     with pytest.raises(error, match=message):
         import_arrays("transe", **(given | changes))
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate", "se"])
+def test_entities_without_a_fact_are_left_out_and_counted(name):
+    stored = stored_model(name)
+    state = {k: v.numpy() for k, v in stored.model.state_dict().items()}
+    rows = state.pop("node_emb.weight")
+    given = {
+        "entities": ["odd", *stored.entities.labels, "idle"],
+        "relations": stored.relations.labels,
+        "vectors": np.concatenate([rows[:1], rows, rows[:1]]),
+        "parameters": state,
+    }
+    facts = SheafModel(stored).facts().to_numpy().tolist()
+    with pytest.warns(UserWarning, match="2 of the 14 entities occur in no fact"):
+        model = SheafModel(import_arrays(name, facts=facts, **given))
+    want = SheafModel(stored)
+    assert model.labels() == want.labels()
+    assert torch.equal(model.vectors(), want.vectors())
+    assert model.facts().equals(want.facts())
+    assert set(model.predict_tails("a0", "next", 99)["tail"]) <= set(want.labels())
+    assert (
+        SheafModel(import_arrays(name, facts=facts, keep_unused=True, **given)).num_entities == 14
+    )
+    # Without facts nobody can tell.
+    assert SheafModel(import_arrays(name, **given)).num_entities == 14

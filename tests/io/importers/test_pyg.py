@@ -20,9 +20,9 @@ def test_transe_scores_as_in_pyg(p):
         model.node_emb.weight.mul_(3)
     if p == 1:
         with pytest.warns(UserWarning, match="1-norm"):
-            stored = import_pyg(model, facts=FACTS, **LABELS)
+            stored = import_pyg(model, facts=FACTS, keep_unused=True, **LABELS)
     else:
-        stored = import_pyg(model, facts=FACTS, **LABELS)
+        stored = import_pyg(model, facts=FACTS, keep_unused=True, **LABELS)
     assert torch.allclose(scores(stored), model(*EVERY).detach(), atol=1e-5)
     assert stored.facts.tolist() == [[0, 0, 1], [1, 1, 2]]
     again = import_pyg(model.state_dict(), p=2.0, **LABELS)
