@@ -150,11 +150,51 @@ def stable_order(key: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
     loops = numba_loops() if key.device.type == "cpu" else None
     # Counting pays while the counters are not many more than the keys.
     if loops is None or num_keys > 8 * key.numel() + 1024:
-        order = torch.argsort(key, stable=True)
-        counts = torch.bincount(key, minlength=num_keys)
-        return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), order
+        return run_starts(key, num_keys), torch.argsort(key, stable=True)
     start, order = loops.counting_order(key.numpy(), num_keys)
     return torch.from_numpy(start), torch.from_numpy(order)
+
+
+def sort_rows(
+    columns: Sequence[tuple[Tensor, int]], value: Tensor | None
+) -> tuple[list[Tensor], Tensor | None]:
+    """Columns of ids below some sizes, sorted by the first, then by the next, with their values.
+
+    The ids are packed into one number each where they fit: those are sorted without an order, whose
+    random reads and writes would cost more than the sort.
+
+    Args:
+        columns: Ids ``[m]`` and their bounds.
+        value (Tensor, optional): What goes with the rows, ``[m]``.
+    """
+    bits = [max(1, (size - 1).bit_length()) for _, size in columns]
+    if sum(bits) > 63:
+        order = torch.argsort(columns[-1][0], stable=True)
+        for ids, _ in reversed(columns[:-1]):
+            order = order[torch.argsort(ids[order], stable=True)]
+        return [ids[order] for ids, _ in columns], None if value is None else value[order]
+    key = columns[0][0].clone()
+    for (ids, _), width in zip(columns[1:], bits[1:], strict=True):
+        key.bitwise_left_shift_(width).bitwise_or_(ids)
+    if key.device.type != "cpu":
+        key, order = torch.sort(key)
+        value = None if value is None else value[order]
+    elif value is None:
+        key.numpy().sort()
+    else:
+        order = torch.from_numpy(np.argsort(key.numpy()))
+        key, value = key[order], value[order]
+    parts: list[Tensor] = []
+    for width in reversed(bits[1:]):
+        parts.insert(0, key & ((1 << width) - 1))
+        key.bitwise_right_shift_(width)
+    return [key, *parts], value
+
+
+def run_starts(key: Tensor, num_keys: int) -> Tensor:
+    """Starts of the runs of ascending keys, and their number, ``[num_keys + 1]``."""
+    counts = torch.bincount(key, minlength=num_keys)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def compact(index: Tensor, size: int) -> Tensor:

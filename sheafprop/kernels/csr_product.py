@@ -15,8 +15,9 @@ from sheafprop.kernels.backend import (
     is_traced,
     numba_loops,
     run_rows,
+    run_starts,
     scalars,
-    stable_order,
+    sort_rows,
     triton_loops,
 )
 from sheafprop.kernels.memory import empty
@@ -34,7 +35,7 @@ class CSRProduct:
         value (Tensor): Real entries ``[nnz]``.
         num_rows, num_cols (int): Shape of :math:`A`.
         symmetric (bool): :math:`A` is its own transpose, which then needs no memory.
-        merge (bool): Add up entries of one place; not worth a second sort for a single product.
+        merge (bool): Add up entries of one place; not worth a pass for a single product.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class CSRProduct:
         merge: bool = True,
     ):
         self.num_rows, self.num_cols = num_rows, num_cols
-        build = _merged if merge else _sorted
-        self._start, self._col, self._value = build(row, col, value, num_rows, num_cols)
+        self._start, self._col, self._value = _sorted(
+            row, col, value, num_rows, num_cols, merge=merge
+        )
         self._transposed: CSRProduct | None = self if symmetric else None
         self._values: dict[torch.dtype, Tensor] = {}
 
@@ -180,21 +182,15 @@ def _gathered_product(product: CSRProduct, x: Tensor) -> Tensor:
 
 
 def _sorted(
-    row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int
+    row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int, *, merge: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Entries sorted by row: starts, columns, values."""
-    start, order = stable_order(row, num_rows)
-    return start, compact(col, num_cols)[order], value[order]
-
-
-def _merged(
-    row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Entries sorted by row and column, equal places added up: starts, columns, values."""
-    by_col = stable_order(col, num_cols)[1]
-    start, by_row = stable_order(row[by_col], num_rows)
-    order = by_col[by_row]
-    columns, values = compact(col[order], num_cols), value[order]
+    """Entries sorted by row and column, equal places added up if asked: starts, columns, values."""
+    equal = value.numel() > 0 and bool((value == value[0]).all())
+    (row, col), moved = sort_rows([(row, num_rows), (col, num_cols)], None if equal else value)
+    values = value.clone() if moved is None else moved
+    start, columns = run_starts(row, num_rows), compact(col, num_cols)
+    if not merge:
+        return start, columns, values
     loops = numba_loops() if col.device.type == "cpu" else None
     if loops is not None:
         merged = loops.merge_entries(start.numpy(), columns.numpy(), values.numpy())
@@ -202,10 +198,6 @@ def _merged(
         if size < columns.numel():
             columns, values = columns[:size].clone(), values[:size].clone()
         return torch.from_numpy(merged), columns, values
-    key = row[order] * num_cols + columns
-    unique, inverse = torch.unique_consecutive(key, return_inverse=True)
-    values = values.new_zeros(unique.numel()).index_add_(0, inverse, values)
-    rows = torch.div(unique, max(num_cols, 1), rounding_mode="floor")
-    counts = torch.bincount(rows, minlength=num_rows)
-    start = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return start, compact(unique - rows * num_cols, num_cols), values
+    places, inverse = torch.unique_consecutive(torch.stack([row, col]), dim=1, return_inverse=True)
+    values = values.new_zeros(places.shape[1]).index_add_(0, inverse, values)
+    return run_starts(places[0], num_rows), compact(places[1], num_cols), values

@@ -4,7 +4,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import compact, stable_order
+from sheafprop.kernels.backend import compact, run_starts, sort_rows, stable_order
 from sheafprop.kernels.coupling import CouplingEntries
 
 # Entries behind one partial sum of a table's gradient; fixed, so that no sum depends on threads.
@@ -24,7 +24,7 @@ class LabelPieces:
 
 @dataclass(frozen=True)
 class TypedEntries:
-    r"""The messages of a coupling sorted by their destination.
+    r"""The messages of a coupling sorted by their destination, then by their source.
 
     Args:
         start (Tensor): First entry of every destination and their number, int64 ``[n + 1]``.
@@ -106,12 +106,14 @@ def _sorted(
     symmetric: bool,
 ) -> TypedEntries:
     num_dst, num_src, num_labels = sizes
-    start, order = stable_order(dst, num_dst)
+    (dst, src, label), weight = sort_rows(
+        [(dst, num_dst), (src, num_src), (label, num_labels)], weight
+    )
     return TypedEntries(
-        start,
-        compact(src, num_src)[order],
-        compact(label, num_labels)[order],
-        None if weight is None else weight[order],
+        run_starts(dst, num_dst),
+        compact(src, num_src),
+        compact(label, num_labels),
+        weight,
         num_src,
         num_labels,
         symmetric,

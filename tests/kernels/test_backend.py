@@ -6,7 +6,15 @@ import pytest
 import torch
 
 from sheafprop.kernels import backend
-from sheafprop.kernels.backend import backend_of, run_chunks, run_rows, stable_order, use_backend
+from sheafprop.kernels.backend import (
+    backend_of,
+    run_chunks,
+    run_rows,
+    run_starts,
+    sort_rows,
+    stable_order,
+    use_backend,
+)
 from sheafprop.kernels.csr_product import CSRProduct
 from tests.kernels.cases import random
 
@@ -67,6 +75,26 @@ def test_stable_order(num_keys):
     counts = torch.bincount(key, minlength=num_keys)
     assert torch.equal(start[1:] - start[:-1], counts)
     assert start.numel() == num_keys + 1
+
+
+@pytest.mark.parametrize("size", [7, 2**33])
+@pytest.mark.parametrize("valued", [True, False])
+def test_rows_are_sorted_with_their_values(size, valued):
+    g = torch.Generator().manual_seed(0)
+    # Ids below the size that show whether the upper bits count, and ties in every column.
+    ids = torch.randint(4, (3, 300), generator=g) * (size // 7)
+    rows = [*ids.tolist(), list(range(300))]
+    value = torch.arange(300) if valued else None
+    columns, moved = sort_rows([(column, size) for column in ids], value)
+    expected = sorted(zip(*rows, strict=True))
+    assert [row[:3] for row in expected] == list(zip(*(c.tolist() for c in columns), strict=True))
+    if valued:
+        assert torch.equal(ids[:, moved], torch.stack(columns))
+        assert moved.unique().numel() == 300
+    else:
+        assert moved is None
+    starts = run_starts(torch.tensor([0, 0, 2, 2, 2]), 4)
+    assert starts.tolist() == [0, 2, 2, 5, 5]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
