@@ -1,10 +1,12 @@
 """The verbs of our own parser, run in this process on small models and files."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -304,6 +306,73 @@ def test_import_pyg(tmp_path, capsys):
     done = output(capsys, "import", "pyg", tmp_path / "state.pt", *words, "--out", tmp_path / "m")
     assert "note: the model scores by the 1-norm" in done.err
     assert SheafModel.load(tmp_path / "m").extend([("n", "r", "a")]).report.solved_exactly == 1
+
+
+WRITING = {
+    "extend": ["extend", "MODEL", "FACTS", "--out", "new"],
+    "extend, report": ["extend", "MODEL", "FACTS", "--out", "MODEL", "--overwrite"],
+    "score": ["score", "MODEL", "RING", "--out", "new.tsv"],
+    "predict": ["predict", "MODEL", "--head", "a0", "--relation", "next", "--out", "new.json"],
+    "answer": ["answer", "MODEL", "--query", "via(next, a0)", "--out", "new.parquet"],
+    "explain": ["explain", "MODEL", "--entity", "a0", "--out", "new.csv"],
+    "export": ["export", "MODEL", "--out", "new.npy"],
+    "export, text": ["export", "MODEL", "--out", "new.txt"],
+    "inspect": ["inspect", "FACTS", "--figure", "new.png"],
+}
+
+
+@pytest.mark.parametrize("place", ["open", "os.replace"])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+@pytest.mark.parametrize("case", sorted(WRITING))
+def test_a_disk_that_refuses_is_told_in_a_line(
+    tmp_path, monkeypatch, capsys, model, facts, case, number, place
+):
+    write_triples(tmp_path / "ring.tsv", [("a0", "next", "a1")])
+    named = {"MODEL": "model", "FACTS": "facts.tsv", "RING": "ring.tsv"}
+    words = [named.get(word, word) for word in WRITING[case]]
+    monkeypatch.chdir(tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+    def refuse(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    if place == "open":
+        monkeypatch.setattr("sheafprop.io.atomic.open", refuse, raising=False)
+    else:
+        monkeypatch.setattr(os, "replace", refuse)
+    told = failing(capsys, *words)
+    assert "cannot be written" in told
+    assert len(told.splitlines()) <= 2
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["extend", "model", "facts.tsv", "--out", "new"],
+        ["score", "model", "facts.tsv"],
+        ["predict", "model", "--queries", "facts.tsv"],
+        ["answer", "model", "--queries", "facts.tsv"],
+        ["explain", "model", "--entity", "a0"],
+        ["export", "model", "--out", "new.npy"],
+        ["inspect", "facts.tsv"],
+        ["import", "pyg", "facts.tsv", "--out", "new", "--entities", "e", "--relations", "r"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_what_cannot_be_read_is_told_in_a_line(tmp_path, monkeypatch, capsys, model, facts, words):
+    # Tests may run as root, whom no permission stops.
+    def refuse(path, *arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("read_bytes", "read_text", "open"):
+        monkeypatch.setattr(Path, name, refuse)
+    monkeypatch.setattr("sheafprop.io.model_folder.open", refuse, raising=False)
+    told = failing(capsys, *words)
+    assert "ermission denied" in told
+    assert len(told.splitlines()) <= 2
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("verb", sorted(_OWN_VERBS))
