@@ -1,7 +1,6 @@
 """How time and memory of a plan and its steps grow with the graph."""
 
 import math
-import multiprocessing
 
 import torch
 from torch import Tensor
@@ -14,18 +13,22 @@ from sheafprop.experiments.benchmark_cases import (
     make_sheaf,
 )
 from sheafprop.experiments.benchmark_graphs import BenchmarkGraph, power_law_multigraph
-from sheafprop.experiments.measuring import interleaved, memory_held, most_memory_held, timed
+from sheafprop.experiments.measuring import (
+    in_own_process,
+    interleaved,
+    memory_held,
+    most_memory_held,
+    timed,
+)
 from sheafprop.sheaf import PropagationPlan
 
 
 def scaling_case(maps: str, num_nodes: int, num_triples: int, width: int) -> Case:
     """Plan and step of one size in a process of its own, whose peak it reports."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_scaling, (maps, num_nodes, num_triples, width, torch.get_num_threads()))
+    return in_own_process(_scaling, maps, num_nodes, num_triples, width)
 
 
-def _scaling(maps: str, num_nodes: int, num_triples: int, width: int, threads: int) -> Case:
-    torch.set_num_threads(threads)
+def _scaling(maps: str, num_nodes: int, num_triples: int, width: int) -> Case:
     sheaf = make_sheaf(maps, 200, width)
 
     def build(graph: BenchmarkGraph, x: Tensor) -> tuple[PropagationPlan, Tensor]:
