@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -117,6 +118,8 @@ def test_settings_of_merged_see_neither_inference_graph_nor_its_triples(toy):
     data = completion_cell.as_if_new(toy)
     assert data.inference is toy.train
     assert data.valid is toy.train_valid
+    many = replace(toy, train_valid=toy.train_valid.repeat(400, 1))
+    assert len(completion_cell.as_if_new(many).valid) == 1000
     assert data.test is None
     assert not data.boundary_mask.any()
 
