@@ -32,7 +32,8 @@ class GraphInspection:
             self-loops, pairs connected in both directions, components, and the sizes of the
             largest ones.
         graph (dict): Of the inference graph, where there is one: new and known entities,
-            components, and the number of known entities (anchors) of each component.
+            components, the number of known entities (anchors) of the largest ones, and how many
+            components have each number of anchors.
         overlaps (list of dict): Triples, pairs in swapped order, and labels shared by two files.
         unseen_relations (dict): Relations without training triple, with their number per file.
         inverse_relations (list of dict): Relations whose pairs mostly occur swapped in another.
@@ -50,7 +51,6 @@ class GraphInspection:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values; degrees as how many entities have each."""
-        value, count = np.unique(np.array(self.degrees, dtype=np.int64), return_counts=True)
         return {
             "files": self.files,
             "graph": self.graph,
@@ -58,7 +58,7 @@ class GraphInspection:
             "unseen_relations": self.unseen_relations,
             "inverse_relations": self.inverse_relations,
             "relations": self.relations,
-            "degrees": {str(v): int(c) for v, c in zip(value, count, strict=True)},
+            "degrees": _histogram(torch.tensor(self.degrees, dtype=torch.int64)),
         }
 
     def summary(self) -> str:
@@ -73,10 +73,13 @@ class GraphInspection:
             ]
         if self.graph:
             lines.append("inference graph")
-            lines += [f"  {k.replace('_', ' ')}: {v}" for k, v in self.graph.items()]
+            lines += [
+                f"  {k.replace('_', ' ')}: {_shown(v) if isinstance(v, dict) else v}"
+                for k, v in self.graph.items()
+            ]
         for overlap in self.overlaps:
             lines.append(
-                f"{overlap['count']} {overlap['what']} in both {overlap['files'][0]} and "
+                f"{_named(overlap['count'], overlap['what'])} in both {overlap['files'][0]} and "
                 f"{overlap['files'][1]} (first: {overlap['example']})"
             )
         for name, counts in self.unseen_relations.items():
@@ -87,6 +90,13 @@ class GraphInspection:
             lines.append(
                 f"{pair['relation']!r} looks like the inverse of {pair['inverse']!r}: "
                 f"{100 * pair['share']:.0f} % of its pairs occur swapped"
+            )
+        if self.relations:
+            named = ", ".join(f"{k!r}: {v}" for k, v in list(self.relations.items())[:_EXAMPLES])
+            rare = sum(count == 1 for count in self.relations.values())
+            lines.append(
+                f"triples of a relation: {named}; {count_noun(len(self.relations), 'relation')} "
+                f"in all, {rare} with a single triple"
             )
         degrees = np.array(self.degrees)
         if degrees.size:
@@ -202,7 +212,28 @@ def _anchors(train: Tensor, observed: Tensor, num_entities: int) -> dict[str, An
         "components": len(anchors),
         "components_without_anchor": int((anchors == 0).sum()),
         "anchors_of_largest": anchors[order][:_EXAMPLES].tolist(),
+        "components_by_anchors": _histogram(anchors),
     }
+
+
+def _named(count: int, what: str) -> str:
+    """``triples``, ``pairs in swapped order`` and ``entity labels``, or one of them."""
+    if count == 1:
+        first, *rest = what.split(" in ")
+        what = " in ".join([first.removesuffix("s"), *rest])
+    return f"{count} {what}"
+
+
+def _shown(histogram: dict[str, int]) -> str:
+    """The beginning of a histogram, in words."""
+    parts = [f"{count} with {value}" for value, count in list(histogram.items())[:_EXAMPLES]]
+    return ", ".join(parts) + (", ..." if len(histogram) > _EXAMPLES else "")
+
+
+def _histogram(values: Tensor) -> dict[str, int]:
+    """How often each value occurs."""
+    value, count = torch.unique(values, return_counts=True)
+    return {str(v): c for v, c in zip(value.tolist(), count.tolist(), strict=True)}
 
 
 def _overlaps(

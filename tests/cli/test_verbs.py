@@ -258,6 +258,7 @@ def test_inspect(tmp_path, capsys):
         "components": 2,
         "components_without_anchor": 1,
         "anchors_of_largest": [2, 0],
+        "components_by_anchors": {"0": 1, "2": 1},
     }
     assert found["unseen_relations"] == {"inference.txt": {"new": 1}}
     overlaps = {row["what"]: row["count"] for row in found["overlaps"]}
@@ -266,7 +267,16 @@ def test_inspect(tmp_path, capsys):
     assert ("liked_by", "likes") in inverse
     assert found["relations"] == {"likes": 6, "liked_by": 1, "new": 1}
     assert sum(found["degrees"].values()) == 6
-    for word in ("duplicates: 1", "self loops: 1", "looks like the inverse", "without anchor: 1"):
+    for word in (
+        "duplicates: 1",
+        "self loops: 1",
+        "looks like the inverse",
+        "without anchor: 1",
+        "components by anchors: 1 with 0, 1 with 2",
+        "triples of a relation: 'likes': 6, 'liked_by': 1, 'new': 1; 3 relations in all, 2 with a",
+        "2 entity labels in both train.txt and inference.txt",
+        "1 triple in both train.txt and inference.txt",
+    ):
         assert word in text
     one = output(capsys, "inspect", folder / "train.txt").out
     assert "triples: 4" in one

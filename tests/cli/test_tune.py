@@ -1,0 +1,256 @@
+"""``sheafprop tune`` on a small folder of files."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from sheafprop.cli import tune
+from sheafprop.cli.main import main
+from sheafprop.cli.search_space import SearchSpace
+from sheafprop.config_files import load_config
+from sheafprop.errors import DataError
+from sheafprop.training import SheafCompletion
+from tests.toy import write_folder
+
+optuna = pytest.importorskip("optuna")
+
+SMALL = [
+    "--config=experiment/folder",
+    "--config=logger/csv",
+    "--data.mode=semi-inductive",
+    "--trainer.max_epochs=2",
+    "--trainer.check_val_every_n_epoch=1",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--model.hidden_channels=8",
+    "--model.propagation.iterations=[1,4]",
+    "--model.propagation.settings.num_random=2",
+]
+SPACE = """\
+model.lr: {type: float, low: 0.01, high: 0.1, log: true}
+model.loss_args: {type: categorical, choices: [{scale: 2.0}, {scale: 5.0}]}
+"""
+
+
+@pytest.fixture
+def words(tmp_path):
+    folder = write_folder(tmp_path / "ring")
+    (tmp_path / "space.yaml").write_text(SPACE)
+    return [
+        "tune",
+        *SMALL,
+        f"--data.root={folder}",
+        f"--space={tmp_path / 'space.yaml'}",
+        f"--run.group={tmp_path}",
+        "--run.name=study",
+    ]
+
+
+def trials(tmp_path):
+    return json.loads((tmp_path / "study" / "study.json").read_text())
+
+
+def test_a_study_goes_on_and_its_best_configuration_fits(tmp_path, words, capsys):
+    assert main([*words, "--trials=2"]) == 0
+    first = trials(tmp_path)
+    assert [trial["state"] for trial in first] == ["complete"] * 2
+    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=3"]) == 0
+    found = trials(tmp_path)
+    assert found[:2] == first
+    assert len({trial["values"]["model.lr"] for trial in found}) == 3
+    best = max(found, key=lambda trial: trial["value"])
+    config = load_config(str(tmp_path / "study" / "best.yaml"))
+    assert config["model"]["lr"] == best["values"]["model.lr"]
+    # Choices are taken as a whole, over what the configuration says.
+    assert config["model"]["loss_args"].items() >= best["values"]["model.loss_args"].items()
+    run = tmp_path / "study" / "trials" / best["run"]
+    record = json.loads((run / "metrics.json").read_text())
+    curve = record["selection"]["curve"]
+    assert best["value"] == max(row[record["selection"]["metric"]] for row in curve)
+    assert "test" not in record
+    capsys.readouterr()
+    more = [f"--config={tmp_path / 'study' / 'best.yaml'}", f"--run.group={tmp_path / 'again'}"]
+    assert main(["fit", *more]) == 0
+    (again,) = (tmp_path / "again").glob("*/metrics.json")
+    assert json.loads(again.read_text())["selection"]["curve"] == curve
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "the training loss became nan"),
+        (MemoryError(), "out of memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "out of memory: CUDA"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out of memory: Default"),
+    ],
+)
+def test_a_trial_that_diverges_or_lacks_memory_fails_alone(
+    tmp_path, words, monkeypatch, error, reason
+):
+    batch_loss, calls = SheafCompletion.batch_loss, []
+
+    def broken(self, *arguments):
+        calls.append(1)
+        if len(calls) > 1:
+            return batch_loss(self, *arguments)
+        if error is not None:
+            raise error
+        return batch_loss(self, *arguments) * float("nan")
+
+    monkeypatch.setattr(SheafCompletion, "batch_loss", broken)
+    assert main([*words, "--trials=2"]) == 0
+    failed, done = trials(tmp_path)
+    assert failed["state"] == "fail"
+    assert failed["reason"].startswith(reason)
+    assert failed["value"] is None
+    assert done["state"] == "complete"
+
+
+def test_other_errors_end_the_study_and_are_stored(tmp_path, words, monkeypatch, capsys):
+    def broken(self, *arguments):
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(SheafCompletion, "batch_loss", broken)
+    assert main([*words, "--trials=2"]) == 1
+    assert "a mistake" in capsys.readouterr().err
+    study = optuna.load_study(
+        study_name="tune", storage=f"sqlite:///{tmp_path / 'study' / 'study.db'}"
+    )
+    (trial,) = study.trials
+    assert trial.state.name == "FAIL"
+    assert trial.user_attrs["reason"] == "ValueError: a mistake"
+
+
+def test_an_interrupted_trial_is_tried_again(tmp_path, words):
+    script = (
+        "import os, signal, sys\n"
+        "from sheafprop.training import SheafCompletion\n"
+        "from sheafprop.cli.main import main\n"
+        "SheafCompletion.batch_loss = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "main(sys.argv[1:])\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script, *words, "--trials=2"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=2"]) == 0
+    failed, again = trials(tmp_path)
+    assert (failed["state"], failed["reason"]) == ("fail", "interrupted")
+    assert again["state"] == "complete"
+    assert again["values"] == failed["values"]
+
+
+def test_trials_that_lag_behind_are_pruned(tmp_path, words, monkeypatch):
+    monkeypatch.setattr(
+        optuna.pruners, "MedianPruner", lambda **_: optuna.pruners.ThresholdPruner(lower=2.0)
+    )
+    assert main([*words, "--trials=1"]) == 1
+    (trial,) = trials(tmp_path)
+    assert trial["state"] == "pruned"
+    assert len(trial["curve"]) == 1
+    assert not (tmp_path / "study" / "best.yaml").exists()
+
+
+def test_there_must_be_something_to_validate_on(tmp_path, words, capsys):
+    for name in ("valid.txt", "inference_valid.txt"):
+        (tmp_path / "ring" / name).unlink()
+    assert main([*words, "--trials=1"]) == 1
+    assert "chooses on validation triples" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        ("{}", "names no option"),
+        ("lr: {type: float, low: 1, high: 2}", "'lr' is no option to try"),
+        ("data.root: {type: categorical, choices: [a]}", "'data.root' would change"),
+        ("model.lr: 0.1", "'model.lr' needs a 'type'.*got 0.1"),
+        ("model.lr: {type: real}", "'model.lr' needs a 'type'.*got 'real'"),
+        ("model.lr: {type: float, low: 1}", "'model.lr' needs a number.*'high'.*got None"),
+        ("model.lr: {type: int, low: 1, high: 2.5}", "'high'.*got 2.5"),
+        ("model.lr: {type: int, low: 3, high: 2}", "low <= high.*low=3"),
+        ("model.lr: {type: float, low: 0, high: 2, log: true}", "positive 'low'.*got 0"),
+        ("model.lr: {type: int, low: 1, high: 2, step: 0}", "positive 'step'"),
+        ("model.lr: {type: int, low: 1, high: 2, step: 1, log: true}", "not both"),
+        ("model.lr: {type: int, low: 1, high: 2, log: 1}", "'log' to be true or false"),
+        ("model.lr: {type: int, low: 1, high: 2, base: 1}", "has no 'base'"),
+        ("model.lr: {type: categorical, choices: []}", "'choices'.*not empty"),
+    ],
+)
+def test_mistakes_in_a_space_are_named_with_file_and_option(tmp_path, space, message):
+    file = tmp_path / "space.yaml"
+    file.write_text(space)
+    with pytest.raises(DataError, match=f"space.yaml.*{message}"):
+        SearchSpace.load(str(file))
+
+
+@pytest.mark.parametrize("kge", ["transe", "rotate", "transr", "se"])
+def test_the_spaces_of_the_paper_draw_options_that_fit(kge):
+    space = SearchSpace.load(f"search/paper_{kge}")
+    study = optuna.create_study()
+    for _ in range(3):
+        for option in space.suggest(study.ask()):
+            name, _, argument = option.removeprefix("model.").partition(".")
+            assert name in SheafCompletion().settings
+            if argument:
+                loss = SheafCompletion(loss="nssa").loss
+                assert hasattr(loss, argument)
+
+
+def test_without_optuna_it_says_what_to_install(words, monkeypatch, capsys):
+    monkeypatch.setattr(tune, "find_spec", lambda name: None)
+    assert main(words) == 1
+    assert capsys.readouterr().err.strip() == (
+        "sheafprop tune: 'sheafprop tune' needs Optuna: pip install 'sheafprop[tune]'"
+    )
+
+
+def test_help_and_a_missing_extra_import_nothing_large():
+    code = (
+        "import sys\n"
+        "sys.modules['optuna'] = None\n"
+        "from sheafprop.cli.main import main\n"
+        "assert main(['--help']) == 0\n"
+        "try:\n    main(['tune', '--help'])\nexcept SystemExit: pass\n"
+        "assert not {'torch', 'lightning'} & sys.modules.keys()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--trials" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--config FILE"),
+        (["--config", "experiment/folder", "--trials", "0"], "at least 1"),
+        (["--config", "experiment/folder", "stray"], "unrecognized argument: stray"),
+        (["--resume", "x", "--config", "experiment/folder"], "--config FILE"),
+    ],
+)
+def test_wrong_words_are_refused(words, message, capsys):
+    with pytest.raises(SystemExit):
+        main(["tune", *words])
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
+    assert main(["tune", "--resume", str(tmp_path)]) == 1
+    assert "not the folder of a study" in capsys.readouterr().err
+
+
+def test_offline_wandb_runs_are_in_the_folders_of_the_trials(tmp_path, words, monkeypatch):
+    pytest.importorskip("wandb")
+    words = [word.replace("logger/csv", "logger/wandb") for word in words]
+    assert main([*words, "--trials=1"]) == 0
+    (trial,) = trials(tmp_path)
+    run = Path(tmp_path, "study", "trials", trial["run"])
+    assert list(run.rglob("run-*.wandb"))
+    assert (
+        yaml.safe_load((run / "run.yaml").read_text())["model"]["lr"]
+        == (trial["values"]["model.lr"])
+    )
