@@ -39,9 +39,13 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--relations", metavar="FILE", help="labels, one a line, or a JSON list")
     parser.add_argument("--facts", metavar="FILE", nargs="+", help="the training triples")
     parser.add_argument("--model", default="transe", help="arrays: transe, rotate, transr, se")
-    parser.add_argument("--vectors", metavar="NPY", help="arrays: [N, d]")
+    parser.add_argument(
+        "--vectors",
+        metavar="FILE",
+        help="arrays: [N, d], as .npy, or .safetensors (FILE.safetensors:NAME of several tensors)",
+    )
     for name in _PARAMETERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="NPY", help="arrays")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="FILE", help="arrays")
     parser.add_argument("-p", type=float, help="the norm of the score")
     parser.add_argument(
         "--keep-unused", action="store_true", help="also keep entities that no fact names"
@@ -85,7 +89,7 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
         raise DataError("arrays needs --vectors FILE")
     return import_arrays(
         options.model,
-        vectors=_array(options.vectors),
+        vectors=_vectors(options.vectors),
         parameters={
             parameter: _array(getattr(options, name))
             for name, parameter in _PARAMETERS.items()
@@ -123,9 +127,40 @@ def _state(name: str) -> Any:
 
 
 def _array(name: str) -> Any:
+    """The array of a .npy file, or a tensor of a .safetensors file: its only one, or FILE:NAME."""
     import numpy as np
 
+    if ".safetensors" in name:
+        return _tensor(name)
     try:
         return np.load(Path(name).expanduser(), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{name}: cannot be read as a .npy array ({error})") from error
+
+
+def _tensor(name: str) -> Any:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    file, _, key = name.partition(".safetensors")
+    path = Path(f"{file}.safetensors").expanduser()
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: cannot be read as safetensors ({error})") from error
+    names = [key[1:]] if key else list(tensors)
+    if len(names) != 1 or names[0] not in tensors:
+        raise DataError(
+            f"{path} holds the tensors {', '.join(sorted(tensors))}: say which, as {path}:NAME"
+        )
+    return tensors[names[0]]
+
+
+def _vectors(name: str) -> Any:
+    """Rows of real numbers, from a matrix or from the vectors that ``export`` writes."""
+    rows = _array(name)
+    if rows.ndim in (3, 4) and rows.shape[1] == 1:
+        return rows.reshape(len(rows), -1)
+    if rows.ndim > 2:
+        raise DataError(f"{name}: a vector for each entity is needed (got {list(rows.shape)})")
+    return rows

@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sheafprop.errors import DataError, SheafpropError
+from sheafprop.errors import DataError, SheafpropError, UnknownRelationError
 from sheafprop.io import StorageError
 from tests.service.models import sheaf_model
 
@@ -145,9 +145,9 @@ def test_huge_labels_and_many_repetitions_are_fine(tmp_path):
     label = "x" * 100_000
     grown = MODEL.extend([(label, "next", "a1")])
     assert label in grown.labels()
-    (tmp_path / "f.tsv").write_bytes(b"n\tnext\ta1\n" * 200_000)
+    (tmp_path / "f.tsv").write_bytes(b"n\tnext\ta1\n" * 1_000_000)
     grown = MODEL.extend(tmp_path / "f.tsv")
-    assert grown.report.duplicates == 199_999
+    assert grown.report.duplicates == 999_999
     once = MODEL.extend([("n", "next", "a1")])
     assert torch.allclose(grown.vectors("n"), once.vectors("n"))
 
@@ -161,3 +161,18 @@ def test_a_disk_that_refuses_leaves_nothing(tmp_path, monkeypatch, number):
     with pytest.raises(StorageError, match="cannot be written"):
         MODEL.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_whose_relations_are_all_unseen_is_refused_whatever_is_done_with_them():
+    facts = [("a0", "unheard", "n"), ("n", "of", "m")]
+    with pytest.raises(UnknownRelationError, match=r"2 relations are unknown .* 2 of 2 facts"):
+        MODEL.extend(facts)
+    with pytest.raises(DataError, match="no fact is left"):
+        MODEL.extend(facts, on_unknown_relation="drop")
+
+
+@pytest.mark.parametrize("k", [13, 10**6])
+def test_more_answers_than_entities_are_all_entities(k):
+    assert len(MODEL.predict_tails("a0", "next", k, include_known=True)) == MODEL.num_entities
+    assert len(MODEL.predict_heads("next", "a0", k, include_known=True)) == MODEL.num_entities
+    assert len(MODEL.answer("via(next, a0)", k)) == MODEL.num_entities
