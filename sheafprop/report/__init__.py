@@ -14,6 +14,7 @@ from sheafprop.report.query_figure import hits_by_ratio
 from sheafprop.report.query_tables import query_report, query_summary
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import result_table, terminal_table
+from sheafprop.report.training_tables import training_table, transductive_table
 
 __all__ = [
     "ablation_table",
@@ -30,5 +31,7 @@ __all__ = [
     "result_table",
     "service_table",
     "terminal_table",
+    "training_table",
+    "transductive_table",
     "write_report",
 ]

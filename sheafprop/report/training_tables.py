@@ -1,0 +1,79 @@
+"""The tables of the comparison with PyKEEN, as the README prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sheafprop.report._text import duration, markdown_table
+
+__all__ = ["training_table", "transductive_table"]
+
+_NAMES = {
+    "transe": "TransE",
+    "rotate": "RotatE",
+    "cross_entropy": "cross entropy over all entities",
+    "nssa": "NSSA",
+    "codex-s": "CoDEx-S",
+}
+
+
+def training_table(result: Mapping[str, Any]) -> str:
+    r"""Returns the measurements of ``scripts/bench_training.py`` as Markdown.
+
+    Args:
+        result (dict): What the script writes.
+    """
+    header = (
+        *("data", "model", "loss", "d", "batch"),
+        *("epoch of", "epoch", "PyKEEN", "ratio"),
+        *("ranking of", "ranking", "PyKEEN", "ratio"),
+    )
+    rows = [
+        [
+            *(_name(case[key]) for key in ("dataset", "model", "loss")),
+            *(str(case[key]) for key in ("hidden_channels", "batch_size")),
+            *_task(case, "epoch", "train_triples"),
+            *_task(case, "ranking", "test_triples"),
+        ]
+        for case in result["cases"]
+    ]
+    where = f"{result['hardware']}, torch {result['torch']}, commit {result['commit']}"
+    return f"{where}\n\n" + markdown_table(header, rows, "lllrrrrrrrrrr")
+
+
+def transductive_table(records: Sequence[Mapping[str, Any]]) -> str:
+    r"""Returns the results of ``scripts/check_transductive.py`` as Markdown, a row per model.
+
+    Args:
+        records (list): What the script writes; models that one library lacks are left out.
+    """
+    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for record in records:
+        found.setdefault((record["dataset"], record["model"]), {})[record["library"]] = record
+    header = ("data", "model", "loss", "d", "epochs", "MRR", "MRR, PyKEEN", "time", "time, PyKEEN")
+    rows = []
+    for (dataset, model), both in found.items():
+        if len(both) < 2:
+            continue
+        ours, theirs = both["sheafprop"], both["pykeen"]
+        training = ours["training"]
+        rows.append(
+            [
+                *(_name(value) for value in (dataset, model, training["loss"])),
+                *(str(training["hidden_channels"]), str(ours["epochs"])),
+                *(f"{record['mrr']:.3f}" for record in (ours, theirs)),
+                *(duration(record["seconds"]) for record in (ours, theirs)),
+            ]
+        )
+    return markdown_table(header, rows, "lllrrrrrr")
+
+
+def _task(case: Mapping[str, Any], task: str, count: str) -> list[str]:
+    seconds = (case[f"seconds_{task}"], case[f"seconds_{task}_pykeen"])
+    shown = (f"{1000 * s:.3g} ms" if s < 1 else duration(s) for s in seconds)
+    return [f"{case[count]:,} triples", *shown, f"{case[f'ratio_{task}']:.1f}x"]
+
+
+def _name(value: str) -> str:
+    return _NAMES.get(value, value)
