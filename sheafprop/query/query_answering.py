@@ -22,9 +22,10 @@ from sheafprop.query.query_answer import QueryAnswer
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
 
-# Scores in one block (32 MiB of float32), numbers in the features of a block of candidates, and
-# in the matrices of a block of queries.
+# Scores in one block (32 MiB of float32) and in a tile of it, numbers in the features of all
+# candidates that are kept, and in the matrices of a block of queries.
 _BLOCK_SCORES = 2**23
+_TILE_SCORES = 2**21
 _BLOCK_FEATURES = 2**24
 _BLOCK_MATRICES = 2**23
 
@@ -179,38 +180,31 @@ class QueryAnswering:
             yield rows, best
 
     def _score_energies(self, energy: BranchEnergy, candidates: Tensor | None) -> Tensor:
-        total: Tensor | None = None
-        for section, weight in enumerate(self.section_weight):
-            scores = self._section_scores(energy, section, weight, candidates)
-            total = scores if total is None else total.add_(scores)
-        assert total is not None
+        """Minus the weighted roots of the energies, summed over sections, ``[Q, C]``."""
+        rows = [self._columns(section, candidates) for section in range(self.x.shape[1])]
+        total = rows[0].real.new_zeros(energy.constant.shape[0], rows[0].shape[0])
+        coefficients, limits = [], []
+        for section in range(len(rows)):
+            coefficients.append(energy.coefficients(section).to(total.dtype))
+            size = energy.size(section, self._longest[section])
+            limits.append((math.sqrt(torch.finfo(total.dtype).eps) * size).to(total.dtype))
+        shared = energy.shared()
+        own, index = (total[:0], None) if shared is None else (shared[0].to(total.dtype), shared[1])
+        # All sections of a tile come one after the other, while it is in the cache.
+        step = max(1, _TILE_SCORES // max(1, total.shape[0]))
+        for start in range(0, total.shape[1], step):
+            columns = slice(start, min(start + step, total.shape[1]))
+            for section, weight in enumerate(self.section_weight):
+                features = self._features(energy, section, candidates, columns)
+                first = features.shape[0] - coefficients[section].shape[1]
+                energies = coefficients[section] @ features[first:]
+                table = own[:, :first] @ features[:first] if shared else energies[:0]
+                near = _finish(energies, table, index, limits[section], weight, total, start)
+                if near.numel():
+                    exact, limit = energies[near], limits[section][near]
+                    self._refine(exact, near, limit, energy, section, rows[section][columns])
+                    total[near, columns] -= exact.sqrt_().mul_(weight)
         return total
-
-    def _section_scores(
-        self, energy: BranchEnergy, section: int, weight: float, candidates: Tensor | None
-    ) -> Tensor:
-        """Minus the weighted roots of the energies ``[Q, C]`` of one section."""
-        x = self._columns(section, candidates)
-        out = x.real.new_empty(energy.constant.shape[0], x.shape[0])
-        coefficients, shared = energy.coefficients(section).to(out.dtype), energy.shared()
-        table, index = x.real.new_empty(0, x.shape[0]), None
-        if shared is not None:
-            own, index = shared
-            own = own.to(out.dtype)
-            table = x.real.new_empty(own.shape[0], x.shape[0])
-        for columns, features in self._feature_blocks(energy, section, candidates):
-            first = features.shape[0] - coefficients.shape[1]
-            torch.mm(coefficients, features[first:], out=out[:, columns])
-            if shared is not None:
-                torch.mm(own, features[:first], out=table[:, columns])
-        size = energy.size(section, self._longest[section])
-        limit = (math.sqrt(torch.finfo(out.dtype).eps) * size).to(out.dtype)
-        near = _finished(out, table, index, limit, weight)
-        if near.numel():
-            energies = out[near]
-            self._refine(energies, near, limit[near], energy, section, x)
-            out[near] = energies.sqrt_().mul_(-weight)
-        return out
 
     def _refine(
         self,
@@ -239,24 +233,18 @@ class QueryAnswering:
             self._chosen = self.x[candidates]
         return self._chosen[:, section]
 
-    def _feature_blocks(
-        self, energy: BranchEnergy, section: int, candidates: Tensor | None
-    ) -> Iterator[tuple[slice, Tensor]]:
-        """Columns and features of the candidates; what fits in a block is kept for next time."""
-        x = real_rows(self._columns(section, candidates))
+    def _features(
+        self, energy: BranchEnergy, section: int, candidates: Tensor | None, columns: slice
+    ) -> Tensor:
+        """Features of some candidates; where those of all fit in a block, they are kept."""
         key = (section, candidates is None)
-        if key in self._kept:
-            yield slice(None), self._kept[key]
-            return
-        width = energy.features(x[:1]).shape[0]
-        step = max(1, _BLOCK_FEATURES // width) if isinstance(energy, DenseEnergy) else len(x)
-        if step >= len(x):
+        if key not in self._kept:
+            x = real_rows(self._columns(section, candidates))
+            width = energy.features(x[:1]).shape[0]
+            if isinstance(energy, DenseEnergy) and width * len(x) > _BLOCK_FEATURES:
+                return energy.features(x[columns])
             self._kept[key] = energy.features(x)
-            yield slice(None), self._kept[key]
-            return
-        for start in range(0, len(x), step):
-            columns = slice(start, start + step)
-            yield columns, energy.features(x[columns])
+        return self._kept[key][:, columns]
 
     # Answers -------------------------------------------------------------------------------------
 
@@ -389,28 +377,37 @@ def _by_relations(batch: QueryBatch) -> Tensor:
     return order
 
 
-def _finished(
-    out: Tensor, table: Tensor, index: Tensor | None, limit: Tensor, weight: float
+def _finish(
+    energies: Tensor,
+    table: Tensor,
+    index: Tensor | None,
+    limit: Tensor,
+    weight: float,
+    total: Tensor,
+    start: int,
 ) -> Tensor:
-    """Adds what queries share, and takes roots; returns the rows left alone for small energies."""
-    if out.numel() == 0:
-        return torch.empty(0, dtype=torch.long, device=out.device)
-    if backend_of(out) != "numba":
+    """Adds what queries share, and subtracts the roots from the columns of ``total`` from ``start``
+    on; returns the rows left alone for small energies."""
+    if energies.numel() == 0:
+        return torch.empty(0, dtype=torch.long, device=energies.device)
+    if backend_of(energies) != "numba":
         if index is not None:
-            out += table[index]
-        small = out.amin(1) <= limit
-        kept = out[small]
-        out.sqrt_().mul_(-weight)
-        out[small] = kept
+            energies += table[index]
+        small = energies.amin(1) <= limit
+        roots = torch.where(small.unsqueeze(1), 0, energies).sqrt_().mul_(weight)
+        total[:, start : start + energies.shape[1]] -= roots
         return small.nonzero().flatten()
     from sheafprop.query.score_loops import finish_rows
 
-    near = np.zeros(out.shape[0], dtype=np.bool_)
+    near = np.zeros(energies.shape[0], dtype=np.bool_)
     which = np.zeros(0, dtype=np.int64) if index is None else index.numpy()
+    values = energies.numpy()
+    shared = (table.numpy(), which)
+    more = (limit.numpy(), values.dtype.type(weight), near, total.numpy(), start)
     run_rows(
         finish_rows,
-        (out.numpy(), table.numpy(), which, limit.numpy(), out.numpy().dtype.type(weight), near),
-        np.arange(out.shape[0] + 1) * out.shape[1],
+        (values, *shared, *more),
+        np.arange(values.shape[0] + 1) * values.shape[1],
         1,
     )
     return torch.from_numpy(near).nonzero().flatten()

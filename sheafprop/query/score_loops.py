@@ -6,8 +6,8 @@ from sheafprop.query.set_loops import compiled
 
 
 @compiled
-def finish_rows(energies, shared, index, limit, weight, near, lo, hi):  # type: ignore[no-untyped-def]
-    """Adds what queries share and turns energies into scores, row by row.
+def finish_rows(energies, shared, index, limit, weight, near, total, first, lo, hi):  # type: ignore[no-untyped-def]
+    """Adds what queries share and subtracts the roots from ``total``, from column ``first`` on.
 
     Rows with an energy up to their limit are left as energies, and marked.
     """
@@ -25,5 +25,6 @@ def finish_rows(energies, shared, index, limit, weight, near, lo, hi):  # type: 
                 least = min(least, own[column])
         near[row] = not least > limit[row]
         if not near[row]:
+            out = total[row, first : first + own.size]
             for column in range(own.size):
-                own[column] = -weight * np.sqrt(own[column])
+                out[column] -= weight * np.sqrt(own[column])

@@ -170,11 +170,12 @@ def test_many_candidates_are_scored_in_blocks(kind, monkeypatch):
 
     sheaf = make_sheaf(kind)
     complex_ = sheaf.dtype is not None and sheaf.dtype.is_complex
-    x = torch.randn(30, 1, 3, dtype=torch.complex128 if complex_ else torch.float64)
+    x = torch.randn(30, 2, 3, dtype=torch.complex128 if complex_ else torch.float64)
     batches = list(everything(sheaf, x))
     whole = [QueryAnswering(sheaf, x).score(batch) for batch in batches]
     monkeypatch.setattr(query_answering, "_BLOCK_FEATURES", 40)
     monkeypatch.setattr(query_answering, "_BLOCK_SCORES", 100)
+    monkeypatch.setattr(query_answering, "_TILE_SCORES", 16)
     for batch, scores in zip(batches, whole, strict=True):
         torch.testing.assert_close(
             QueryAnswering(sheaf, x).score(batch), scores, rtol=0, atol=1e-12
