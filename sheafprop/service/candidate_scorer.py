@@ -98,12 +98,13 @@ class CandidateScorer:
         shift = self.sheaf.translation_of(rel_type)
         if shift is not None:
             target = target + shift if side == "tail" else target - shift
-        table = None if isinstance(self.sheaf, IdentitySheaf) else getattr(self.sheaf, side)
         if isinstance(self.sheaf, DenseSheaf):
+            matrices = getattr(self.sheaf, side)
             for relation in rel_type.unique().tolist():
                 rows = (rel_type == relation).nonzero().flatten()
-                out[rows] = _mapped_squares(candidates, table[relation], target[rows])
+                out[rows] = _mapped_squares(candidates, matrices[relation], target[rows])
             return True
+        table = None if isinstance(self.sheaf, IdentitySheaf) else getattr(self.sheaf, side)
         maps = None if table is None else table[rel_type]
         if maps is None or _keep_lengths(maps):
             if place not in self._lengths:

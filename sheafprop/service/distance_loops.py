@@ -8,7 +8,7 @@ from numba import njit
 
 def _compiled(function: Callable) -> Any:
     # Sums in any order, so that they run in vector registers.
-    options = {"nogil": True, "fastmath": {"reassoc", "nsz", "contract"}}
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "nsz", "contract"}}
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError:

@@ -83,10 +83,12 @@ class EntityIndex:
         for vocabulary, old in self._blocks:
             end = offset + len(vocabulary)
             new = {id - offset: origin for id, origin in origins.items() if offset <= id < end}
-            names = list(old) if new else old
-            for number, origin in new.items():
-                names[number] = origin
-            changed._blocks.append((vocabulary, names))
+            if new:
+                names = list(old)
+                for number, origin in new.items():
+                    names[number] = origin
+                old = names
+            changed._blocks.append((vocabulary, old))
             offset = end
         return changed
 
