@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from sheafprop.cli.run_folder import RunFolder
@@ -25,12 +25,18 @@ _WANDB_FOLDERS = [
 ]
 
 
-def launch(verb: str, folder: RunFolder, config_hash: str, words: Sequence[str]) -> None:
+def launch(
+    verb: str,
+    folder: RunFolder,
+    config_hash: str,
+    words: Sequence[str],
+    callbacks: Sequence[Callback] = (),
+) -> None:
     """Runs one of Lightning's verbs on a configuration that is complete."""
     _hush()
     done = False
     try:
-        SheafCLI(folder, config_hash, args=[verb, *words])
+        SheafCLI(folder, config_hash, args=[verb, *words], callbacks=callbacks)
         done = True
     finally:
         # A run that stays open would be taken up by the next command of this process.
@@ -43,13 +49,21 @@ def launch(verb: str, folder: RunFolder, config_hash: str, words: Sequence[str])
 class SheafCLI(LightningCLI):
     """LightningCLI with our module and data, everything written into one run folder."""
 
-    def __init__(self, folder: RunFolder, config_hash: str, *, args: list[str]):
+    def __init__(
+        self,
+        folder: RunFolder,
+        config_hash: str,
+        *,
+        args: list[str],
+        callbacks: Sequence[Callback] = (),
+    ):
         self.folder, self.config_hash = folder, config_hash
         super().__init__(
             SheafCompletion,
             InductiveDataModule,
             args=args,
             seed_everything_default=0,
+            trainer_defaults={"callbacks": list(callbacks)},
             save_config_callback=_SaveRunConfig,
             save_config_kwargs={"config_filename": "run.yaml", "overwrite": True},
             auto_configure_optimizers=False,

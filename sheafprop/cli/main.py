@@ -37,6 +37,9 @@ verbs:
   import     models of PyKEEN and PyG, plain arrays
              sheafprop import pykeen results/transe --out model
 
+  tune       search the options of a configuration on validation
+             sheafprop tune --config experiment/fb237_v1_rotate --trials 50
+
 options:
   -h, --help     show this text; after a verb, its options (--help=all: every one)
   --version      show the version
@@ -55,6 +58,7 @@ _OWN_VERBS = {
     "inspect": "sheafprop.cli.inspect",
     "export": "sheafprop.cli.export",
     "import": "sheafprop.cli.import_model",
+    "tune": "sheafprop.cli.tune",
 }
 
 

@@ -145,9 +145,7 @@ def run(verb: str, words: Sequence[str]) -> int:
         config = merge(config, _nested(vars(own)))
         folder = _new_folder(config.pop("run", {}), config, own.group, own.name)
     _check_data(config.get("data", {}), rest)
-    hashed = {key: value for key, value in config.items() if key != "seed_everything"}
-    text = json.dumps([hashed, sorted(rest)], sort_keys=True, default=str)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    digest = config_digest(config, rest)
     if finished and same:
         digest = (config.get("report") or {}).get("config_hash") or digest
     if verb != "fit":
@@ -159,6 +157,13 @@ def run(verb: str, words: Sequence[str]) -> int:
     text = json.dumps(config, default=str) if finished else yaml.safe_dump(config)
     launch(verb, folder, digest, ["--config", text, *rest])
     return 0
+
+
+def config_digest(config: dict[str, Any], rest: Sequence[str] = ()) -> str:
+    """A short hash of a configuration, without its seed, and of further options."""
+    hashed = {key: value for key, value in config.items() if key != "seed_everything"}
+    text = json.dumps([hashed, sorted(rest)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _new_folder(

@@ -1,0 +1,176 @@
+"""The trials of ``sheafprop tune``: each is a run of ``fit``, all in one Optuna study."""
+
+import gc
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import optuna
+import torch
+import yaml
+from lightning.pytorch import Callback, LightningModule, Trainer
+from optuna.trial import FrozenTrial, TrialState
+
+from sheafprop.cli.lightning import launch
+from sheafprop.cli.run_folder import RunFolder
+from sheafprop.cli.search_space import SearchSpace, nested
+from sheafprop.cli.training_verbs import config_digest
+from sheafprop.config_files import merge
+from sheafprop.errors import DataError, DivergenceError
+from sheafprop.io import write_json, write_text
+from sheafprop.training.monitor import choose_monitor
+
+_STUDY = "tune"
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_cpu")
+_OVER = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
+class Study:
+    """An Optuna study in a run folder, which goes on from where it stopped.
+
+    A trial that diverges or runs out of memory is marked failed with the reason, and the next one
+    begins. A trial that was interrupted is marked failed and its values are tried again. What
+    counts is the validation value alone.
+
+    Args:
+        folder (Path): The run folder; it holds ``study.db``, ``study.json``, ``best.yaml`` and the
+            runs of the trials.
+        config (dict): The configuration that the trials share.
+        space (SearchSpace): What differs between them.
+        pruner (str): ``"median"``, ``"halving"`` or ``"none"``.
+    """
+
+    def __init__(
+        self, folder: Path, config: dict[str, Any], space: SearchSpace, *, pruner: str = "median"
+    ) -> None:
+        self.folder, self.config, self.space = folder, config, space
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.study = optuna.create_study(
+            study_name=_STUDY,
+            storage=f"sqlite:///{folder / 'study.db'}",
+            direction="maximize",
+            load_if_exists=True,
+        )
+        for trial in self.study.get_trials(states=(TrialState.RUNNING,)):
+            self.study.enqueue_trial(trial.params)
+            self.study.tell(trial.number, state=TrialState.FAIL)
+        seed = int(config.get("seed_everything") or 0)
+        # A study that goes on must not draw what it drew before.
+        self.study.sampler = optuna.samplers.TPESampler(seed=seed + len(self.study.trials))
+        self.study.pruner = {
+            "median": optuna.pruners.MedianPruner(n_startup_trials=4),
+            "halving": optuna.pruners.SuccessiveHalvingPruner(),
+            "none": optuna.pruners.NopPruner(),
+        }[pruner]
+
+    def run(self, num_trials: int) -> None:
+        """Runs trials until there are that many, finished, pruned and failed ones together.
+
+        Raises:
+            DataError: If none of them finished.
+        """
+        while len(self.study.get_trials(deepcopy=False, states=_OVER)) < num_trials:
+            self._run_trial(self.study.ask())
+            self._write()
+        if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+            reasons = {self._record(trial).get("reason", "pruned") for trial in self.study.trials}
+            raise DataError(f"no trial finished: {'; '.join(sorted(reasons))}")
+
+    def _run_trial(self, trial: optuna.Trial) -> None:
+        values = self.space.suggest(trial)
+        config = merge(self.config, nested(values))
+        place = RunFolder(self.folder / "trials" / f"{trial.number:04d}", new=True)
+        watch, begin = _Watch(trial), time.perf_counter()
+        state, value, reason, stop = TrialState.FAIL, None, None, None
+        try:
+            words = ["--config", yaml.safe_dump(config)]
+            launch("fit", place, config_digest(config), words, callbacks=[watch])
+            state, value = TrialState.COMPLETE, _value(place.path, watch)
+        except optuna.TrialPruned:
+            state = TrialState.PRUNED
+        except Exception as error:
+            without_memory = _is_out_of_memory(error)
+            stop = None if without_memory or isinstance(error, DivergenceError) else error
+            reason = f"out of memory: {error}" if without_memory else str(error)
+            if stop is not None:
+                reason = f"{type(error).__name__}: {error}"
+            trial.set_user_attr("reason", reason)
+        # Who interrupts the study leaves a running trial, which is closed when it goes on.
+        trial.set_user_attr("seconds", time.perf_counter() - begin)
+        trial.set_user_attr("run", place.path.name)
+        self.study.tell(trial, value, state=state)
+        if stop is not None:
+            raise stop
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        shown = f"{value:.4f}" if value is not None else reason or "pruned"
+        options = ", ".join(f"{option}={value}" for option, value in values.items())
+        print(f"trial {trial.number}: {shown} ({options})", flush=True)
+
+    def _write(self) -> None:
+        """All trials as JSON, and the best configuration as YAML."""
+        trials = self.study.get_trials(deepcopy=False, states=_OVER)
+        write_json(self.folder / "study.json", [self._record(trial) for trial in trials])
+        if any(trial.state == TrialState.COMPLETE for trial in trials):
+            best = merge(self.config, nested(self._values(self.study.best_trial)))
+            write_text(self.folder / "best.yaml", yaml.safe_dump(best, sort_keys=False))
+
+    def _record(self, trial: FrozenTrial) -> dict[str, Any]:
+        reason = {"reason": "interrupted"} if trial.state == TrialState.FAIL else {}
+        return {
+            "number": trial.number,
+            "state": trial.state.name.lower(),
+            "value": trial.value,
+            "values": self._values(trial),
+            "curve": {str(epoch): value for epoch, value in trial.intermediate_values.items()},
+            **reason,
+            **trial.user_attrs,
+        }
+
+    def _values(self, trial: FrozenTrial) -> dict[str, Any]:
+        if trial.params.keys() != self.space.options.keys():
+            return {}  # it was interrupted before it had them
+        return self.space.suggest(optuna.trial.FixedTrial(trial.params))  # type: ignore[arg-type]
+
+
+class _Watch(Callback):
+    """Reports the validation curve to the study, which may stop the trial."""
+
+    def __init__(self, trial: optuna.Trial) -> None:
+        self.trial = trial
+        self.best: float | None = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.monitor, mode, _ = choose_monitor(trainer.datamodule.data)  # type: ignore[attr-defined]
+        if mode != "max":
+            raise DataError(
+                "'sheafprop tune' chooses on validation triples, and there are none: neither of "
+                "the inference graph nor of the training graph"
+            )
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        value = trainer.callback_metrics.get(self.monitor)
+        if value is None or trainer.sanity_checking:
+            return
+        self.best = max(float(value), self.best if self.best is not None else float("-inf"))
+        self.trial.report(float(value), trainer.current_epoch)
+        if self.trial.should_prune():
+            raise optuna.TrialPruned
+
+
+def _value(run: Path, watch: _Watch) -> float:
+    """The validation value of the propagation that the run chose, else of the model alone."""
+    selection = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["selection"]
+    values = [row[selection["metric"]] for row in selection["curve"]]
+    if values:
+        return max(values)
+    if watch.best is None:
+        raise DataError("no epoch was validated: lower trainer.check_val_every_n_epoch")
+    return watch.best
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(sign in text for sign in _NO_MEMORY)

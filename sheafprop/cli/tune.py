@@ -1,0 +1,109 @@
+"""``sheafprop tune``: search the options of a configuration on validation."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sheafprop.cli.run_folder import RunFolder
+from sheafprop.cli.search_space import SearchSpace, nested
+from sheafprop.cli.verb_parser import VerbParser
+from sheafprop.config_files import load_config, merge
+from sheafprop.errors import DataError
+
+_STORED = "tune.yaml"
+
+
+def run(words: Sequence[str]) -> int:
+    """Runs the trials of a new study, or goes on with one."""
+    parser = VerbParser(
+        "tune",
+        "Search the options of a configuration with Optuna. Trials are runs of 'fit', compared on "
+        "validation; test triples are not looked at. Options of the configuration, such as "
+        "--data.root FOLDER, may be given too.",
+        "sheafprop tune --config experiment/fb237_v1_rotate --trials 50",
+    )
+    parser.add_argument(
+        "--config", action="append", default=[], metavar="FILE", help="as for 'fit'"
+    )
+    parser.add_argument(
+        "--space",
+        metavar="FILE",
+        help="what to try, in YAML; default: the space of the paper's appendix for the model",
+    )
+    parser.add_argument("--trials", type=int, default=50, help="trials in all (50)")
+    parser.add_argument(
+        "--pruner",
+        choices=("median", "halving", "none"),
+        default="median",
+        help="stops trials whose validation curve lags behind",
+    )
+    parser.add_argument("--run.group", dest="group", help="where the folder is made (runs/tune)")
+    parser.add_argument("--run.name", dest="name", help="what it is called (the model's name)")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a study")
+    options, rest = parser.parse_known_args(list(words))
+    if options.trials < 1:
+        parser.error(f"--trials must be at least 1 (got {options.trials})")
+    if bool(options.resume) == bool(options.config):
+        parser.error("give --config FILE for a new study, or --resume RUN for one there is")
+    if find_spec("optuna") is None:
+        raise DataError("'sheafprop tune' needs Optuna: pip install 'sheafprop[tune]'")
+    if options.resume:
+        folder = Path(options.resume).expanduser().absolute()
+        stored = _stored(folder)
+        if options.space or rest:
+            parser.error("a study that goes on keeps its space and its configuration")
+    else:
+        config: dict[str, Any] = {}
+        for name in options.config:
+            config = merge(config, load_config(name))
+        config.pop("run", None)
+        config = merge(config, nested(_given(parser, rest)))
+        kge = (config.get("model") or {}).get("kge", "rotate")
+        space = SearchSpace.load(options.space or f"search/paper_{kge}")
+        stored = {"config": config, "space": space.options, "pruner": options.pruner}
+        place = RunFolder(Path(options.group or "runs/tune") / (options.name or kge), new=True)
+        place.make()
+        folder = place.path
+        _write(folder, stored)
+
+    from sheafprop.cli.study import Study  # some seconds
+
+    space = SearchSpace(stored["space"], str(folder / _STORED))
+    study = Study(folder, stored["config"], space, pruner=stored["pruner"])
+    study.run(options.trials)
+    best = study.study.best_trial
+    print(f"best: trial {best.number}, {best.value:.4f}; sheafprop fit --config {folder}/best.yaml")
+    return 0
+
+
+def _given(parser: VerbParser, rest: Sequence[str]) -> dict[str, Any]:
+    """``--model.lr 0.1`` and ``--model.lr=0.1`` as values by option, read as YAML."""
+    values: dict[str, Any] = {}
+    words = list(rest)
+    while words:
+        option, equals, value = words.pop(0).partition("=")
+        if not option.startswith("--") or not (equals or words):
+            parser.error(f"unrecognized argument: {option}")
+        text = value if equals else words.pop(0)
+        try:
+            values[option.removeprefix("--")] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            values[option.removeprefix("--")] = text
+    return values
+
+
+def _stored(folder: Path) -> dict[str, Any]:
+    file = folder / _STORED
+    if not file.is_file():
+        raise DataError(f"{folder} is not the folder of a study: it has no {_STORED}")
+    stored = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if not isinstance(stored, dict) or not {"config", "space", "pruner"} <= stored.keys():
+        raise DataError(f"{file} does not describe a study")
+    return stored
+
+
+def _write(folder: Path, stored: dict[str, Any]) -> None:
+    (folder / _STORED).write_text(yaml.safe_dump(stored, sort_keys=False), encoding="utf-8")
