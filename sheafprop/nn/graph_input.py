@@ -38,6 +38,11 @@ def as_edges(edge_index: Tensor | SparseTensor, edge_type: Tensor | None) -> tup
         if ids.is_floating_point():
             raise ValueError(f"relation ids must be integers (got {ids.dtype})")
         return torch.stack([col, row]), ids
+    if not isinstance(edge_index, Tensor):
+        raise ValueError(
+            "'edge_index' must be a tensor, an EdgeIndex or a SparseTensor "
+            f"(got {type(edge_index).__name__})"
+        )
     if edge_index.layout in _SPARSE_LAYOUTS:
         raise ValueError(
             f"native sparse tensors ({edge_index.layout}) merge parallel triples and add their "

@@ -16,6 +16,7 @@ from sheafprop.sheaf.graph_checks import (
     check_features,
     check_finite_features,
     check_graph_shapes,
+    check_places,
 )
 from sheafprop.sheaf.plan import Normalization, PropagationPlan, working_dtype
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
@@ -182,6 +183,7 @@ class SheafConv(MessagePassing):
             ValueError: If the inputs do not fit each other, or not the cached plan.
         """
         edge_index, edge_type = as_edges(edge_index, edge_type)
+        check_places(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         if self._cache is not None:
             self._check_plan(
                 self._cache,
@@ -307,6 +309,7 @@ class SheafConv(MessagePassing):
         edge_weight: Tensor | None,
         boundary_mask: Tensor | None,
     ) -> TracedPropagation:
+        check_places(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         check_graph_shapes(edge_index, edge_type, x.shape[-2], edge_weight, boundary_mask)
         return TracedPropagation(
             edge_index,

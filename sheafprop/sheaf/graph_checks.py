@@ -78,12 +78,47 @@ def check_graph_shapes(
             )
 
 
+def check_places(
+    x: Tensor,
+    edge_index: Tensor,
+    edge_type: Tensor,
+    sheaf: RelationSheaf,
+    edge_weight: Tensor | None = None,
+    boundary_mask: Tensor | None = None,
+) -> None:
+    """Refuses what is no tensor, and tensors that are not where the features are.
+
+    Raises:
+        ValueError: The message names the first such argument.
+    """
+    given = {"edge_index": edge_index, "edge_type": edge_type, "edge_weight": edge_weight}
+    given |= {"boundary_mask": boundary_mask}
+    for name, value in given.items():
+        if value is not None:
+            _check_tensor(name, value)
+    given |= {f"sheaf.{name}": tensor for name, tensor in sheaf.tensors().items()}
+    for name, value in given.items():
+        if value is not None and value.device != x.device:
+            raise ValueError(
+                f"'{name}' must be on the device of 'x', {x.device} (got {value.device})"
+            )
+
+
 def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
     """Refuses features that the sheaf's maps cannot act on.
 
     Raises:
-        ValueError: On integer features, the wrong width, or real features under complex maps.
+        ValueError: On what is no tensor or no sheaf, tensors without values, integer features, the
+            wrong width, or real features under complex maps.
     """
+    _check_tensor("x", x)
+    if not isinstance(sheaf, RelationSheaf):
+        raise ValueError(
+            "'sheaf' must be a RelationSheaf, such as IdentitySheaf(translation) "
+            f"(got {type(sheaf).__name__})"
+        )
+    if x.device.type == "meta" and not is_traced(x):
+        raise ValueError("'x' is on the device 'meta', whose tensors hold no values to propagate")
     if not (x.is_floating_point() or x.is_complex()):
         raise ValueError(f"'x' must be floating point or complex (got {x.dtype})")
     if x.dim() not in (2, 3):
@@ -140,6 +175,11 @@ def all_finite(tensor: Tensor) -> bool:
         return True
     # One pass without a mask; only a sum that is not finite needs a second look.
     return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(f"'{name}' must be a tensor (got {type(value).__name__})")
 
 
 def _check_range(name: str, ids: Tensor, size: int, bound: str) -> None:

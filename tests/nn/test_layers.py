@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import itertools
+import re
 import warnings
 
 import pytest
@@ -584,6 +585,41 @@ def test_awkward_graphs(case, name, normalization):
     assert torch.equal(run(layer, case, **ints), expected)
     single = run(layer, case, x=case.x.unsqueeze(0))
     assert torch.allclose(single.squeeze(0), expected, atol=1e-9)
+
+
+MISPLACED = [
+    (dict(x=[[0.0]]), "'x' must be a tensor (got list)"),
+    (dict(x=None), "'x' must be a tensor (got NoneType)"),
+    (dict(edge_index=[[0], [1]]), "'edge_index' must be a tensor, an EdgeIndex"),
+    (dict(edge_type=[0]), "'edge_type' must be a tensor (got list)"),
+    (dict(edge_weight=[1.0]), "'edge_weight' must be a tensor (got list)"),
+    (dict(boundary_mask=[True]), "'boundary_mask' must be a tensor (got list)"),
+    (dict(sheaf=torch.zeros(4, 3)), "'sheaf' must be a RelationSheaf"),
+    *(
+        (name, f"'{name}' must be on the device of 'x', cpu (got meta)")
+        for name in ("edge_index", "edge_type", "edge_weight", "boundary_mask")
+    ),
+    ("x", "'x' is on the device 'meta'"),
+]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("changes", "message"), MISPLACED)
+def test_what_is_no_tensor_or_lies_elsewhere_is_named(name, changes, message):
+    case = make_case("identity", 3)
+    if isinstance(changes, str):
+        changes = {changes: getattr(case, changes).to("meta")}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run(LAYERS[name](), case, **changes)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_maps_on_another_device_are_named(case, name):
+    if not case.sheaf.tensors():
+        return
+    moved = {field: tensor.to("meta") for field, tensor in case.sheaf.tensors().items()}
+    with pytest.raises(ValueError, match=r"'sheaf\.\w+' must be on the device of 'x', cpu"):
+        run(LAYERS[name](), case, sheaf=dataclasses.replace(case.sheaf, **moved))
 
 
 @pytest.mark.parametrize("name", LAYERS)
