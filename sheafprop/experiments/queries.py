@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
     store = CellStore(options.results, CELL)
     if options.report:
         written = write_report(store, options.report)
-        print(*written or [f"{options.results} holds no results"], sep="\n")
+        print(*written, sep="\n") if written else print(f"{options.results} holds no results")
         return
     folder = options.data
     if folder is None:

@@ -41,7 +41,7 @@ def hits_by_ratio(records: Sequence[dict[str, Any]], path: str | os.PathLike[str
     figure = Figure(figsize=(2.3 * len(CONJUNCTIVE), 7.2), dpi=110)
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained")
-    rows = figure.subfigures(len(AVERAGINGS), 1)
+    rows = figure.subfigures(len(AVERAGINGS), 1, squeeze=False)[:, 0]
     for part, averaging in zip(rows, AVERAGINGS, strict=True):
         columns = [query_figures(records, ratio, averaging) for ratio in ratios]
         methods = list(dict.fromkeys(name for column in columns for name in column))

@@ -86,7 +86,8 @@ def query_report(records: Sequence[Record]) -> str:
         "Hits@10 in percent over the hard answers of every test query, by realistic ranks among "
         "the entities of the observed test graph with all other answers removed. Rows of other "
         "averaging are not comparable. `published, paper`: figures that Cobb and Gebhart print; "
-        "those of NodePiece-QE and their edge-type heuristic come from Galkin et al.",
+        "those of NodePiece-QE and of that edge-type heuristic come from Galkin et al. The "
+        "heuristic here gives equal scores their mean rank, so that large ties are never a hit.",
         query_summary(records),
     ]
     for ratio in _ratios(records):
