@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from sheafprop.cli.import_model import _PARAMETERS
 from sheafprop.cli.main import _OWN_VERBS, main
 from sheafprop.data import write_triples
+from sheafprop.query import Query
 from sheafprop.service import SheafModel
 from tests.cli.test_main import fit
 from tests.service.models import ADRIFT, FACTS, sheaf_model
@@ -121,6 +122,37 @@ def test_labels_stay_literal_in_tables(tmp_path, capsys):
     words.append("--include-known")
     assert "--format csv" in failing(capsys, *words)
     assert '"a\\tb"' in output(capsys, *words, "--format", "json").out
+
+
+def test_odd_labels_go_through_every_verb_as_they_are(tmp_path, capsys, model):
+    labels = ["New York, NY", "<http://dbpedia.org/resource/x.y>", "O'Brien", '"q"', "NA", "null"]
+    labels += ["nan", "1.0", "007", " padded ", "via(next, a0)", "\\", "日本"]
+    facts = [(label, "next", f"a{i % 12}") for i, label in enumerate(labels)]
+    write_triples(tmp_path / "new.tsv", facts)
+    output(capsys, "extend", model, tmp_path / "new.tsv", "--out", tmp_path / "grown")
+    grown = SheafModel.load(tmp_path / "grown")
+    assert list(grown.labels()[12:]) == labels
+    assert grown.facts().to_numpy().tolist()[-len(facts) :] == [list(fact) for fact in facts]
+    text = {"dtype": str, "keep_default_na": False}
+    for kind in ("tsv", "csv", "json", "parquet"):
+        place = tmp_path / f"scores.{kind}"
+        output(capsys, "score", tmp_path / "grown", tmp_path / "new.tsv", "--out", place)
+        read = {
+            "tsv": lambda p: pd.read_csv(p, sep="\t", quoting=3, **text),
+            "csv": lambda p: pd.read_csv(p, **text),
+            "json": lambda p: pd.DataFrame(json.loads(p.read_text())),
+            "parquet": pd.read_parquet,
+        }[kind](place)
+        assert read[["head", "relation", "tail"]].to_numpy().tolist() == [list(f) for f in facts]
+    for label in labels:
+        words = ["predict", tmp_path / "grown", "--relation", "next", "--head", label, "-k", 1]
+        lines = output(capsys, *words, "--include-known").out.splitlines()
+        assert lines[1].split("\t")[0] == label
+    queries = [str(Query.entity(label).via("next")) for label in labels]
+    (tmp_path / "q.txt").write_text("\n".join(queries))
+    words = ["answer", tmp_path / "grown", "--queries", tmp_path / "q.txt", "-k", 1]
+    lines = output(capsys, *words).out.splitlines()[1:]
+    assert [line.split("\t")[1] for line in lines] == [fact[2] for fact in facts]
 
 
 def test_queries_from_a_file(tmp_path, capsys, model):
