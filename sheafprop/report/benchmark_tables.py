@@ -36,7 +36,9 @@ def propagation_table(result: Mapping[str, Any]) -> str:
     limits = [case for case in cases if "applications" in case]
     scales = [case for case in cases if "peak_bytes_beyond_imports" in case]
     steps = [case for case in cases if case.get("ratio_scatter") is not None]
-    where = f"{result['hardware']}, torch {result['torch']}, commit {result['commit']}"
+    commits = list(dict.fromkeys(case.get("commit", result["commit"]) for case in cases))
+    named = f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
+    where = f"{result['hardware']}, torch {result['torch']}, {named}"
     parts = [
         where,
         _table(_STEP, [_step(case) for case in steps], left=2),
@@ -98,7 +100,7 @@ def _step(case: Mapping[str, Any]) -> list[str]:
 
 
 def _scales(cases: list[Mapping[str, Any]]) -> Iterator[list[str]]:
-    for case in cases:
+    for case in sorted(cases, key=lambda case: (case["maps"] != "identity", case["triples"])):
         yield [
             f"{case['entities']:,}",
             f"{case['triples']:,}",

@@ -36,6 +36,8 @@ def test_steps_name_graph_and_ratios():
         step("FB15k-237", "dense", 64, scatter_sample=1 / 64, peak_bytes=2**30),
     )
     assert where == "2 cores, torch 2.13, commit abc"
+    parts = step("a", "dense", 64, commit="old"), step("b", "dense", 64)
+    assert table(*parts)[0].endswith("commits old, abc")
     header, _, first, second = cells(steps)
     row = dict(zip(header, first, strict=True))
     assert row["graph"] == "power law, 300,000 entities"
