@@ -61,9 +61,9 @@ class TransductiveData:
         assert entities is not None
         assert relations is not None
         found = []
-        for part in parts[1:]:
-            head, tail = (entities.lookup(part[:, column]) for column in (0, 2))
-            ids = torch.stack([head, relations.lookup(part[:, 1]), tail], dim=1)
+        for labels in parts[1:]:
+            head, tail = (entities.lookup(labels[:, column]) for column in (0, 2))
+            ids = torch.stack([head, relations.lookup(labels[:, 1]), tail], dim=1)
             found.append(ids[(ids >= 0).all(1)])
         return cls(name, train, *found)
 

@@ -24,7 +24,7 @@ def test_ratios_stand_beside_their_times():
     assert where == "2 cores, torch 2.13.0, commit abc"
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[:5] == ["CoDEx-S", "TransE", "cross entropy over all entities", "64", "512"]
-    assert cells[5:9] == ["4,096 triples", "500 ms", "12 s", "24.0x"]
+    assert cells[5:9] == ["4,096 triples", "500 ms", "12.0 s", "24.0x"]
     assert cells[9:] == ["500 triples", "20 ms", "600 ms", "30.0x"]
 
 
