@@ -33,7 +33,7 @@ class PyKEENBaseline:
             data.train.triples, num_entities=data.num_nodes, num_relations=data.num_relations
         )
         arguments = training.get("loss_args", {})
-        shared = {
+        shared: dict[str, Any] = {
             "triples_factory": self.factory,
             "embedding_dim": model.hidden_channels,
             "loss": CrossEntropyLoss()
@@ -54,11 +54,13 @@ class PyKEENBaseline:
     @torch.no_grad()
     def load(self, model: KGEModel) -> None:
         """Takes over the parameters of one of our models."""
-        relations = model.rel_emb.weight
+        entities: Tensor = model.node_emb.weight
+        rel_emb: Any = model.rel_emb
+        relations: Tensor = rel_emb.weight
         if model.name == "rotate":
             relations = torch.view_as_real(torch.polar(torch.ones_like(relations), relations))
         for representation, values in (
-            (self.model.entity_representations[0], model.node_emb.weight),
+            (self.model.entity_representations[0], entities),
             (self.model.relation_representations[0], relations),
         ):
             weight = representation._embeddings.weight
@@ -74,7 +76,11 @@ class PyKEENBaseline:
                 after_epoch()
 
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.training["lr"])
-        shared = {"model": self.model, "triples_factory": self.factory, "optimizer": optimizer}
+        shared: dict[str, Any] = {
+            "model": self.model,
+            "triples_factory": self.factory,
+            "optimizer": optimizer,
+        }
         more: dict[str, Any] = {}
         if self.training["loss"] == "cross_entropy":
             loop: Any = SymmetricLCWATrainingLoop(**shared)

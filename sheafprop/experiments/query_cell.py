@@ -114,7 +114,7 @@ def _ranked(test: QueryTask, scorer: QueryScorer) -> list[Record]:
             metrics = ranking.metrics(averaging)
             figures = {name: round(metrics[name], 6) for name in _METRICS}
             count = {"queries": ranking.num_queries, "seconds": seconds}
-            records.append({"type": kind, "averaging": averaging} | figures | count)
+            records.append({"type": kind, "averaging": averaging, **figures, **count})
     return records
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections.abc import Sequence
@@ -43,11 +44,11 @@ def completion_by_version(records: Sequence[Record], path: str | os.PathLike[str
         for model in (*NAMES, HEURISTIC):
             color = _COLORS.get(model, _GREY)
             own = [_mean(full, f"{family}_{v}", model) for v in VERSIONS]
-            if any(value is not None for value in own):
+            if not all(map(math.isnan, own)):
                 axis.plot(VERSIONS, own, color=color, marker="o", label=NAMES.get(model, model))
             name = f"{NAMES.get(model)} + harmonic extension"
             paper = [_published(f"{family}_{v}", name) for v in VERSIONS]
-            if any(value is not None for value in paper):
+            if not all(map(math.isnan, paper)):
                 axis.plot(
                     VERSIONS, paper, color=color, marker="s", linestyle="--", alpha=0.6,
                     label=f"{NAMES[model]}, the paper's figure",
@@ -150,20 +151,21 @@ def _panels(count: int, columns: int = 3) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
-def _mean(records: Sequence[Record], dataset: str, model: str) -> float | None:
+def _mean(records: Sequence[Record], dataset: str, model: str) -> float:
+    """The mean over seeds, not a number where there is none, which leaves a gap."""
     values = [
         100 * r["hits@10"]
         for r in records
         if r["dataset"] == dataset and r["model"] == model and r["preset"] == "best"
     ]
-    return statistics.fmean(values) if values else None
+    return statistics.fmean(values) if values else math.nan
 
 
-def _published(dataset: str, method: str) -> float | None:
+def _published(dataset: str, method: str) -> float:
     for row in published_rows("completion", "full", dataset, marks=("paper",)):
         if row["method"] == method and row["hits@10"] is not None:
             return 100 * row["hits@10"]
-    return None
+    return math.nan
 
 
 def _write(figure: Figure, path: str | os.PathLike[str]) -> None:
