@@ -29,7 +29,8 @@ from sheafprop.experiments.completion_presets import (
 )
 from sheafprop.report import completion_report
 
-CELL = ("dataset", "model", "preset", "seed", "config_hash")
+#: Baselines of a cell have a name of their own as their model, which the hash tells as well.
+CELL = ("dataset", "preset", "seed", "config_hash")
 
 Cell = dict[str, Any]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sheafprop.experiments import completion, completion_cell
+from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.completion_presets import (
     FAMILIES,
     MODELS,
@@ -158,6 +159,20 @@ def test_the_reference_is_trained_on_observed_triples_for_as_many_steps(toy, mon
     records = run(small(), "reference")
     assert seen == {"epochs": None, "steps": 12, "batch_size": 16}
     assert {r["protocol"] for r in records} == {"full", "sampled50"}
+
+
+def test_a_cell_that_is_run_again_replaces_its_baselines_too(tmp_path):
+    store = CellStore(tmp_path / "completion.json", completion.CELL)
+    cell = {"dataset": "fb237_v1", "model": "rotate", "preset": "best", "seed": 0}
+    cell["config_hash"] = "abc"
+    found = [{"protocol": "full"}, {"protocol": "full", "model": "edge-type heuristic"}]
+    other = cell | {"model": "transe", "config_hash": "def"}
+    for _ in range(2):
+        store.put(cell, found)
+    store.put(other, found)
+    assert len(store.records()) == 4
+    assert store.holds(cell)
+    assert store.holds(other)
 
 
 def test_a_score_that_is_no_number_is_an_error():
