@@ -1,5 +1,6 @@
 """``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders."""
 
+import inspect
 import logging
 import os
 import secrets
@@ -15,14 +16,19 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from sheafprop.cli.run_folder import RunFolder
+from sheafprop.errors import DataError
 from sheafprop.io import remove_temporaries, write_text
 from sheafprop.report.run_report_callback import RunReport
 from sheafprop.training import InductiveDataModule, SheafCompletion
+from sheafprop.training.precision import check_precision
 
 #: Where W&B puts runs and staged artifacts; left alone where the user has set them.
 _WANDB_FOLDERS = [
     name for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR") if name not in os.environ
 ]
+
+#: What loggers need besides Lightning.
+_PACKAGES = {"WandbLogger": ("wandb",), "TensorBoardLogger": ("tensorboard",)}
 
 
 def launch(
@@ -103,20 +109,27 @@ class SheafCLI(LightningCLI):
             config.trainer.enable_progress_bar = False
         config.trainer.logger = self._loggers(config.trainer.logger)
 
-    def _load_data(self, *_: Any) -> None:
-        """Before the trainer starts its loggers: data that cannot be used leaves no run behind."""
+    def _check_and_load(self, *_: Any) -> None:
+        """Before the trainer starts its loggers: what cannot be used leaves no run behind."""
+        check_precision(self.trainer)
         _ = self.datamodule.data
 
-    before_fit = before_validate = before_test = _load_data
+    before_fit = before_validate = before_test = _check_and_load
 
     def _loggers(self, given: Any) -> Any:
         """The loggers with their folders inside the run folder, W&B only where it is installed."""
         kept = []
         for logger in given if isinstance(given, list) else [given]:
             arguments = getattr(logger, "init_args", None)
-            is_wandb = getattr(logger, "class_path", "").endswith("WandbLogger")
-            if is_wandb and find_spec("wandb") is None:
-                print("wandb is not installed: this run is logged without it", file=sys.stderr)
+            kind = getattr(logger, "class_path", "").rpartition(".")[2]
+            is_wandb = kind == "WandbLogger"
+            missing = [name for name in _PACKAGES.get(kind, ()) if find_spec(name) is None]
+            if missing:
+                print(
+                    f"{missing[0]} is not installed: this run is logged without it "
+                    f"(pip install {missing[0]})",
+                    file=sys.stderr,
+                )
                 continue
             if arguments is not None and "save_dir" in arguments:
                 arguments.save_dir = str(self.folder.path / (arguments.save_dir or "."))
@@ -131,6 +144,8 @@ class SheafCLI(LightningCLI):
                     arguments.mode, arguments.offline = mode, mode == "offline"
                 if arguments.offline or mode == "disabled":
                     os.environ.setdefault("WANDB_SILENT", "true")
+                else:
+                    _check_wandb_key()
             kept.append(logger)
         return kept if isinstance(given, list) else (kept[0] if kept else False)
 
@@ -150,6 +165,19 @@ class _SaveRunConfig(SaveConfigCallback):
 
 def _as_seed(value: int | bool | None) -> int:
     return int(value or 0)
+
+
+def _check_wandb_key() -> None:
+    """W&B would ask for a key, also where nobody is there to give one."""
+    import wandb
+
+    # Older releases cannot look for a key without asking for one, other than by their api.
+    silent = "prompt" in inspect.signature(wandb.login).parameters
+    if not (wandb.login(prompt=False, verify=False) if silent else wandb.api.api_key):
+        raise DataError(
+            "W&B needs a key to log online: set WANDB_API_KEY or run 'wandb login', or log offline "
+            "with --config logger/wandb"
+        )
 
 
 def _keep_wandb_inside(folder: Path) -> None:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from sheafprop.errors import DataError
 
+#: Tells the processes that a run starts on its own machine where the first of them writes.
+_SHARED = "SHEAFPROP_RUN_FOLDER"
+
 
 class RunFolder:
     """The folder of a run: one that is there, or one that is made once the run can start.
@@ -25,6 +28,14 @@ class RunFolder:
         """Makes a new folder, and the folders above it."""
         if not self._new:
             return
+        if int(os.environ.get("LOCAL_RANK", "0")) > 0:
+            if _SHARED not in os.environ:
+                raise DataError(
+                    "a run starts its further processes itself: start one process and give "
+                    "--trainer.devices N --trainer.strategy ddp"
+                )
+            self.path = Path(os.environ[_SHARED])
+            return
         wanted, number = self.path, 1
         missing = [parent for parent in wanted.parents if not parent.exists()]
         while True:
@@ -40,6 +51,7 @@ class RunFolder:
                     "place with --run.group"
                 ) from error
         self._made = [self.path, *missing]
+        os.environ[_SHARED] = str(self.path)
         print(f"run folder: {self.path}")
 
     def discard(self) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class RunReport(Callback):
         self.config_hash = config_hash
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
         data = trainer.datamodule.data  # type: ignore[attr-defined]
         print(data.summary())
         _, _, sentence = choose_monitor(data)
@@ -56,6 +59,9 @@ class RunReport(Callback):
         record = self._record(trainer, pl_module, {"training": training})
         self._write(trainer, pl_module, record)
         self._save_model(trainer, pl_module, record)
+        for logger in trainer.loggers:
+            if isinstance(logger, WandbLogger):
+                _model_to_wandb(logger, _folder(trainer))
         print(_chosen(pl_module))
         print(f"model: {_folder(trainer) / 'model'}")
 
@@ -187,3 +193,13 @@ def _log_to_wandb(logger: WandbLogger, record: dict[str, Any], folder: Path) -> 
     figure = folder / "hits_by_iteration.png"
     if figure.is_file():
         logger.log_image("validation/hits_by_iteration", [str(figure)])
+
+
+def _model_to_wandb(logger: WandbLogger, folder: Path) -> None:
+    # Not by log_model=True, which Lightning refuses offline.
+    from wandb import Artifact
+
+    # W&B's names have no other characters.
+    artifact = Artifact(re.sub(r"[^\w.-]", "-", f"model-{folder.name}", flags=re.ASCII), "model")
+    artifact.add_dir(str(folder / "model"))
+    logger.experiment.log_artifact(artifact)

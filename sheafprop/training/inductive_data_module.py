@@ -3,6 +3,7 @@ from typing import Any, Literal
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.data import InductiveData, build_dataset
 from sheafprop.data.label_checks import Mode
@@ -26,7 +27,9 @@ class InductiveDataModule(LightningDataModule):
         mode: ``"semi-inductive"`` (entities known from training are fixed) or
             ``"fully-inductive"`` (every entity of the inference graph is new). Needed for
             ``"folder"``; the others have their own.
-        batch_size: Training triples in a batch.
+        batch_size: Training triples in a batch. Several processes share every batch equally.
+        drop_last: Whether the last batch of an epoch is left out where it is smaller than the
+            others. Several processes need it where they cannot share that batch equally.
         num_workers: Processes that load batches.
         hold_out: For ``"folder"`` without ``valid.txt``: share of the training triples held out for
             transductive validation.
@@ -46,6 +49,7 @@ class InductiveDataModule(LightningDataModule):
         root: str | None = None,
         mode: Mode | None = None,
         batch_size: int = 512,
+        drop_last: bool = False,
         num_workers: int = 0,
         hold_out: float = 0.0,
         on_unknown_relation: Literal["error", "drop"] = "error",
@@ -54,7 +58,7 @@ class InductiveDataModule(LightningDataModule):
         super().__init__()
         if batch_size < 1:
             raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
-        self.batch_size, self.num_workers = batch_size, num_workers
+        self.batch_size, self.drop_last, self.num_workers = batch_size, drop_last, num_workers
         self.dataset = build_dataset(
             dataset,
             name=name,
@@ -83,24 +87,42 @@ class InductiveDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         _ = self.data
 
-    def train_dataloader(self) -> DataLoader:
-        triples = self.data.train.triples
+    def train_batches(self) -> EpochBatchSampler:
+        """The training batches, or what the trainer's process has to do of them.
+
+        Raises:
+            ValueError: If the trainer's processes cannot share them equally.
+        """
         assert self.trainer is not None
         module: Any = self.trainer.lightning_module
-        sampler = EpochBatchSampler(len(triples), self.batch_size, module.settings["seed"])
+        return EpochBatchSampler(
+            self.data.train.num_edges,
+            self.batch_size,
+            module.settings["seed"],
+            drop_last=self.drop_last,
+            num_replicas=self.trainer.world_size,
+            rank=self.trainer.global_rank,
+        )
+
+    def train_dataloader(self) -> DataLoader:
         return DataLoader(
-            TripleBatches(triples),
-            sampler=sampler,  # type: ignore[arg-type]
+            TripleBatches(self.data.train.triples),
+            sampler=self.train_batches(),
             batch_size=None,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
         )
 
     def val_dataloader(self) -> DataLoader | list:
-        """Transductive validation triples in batches, then those of the inference graph at once."""
+        """Transductive validation triples in batches, then those of the inference graph at once.
+
+        Of the first, each process has its own share; the others are ranked by every process.
+        """
         parts: list[tuple[str, Tensor]] = []
         if self.data.train_valid is not None:
-            parts += [("transductive", t) for t in self.data.train_valid.split(_VALID_BATCH)]
+            assert self.trainer is not None
+            own = self.data.train_valid[self.trainer.global_rank :: self.trainer.world_size]
+            parts += [("transductive", t) for t in own.split(_VALID_BATCH) if len(t)]
         if self.data.valid is not None:
             parts.append(("inductive", self.data.valid))
         return _as_they_are(parts) if parts else []
@@ -112,4 +134,11 @@ class InductiveDataModule(LightningDataModule):
 
 
 def _as_they_are(batches: list) -> DataLoader:
-    return DataLoader(batches, batch_size=None)  # type: ignore[arg-type]
+    # Lightning would deal them out to the processes, and some twice.
+    sampler: DistributedSampler = DistributedSampler(
+        batches,  # type: ignore[arg-type]
+        num_replicas=1,
+        rank=0,
+        shuffle=False,
+    )
+    return DataLoader(batches, batch_size=None, sampler=sampler)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from sheafprop.service import (
     rank_completion,
 )
 from sheafprop.training.cosine_decay import CosineDecay
+from sheafprop.training.precision import check_precision
 from sheafprop.training.reference import train_reference
 
 _OPTIMIZERS = {
@@ -50,6 +51,7 @@ class SheafCompletion(LightningModule):
             ``"tail"`` alone.
         num_candidates: Entities that the cross entropy compares with, drawn anew for every batch
             beside those of the batch; None for all. Fewer make training on large graphs cheaper.
+            Each of several processes draws for its own share of a batch.
         num_negatives: Negatives for each triple, for losses that need them.
         optimizer: ``"adam"``, ``"adagrad"`` or ``"sgd"``.
         lr: Learning rate.
@@ -138,6 +140,7 @@ class SheafCompletion(LightningModule):
         self.seconds: dict[str, float] = {}
         self._epoch_began: float | None = None
         self._transductive: RankMetrics | None = None
+        self._known: TripleFilter | None = None
 
     # Set-up ---------------------------------------------------------------------------------------
 
@@ -154,6 +157,7 @@ class SheafCompletion(LightningModule):
         return self.kge
 
     def configure_model(self) -> None:
+        check_precision(self.trainer)
         if self.kge is None:
             self.kge = self.build(self.data.train.num_nodes, self.data.num_relations)
 
@@ -180,8 +184,8 @@ class SheafCompletion(LightningModule):
         if s["lr_schedule"] == "constant":
             return optimizer
         if s["lr_epochs"]:
-            batch_size = self.trainer.datamodule.batch_size  # type: ignore[attr-defined]
-            total: float = s["lr_epochs"] * -(-self.data.train.num_edges // batch_size)
+            batches = self.trainer.datamodule.train_batches()  # type: ignore[attr-defined]
+            total: float = s["lr_epochs"] * len(batches)
         else:
             total = self.trainer.estimated_stepping_batches
         if total == math.inf:
@@ -236,7 +240,14 @@ class SheafCompletion(LightningModule):
                 f"{self.current_epoch}); the likely cause is a learning rate that is too large "
                 f"(lr={self.settings['lr']}): lower it, or constrain the entities"
             )
-        self.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=len(triples))
+        self.log(
+            "train/loss",
+            loss,
+            on_step=False,
+            on_epoch=True,
+            batch_size=len(triples),
+            sync_dist=True,
+        )
         return loss
 
     def batch_loss(self, model: KGEModel, triples: Tensor, number: Tensor, epoch: int) -> Tensor:
@@ -301,7 +312,10 @@ class SheafCompletion(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self._check_weights()
-        self._transductive = None
+        self._transductive = self._known = None
+        if self.data.train_valid is not None:
+            # Also by a process that has none of the triples: their sums are added up together.
+            self._transductive = RankMetrics("full").to(self.device)
 
     def validation_step(self, batch: tuple[str, Tensor], batch_idx: int) -> None:
         kind, triples = batch
@@ -314,13 +328,15 @@ class SheafCompletion(LightningModule):
         self.selection = selection
         best = max(selection.curve, key=lambda row: row[selection.metric])
         for name in ("mrr", "hits@1", "hits@3", "hits@10"):
-            self.log(f"val/{name}", best[name], batch_size=1)
-        self.log("val/iterations", float(selection.settings.iterations), batch_size=1)
+            self.log(f"val/{name}", best[name], batch_size=1, sync_dist=True)
+        iterations = float(selection.settings.iterations)
+        self.log("val/iterations", iterations, batch_size=1, sync_dist=True)
 
     def _rank_transductive(self, triples: Tensor) -> None:
-        if self._transductive is None:
-            self._transductive = RankMetrics("full")
-            data = self.data
+        data = self.data
+        assert self._transductive is not None
+        assert data.train_valid is not None
+        if self._known is None:
             self._known = TripleFilter(
                 {"train": data.train.triples, "valid": data.train_valid},
                 data.train.num_nodes,
@@ -340,7 +356,7 @@ class SheafCompletion(LightningModule):
         if self._transductive is not None:
             metrics = self._transductive.compute()
             for name in ("mrr", "hits@10"):
-                self.log(f"val/transductive/{name}", metrics[name])
+                self.log(f"val/transductive/{name}", metrics[name], sync_dist=True)
 
     # Test -----------------------------------------------------------------------------------------
 
@@ -382,7 +398,7 @@ class SheafCompletion(LightningModule):
         first = full[0]["metrics"] if full else {}
         for key in ("hits@1", "hits@3", "hits@10", "mrr"):
             if key in first:
-                self.log(f"test/{key}", first[key], batch_size=len(batch))
+                self.log(f"test/{key}", first[key], batch_size=len(batch), sync_dist=True)
 
 
 def _plain(value: Any) -> Any:

@@ -7,9 +7,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import yaml
 
+from sheafprop.cli import lightning
 from sheafprop.cli.main import main
+from sheafprop.io import load_model_folder
 from sheafprop.version import __version__
 from tests.toy import write_folder
 
@@ -122,6 +125,52 @@ def failing(capsys, words):
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err
     return captured.err
+
+
+@pytest.mark.parametrize("precision", ["16-true", "bf16-true"])
+def test_a_precision_without_meaning_is_refused_and_leaves_no_run(tmp_path, capsys, precision):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    where = [f"--data.root={folder}", "--data.mode=semi-inductive", f"--run.group={group}"]
+    message = failing(capsys, ["fit", *SMALL, *where, f"--trainer.precision={precision}"])
+    assert message.count("\n") == 1
+    assert f"(got {precision})" in message
+    assert not group.exists()
+
+
+def test_a_run_in_double_precision_stores_and_ranks_double_precision(tmp_path):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    assert fit(folder, group, "--trainer.precision=64-true") == 0
+    run = group / "rotate"
+    assert load_model_folder(run / "model").model.node_emb.weight.dtype == torch.float64
+    assert main(["test", "--run", str(run)]) == 0
+    assert json.loads((run / "metrics.json").read_text())["test"][0]["metrics"]["mrr"] > 0
+
+
+def test_tensorboard_logs_into_the_run_or_says_what_to_install(tmp_path, capsys, monkeypatch):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    if lightning.find_spec("tensorboard") is not None:
+        assert fit(folder, group, "--config=logger/tensorboard") == 0
+        assert list((group / "rotate" / "tensorboard").rglob("events.out.*"))
+    monkeypatch.setattr(lightning, "find_spec", lambda name: None)
+    assert fit(folder, group, "--config=logger/tensorboard", "--run.name=without") == 0
+    message = (
+        "tensorboard is not installed: this run is logged without it (pip install tensorboard)"
+    )
+    assert message in capsys.readouterr().err
+    assert (group / "without" / "metrics.json").is_file()
+
+
+def test_two_processes_of_one_command_share_one_run_folder(tmp_path):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    where = [f"--data.root={folder}", "--data.mode=semi-inductive", f"--run.group={group}"]
+    more = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.drop_last=true"]
+    words = [sys.executable, "-m", "sheafprop.cli.main", "fit", *SMALL, *where, *more]
+    words += ["--data.batch_size=16"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("run folder:") == 1
+    assert [path.name for path in group.iterdir()] == ["rotate"]
+    assert (group / "rotate" / "model" / "model.safetensors").is_file()
 
 
 def test_bad_data_is_told_in_one_message(tmp_path, capsys):

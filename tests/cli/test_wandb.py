@@ -95,6 +95,15 @@ def test_offline_run_holds_config_curves_tables_and_figure(tmp_path, arguments):
         assert any(key.startswith(part) for key in logged), part
     media = {path.suffix for path in run.glob("wandb/offline-run-*/files/media/**/*")}
     assert {".png", ".json"} <= media
+    artifacts = [r.request.log_artifact.artifact for r in records if r.HasField("request")]
+    artifacts += [r.artifact for r in records if r.HasField("artifact")]
+    model = next(a for a in artifacts if a.type == "model")
+    assert model.name == "model-rotate"
+    stored = {entry.path: Path(entry.local_path) for entry in model.manifest.contents}
+    assert set(stored) == {path.name for path in (run / "model").iterdir()}
+    for name, staged in stored.items():
+        assert staged.is_relative_to(run)
+        assert staged.read_bytes() == (run / "model" / name).read_bytes()
 
 
 def test_without_wandb_a_run_goes_on_with_one_notice(tmp_path, arguments, monkeypatch, capsys):
@@ -108,3 +117,11 @@ def test_disabled_wandb_leaves_nothing(tmp_path, arguments, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert main(["fit", *arguments]) == 0
     assert not list((tmp_path / "runs" / "rotate").glob("wandb/offline-run-*"))
+
+
+def test_online_without_a_key_is_refused_in_one_sentence(tmp_path, arguments, capsys):
+    assert main(["fit", *arguments, "--config=logger/wandb_online"]) == 1
+    message = capsys.readouterr().err
+    assert "needs a key to log online" in message
+    assert "Traceback" not in message
+    assert not (tmp_path / "runs").exists()
