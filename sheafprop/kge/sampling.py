@@ -28,8 +28,9 @@ class NegativeSampler:
         num_relations (int): The number of relations.
         num_negatives (int): The number :math:`n` of negatives for each triple.
         seed (int): The seed.
-        sides (str, optional): Which end is replaced: :obj:`"head"`, :obj:`"tail"`, or for each
-            negative one of them with equal probability (:obj:`"both"`). (default: :obj:`"both"`)
+        sides (str, optional): Which end is replaced: :obj:`"head"`, :obj:`"tail"`, or in each epoch
+            one of them for all negatives of a triple, with equal probability (:obj:`"both"`), so
+            that weights among them compare answers to one question. (default: :obj:`"both"`)
         known_triples (torch.Tensor, optional): Triples :math:`(h, r, t)` that are never drawn as
             negatives. If one side of a triple has no other candidate, the other side is replaced.
             (default: :obj:`None`)
@@ -109,7 +110,8 @@ class NegativeSampler:
         index = np.repeat(triple_index.cpu().numpy(), n)
         keys = combine_keys(epoch, index, np.tile(np.arange(n), triples.size(0)))
         if self.sides == "both":
-            at_head = seeded_integers(combine_keys(keys, 0), 1, 2, self.seed)[:, 0] == 0
+            key = combine_keys(epoch, triple_index.cpu().numpy(), 0)
+            at_head = np.repeat(seeded_integers(key, 1, 2, self.seed)[:, 0] == 0, n)
         else:
             at_head = np.full(index.shape, self.sides == "head")
         entity = self._proposed(keys, positive, at_head, 0)
