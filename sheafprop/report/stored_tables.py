@@ -17,6 +17,7 @@ from sheafprop.report.completion_tables import (
 )
 from sheafprop.report.query_tables import query_summary
 from sheafprop.report.tables import result_table
+from sheafprop.report.training_tables import training_table, transductive_table
 
 __all__ = ["fill_tables"]
 
@@ -31,6 +32,8 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "propagation": propagation_table,
     "queries": query_summary,
     "service": service_table,
+    "training": training_table,
+    "transductive": transductive_table,
 }
 _MARKED = re.compile(r"(<!-- results (\S+) ?(\S*) -->\n)(.*?)(<!-- end -->)", flags=re.DOTALL)
 
