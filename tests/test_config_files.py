@@ -9,7 +9,9 @@ from sheafprop.kge import KGE_REGISTRY
 from sheafprop.resources import config_root
 
 ROOT = config_root()
-ALL = sorted(str(p.relative_to(ROOT).with_suffix("")) for p in ROOT.rglob("*.yaml"))
+#: All but the spaces of studies, which are no configurations of a run.
+FILES = [p.relative_to(ROOT).with_suffix("") for p in ROOT.rglob("*.yaml")]
+ALL = sorted(str(name) for name in FILES if name.parts[0] != "search")
 
 
 def parsed(tmp_path, capsys, config):

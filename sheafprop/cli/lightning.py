@@ -123,6 +123,8 @@ class SheafCLI(LightningCLI):
             arguments = getattr(logger, "init_args", None)
             kind = getattr(logger, "class_path", "").rpartition(".")[2]
             is_wandb = kind == "WandbLogger"
+            if is_wandb and os.environ.get("WANDB_MODE") == "disabled":
+                continue
             missing = [name for name in _PACKAGES.get(kind, ()) if find_spec(name) is None]
             if missing:
                 print(
@@ -141,8 +143,8 @@ class SheafCLI(LightningCLI):
                 # W&B's own switch wins over the file; Lightning sets its old name for offline.
                 mode = os.environ.get("WANDB_MODE", "dryrun")
                 if mode != "dryrun":
-                    arguments.mode, arguments.offline = mode, mode == "offline"
-                if arguments.offline or mode == "disabled":
+                    arguments.offline = mode == "offline"
+                if arguments.offline:
                     os.environ.setdefault("WANDB_SILENT", "true")
                 else:
                     _check_wandb_key()
