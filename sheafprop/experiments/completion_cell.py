@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from sheafprop.data import KnowledgeGraph, build_dataset, hold_out_mask
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.experiments.plain_training import train_plainly
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import PROTOCOLS, evaluate
 from sheafprop.report.hardware import describe_hardware, peak_bytes
@@ -25,7 +25,6 @@ from sheafprop.service import (
     rank_completion,
 )
 from sheafprop.service.propagation_search import inference_filter
-from sheafprop.training.inductive_data_module import InductiveDataModule
 from sheafprop.training.reference import train_reference
 from sheafprop.training.sheaf_completion import SheafCompletion
 
@@ -88,28 +87,19 @@ def load_data(config: dict[str, Any], *, root: str | None, threads: int) -> Indu
     return build_dataset(data["dataset"], name=data["name"], root=root).load()
 
 
-def _trainer(config: dict[str, Any], **changes: Any) -> Trainer:
-    arguments: dict[str, Any] = {
+def train_model(
+    module: SheafCompletion, config: dict[str, Any], data: InductiveData, **changes: Any
+) -> KGEModel:
+    """Trains for as long as the configuration says and takes the last weights."""
+    trainer = {
         "max_epochs": config["trainer"]["max_epochs"],
         "max_steps": config["trainer"].get("max_steps", -1),
-        "accelerator": "cpu",
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_model_summary": False,
-        "enable_progress_bar": False,
-        "num_sanity_val_steps": 0,
-        "limit_val_batches": 0,
     }
-    return Trainer(**(arguments | changes))
+    return train_plainly(module, data, _batch_size(config), **(trainer | changes))
 
 
-def train_model(module: SheafCompletion, config: dict[str, Any], data: InductiveData) -> KGEModel:
-    """Trains for as long as the configuration says and takes the last weights."""
-    batch_size = config["data"].get("batch_size", 512)
-    _trainer(config).fit(
-        module, datamodule=InductiveDataModule.from_data(data, batch_size=batch_size)
-    )
-    return module.model.cpu().eval()
+def _batch_size(config: dict[str, Any]) -> int:
+    return config["data"].get("batch_size", 512)
 
 
 def _train_until_it_stalls(
@@ -129,18 +119,18 @@ def _train_until_it_stalls(
     watched: dict[str, Any] = {"monitor": "val/transductive/hits@10", "mode": "max"}
     with tempfile.TemporaryDirectory() as folder:
         best = ModelCheckpoint(dirpath=folder, **watched)
-        trainer = _trainer(
+        model = train_model(
+            module,
             config,
+            part,
             enable_checkpointing=True,
             callbacks=[best, EarlyStopping(patience=2, **watched)],
             check_val_every_n_epoch=config["trainer"]["check_val_every_n_epoch"],
             limit_val_batches=None,
         )
-        batch_size = config["data"].get("batch_size", 512)
-        trainer.fit(module, datamodule=InductiveDataModule.from_data(part, batch_size=batch_size))
         stored = torch.load(best.best_model_path, weights_only=True)
     module.load_state_dict(stored["state_dict"])
-    return module.model.cpu().eval()
+    return model
 
 
 def _reference(
@@ -153,7 +143,7 @@ def _reference(
         data,
         epochs=None if epochs == -1 else epochs,
         steps=config["trainer"].get("max_steps", -1),
-        batch_size=config["data"].get("batch_size", 512),
+        batch_size=_batch_size(config),
     )
     seconds = {"train": time.process_time() - begin}
     assert data.test is not None

@@ -5,17 +5,15 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from lightning.pytorch import Trainer
-
 from sheafprop.data.datasets.query_data import QueryData
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.experiments.plain_training import train_plainly
 from sheafprop.experiments.query_presets import QueryConfig
 from sheafprop.experiments.query_task import QueryTask
 from sheafprop.kge import KGEModel
 from sheafprop.query import CONJUNCTIVE, QueryScorer
 from sheafprop.query.query_ranking import Averaging
 from sheafprop.service import InductivePropagation, PropagationSettings
-from sheafprop.training.inductive_data_module import InductiveDataModule
 from sheafprop.training.sheaf_completion import SheafCompletion
 
 TYPES = (*CONJUNCTIVE, "2u", "up")
@@ -47,20 +45,14 @@ def trained(config: QueryConfig, data: InductiveData, seed: int) -> KGEModel:
     """A model trained on the training graph alone, with its last weights."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     module = SheafCompletion(**config.model, seed=seed)
-    trainer = Trainer(
+    return train_plainly(
+        module,
+        data,
+        config.batch_size,
+        accelerator="auto",
         max_epochs=config.max_epochs,
         max_steps=config.max_steps,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        limit_val_batches=0,
-        num_sanity_val_steps=0,
     )
-    trainer.fit(
-        module, datamodule=InductiveDataModule.from_data(data, batch_size=config.batch_size)
-    )
-    return module.model.cpu().eval()
 
 
 def chosen_settings(

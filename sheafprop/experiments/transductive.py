@@ -16,12 +16,13 @@ from tqdm.auto import tqdm
 
 from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.commit import current_commit
+from sheafprop.experiments.plain_training import train_plainly
 from sheafprop.experiments.pykeen_baseline import PyKEENBaseline
 from sheafprop.experiments.transductive_data import TransductiveData
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import RankingResult, evaluate
 from sheafprop.report.hardware import describe_hardware
-from sheafprop.training import InductiveDataModule, SheafCompletion
+from sheafprop.training import SheafCompletion
 
 DATASET = "codex-s"
 LIBRARIES = ("sheafprop", "pykeen")
@@ -69,22 +70,13 @@ def train(
     after_epoch: Any,
 ) -> KGEModel:
     """Trains with our modules and nothing around them."""
-    trainer = Trainer(
-        accelerator="cpu",
+    return train_plainly(
+        module,
+        data.as_inductive(),
+        batch_size,
         max_epochs=epochs,
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        limit_val_batches=0,
-        num_sanity_val_steps=0,
         callbacks=[AfterEpoch(after_epoch)],
     )
-    trainer.fit(
-        module,
-        datamodule=InductiveDataModule.from_data(data.as_inductive(), batch_size=batch_size),
-    )
-    return module.model.eval()
 
 
 @torch.no_grad()

@@ -16,22 +16,12 @@ from sheafprop.cli.search_space import SearchSpace
 from sheafprop.config_files import load_config
 from sheafprop.errors import DataError
 from sheafprop.training import SheafCompletion
+from tests.cli.test_main import SMALL as RUN
 from tests.toy import write_folder
 
 optuna = pytest.importorskip("optuna")
 
-SMALL = [
-    "--config=experiment/folder",
-    "--config=logger/csv",
-    "--data.mode=semi-inductive",
-    "--trainer.max_epochs=2",
-    "--trainer.check_val_every_n_epoch=1",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--model.hidden_channels=8",
-    "--model.propagation.iterations=[1,4]",
-    "--model.propagation.settings.num_random=2",
-]
+SMALL = [*RUN, "--config=logger/csv", "--data.mode=semi-inductive"]
 SPACE = """\
 model.lr: {type: float, low: 0.01, high: 0.1, log: true}
 model.loss_args: {type: categorical, choices: [{scale: 2.0}, {scale: 5.0}]}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sheafprop.experiments import completion, completion_cell
+from sheafprop.experiments import completion, completion_cell, plain_training
 from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.completion_presets import (
     FAMILIES,
@@ -127,13 +127,13 @@ def test_settings_of_merged_see_neither_inference_graph_nor_its_triples(toy):
 
 def test_the_papers_preset_holds_out_a_tenth_and_keeps_inference_triples_away(toy, monkeypatch):
     seen = []
-    fit = completion_cell.Trainer.fit
+    fit = plain_training.Trainer.fit
 
     def spy(self, module, datamodule):
         seen.append(datamodule.data)
         fit(self, module, datamodule=datamodule)
 
-    monkeypatch.setattr(completion_cell.Trainer, "fit", spy)
+    monkeypatch.setattr(plain_training.Trainer, "fit", spy)
     config = small("paper", "transe", max_epochs=6, max_steps=-1, check_val_every_n_epoch=1)
     (full,) = (r for r in run(config, "paper") if r["protocol"] == "full" and "model" not in r)
     (part,) = seen
