@@ -75,6 +75,9 @@ class PyKEENBaseline:
             def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
                 after_epoch()
 
+        start = {name: value.clone() for name, value in self.model.state_dict().items()}
+        # A training loop of PyKEEN begins with a draw of its own.
+        self.model.reset_parameters_ = lambda: self.model.load_state_dict(start)
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.training["lr"])
         shared: dict[str, Any] = {
             "model": self.model,

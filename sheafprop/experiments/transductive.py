@@ -41,7 +41,7 @@ SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {
         },
     ),
     "transe": (
-        10,
+        30,
         {
             "hidden_channels": 16,
             "kge_args": {"entity_constraint": None},

@@ -75,6 +75,57 @@ def test_both_libraries_learn_from_the_same_start(data, name):
     assert theirs.rank(32)[1] > before + 0.05
 
 
+@pytest.mark.parametrize("constraint", ["unit", None])
+def test_both_libraries_make_the_same_steps(data, constraint):
+    """One batch holds all triples, so that their order does not matter."""
+    training = TRAINING["transe"] | {
+        "kge_args": {"entity_constraint": constraint},
+        "loss_args": {"label_smoothing": 0.1},
+    }
+    module = SheafCompletion(kge="transe", seed=0, **training)
+    size = len(data.train.triples)
+    start = module.build(20, 3)
+    ours = transductive.train(module, data, 5, size, lambda: None)
+    baseline = PyKEENBaseline(start, data, training)
+    baseline.train(5, size, lambda: None)
+    for parameter, representation, before in (
+        (ours.node_emb.weight, baseline.model.entity_representations[0], start.node_emb.weight),
+        (ours.rel_emb.weight, baseline.model.relation_representations[0], start.rel_emb.weight),
+    ):
+        torch.testing.assert_close(parameter, representation(), rtol=0.0, atol=2e-5)
+        assert (parameter - before).abs().max() > 0.05
+
+
+def test_both_libraries_have_the_same_loss_of_the_same_negatives(data):
+    from pykeen.sampling import BasicNegativeSampler
+
+    training = TRAINING["rotate"]
+    module = SheafCompletion(kge="rotate", seed=0, **training)
+    model = module.build(20, 3).double()
+    baseline = PyKEENBaseline(model, data, training)
+    theirs = baseline.model.double()
+    baseline.load(model)
+    batch = data.train.triples[:32]
+    sampler = BasicNegativeSampler(
+        mapped_triples=batch, num_entities=20, num_relations=3, num_negs_per_pos=4
+    )
+    negative = sampler.corrupt_batch(batch)
+    at_head = negative[..., 0] != batch[:, None, 0]
+    entity = torch.where(at_head, negative[..., 0], negative[..., 2])
+    x = model.entity_vectors()
+    loss = module.loss(
+        model.score_triples(x, *batch.unbind(1)), model.score_replaced(x, batch, entity, at_head)
+    )
+    loss.backward()
+    expected = theirs.loss.process_slcwa_scores(
+        theirs.score_hrt(batch), theirs.score_hrt(negative.view(-1, 3)).view(32, 4)
+    )
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    weight = theirs.entity_representations[0]._embeddings.weight
+    torch.testing.assert_close(model.node_emb.weight.grad, weight.grad)
+
+
 def test_what_pykeen_does_not_have_is_refused(data):
     training = TRAINING["transe"] | {"kge_args": {"squared": True}}
     model = SheafCompletion(kge="transe", **training).build(20, 3)
