@@ -43,7 +43,7 @@ class AnswerSets:
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def select(self, rows: NDArray[np.int64]) -> AnswerSets:
-        """The sets of some queries, in the given order."""
+        """The sets of the queries ``rows``, in the given order."""
         sizes = self.sizes[rows]
         out = np.repeat(self.start[rows] - (np.cumsum(sizes) - sizes), sizes)
         return AnswerSets.from_sizes(sizes, self.values[out + np.arange(out.size)])

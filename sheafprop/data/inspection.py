@@ -27,7 +27,7 @@ def triple_codes(*groups: Tensor) -> list[Tensor]:
 
 
 def count_duplicates(triples: Tensor) -> int:
-    r"""Returns how many rows repeat an earlier one."""
+    r"""Returns how many rows of ``triples`` ``[m, 3]`` repeat an earlier one."""
     (codes,) = triple_codes(triples)
     return len(codes) - len(codes.unique())
 

@@ -166,7 +166,11 @@ class KnowledgeGraph(Data):
 
     @property
     def triples(self) -> Tensor:
-        r"""The edges as triples ``(head, relation, tail)``, of shape ``[num_edges, 3]``."""
+        r"""The edges as triples ``(head, relation, tail)``, of shape ``[num_edges, 3]``.
+
+        Raises:
+            DataError: If the graph has no edges or no relations.
+        """
         if self.edge_index is None or self.edge_type is None:
             raise DataError("The graph has no triples: 'edge_index' or 'edge_type' is missing")
         return torch.stack([self.edge_index[0], self.edge_type, self.edge_index[1]], dim=1)

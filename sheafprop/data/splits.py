@@ -61,6 +61,7 @@ def semi_inductive_split(
 
     Raises:
         DataError: If no triple is left to train on, or no entity can be new.
+        ValueError: If a fraction is out of its range.
     """
     _check_fraction("new_fraction", new_fraction)
     _check_fraction("observed_fraction", observed_fraction)

@@ -111,6 +111,10 @@ def parse_triples(
     Args:
         content: The bytes.
         source: The name of the file, for error messages.
+
+    Raises:
+        DataError: As :func:`read_triples`.
+        ValueError: If ``columns`` or ``delimiter`` make no sense.
     """
     if columns is not None and (len(set(columns)) != 3 or min(columns) < 0):
         raise ValueError(f"'columns' needs three different columns from 0 on (got {columns})")

@@ -18,6 +18,10 @@ _PREFIX = ".sheafprop-"
 def write_bytes(path: str | PathLike[str], data: bytes) -> None:
     """Writes a file through a temporary one in the same folder, which is made if it is missing.
 
+    Args:
+        path: The file.
+        data (bytes): What it is to hold.
+
     Raises:
         StorageError: If the file cannot be written. The old one is still there then.
     """
@@ -35,12 +39,12 @@ def write_bytes(path: str | PathLike[str], data: bytes) -> None:
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:
-    """Writes text as UTF-8, see :func:`write_bytes`."""
+    """Writes ``text`` to ``path`` as UTF-8, see :func:`write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: str | PathLike[str], value: Any) -> None:
-    """Writes plain values as indented JSON, see :func:`write_bytes`.
+    """Writes a plain ``value`` to ``path`` as indented JSON, see :func:`write_bytes`.
 
     Raises:
         ValueError: If a value is not plain; names where it is.

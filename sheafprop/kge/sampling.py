@@ -100,7 +100,7 @@ class NegativeSampler:
     ) -> tuple[Tensor, Tensor]:
         r"""Returns the entities that make the negatives, and whether each replaces the head.
 
-        Takes and raises the same as a call.
+        Takes :obj:`triples`, :obj:`triple_index` and :obj:`epoch`, and raises the same, as a call.
 
         Shapes:
             - **output:** two tensors of shape :math:`(B, n)`

@@ -131,7 +131,8 @@ class HeteroGraph:
     def join(self, values: Mapping[NodeType, Tensor]) -> Tensor:
         r"""Rows of all node types in the order of the vertices; the inverse of :meth:`split`.
 
-        Types that are left out get rows of zeros (False).
+        Types that are left out get rows of zeros (False). A :class:`ValueError` tells of unknown
+        types, and of rows that do not fit.
 
         Shapes:
             - **values:** one tensor :math:`(N_t, *)` for each type

@@ -25,7 +25,14 @@ class RelationPrototypes:
     def from_triples(
         cls, x: Tensor, edge_index: Tensor, edge_type: Tensor, num_relations: int
     ) -> "RelationPrototypes":
-        """Averages the vectors ``x`` ``[N, d]`` over the triples of a training graph."""
+        """Averages vectors over the triples of a training graph.
+
+        Args:
+            x (Tensor): Trained vectors ``[N, d]``.
+            edge_index (Tensor): Heads and tails, int64 ``[2, E]``.
+            edge_type (Tensor): Relations, int64 ``[E]``.
+            num_relations (int): Number of relations :math:`R`.
+        """
         head, tail = edge_index
         row = torch.cat([edge_type, edge_type + num_relations])
         vertex = torch.cat([tail, head])
@@ -43,6 +50,12 @@ class RelationPrototypes:
         """Mean prototype over each vertex's triple ends, with multiplicity and weight.
 
         Ends of relations without training triples are skipped.
+
+        Args:
+            edge_index (Tensor): Heads and tails of the new graph, int64 ``[2, E]``.
+            edge_type (Tensor): Relations, int64 ``[E]``.
+            num_nodes (int): Number of vertices :math:`N`.
+            edge_weight (Tensor, optional): Weights ``[E]``. (default: all one)
 
         Returns:
             The means ``[N, d]``, and a bool mask ``[N]`` of the vertices that have one.

@@ -87,7 +87,8 @@ class GraphExecutor:
 def easy_and_hard(
     observed: GraphExecutor, full: GraphExecutor, batch: QueryBatch
 ) -> tuple[AnswerSets, AnswerSets]:
-    """Answers on the observed graph (easy), and those that only the full graph gives (hard)."""
+    """Answers to the queries of a ``batch`` on the ``observed`` graph (easy), and those that only
+    the ``full`` graph gives (hard)."""
     easy = observed.answers(batch)
     return easy, differences_of(full.answers(batch), easy)
 

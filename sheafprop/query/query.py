@@ -54,7 +54,7 @@ class Query:
 
     @classmethod
     def entity(cls, label: str) -> Query:
-        """The entity itself, from which a query starts."""
+        """The entity ``label`` itself, from which a query starts."""
         return cls(QueryShape("anchor"), (label,), (False,))
 
     @classmethod

@@ -44,7 +44,8 @@ class QueryAnswering:
 
     summed over sections. A query with unions takes the best of the conjunctions that it stands for.
     Nothing here is trained: the maps of the relations and the vectors are all it takes, so that new
-    entities with propagated vectors take part as the trained ones do.
+    entities with propagated vectors take part as the trained ones do. See Cobb and Gebhart,
+    "Feature Propagation on Knowledge Graphs Using Cellular Sheaves".
 
     Args:
         sheaf (RelationSheaf): The maps of the relations, as :meth:`KGEModel.sheaf` returns them.
@@ -158,7 +159,13 @@ class QueryAnswering:
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields positions of queries and their scores, those of the same relations together."""
+        """Yields positions of queries and their scores, those of the same relations together.
+
+        ``batch``, ``candidates`` and ``batch_size`` are those of :meth:`score`.
+
+        Raises:
+            ValueError: If ``batch_size`` is not positive.
+        """
         batch = self._weighted(batch)
         candidates = None if candidates is None else candidates.to(self.x.device)
         count = self.x.shape[0] if candidates is None else candidates.numel()

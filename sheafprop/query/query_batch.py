@@ -53,14 +53,19 @@ class QueryBatch:
 
     @classmethod
     def of(cls, name: str, slots: Tensor, edge_weight: Tensor | None = None) -> QueryBatch:
-        """A batch of a named structure, such as ``"2p"`` or ``"ip"``."""
+        """A batch of the structure ``name``, such as ``"2p"`` or ``"ip"``."""
         return cls(structure(name), slots, edge_weight)
 
     @classmethod
     def from_queries(
         cls, queries: Sequence[Query], entities: Vocabulary, relations: Vocabulary
     ) -> list[tuple[QueryBatch, Tensor]]:
-        """Batches of queries over labels, one per shape, each with the positions of its rows."""
+        """Batches of queries over labels, one per shape, each with the positions of its rows.
+
+        Args:
+            queries (sequence of Query): The queries.
+            entities, relations (Vocabulary): The labels and their ids.
+        """
         members: dict[QueryShape, list[int]] = {}
         for position, query in enumerate(queries):
             members.setdefault(query.shape, []).append(position)
@@ -73,7 +78,8 @@ class QueryBatch:
         ]
 
     def check_ids(self, num_entities: int, num_relations: int) -> None:
-        """Raises ``ValueError`` unless all ids are in range, inverse relations included."""
+        """Raises ``ValueError`` unless all ids are those of ``num_entities`` entities and
+        ``num_relations`` relations, inverse ones included."""
         for name, columns, bound in (
             ("entity", self.shape.entity_slots, num_entities),
             ("relation", self.shape.relation_slots, 2 * num_relations),

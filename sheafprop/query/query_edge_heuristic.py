@@ -16,7 +16,8 @@ class QueryEdgeHeuristic:
 
     Where branches meet, a candidate must have been seen at the end of all of them, or of any for
     unions; negated branches are ignored. Entities and relations before the last ones play no part:
-    what a model gains over it goes beyond knowing types.
+    what a model gains over it goes beyond knowing types. From Galkin et al., "Inductive Logical
+    Query Answering in Knowledge Graphs" (2022).
 
     Args:
         triples (Tensor): The observed triples, ``[m, 3]``.
@@ -36,7 +37,8 @@ class QueryEdgeHeuristic:
     def score(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Tensor:
-        """Scores 0 or 1, ``[Q, C]``."""
+        """Scores 0 or 1, ``[Q, C]``; see :meth:`QueryAnswering.score
+        <sheafprop.query.QueryAnswering.score>` for ``batch``, ``candidates`` and ``batch_size``."""
         count = self.num_entities if candidates is None else candidates.numel()
         out = torch.empty(len(batch), count)
         for rows, scores in self.blocks(batch, candidates, batch_size=batch_size):
@@ -46,7 +48,7 @@ class QueryEdgeHeuristic:
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields positions of queries and their scores."""
+        """Yields positions of queries and their scores; takes what :meth:`score` takes."""
         batch.check_ids(self.num_entities, self.num_relations)
         everyone = torch.arange(self.num_entities) if candidates is None else candidates
         size = batch_size or max(1, _BLOCK_SCORES // max(1, everyone.numel()))

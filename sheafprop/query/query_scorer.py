@@ -12,4 +12,10 @@ class QueryScorer(Protocol):
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterable[tuple[Tensor, Tensor]]:
-        """Yields positions of queries, and their scores ``[rows, C]``."""
+        """Yields positions of queries, and their scores ``[rows, C]``.
+
+        Args:
+            batch (QueryBatch): The queries.
+            candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
+            batch_size (int, optional): Queries treated at once. (default: what memory allows)
+        """

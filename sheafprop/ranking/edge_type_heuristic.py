@@ -40,13 +40,13 @@ class EdgeTypeHeuristic:
     def score_tails(
         self, head_index: Tensor, rel_type: Tensor, candidates: Tensor | None = None
     ) -> Tensor:
-        r"""Scores all candidates as tails of :obj:`rel_type`; the heads play no part."""
+        r"""Scores all candidates as tails of :obj:`rel_type`; :obj:`head_index` plays no part."""
         return self._score(self._tails, rel_type, candidates)
 
     def score_heads(
         self, rel_type: Tensor, tail_index: Tensor, candidates: Tensor | None = None
     ) -> Tensor:
-        r"""Scores all candidates as heads of :obj:`rel_type`; the tails play no part."""
+        r"""Scores all candidates as heads of :obj:`rel_type`; :obj:`tail_index` plays no part."""
         return self._score(self._heads, rel_type, candidates)
 
     def _score(self, seen: GroupedValues, rel_type: Tensor, candidates: Tensor | None) -> Tensor:

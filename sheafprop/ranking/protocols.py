@@ -90,7 +90,11 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def get_protocol(protocol: str | Protocol) -> Protocol:
-    r"""Returns the protocol of that name; a :class:`Protocol` is returned as it is."""
+    r"""Returns the protocol of that name; a :class:`Protocol` is returned as it is.
+
+    Raises:
+        ValueError: If no protocol has the name.
+    """
     if isinstance(protocol, Protocol):
         return protocol
     if protocol not in PROTOCOLS:

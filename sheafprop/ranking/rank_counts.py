@@ -54,7 +54,7 @@ class RankCounts:
 
     @classmethod
     def cat(cls, parts: Sequence[RankCounts]) -> RankCounts:
-        r"""Concatenates the counts of several batches."""
+        r"""Concatenates the counts of several batches, :obj:`parts`."""
         empty = torch.empty(0, dtype=torch.long)
         return cls(
             torch.cat([part.better for part in parts] or [empty]),

@@ -51,7 +51,15 @@ class RankingResult:
         return "both" if len(self.counts) == 2 else next(iter(self.counts))
 
     def ranks(self, side: Side, ties: Ties = "realistic") -> Tensor:
-        r"""Returns the rank of every triple on one side among all its candidates."""
+        r"""Returns the rank of every triple on one side among all its candidates.
+
+        Args:
+            side (str): :obj:`"head"` or :obj:`"tail"`.
+            ties (str, optional): How equal scores count. (default: :obj:`"realistic"`)
+
+        Raises:
+            ValueError: If that side was not ranked.
+        """
         if side not in self.counts:
             raise ValueError(f"Expected a ranked side, {', '.join(self.counts)} (got {side!r})")
         return self.counts[side].ranks(ties)
@@ -86,7 +94,10 @@ class RankingResult:
         ties: Ties | None = None,
         k: tuple[int, ...] = (1, 3, 10),
     ) -> dict[int, dict[str, Any]]:
-        r"""Returns the metrics of the triples of every relation, by relation id."""
+        r"""Returns the metrics of the triples of every relation, by relation id.
+
+        :obj:`protocol`, :obj:`ties` and :obj:`k` are those of :meth:`metrics`.
+        """
         counts, protocol, ties = self._prepare(protocol, ties, k, None)
         relations, position = torch.unique(self.triples[:, 1], return_inverse=True)
         sums = []
@@ -100,7 +111,8 @@ class RankingResult:
         }
 
     def describe(self, protocol: str | Protocol = "full", ties: Ties | None = None) -> str:
-        r"""Returns the protocol box that belongs beside the metrics of :obj:`protocol`."""
+        r"""Returns the protocol box that belongs beside the metrics of :obj:`protocol` and
+        :obj:`ties`."""
         return describe(
             protocol,
             num_candidates=self.num_candidates,

@@ -71,11 +71,13 @@ class TripleFilter:
         return self._tails.values.numel()
 
     def tails(self, head_index: Tensor, rel_type: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Returns the known tails of every query :math:`(h, r, ?)` as flat pairs."""
+        r"""Returns the known tails of every query (:obj:`head_index`, :obj:`rel_type`, ?) as flat
+        pairs of a position in the batch and an entity."""
         return self._look_up(self._tails, head_index, rel_type)
 
     def heads(self, rel_type: Tensor, tail_index: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Returns the known heads of every query :math:`(?, r, t)` as flat pairs."""
+        r"""Returns the known heads of every query (?, :obj:`rel_type`, :obj:`tail_index`) as flat
+        pairs of a position in the batch and an entity."""
         return self._look_up(self._heads, tail_index, rel_type)
 
     def _look_up(

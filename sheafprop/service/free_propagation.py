@@ -73,7 +73,8 @@ class FreePropagation:
 
     @torch.no_grad()
     def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
-        """Propagates once and yields each count with the vectors ``[N, s, d]`` after it."""
+        """Propagates once and yields each count of ``iterations`` with the vectors ``[N, s, d]``
+        after so many steps."""
         for count, x in self._layer.trajectory(self._plan, self._sections, iterations):
             if self.settings.normalize_output:
                 free = ~self.boundary_mask
@@ -82,7 +83,7 @@ class FreePropagation:
             yield count, x
 
     def vectors(self, iterations: int | None = None) -> Tensor:
-        """The vectors ``[N, s, d]`` after so many steps."""
+        """The vectors ``[N, s, d]`` after ``iterations`` steps. (default: those of the settings)"""
         count = self.settings.iterations if iterations is None else iterations
         ((_, x),) = self.trajectory([count])
         return x

@@ -16,7 +16,8 @@ class InductivePropagation(FreePropagation):
 
     The relations' restriction maps and translations are those the model was trained with; the
     entities known from training (if any) are the boundary. No parameter is trained and none is
-    changed.
+    changed. The method is that of Cobb and Gebhart, "Feature Propagation on Knowledge Graphs Using
+    Cellular Sheaves".
 
     Args:
         model (KGEModel): The trained model.
@@ -51,7 +52,7 @@ class InductivePropagation(FreePropagation):
         )
 
     def scorer(self, x: Tensor) -> SectionScorer:
-        """Scores triples of the inference graph under vectors of :meth:`trajectory`."""
+        """Scores triples of the inference graph under vectors ``x`` of :meth:`trajectory`."""
         return SectionScorer(self.model, x, self.settings.section_weight)
 
 

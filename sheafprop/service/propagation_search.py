@@ -14,7 +14,7 @@ from sheafprop.service.propagation_settings import PropagationSettings
 
 
 def inference_filter(data: InductiveData) -> TripleFilter:
-    """Every known true triple of the inference graph: observed, validation and test.
+    """Every known true triple of the inference graph of ``data``: observed, validation and test.
 
     Where the training graph is part of it, its held-out triples are among them.
     """

@@ -40,15 +40,15 @@ class SectionScorer:
             start += size
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
-        """Scores ``[B, N]`` of all tails."""
+        """Scores ``[B, N]`` of all tails for heads ``head_index`` and relations ``rel_type``."""
         return self._sum(lambda x: self.model.score_tails(x, head_index, rel_type))
 
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
-        """Scores ``[B, N]`` of all heads."""
+        """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
         return self._sum(lambda x: self.model.score_heads(x, rel_type, tail_index))
 
     def score_triples(self, head_index: Tensor, rel_type: Tensor, tail_index: Tensor) -> Tensor:
-        """Scores ``[B]`` of given triples."""
+        """Scores ``[B]`` of the triples (``head_index``, ``rel_type``, ``tail_index``)."""
         return self._sum(lambda x: self.model.score_triples(x, head_index, rel_type, tail_index))
 
     def _sum(self, score: Callable[[Tensor], Tensor]) -> Tensor:

@@ -31,7 +31,9 @@ class SheafModel:
     r"""A trained knowledge graph embedding model at work: vectors for new entities, predictions.
 
     A model is not changed by any method: :meth:`extend` and :meth:`remove` give new ones, which
-    share the old vectors. Labels go in and labels come out.
+    share the old vectors. Labels go in and labels come out. Vectors of new entities are the
+    harmonic extension of the known ones, after Cobb and Gebhart, "Feature Propagation on Knowledge
+    Graphs Using Cellular Sheaves".
 
     Args:
         stored (StoredModel): The trained model with its labels and facts.

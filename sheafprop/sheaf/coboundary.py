@@ -13,6 +13,8 @@ from sheafprop.sheaf.relation_sheaf import RelationSheaf
 def coboundary(x: Tensor, edge_index: Tensor, edge_type: Tensor, sheaf: RelationSheaf) -> Tensor:
     r"""The coboundary :math:`(\delta x)_e = R_t x_t - R_h x_h`.
 
+    See Hansen and Ghrist, "Toward a spectral theory of cellular sheaves" (2019).
+
     Args:
         x (Tensor): Vertex features ``[..., N, d]``.
         edge_index (Tensor): Heads and tails, int64 ``[2, E]``.
@@ -59,6 +61,13 @@ def edge_energy(
 
     Their sum is the energy :math:`E(x)` of Cobb and Gebhart with the sign that makes TransE
     :math:`h + r = t`.
+
+    Args:
+        x (Tensor): Features ``[..., N, d]``.
+        edge_index (Tensor): Heads and tails, int64 ``[2, E]``.
+        edge_type (Tensor): Relations, int64 ``[E]``.
+        sheaf (RelationSheaf): The restriction maps :math:`R` and translations :math:`b`.
+        edge_weight (Tensor, optional): :math:`w_e \ge 0`, ``[E]``. (default: all one)
 
     Returns:
         Tensor: Real, ``[..., E]``.

@@ -202,36 +202,41 @@ class PropagationPlan:
         return out
 
     def couple(self, x_free: Tensor) -> Tensor:
-        r"""Messages among free vertices, :math:`A_{UU} x_U`."""
+        r"""Messages among free vertices, :math:`A_{UU} x_U`, of ``x_free`` ``[n, s, d]``."""
         return self._free_coupling(x_free)
 
     def laplacian(self, x_free: Tensor) -> Tensor:
-        r"""The free block of the Laplacian, :math:`L_{UU} x_U`."""
+        r"""The free block of the Laplacian, :math:`L_{UU} x_U`, of ``x_free`` ``[n, s, d]``."""
         if isinstance(self.blocks, DiagonalBlocks):
             return self._free_coupling.combine(x_free, (0, 1, -1), self.blocks.entries)
         return self.blocks.apply(x_free) - self.couple(x_free)
 
     def gradient(self, x_free: Tensor, constant: Tensor) -> Tensor:
-        r"""Half the gradient of the energy at the free vertices, :math:`g_U`."""
+        r"""Half the gradient of the energy at the free vertices, :math:`g_U = L_{UU} x_U - C`.
+
+        Args:
+            x_free (Tensor): Features of the free vertices ``[n, s, d]``.
+            constant (Tensor): :math:`C`, from :meth:`constant`.
+        """
         if isinstance(self.blocks, DiagonalBlocks):
             own = self.blocks.entries
             return self._free_coupling.combine(x_free, (0, 1, -1), own, constant=constant)
         return self.laplacian(x_free) - constant
 
     def precondition(self, g: Tensor) -> Tensor:
-        r"""Applies :math:`M^+`."""
+        r"""Applies :math:`M^+` to ``g``, ``[n, s, d]``."""
         return g if self._preconditioner is None else self._preconditioner.apply_pinv(g)
 
     def apply_metric(self, x_free: Tensor) -> Tensor:
-        r"""Applies :math:`M`."""
+        r"""Applies :math:`M` to ``x_free``, ``[n, s, d]``."""
         return x_free if self._preconditioner is None else self._preconditioner.apply(x_free)
 
     def project(self, g: Tensor) -> Tensor:
-        r"""Projects on the range of :math:`M`."""
+        r"""Projects ``g``, ``[n, s, d]``, on the range of :math:`M`."""
         return g if self._preconditioner is None else self._preconditioner.project(g)
 
     def precondition_sqrt(self, g: Tensor) -> Tensor:
-        r"""Applies :math:`(M^+)^{1/2}`."""
+        r"""Applies :math:`(M^+)^{1/2}` to ``g``, ``[n, s, d]``."""
         return g if self._preconditioner is None else self._preconditioner.apply_pinv_sqrt(g)
 
     def step(
@@ -259,7 +264,10 @@ class PropagationPlan:
         return received.sub_(self.blocks.project(x_free)).mul_(h).add_(x_free)
 
     def keep_isolated(self, x_free: Tensor, first: Tensor) -> Tensor:
-        """Gives isolated vertices, which no step moves, exactly the values they had first."""
+        """Gives isolated vertices, which no step moves, exactly the values they had ``first``.
+
+        Both ``x_free`` and ``first`` are ``[n, s, d]``.
+        """
         index = self._isolated_index
         return x_free.index_copy(0, index, first[index]) if index.numel() else x_free
 

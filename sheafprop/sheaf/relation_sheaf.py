@@ -48,19 +48,45 @@ class RelationSheaf(ABC):
 
     @abstractmethod
     def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
-        """Applies the restriction maps edge by edge: ``[..., E, d] -> [..., E, k]``."""
+        r"""Applies the restriction maps edge by edge, :math:`y_e = R_{\text{side}} x_e`.
+
+        Args:
+            x (Tensor): Vectors at that end of every edge, ``[..., E, d]``.
+            edge_type (Tensor): Relations, int64 ``[E]``.
+            side (str): ``"head"`` or ``"tail"``: which of the two maps.
+
+        Returns:
+            Tensor: ``[..., E, k]``.
+        """
 
     @abstractmethod
     def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
-        """Applies their conjugate transposes edge by edge: ``[..., E, k] -> [..., E, d]``."""
+        r"""Applies their conjugate transposes, :math:`x_e = R_{\text{side}}^* y_e`.
+
+        Args:
+            y (Tensor): Vectors of the edges, ``[..., E, k]``.
+            edge_type, side: As in :meth:`restrict`.
+
+        Returns:
+            Tensor: ``[..., E, d]``.
+        """
 
     @abstractmethod
     def translation_of(self, edge_type: Tensor) -> Tensor | None:
-        """Translations :math:`b_r` of the edges ``[E, k]``, or None where all are zero."""
+        """Translations :math:`b_r` ``[E, k]`` of edges with relations ``edge_type`` ``[E]``.
+
+        None where all are zero.
+        """
 
     @abstractmethod
     def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
-        """One restriction map written out as a matrix ``[k, d]``."""
+        """One restriction map written out as a matrix ``[k, d]``.
+
+        Args:
+            relation (int): The relation.
+            side (str): ``"head"`` or ``"tail"``.
+            width (int, optional): The dimension :math:`d`, for sheaves that take any.
+        """
 
     @abstractmethod
     def end_translations(self) -> Tensor | None:
@@ -74,13 +100,16 @@ class RelationSheaf(ABC):
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
         """The block diagonal of the Laplacian from the incidence of proper edges and of loops.
 
-        A self-loop contributes :math:`(R_t - R_h)^* (R_t - R_h)`, once; ``loops`` counts it at its
-        tail end only.
+        A self-loop contributes :math:`(R_t - R_h)^* (R_t - R_h)`, once.
+
+        Args:
+            ends: Weights summed by vertex and end, of edges between different vertices.
+            loops: The same of self-loops, each counted at its tail end only.
         """
 
     @abstractmethod
     def coupling(self, entries: CouplingEntries) -> Coupling:
-        """The sum of messages for a list of entries, as an operator on the source features."""
+        """The sum of messages for a list of ``entries``, as an operator on the source features."""
 
     @property
     def independent_columns(self) -> bool:
@@ -88,7 +117,7 @@ class RelationSheaf(ABC):
         return True
 
     def promoted(self, dtype: torch.dtype) -> Self:
-        """The sheaf with all its tensors in one number type; itself if they are already.
+        """The sheaf with all its tensors of type ``dtype``; itself if they are already.
 
         A tensor given twice stays one tensor, and gradients reach the tensors given.
         """

@@ -90,7 +90,8 @@ def assert_spectrum_within(
 ) -> None:
     r"""Asserts that an operator is Hermitian and its eigenvalues lie in ``[low, high]``.
 
-    The default is what a normalized sheaf Laplacian fulfils.
+    The default is what a normalized sheaf Laplacian fulfils. ``operator``, ``shape`` and ``dtype``
+    are those of :func:`assert_psd`.
     """
     matrix = _written_out(operator, shape, dtype)
     _assert_hermitian(matrix)
@@ -140,7 +141,16 @@ def assert_permutation_equivariant(
     seed: int = 0,
     atol: float = 1e-12,
 ) -> None:
-    """Asserts that a layer does not depend on the order of vertices and edges."""
+    """Asserts that a layer does not depend on the order of vertices and edges.
+
+    Args:
+        layer (Callable): Called as the layers of :mod:`sheafprop.nn` are.
+        graph (Multigraph): The graph.
+        sheaf (RelationSheaf): The sheaf.
+        x (Tensor): Features ``[N, d]``.
+        seed (int): Seed of the other order.
+        atol (float): Tolerance.
+    """
     other, node = graph.permuted(seed)
     expected = graph.call(layer, x, sheaf)[node]
     error = float((other.call(layer, x[node], sheaf) - expected).abs().max())

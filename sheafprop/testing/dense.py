@@ -13,6 +13,11 @@ def dense_coboundary(graph: Multigraph, sheaf: RelationSheaf, width: int) -> tup
     Reads :meth:`~sheafprop.sheaf.RelationSheaf.restriction_map` and
     :meth:`~sheafprop.sheaf.RelationSheaf.translation_of`, edge by edge, and nothing else.
 
+    Args:
+        graph (Multigraph): The graph, with :math:`E` triples and :math:`N` vertices.
+        sheaf (RelationSheaf): The sheaf.
+        width (int): Dimension :math:`d` of the vertex stalks.
+
     Returns:
         Tensor: ``[E k, N d]`` and ``[E k]``.
     """
@@ -35,7 +40,10 @@ def dense_coboundary(graph: Multigraph, sheaf: RelationSheaf, width: int) -> tup
 
 
 def dense_laplacian(graph: Multigraph, sheaf: RelationSheaf, width: int) -> Tensor:
-    r"""The free block :math:`L_{UU}` of :math:`\delta^* W \delta`, ``[n d, n d]``."""
+    r"""The free block :math:`L_{UU}` of :math:`\delta^* W \delta`, ``[n d, n d]``.
+
+    ``graph``, ``sheaf`` and ``width`` are those of :func:`dense_coboundary`.
+    """
     delta, _ = dense_coboundary(graph, sheaf, width)
     free = graph.free_coordinates(width)
     return (delta.mH @ delta)[free][:, free]
@@ -44,7 +52,10 @@ def dense_laplacian(graph: Multigraph, sheaf: RelationSheaf, width: int) -> Tens
 def dense_metric(
     graph: Multigraph, sheaf: RelationSheaf, width: int, normalization: str | None
 ) -> Tensor:
-    r"""The matrix :math:`M` of a normalization on the free vertices, ``[n d, n d]``."""
+    r"""The matrix :math:`M` of a ``normalization`` on the free vertices, ``[n d, n d]``.
+
+    ``graph``, ``sheaf`` and ``width`` are those of :func:`dense_coboundary`.
+    """
     laplacian = dense_laplacian(graph, sheaf, width)
     eye = torch.eye(width, dtype=laplacian.dtype)
     free = (~graph.boundary_mask).nonzero().flatten().tolist()

@@ -36,7 +36,15 @@ class Multigraph:
     ) -> "Multigraph":
         """A random graph with all that is awkward: a triple of another relation beside the first,
         a repeated triple, a reversed one, two self-loops, a weight of zero and, last, an isolated
-        free vertex."""
+        free vertex.
+
+        Args:
+            num_relations (int): Number of relations.
+            num_nodes (int): Number of vertices.
+            num_edges (int): Number of triples, at least 7.
+            boundary (float): Share of the vertices that are known, about.
+            seed (int): The seed.
+        """
         g = torch.Generator().manual_seed(seed)
         edge_index = torch.randint(0, num_nodes - 1, (2, num_edges), generator=g)
         edge_type = torch.randint(0, num_relations, (num_edges,), generator=g)
@@ -61,13 +69,13 @@ class Multigraph:
         return {"edge_weight": self.edge_weight, "boundary_mask": self.boundary_mask}
 
     def call(self, layer: Any, x: Tensor, sheaf: RelationSheaf) -> Tensor:
-        """A layer's output for features ``[N, F]``."""
+        """A layer's output for features ``x`` ``[N, F]`` under a ``sheaf``."""
         return layer(x, self.edge_index, self.edge_type, sheaf, **self.options)
 
     def plan(
         self, sheaf: RelationSheaf, *, normalization: Normalization = "block"
     ) -> PropagationPlan:
-        """The plan of the graph for a sheaf."""
+        """The plan of the graph for a ``sheaf``, with a ``normalization`` of the layers."""
         return PropagationPlan(
             self.edge_index,
             self.edge_type,
@@ -79,16 +87,16 @@ class Multigraph:
         )
 
     def features(self, sheaf: RelationSheaf, width: int, *, seed: int = 0) -> Tensor:
-        """Random features ``[N, width]`` of the sheaf's number field."""
+        """Features ``[N, width]`` of the ``sheaf``'s number field, drawn from a ``seed``."""
         g = torch.Generator().manual_seed(seed)
         return torch.randn(self.num_nodes, width, generator=g, dtype=self.dtype(sheaf))
 
     def free_coordinates(self, width: int) -> Tensor:
-        """Places of the free vertices' coordinates in the features written out in a row."""
+        """Places of the free vertices' coordinates in features ``[N, width]`` written in a row."""
         return (~self.boundary_mask).repeat_interleave(width).nonzero().flatten()
 
     def permuted(self, seed: int = 0) -> tuple["Multigraph", Tensor]:
-        """The graph with vertices and edges in another order, and the old number of each vertex."""
+        """The graph in another order drawn from a ``seed``, and the old number of each vertex."""
         g = torch.Generator().manual_seed(seed)
         node = torch.randperm(self.num_nodes, generator=g)
         edge = torch.randperm(self.edge_type.numel(), generator=g)

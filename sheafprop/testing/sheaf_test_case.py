@@ -46,7 +46,7 @@ class SheafTestCase:
         raise NotImplementedError
 
     def make_graph(self, sheaf: RelationSheaf, seed: int) -> Multigraph:
-        """A graph to test it on."""
+        """A graph to test a ``sheaf`` on, drawn from a ``seed``."""
         return Multigraph.random(sheaf.num_relations, seed=seed)
 
     def _draw(self, seed: int) -> tuple[Multigraph, RelationSheaf, Tensor]:
@@ -60,6 +60,7 @@ class SheafTestCase:
     # The maps ------------------------------------------------------------------------------------
 
     def test_maps_act_edge_by_edge(self) -> None:
+        r"""``restrict`` is :math:`R x` and ``restrict_adjoint`` :math:`R^* y`, edge by edge."""
         graph, sheaf, x = self._draw(0)
         rows = x.index_select(0, graph.edge_index[0])
         for side in ("head", "tail"):
@@ -75,6 +76,7 @@ class SheafTestCase:
             torch.testing.assert_close(back, torch.einsum("ekd,ek->ed", maps.conj(), image))
 
     def test_coboundary_is_the_dense_one_and_has_its_adjoint(self) -> None:
+        r"""The coboundary is its matrix, and its adjoint that matrix's conjugate transpose."""
         graph, sheaf, x = self._draw(1)
         edges = (graph.edge_index, graph.edge_type, sheaf)
 
@@ -98,6 +100,7 @@ class SheafTestCase:
         )
 
     def test_energy_is_the_squared_residual(self) -> None:
+        r"""The energy is :math:`\|W^{1/2} (\delta x - b)\|^2`, a real number."""
         graph, sheaf, x = self._draw(2)
         delta, b = dense_coboundary(graph, sheaf, x.shape[1])
         energy = edge_energy(x, graph.edge_index, graph.edge_type, sheaf, graph.edge_weight)
@@ -106,6 +109,7 @@ class SheafTestCase:
         torch.testing.assert_close(energy.sum(), expected)
 
     def test_is_an_immutable_pytree(self) -> None:
+        """The sheaf is a pytree of tensors that can be put together, and not changed in place."""
         sheaf = self.make_sheaf(0)
         leaves, spec = tree_flatten(sheaf)
         assert all(isinstance(leaf, Tensor | int | None) for leaf in leaves)
@@ -121,6 +125,7 @@ class SheafTestCase:
     # The operators of a plan ---------------------------------------------------------------------
 
     def test_laplacian_is_the_dense_one_and_positive(self) -> None:
+        r""":math:`L_{UU}` is a block of :math:`\delta^* W \delta`, with no negative eigenvalue."""
         for seed in range(3):
             graph, sheaf, x = self._draw(seed)
             plan = graph.plan(sheaf)
@@ -130,6 +135,7 @@ class SheafTestCase:
             assert_adjoint(plan.laplacian, plan.laplacian, shape, x.dtype)
 
     def test_metrics_are_the_dense_ones_and_bound_the_spectrum(self) -> None:
+        r"""The metrics are their matrices; :math:`M^{-1/2} L M^{-1/2}` lies between 0 and 2."""
         for normalization in self.normalizations:
             graph, sheaf, x = self._draw(3)
             plan = graph.plan(sheaf, normalization=normalization)
@@ -143,6 +149,7 @@ class SheafTestCase:
                 assert_spectrum_within(partial(_normalized, plan), shape, x.dtype)
 
     def test_gradient_is_that_of_the_energy(self) -> None:
+        r""":math:`g_U` is half the derivative of the energy, as autograd finds it."""
         graph, sheaf, x = self._draw(4)
         plan = graph.plan(sheaf)
         point = x.clone().requires_grad_()
@@ -155,6 +162,7 @@ class SheafTestCase:
     # The layers ----------------------------------------------------------------------------------
 
     def test_step_does_not_depend_on_order_or_bases(self) -> None:
+        """A step, or several, is the same in another order of the graph and in other bases."""
         for normalization in self.normalizations:
             for layer in (
                 SheafConv(step_size=0.05, normalization=normalization),
@@ -165,6 +173,7 @@ class SheafTestCase:
                 assert_gauge_equivariant(layer, graph, sheaf, x)
 
     def test_energy_never_rises(self) -> None:
+        """A step with the default step size never raises the energy."""
         for seed in range(3):
             graph, sheaf, x = self._draw(seed)
             edges = (graph.edge_index, graph.edge_type, sheaf, graph.edge_weight)
@@ -174,6 +183,7 @@ class SheafTestCase:
                 assert after <= before * (1 + 1e-9) + 1e-12, f"from {before:.9g} to {after:.9g}"
 
     def test_known_and_isolated_vertices_keep_their_values(self) -> None:
+        """Known vertices, and those without a triple, keep their values bit by bit."""
         graph, sheaf, x = self._draw(6)
         out = graph.call(SheafConv(), x, sheaf)
         assert torch.equal(out[graph.boundary_mask], x[graph.boundary_mask])
@@ -184,6 +194,7 @@ class SheafTestCase:
         assert torch.equal(SheafConv()(x, none, none[0], sheaf), x)
 
     def test_gradients_reach_every_map(self) -> None:
+        """Features, maps and translations all get finite gradients that are not zero."""
         graph, sheaf, x = self._draw(7)
         leaves, spec = tree_flatten(sheaf)
         tensors = {id(v): v.clone().requires_grad_() for v in leaves if isinstance(v, Tensor)}
@@ -196,6 +207,7 @@ class SheafTestCase:
             assert bool((value.grad != 0).any())
 
     def test_operators_are_linear_in_sections(self) -> None:
+        """Sections do not mix: each one is multiplied by the same matrix."""
         graph, sheaf, x = self._draw(8)
         plan = graph.plan(sheaf)
         shape = (plan.num_free, 1, x.shape[1])

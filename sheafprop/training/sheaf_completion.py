@@ -65,6 +65,9 @@ class SheafCompletion(LightningModule):
         reference: Whether to train a model of the same kind on the observed inference graph itself
             and rank with it too, as a reference (not an upper bound).
         seed: Seed of the parameters, the batches, the negatives and the random starts.
+
+    Raises:
+        ValueError: If an argument is out of its range, or does not fit the model or the loss.
     """
 
     def __init__(
@@ -151,7 +154,7 @@ class SheafCompletion(LightningModule):
 
     @property
     def model(self) -> KGEModel:
-        """The embedding model; it exists once a trainer has set this module up."""
+        """The embedding model; a :class:`RuntimeError` before a trainer has set this module up."""
         if self.kge is None:
             raise RuntimeError("the model is built when a Trainer sets the module up")
         return self.kge
@@ -162,7 +165,15 @@ class SheafCompletion(LightningModule):
             self.kge = self.build(self.data.train.num_nodes, self.data.num_relations)
 
     def build(self, num_nodes: int, num_relations: int) -> KGEModel:
-        """A freshly initialised embedding model of this module's kind."""
+        """A freshly initialised embedding model of this module's kind.
+
+        Args:
+            num_nodes (int): Number of entities.
+            num_relations (int): Number of relations.
+
+        Raises:
+            ValueError: If ``kge_args`` do not fit the model.
+        """
         s = self.settings
         try:
             model = build_model(
@@ -200,7 +211,10 @@ class SheafCompletion(LightningModule):
         }
 
     def build_optimizer(self, model: KGEModel, *, fused: bool = True) -> torch.optim.Optimizer:
-        """The optimizer of this module's settings for the parameters of a model."""
+        """The optimizer of this module's settings for the parameters of a ``model``.
+
+        With ``fused``, Adam updates all parameters in one pass, where gradients are not clipped.
+        """
         s = self.settings
         options = {"fused": True} if fused and s["optimizer"] == "adam" else {}
         return _OPTIMIZERS[s["optimizer"]](
@@ -251,7 +265,14 @@ class SheafCompletion(LightningModule):
         return loss
 
     def batch_loss(self, model: KGEModel, triples: Tensor, number: Tensor, epoch: int) -> Tensor:
-        """The loss of a batch of triples with their numbers in the training set."""
+        """The loss of a batch.
+
+        Args:
+            model (KGEModel): The model.
+            triples (Tensor): The triples, int64 ``[B, 3]``.
+            number (Tensor): Their numbers in the training set ``[B]``, which negatives follow.
+            epoch (int): The epoch, which they follow too.
+        """
         x = model.entity_vectors()
         if not self.loss.needs_negatives:
             count = self.settings["num_candidates"]

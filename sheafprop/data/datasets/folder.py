@@ -44,6 +44,9 @@ class FolderDataset(InductiveDataset):
         hold_out: Without ``valid.txt``, the share of the training triples to hold out for
             transductive validation, so that every entity and relation keeps one; 0 for none.
         seed: The seed of that choice.
+
+    Raises:
+        ValueError: If an argument is out of its range.
     """
 
     def __init__(

@@ -48,6 +48,9 @@ class GraILDataset(InductiveDataset):
             labels between the two graphs, which are kept apart unless ``"semi-inductive"`` is
             given.
         on_overlap: ``"warn"`` or ``"error"``, see :func:`~sheafprop.data.assemble`.
+
+    Raises:
+        ValueError: If there is no such benchmark or mode.
     """
 
     def __init__(

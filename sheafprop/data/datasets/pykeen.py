@@ -29,6 +29,9 @@ class PykeenDataset(InductiveDataset):
         name: ``"umls"``, ``"kinships"`` or ``"nations"``.
         seed: The seed of the split.
         new_fraction: The share of the entities that are new.
+
+    Raises:
+        ValueError: If there is no such graph.
     """
 
     def __init__(self, name: str = "umls", *, seed: int = 0, new_fraction: float = 0.25) -> None:

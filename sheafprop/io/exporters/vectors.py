@@ -49,6 +49,7 @@ def export_vectors(
     Raises:
         DataError: If a label cannot stand in that format, or the format is unknown.
         StorageError: If the disk refuses.
+        ValueError: If labels and vectors differ in number.
     """
     path = Path(path)
     kind = format or _SUFFIXES.get(path.suffix.lower())

@@ -27,6 +27,9 @@ class CrossEntropyLoss(torch.nn.Module):
     Shapes:
         - **scores:** :math:`(B, C)`, **target:** :math:`(B)`
         - **output:** a scalar
+
+    Raises:
+        ValueError: If an argument is out of its range.
     """
 
     name: ClassVar[str] = "cross_entropy"
@@ -42,6 +45,7 @@ class CrossEntropyLoss(torch.nn.Module):
         self.scale = scale
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+        """The mean loss of scores ``[B, C]`` whose true columns are ``target``, int64 ``[B]``."""
         with full_precision(scores):
             return _SmoothedCrossEntropy.apply(
                 promote(scores), target, self.label_smoothing, self.scale

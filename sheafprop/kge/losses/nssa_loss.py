@@ -28,6 +28,9 @@ class NSSALoss(torch.nn.Module):
     Shapes:
         - **positive:** :math:`(B)`, **negative:** :math:`(B, n)`
         - **output:** a scalar
+
+    Raises:
+        ValueError: If the temperature is negative.
     """
 
     name: ClassVar[str] = "nssa"
@@ -43,6 +46,7 @@ class NSSALoss(torch.nn.Module):
         self.adversarial_temperature = adversarial_temperature
 
     def forward(self, positive: Tensor, negative: Tensor) -> Tensor:
+        """The mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
         with full_precision(positive):
             positive, negative = promote(positive), promote(negative)
             weight = torch.softmax(self.adversarial_temperature * negative.detach(), dim=1)

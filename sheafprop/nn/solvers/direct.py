@@ -64,7 +64,10 @@ def solve_direct(system: LinearSystem, rhs: Tensor, *, tol: float, max_iteration
 
 
 def is_cheap(plan: PropagationPlan) -> bool:
-    """Whether factoring costs less than iterating: identity maps on a small or tree-like graph."""
+    """Whether factoring costs less than iterating, for the graph and the sheaf of a ``plan``.
+
+    It does for identity maps on a small or tree-like graph.
+    """
     return (
         isinstance(plan.sheaf, IdentitySheaf)
         and plan.free_index.device.type == "cpu"

@@ -41,25 +41,33 @@ class LinearSystem:
         return upper_bound(self.plan) + self.teleport
 
     def apply(self, v: Tensor) -> Tensor:
-        """Multiplies by the operator."""
+        r"""Multiplies ``v`` ``[n, s, d]`` by the operator, :math:`A v`, and counts it."""
         self.applications += 1
         return self.shifted(self.plan.laplacian(v), v)
 
     def shifted(self, image: Tensor, v: Tensor) -> Tensor:
-        r"""Adds :math:`a M v`."""
+        r"""Adds :math:`a M v` to ``image``, :math:`L_{UU} v`; both ``[n, s, d]``."""
         return image + self.teleport * self.plan.apply_metric(v) if self.teleport else image
 
     def precondition(self, residual: Tensor) -> Tensor:
-        r"""Applies :math:`M^+`."""
+        r"""Applies :math:`M^+` to a ``residual`` ``[n, s, d]``."""
         return self.plan.precondition(residual)
 
     def norm(self, residual: Tensor) -> float:
-        r""":math:`\|M^{-1/2} r\|` over all columns."""
+        r""":math:`\|M^{-1/2} r\|` of a ``residual`` :math:`r`, over all columns."""
         return norm_of(residual, self.precondition(residual))
 
 
 def norm_of(residual: Tensor, image: Tensor) -> float:
-    r""":math:`\langle r, M^+ r \rangle^{1/2}`, added up in double precision."""
+    r""":math:`\langle r, M^+ r \rangle^{1/2}`, added up in double precision.
+
+    Args:
+        residual (Tensor): :math:`r`, ``[n, s, d]``.
+        image (Tensor): :math:`M^+ r`.
+
+    Raises:
+        DivergenceError: If it is not finite.
+    """
     squared = inner(residual, image, (0,)).sum(dtype=torch.float64)
     if not math.isfinite(float(squared)):
         raise DivergenceError(
@@ -70,6 +78,6 @@ def norm_of(residual: Tensor, image: Tensor) -> float:
 
 
 def inner(a: Tensor, b: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Real parts of scalar products along some dimensions, which stay as ones."""
+    """Real parts of scalar products of ``a`` and ``b`` along ``dims``, which stay as ones."""
     product = (a.conj() * b).real if a.is_complex() else a * b
     return product.sum(dim=dims, keepdim=True)
