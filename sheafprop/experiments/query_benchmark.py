@@ -14,6 +14,7 @@ from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.experiments.benchmark_graphs import power_law_multigraph
+from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.measuring import interleaved, with_peak
 from sheafprop.experiments.query_baselines import schur_scores
 from sheafprop.kge import build_model
@@ -173,6 +174,7 @@ def main(arguments: list[str] | None = None) -> None:
             "hardware": describe_hardware(),
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
+            "commit": current_commit(),
             "cases": cases,
         }
         options.json.parent.mkdir(parents=True, exist_ok=True)

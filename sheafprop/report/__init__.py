@@ -1,6 +1,10 @@
 """Reports of runs: tables, the validation curve, and the figures others published."""
 
-from sheafprop.report.benchmark_tables import propagation_table, service_table
+from sheafprop.report.benchmark_tables import (
+    propagation_table,
+    query_speed_table,
+    service_table,
+)
 from sheafprop.report.completion_report import completion_report
 from sheafprop.report.completion_tables import (
     ablation_table,
@@ -27,6 +31,7 @@ __all__ = [
     "propagation_table",
     "published_rows",
     "query_report",
+    "query_speed_table",
     "query_summary",
     "result_table",
     "service_table",

@@ -1,4 +1,4 @@
-"""The tables of the benchmarks of propagation and of extensions, as the README prints them."""
+"""The tables of the benchmarks of propagation, extensions and queries, as documents print them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from sheafprop.report._text import NOTHING, duration, markdown_table, size
 
-__all__ = ["propagation_table", "service_table"]
+__all__ = ["propagation_table", "query_speed_table", "service_table"]
 
 _STEP = (
     *("graph", "maps", "width", "step", "scatter", "lean step", "torch-sparse", "CSR product"),
@@ -18,6 +18,15 @@ _SERVICE = (
     *("model", "maps", "extend by 1,000", "memory", "extend by 1", "recompute"),
     *("predict", "bare product", "predict / bare"),
 )
+_LOOP = (
+    "queries",
+    "number",
+    "distinct pairs of relations",
+    "a query",
+    "in a loop",
+    "loop / together",
+)
+_RANKING = ("queries", "number", "ranking", "bare distances", "ranking / bare", "peak memory")
 _LIMIT = ("graph", "maps", "known", "Euler", "CG", "Chebyshev", "Euler / CG")
 
 
@@ -73,6 +82,30 @@ def service_table(result: Mapping[str, Any]) -> str:
         for case in result["cases"]
     ]
     return _table(_SERVICE, rows, left=2)
+
+
+def query_speed_table(result: Mapping[str, Any]) -> str:
+    r"""Returns the measurements of ``scripts/bench_queries.py`` as Markdown.
+
+    The first table compares queries answered together with a loop that takes the Schur complement
+    of each, the second rankings by type with the bare distance matrices of that size.
+
+    Args:
+        result (dict): What the script writes.
+    """
+    loops, rankings = [], []
+    for case in result["cases"]:
+        row = [case["name"], f"{case['queries']:,}"]
+        if "loop_seconds_per_query" in case:
+            seconds = (case["seconds_per_query"], case["loop_seconds_per_query"])
+            row += [f"{case['distinct_relation_pairs']:,}", *map(_short, seconds)]
+            loops.append([*row, _times(case["ratio"])])
+        else:
+            row += [_short(case["seconds"]), _short(case["distance_seconds"])]
+            rankings.append([*row, _times(case["ratio"]), size(case["peak_bytes"])])
+    where = f"{result['hardware']}, torch {result['torch']}, commit {result['commit']}"
+    parts = [where, _table(_LOOP, loops, left=1), _table(_RANKING, rankings, left=1)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _table(header: Sequence[str], rows: list[list[str]], left: int) -> str:

@@ -9,7 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sheafprop.report.benchmark_tables import propagation_table, service_table
+from sheafprop.report.benchmark_tables import (
+    propagation_table,
+    query_speed_table,
+    service_table,
+)
 from sheafprop.report.completion_tables import (
     ablation_table,
     completion_cost_table,
@@ -31,6 +35,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
     "propagation": propagation_table,
     "queries": query_summary,
+    "query-speed": query_speed_table,
     "service": service_table,
     "training": training_table,
     "transductive": transductive_table,

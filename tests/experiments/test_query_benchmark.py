@@ -5,6 +5,7 @@ import torch
 
 from sheafprop.experiments import query_benchmark as benchmark
 from sheafprop.experiments.query_baselines import schur_scores
+from sheafprop.report import query_speed_table
 from tests.query.brute_force import minimal_energies
 from tests.sheaf_cases import make_sheaf
 
@@ -33,3 +34,7 @@ def test_the_benchmark_runs(tmp_path, monkeypatch, capsys):
     assert result["cases"][-1]["queries"] == 7 * 20
     assert all(case["ratio"] > 0 for case in result["cases"])
     assert "ratio=" in capsys.readouterr().out
+    loops, rankings = query_speed_table(result).split("\n\n")[1:]
+    assert loops.splitlines()[2].startswith("| 2p of SE, d = 32, no relations shared | 20 | 20 |")
+    assert len(rankings.splitlines()) == 2 + 8
+    assert rankings.splitlines()[-1].startswith("| all 7 types | 140 |")
