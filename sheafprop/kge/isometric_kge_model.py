@@ -1,4 +1,5 @@
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -10,8 +11,7 @@ from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
 from sheafprop.kge.losses import CrossEntropyLoss
 from sheafprop.kge.replaced_distance import replaced_distance
 
-# The side whose entity is replaced, by whether it is the head.
-_SIDES: tuple[Side, Side] = ("tail", "head")
+_SIGNS: dict[Side, int] = {"tail": 1, "head": -1}
 
 
 class IsometricKGEModel(KGEModel):
@@ -23,14 +23,15 @@ class IsometricKGEModel(KGEModel):
     """
 
     @abstractmethod
-    def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
-        """Where heads [B, s, m] are sent for candidates at the tail, or tails are sent back."""
+    def _moved(self, known: Tensor, rel_type: Tensor, sign: Tensor | int) -> Tensor:
+        """Rows [..., B, s, m], each moved by its relation: forward where the sign is 1, back where
+        it is -1."""
 
     def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
-        return self._moved(heads, rel_type, "tail") - tails
+        return self._moved(heads, rel_type, 1) - tails
 
     def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
-        queries = self._moved(known, rel_type, side)
+        queries = self._moved(known, rel_type, _SIGNS[side])
         return pairwise_distance(
             queries, rows, p=self.p, squared=self.squared, paired=self.is_complex
         )
@@ -45,14 +46,11 @@ class IsometricKGEModel(KGEModel):
         if self.p != 2.0 or x.dim() != 2 or not isinstance(loss, CrossEntropyLoss):
             return super().loss_over_entities(loss, x, triples, sides)
         rows, (head_index, _, tail_index) = self._rows(x), triples.unbind(1)
-        queries, target = [self._queries(rows, triples, "tail")], [tail_index]
-        if sides == "both":
-            queries.append(self._queries(rows, triples, "head"))
-            target.append(head_index)
+        both = sides == "both"
         return distance_cross_entropy(
-            torch.cat(queries),
+            self._queries(rows, triples, ("tail", "head") if both else ("tail",)).flatten(0, 1),
             rows.squeeze(1),
-            torch.cat(target),
+            torch.cat([tail_index, head_index]) if both else tail_index,
             squared=self.squared,
             label_smoothing=loss.label_smoothing,
             scale=loss.scale,
@@ -62,14 +60,16 @@ class IsometricKGEModel(KGEModel):
         if self.p != 2.0 or x.dim() != 2:
             return super().score_replaced(x, triples, entity, at_head)
         rows = self._rows(x)
-        queries = torch.stack([self._queries(rows, triples, side) for side in _SIDES], dim=1)
+        queries = self._queries(rows, triples, ("tail", "head"))
         return -replaced_distance(
             queries, rows.squeeze(1), entity, at_head.long(), squared=self.squared
         )
 
-    def _queries(self, rows: Tensor, triples: Tensor, side: Side) -> Tensor:
-        """The vectors [B, m] that candidates at one side are compared with."""
+    def _queries(self, rows: Tensor, triples: Tensor, sides: Sequence[Side]) -> Tensor:
+        """The vectors [len(sides), B, m] that candidates at each of the sides are compared with."""
         head_index, rel_type, tail_index = triples.unbind(1)
-        known = rows.index_select(0, head_index if side == "tail" else tail_index)
+        index = torch.cat([head_index if side == "tail" else tail_index for side in sides])
+        known = rows.index_select(0, index).unflatten(0, (len(sides), -1))
+        sign = torch.tensor([_SIGNS[side] for side in sides], device=rows.device)
         with full_precision(rows):
-            return self._moved(known, rel_type, side).squeeze(1)
+            return self._moved(known, rel_type, sign.view(-1, 1, 1, 1)).squeeze(2)

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sheafprop.kernels.backend import backend_of, run_rows, stable_order
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
 
 # On a CPU blocks that stay in the cache are faster than large ones.
@@ -19,10 +21,10 @@ def replaced_distance(
     r"""The Euclidean distances of queries to some candidates each.
 
     .. math::
-        d_{ij} = {\| \mathbf{q}_{i, c_{ij}} - \mathbf{x}_{e_{ij}} \|}_2
+        d_{ij} = {\| \mathbf{q}_{c_{ij}, i} - \mathbf{x}_{e_{ij}} \|}_2
 
-    Candidates are fetched for a block of queries at a time, and again in the backward pass. The
-    gradient at distance zero is zero.
+    No array of differences is formed on a CPU; elsewhere candidates are fetched for a block of
+    queries at a time, and again in the backward pass. The gradient at distance zero is zero.
 
     Args:
         queries (Tensor): Alternative rows :math:`\mathbf{q}` of each query.
@@ -32,7 +34,7 @@ def replaced_distance(
         squared (bool): Whether distances are squared.
 
     Shapes:
-        - **queries:** :math:`(B, a, m)`, **candidates:** :math:`(C, m)`
+        - **queries:** :math:`(a, B, m)`, **candidates:** :math:`(C, m)`
         - **index, choice, output:** :math:`(B, n)`
     """
     with full_precision(queries):
@@ -45,8 +47,12 @@ class _ReplacedDistance(torch.autograd.Function):
         ctx: Any, queries: Tensor, rows: Tensor, index: Tensor, choice: Tensor, squared: bool
     ) -> Tensor:
         out = queries.new_empty(index.shape)
-        for block, difference in _differences(queries, rows, index, choice):
-            torch.linalg.vector_norm(difference, dim=2, out=out[block])
+        ctx.compiled = backend_of(queries) == "numba"
+        if ctx.compiled:
+            _lengths(queries, rows, index, choice, out)
+        else:
+            for block, difference in _differences(queries, rows, index, choice):
+                torch.linalg.vector_norm(difference, dim=2, out=out[block])
         ctx.squared = squared
         ctx.save_for_backward(queries, rows, index, choice, out)
         return out.square() if squared else out
@@ -56,35 +62,98 @@ class _ReplacedDistance(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         queries, rows, index, choice, distance = ctx.saved_tensors
         weight = 2 * grad if ctx.squared else (grad / distance).masked_fill_(distance == 0, 0.0)
-        grad_queries = torch.zeros_like(queries) if ctx.needs_input_grad[0] else None
-        grad_rows = torch.zeros_like(rows) if ctx.needs_input_grad[1] else None
-        chosen = torch.arange(queries.size(1), device=choice.device).view(1, -1, 1)
+        sums = _compiled_sums if ctx.compiled else _sums
         with full_precision(grad):
-            for block, difference in _differences(queries, rows, index, choice):
-                difference.mul_(weight[block].unsqueeze(2))
-                if grad_queries is not None:
-                    share = (choice[block].unsqueeze(1) == chosen).to(difference.dtype)
-                    torch.bmm(share, difference, out=grad_queries[block])
-                if grad_rows is not None:
-                    flat = difference.flatten(0, 1)
-                    grad_rows.index_add_(0, index[block].flatten(), flat, alpha=-1)
-        return grad_queries, grad_rows, None, None, None
+            gradients = sums(queries, rows, index, choice, weight, ctx.needs_input_grad)
+        return *gradients, None, None, None
+
+
+def _lengths(queries: Tensor, rows: Tensor, index: Tensor, choice: Tensor, out: Tensor) -> None:
+    from sheafprop.kge.difference_loops import lengths
+
+    for name, ids, size in (("index", index, len(rows)), ("choice", choice, len(queries))):
+        low, high = ids.aminmax() if ids.numel() else (0, 0)
+        if low < 0 or high >= size:
+            raise IndexError(
+                f"'{name}' needs numbers from 0 to {size - 1} (got {int(low)} to {int(high)})"
+            )
+    flat, place = queries.flatten(0, 1), _place(queries, choice)
+    arguments = _arrays(flat, rows, place, index.flatten(), out.view(-1))
+    run_rows(lengths, arguments, np.arange(index.numel() + 1), rows.size(1))
+
+
+def _compiled_sums(
+    queries: Tensor,
+    rows: Tensor,
+    index: Tensor,
+    choice: Tensor,
+    weight: Tensor,
+    needed: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor | None]:
+    """Each row of a gradient is summed up on its own, so that threads change no sum."""
+    from sheafprop.kge.difference_loops import weighted_sums
+
+    flat, place, index = queries.flatten(0, 1), _place(queries, choice), index.flatten()
+    found: list[Tensor | None] = []
+    for need, a, in_a, b, in_b in (
+        (needed[0], flat, place, rows, index),
+        (needed[1], rows, index, flat, place),
+    ):
+        out = a.new_empty(a.shape) if need else None
+        if out is not None:
+            start, order = stable_order(in_a, a.size(0))
+            arguments = _arrays(start, order, weight.flatten(), a, b, in_b, out)
+            run_rows(weighted_sums, arguments, start.numpy(), a.size(1))
+        found.append(out)
+    grad_queries, grad_rows = found
+    return None if grad_queries is None else grad_queries.view_as(queries), grad_rows
+
+
+def _place(queries: Tensor, choice: Tensor) -> Tensor:
+    """The chosen rows, numbered over all queries."""
+    size = queries.size(1)
+    return (size * choice + torch.arange(size, device=choice.device).unsqueeze(1)).flatten()
+
+
+def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
+    return tuple(tensor.detach().contiguous().numpy() for tensor in tensors)
+
+
+def _sums(
+    queries: Tensor,
+    rows: Tensor,
+    index: Tensor,
+    choice: Tensor,
+    weight: Tensor,
+    needed: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor | None]:
+    grad_queries = torch.zeros_like(queries) if needed[0] else None
+    grad_rows = torch.zeros_like(rows) if needed[1] else None
+    chosen = torch.arange(len(queries), device=choice.device).view(1, -1, 1)
+    for block, difference in _differences(queries, rows, index, choice):
+        difference.mul_(weight[block].unsqueeze(2))
+        if grad_queries is not None:
+            share = (choice[block].unsqueeze(1) == chosen).to(difference.dtype)
+            grad_queries[:, block] = torch.bmm(share, difference).transpose(0, 1)
+        if grad_rows is not None:
+            flat = difference.flatten(0, 1)
+            grad_rows.index_add_(0, index[block].flatten(), flat, alpha=-1)
+    return grad_queries, grad_rows
 
 
 def _differences(
     queries: Tensor, rows: Tensor, index: Tensor, choice: Tensor
 ) -> Iterator[tuple[slice, Tensor]]:
     """Blocks of queries with their differences [b, n, m], which are overwritten by the next."""
-    size, num_choices, width = queries.shape
+    size, width = queries.shape[1:]
     elements = _CPU_BLOCK_ELEMENTS if rows.device.type == "cpu" else BLOCK_ELEMENTS
     step = max(1, min(size, elements // max(1, index.size(1) * width)))
     own, other = rows.new_empty(2, step, index.size(1), width)
     flat = queries.reshape(-1, width)
-    place = choice + num_choices * torch.arange(size, device=choice.device).unsqueeze(1)
+    place = _place(queries, choice).view(index.shape)
     for start in range(0, size, step):
         block = slice(start, start + step)
-        shape = (-1, *own.shape[1:])
         a, b = (x.flatten(0, 1)[: index[block].numel()] for x in (own, other))
         torch.index_select(flat, 0, place[block].flatten(), out=a)
         torch.index_select(rows, 0, index[block].flatten(), out=b)
-        yield block, a.sub_(b).view(shape)
+        yield block, a.sub_(b).view(len(index[block]), *own.shape[1:])

@@ -4,7 +4,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side, fill_
+from sheafprop.kge.base import EntityConstraint, fill_
 from sheafprop.kge.distance import promote
 from sheafprop.kge.isometric_kge_model import IsometricKGEModel
 from sheafprop.sheaf import DiagonalSheaf
@@ -71,8 +71,7 @@ class RotatE(IsometricKGEModel):
         phase = promote(self.rel_emb.weight)
         return DiagonalSheaf(head=torch.polar(torch.ones_like(phase), phase))
 
-    def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+    def _moved(self, known: Tensor, rel_type: Tensor, sign: Tensor | int) -> Tensor:
         phase = promote(self.rel_emb(rel_type)).unsqueeze(1)
-        cos, sin = phase.cos(), phase.sin() if side == "tail" else -phase.sin()
-        real, imag = known.unflatten(-1, (-1, 2)).unbind(-1)
-        return torch.stack([cos * real - sin * imag, sin * real + cos * imag], dim=-1).flatten(-2)
+        turn = torch.complex(*torch.broadcast_tensors(phase.cos(), sign * phase.sin()))
+        return torch.view_as_real(self._vectors(known) * turn).flatten(-2)

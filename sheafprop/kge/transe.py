@@ -3,7 +3,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side, unit_translations
+from sheafprop.kge.base import EntityConstraint, unit_translations
 from sheafprop.kge.distance import promote
 from sheafprop.kge.isometric_kge_model import IsometricKGEModel
 from sheafprop.sheaf import IdentitySheaf
@@ -66,6 +66,5 @@ class TransE(IsometricKGEModel):
     def sheaf(self) -> IdentitySheaf:
         return IdentitySheaf(translation=promote(self.rel_emb.weight))
 
-    def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
-        translation = promote(self.rel_emb(rel_type)).unsqueeze(1)
-        return known + translation if side == "tail" else known - translation
+    def _moved(self, known: Tensor, rel_type: Tensor, sign: Tensor | int) -> Tensor:
+        return known + sign * promote(self.rel_emb(rel_type)).unsqueeze(1)

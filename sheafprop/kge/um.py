@@ -3,7 +3,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side
+from sheafprop.kge.base import EntityConstraint
 from sheafprop.kge.isometric_kge_model import IsometricKGEModel
 from sheafprop.sheaf import IdentitySheaf
 
@@ -63,5 +63,5 @@ class UM(IsometricKGEModel):
     def _reset_relations(self, generator: torch.Generator | None) -> None:
         pass
 
-    def _moved(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+    def _moved(self, known: Tensor, rel_type: Tensor, sign: Tensor | int) -> Tensor:
         return known

@@ -286,10 +286,11 @@ class SheafCompletion(LightningModule):
             seed=self.settings["seed"],
         )
         entity, at_head = sampler.replacements(triples, number, epoch)
-        return self.loss(
-            model.score_triples(x, *triples.unbind(1)),
-            model.score_replaced(x, triples, entity, at_head),
-        )
+        # A triple itself is scored beside its negatives, as the one with its own tail put in.
+        entity = torch.cat([triples[:, 2:], entity], dim=1)
+        at_head = torch.nn.functional.pad(at_head, (1, 0))
+        scores = model.score_replaced(x, triples, entity, at_head)
+        return self.loss(scores[:, 0], scores[:, 1:])
 
     def _among_candidates(
         self, x: Tensor, triples: Tensor, number: Tensor, epoch: int

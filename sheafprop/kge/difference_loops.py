@@ -1,0 +1,54 @@
+"""Differences of chosen rows, compiled by numba; imported where they first run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+def compiled(function: Callable) -> Any:
+    """Compiles a loop whose sums may take any order, so that they run in vector registers."""
+    options: dict[str, Any] = {
+        "nogil": True,
+        "fastmath": {"reassoc", "nsz", "contract"},
+        "error_model": "numpy",
+    }
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:
+        # No folder to keep the machine code in: compile for this process alone.
+        return njit(**options)(function)
+
+
+@compiled
+def lengths(a, b, in_a, in_b, out, lo, hi):  # type: ignore[no-untyped-def]
+    """``out_e = |a[in_a_e] - b[in_b_e]|``"""
+    for e in range(lo, hi):
+        x, y = a[in_a[e]], b[in_b[e]]
+        total = a.dtype.type(0)
+        for j in range(x.size):
+            difference = x[j] - y[j]
+            total += difference * difference
+        out[e] = np.sqrt(total)
+
+
+@compiled
+def weighted_sums(start, order, weight, a, b, in_b, out, lo, hi):  # type: ignore[no-untyped-def]
+    """``out_v = sum_e weight_e (a_v - b[in_b_e])`` over the entries ``order`` of each row."""
+    for v in range(lo, hi):
+        x, y = a[v], out[v]
+        for j in range(y.size):
+            y[j] = 0
+        k, stop = start[v], start[v + 1]
+        while k + 1 < stop:
+            e, f = order[k], order[k + 1]
+            w0, w1, b0, b1 = weight[e], weight[f], b[in_b[e]], b[in_b[f]]
+            for j in range(y.size):
+                y[j] += w0 * (x[j] - b0[j]) + w1 * (x[j] - b1[j])
+            k += 2
+        if k < stop:
+            e = order[k]
+            w0, b0 = weight[e], b[in_b[e]]
+            for j in range(y.size):
+                y[j] += w0 * (x[j] - b0[j])
