@@ -18,11 +18,11 @@ _NAMES = {
 }
 
 
-def training_table(result: Mapping[str, Any]) -> str:
+def training_table(records: Sequence[Mapping[str, Any]]) -> str:
     r"""Returns the measurements of ``scripts/bench_training.py`` as Markdown.
 
     Args:
-        result (dict): What the script writes.
+        records (list): What the script writes.
     """
     header = (
         *("data", "model", "loss", "d", "batch"),
@@ -36,9 +36,14 @@ def training_table(result: Mapping[str, Any]) -> str:
             *_task(case, "epoch", "train_triples"),
             *_task(case, "ranking", "test_triples"),
         ]
-        for case in result["cases"]
+        for case in records
     ]
-    where = f"{result['hardware']}, torch {result['torch']}, commit {result['commit']}"
+    where = "; ".join(
+        dict.fromkeys(
+            f"{case['hardware']}, torch {case['torch']}, commit {case['commit']}"
+            for case in records
+        )
+    )
     return f"{where}\n\n" + markdown_table(header, rows, "lllrrrrrrrrrr")
 
 

@@ -168,6 +168,21 @@ def test_the_benchmark_compares_ranks_and_divides_times(data, monkeypatch):
         training_benchmark.measured(case)
 
 
+def test_a_case_that_is_measured_again_replaces_the_old_one(monkeypatch, tmp_path):
+    ratios = iter(range(1, 5))
+    monkeypatch.setattr(
+        training_benchmark,
+        "measured",
+        lambda case: {"ratio_epoch": next(ratios), "ratio_ranking": 1.0},
+    )
+    out = tmp_path / "t.json"
+    for model in ("transe", "rotate", "transe"):
+        words = ["--datasets", "codex-s", "--models", model, "--out", str(out)]
+        training_benchmark.main(words)
+    found = {case["model"]: case["ratio_epoch"] for case in json.loads(out.read_text())}
+    assert found == {"transe": 3, "rotate": 2}
+
+
 def test_the_check_is_resumed_by_model_and_library(data, monkeypatch, tmp_path, capsys):
     done = []
 

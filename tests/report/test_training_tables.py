@@ -3,6 +3,9 @@ from sheafprop.report import training_table, transductive_table
 
 def test_ratios_stand_beside_their_times():
     case = {
+        "hardware": "2 cores",
+        "torch": "2.13.0",
+        "commit": "abc",
         "dataset": "codex-s",
         "model": "transe",
         "loss": "cross_entropy",
@@ -17,11 +20,12 @@ def test_ratios_stand_beside_their_times():
         "seconds_ranking_pykeen": 0.6,
         "ratio_ranking": 30.0,
     }
-    table = training_table(
-        {"hardware": "2 cores", "torch": "2.13.0", "commit": "abc", "threads": 1, "cases": [case]}
-    )
-    where, _, _, _, row = table.strip().split("\n")
+    table = training_table([case, case])
+    where, _, _, _, row, _ = table.strip().split("\n")
     assert where == "2 cores, torch 2.13.0, commit abc"
+    assert "commit abc; 2 cores, torch 2.13.0, commit b" in training_table(
+        [case, case | {"commit": "b"}]
+    )
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[:5] == ["CoDEx-S", "TransE", "cross entropy over all entities", "64", "512"]
     assert cells[5:9] == ["4,096 triples", "500 ms", "12.0 s", "24.0x"]
