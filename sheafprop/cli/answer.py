@@ -1,9 +1,8 @@
 """``sheafprop answer``: the best answers to logical queries."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from sheafprop.cli.verb_parser import VerbParser, write_table
+from sheafprop.cli.verb_parser import VerbParser, read_text, write_table
 from sheafprop.errors import DataError
 
 
@@ -14,7 +13,7 @@ def run(words: Sequence[str]) -> int:
         "Rank all entities as answers to logical queries: via(relation, query), and(...), or(...).",
         "sheafprop answer --run runs/umls/rotate --query 'and(via(r1, a), via(r2, b))' -k 10",
     )
-    parser.add_model(run=True)
+    parser.add_model()
     parser.add_argument("--query", action="append", help="a query; may be repeated")
     parser.add_argument("--queries", metavar="FILE", help="queries, one a line, instead")
     parser.add_argument("-k", type=int, default=10, help="answers to each query (default: 10)")
@@ -36,12 +35,8 @@ def run(words: Sequence[str]) -> int:
 
 
 def _lines(name: str) -> list[str]:
-    path = Path(name).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the queries cannot be read ({error})") from error
+    text = read_text(name, "queries")
     queries = [line.strip() for line in text.split("\n") if line.strip()]
     if not queries:
-        raise DataError(f"{path}: there is no query")
+        raise DataError(f"{name}: there is no query")
     return queries

@@ -12,7 +12,7 @@ def run(words: Sequence[str]) -> int:
         "List the facts at an entity, those that its vector contradicts most first.",
         "sheafprop explain extended --entity aspirin",
     )
-    parser.add_model(run=True)
+    parser.add_model()
     parser.add_argument("--entity", help="the entity")
     parser.add_argument("--triple", nargs=3, metavar=("HEAD", "RELATION", "TAIL"))
     parser.add_output()

@@ -12,7 +12,7 @@ def run(words: Sequence[str]) -> int:
         "Write the vectors of a model for other programs.",
         "sheafprop export extended --out vectors.txt --format word2vec",
     )
-    parser.add_model(run=True)
+    parser.add_model()
     parser.add_argument("--out", metavar="FILE", required=True, help="the file to write")
     parser.add_argument(
         "--format",

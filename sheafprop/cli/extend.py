@@ -40,12 +40,14 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
     parser.add_file_options()
     options = parser.parse_args(list(words))
+    folder = parser.model_of(options, options.facts)
 
-    from sheafprop.io import write_json
+    from sheafprop.io import check_model_target, write_json
     from sheafprop.service import SheafModel
 
+    check_model_target(options.out, options.overwrite)
     facts = read_facts(options.facts, options)
-    model = SheafModel.load(options.model).extend(
+    model = SheafModel.load(folder).extend(
         facts,
         propagation=options.propagation,
         mode=options.mode,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafprop.cli.verb_parser import VerbParser, read_facts, tell
+from sheafprop.cli.verb_parser import VerbParser, read_facts, read_text, tell
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -55,8 +55,10 @@ def run(words: Sequence[str]) -> int:
     if options.source != "arrays" and options.path is None:
         parser.error(f"{options.source} needs a path")
 
+    from sheafprop.io import check_model_target
     from sheafprop.service import SheafModel
 
+    check_model_target(options.out, options.overwrite)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         stored = _imported(options)
@@ -101,15 +103,14 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
 
 
 def _labels(name: str) -> list[str]:
-    path = Path(name).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the labels cannot be read ({error})") from error
-    if path.suffix == ".json":
-        labels = json.loads(text)
+    text = read_text(name, "labels")
+    if name.endswith(".json"):
+        try:
+            labels = json.loads(text)
+        except ValueError as error:
+            raise DataError(f"{name}: this is no JSON ({error})") from error
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise DataError(f"{path}: expected a JSON list of strings")
+            raise DataError(f"{name}: expected a JSON list of strings")
         return labels
     return text.removesuffix("\n").replace("\r\n", "\n").split("\n")
 
@@ -134,8 +135,10 @@ def _array(name: str) -> Any:
         return _tensor(name)
     try:
         return np.load(Path(name).expanduser(), allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{name}: cannot be read as a .npy array ({error})") from error
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{name}: this is no array of numbers in the .npy format") from error
 
 
 def _tensor(name: str) -> Any:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser, tell
+from sheafprop.cli.verb_parser import VerbParser, file_options, tell
 
 
 def run(words: Sequence[str]) -> int:
@@ -14,13 +14,14 @@ def run(words: Sequence[str]) -> int:
         "sheafprop inspect data/ --figure histograms.png",
     )
     parser.add_argument("path", help="a folder with *.txt or *.tsv files, or one file")
+    parser.add_file_options()
     parser.add_argument("--json", action="store_true", help="plain values instead of text")
     parser.add_argument("--figure", metavar="PNG", help="draw degree and relation histograms")
     options = parser.parse_args(list(words))
 
     from sheafprop.service.graph_inspection import inspect_graph
 
-    found = inspect_graph(options.path)
+    found = inspect_graph(options.path, **file_options(options))
     if options.json:
         print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
     else:

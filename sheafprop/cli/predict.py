@@ -14,7 +14,7 @@ def run(words: Sequence[str]) -> int:
         "Rank all entities as the missing head or tail of triples.",
         "sheafprop predict extended --head aspirin --relation treats -k 5",
     )
-    parser.add_model(run=True)
+    parser.add_model()
     parser.add_argument("--head", help="the known head: tails are predicted")
     parser.add_argument("--relation", help="the relation")
     parser.add_argument("--tail", help="the known tail: heads are predicted")
@@ -30,7 +30,7 @@ def run(words: Sequence[str]) -> int:
     options = parser.parse_args(list(words))
     folder = parser.model_of(options)
     if options.queries:
-        if options.head or options.relation or options.tail:
+        if not options.head is options.relation is options.tail is None:
             parser.error("give --queries, or --relation with --head or --tail, not both")
     elif options.relation is None or (options.head is None) == (options.tail is None):
         parser.error("give --relation with either --head or --tail, or --queries FILE")
@@ -42,8 +42,8 @@ def run(words: Sequence[str]) -> int:
     if options.queries:
         queries = [tuple(row) for row in read_facts([options.queries], options)]
     else:
-        known = (options.head or "?", options.relation, options.tail or "?")
-        queries = [known]
+        given = [options.head, options.relation, options.tail]
+        queries = [tuple("?" if label is None else label for label in given)]
     sides = [(head == "?", tail == "?") for head, _, tail in queries]
     for number, (head, tail) in enumerate(sides, 1):
         if head == tail and options.queries:

@@ -17,9 +17,10 @@ def run(words: Sequence[str]) -> int:
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))
+    folder = parser.model_of(options, options.triples)
 
     from sheafprop.service import SheafModel
 
     triples = read_facts(options.triples, options)
-    write_table(SheafModel.load(options.model).score(triples), options)
+    write_table(SheafModel.load(folder).score(triples), options)
     return 0

@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sheafprop.errors import DataError
 
@@ -33,18 +33,25 @@ class VerbParser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
-    def add_model(self, *, run: bool = False) -> None:
-        """Adds the model folder, on request also as an option: see :meth:`model_of`."""
-        self.add_argument(
-            "model", nargs="?" if run else None, help="a run folder, or a model folder"
-        )
-        if run:
-            self.add_argument("--run", metavar="RUN", help="the same as an option")
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses words whose options may stand anywhere, also between a model and its files."""
+        return self.parse_intermixed_args(args, namespace)
 
-    def model_of(self, options: argparse.Namespace) -> str:
-        """The model folder, however it was given."""
+    def add_model(self) -> None:
+        """Adds the model folder, also as an option: see :meth:`model_of`."""
+        self.add_argument("model", nargs="?", help="a run folder, or a model folder")
+        self.add_argument("--run", metavar="RUN", help="the same as an option")
+
+    def model_of(self, options: argparse.Namespace, files: list[str] | None = None) -> str:
+        """The model folder, however it was given.
+
+        With ``--run``, what stands in the model's place is the first of the ``files``.
+        """
+        if options.run is not None and options.model is not None and files is not None:
+            files.insert(0, options.model)
+            return options.run
         if (options.model is None) == (options.run is None):
-            self.error("give a model, or --run RUN")
+            self.error("give a model, or --run RUN" + ("" if files is None else ", and a file"))
         return options.model or options.run
 
     def add_output(self) -> None:
@@ -71,9 +78,11 @@ class VerbParser(argparse.ArgumentParser):
 
 
 def _columns(text: str) -> tuple[int, int, int]:
-    parts = tuple(int(part) for part in text.split(","))
-    if len(parts) != 3:
-        raise argparse.ArgumentTypeError(f"three numbers are needed (got {text!r})")
+    parts = tuple(int(part) if part.strip().isdecimal() else -1 for part in text.split(","))
+    if len(parts) != 3 or min(parts) < 0 or len(set(parts)) < 3:
+        raise argparse.ArgumentTypeError(
+            f"three different numbers from 0 on are needed, such as 0,1,2 (got {text!r})"
+        )
     return parts[0], parts[1], parts[2]
 
 
@@ -81,25 +90,30 @@ def read_facts(paths: list[str], options: argparse.Namespace) -> "LabelTriples":
     """Reads and joins files of triples."""
     import numpy as np
 
-    from sheafprop.data import read_triples
-    from sheafprop.service.triple_input import label_triples
+    from sheafprop.service.triple_input import triples_of_file
 
-    parts = []
-    for name in paths:
-        path = Path(name).expanduser()
-        if path.suffix.lower() == ".parquet":
-            parts.append(label_triples(path))
-            continue
-        delimiter = options.delimiter or ("," if path.suffix.lower() == ".csv" else "\t")
-        parts.append(
-            read_triples(
-                path,
-                columns=options.columns,
-                header=True if options.header else None,
-                delimiter=delimiter.replace("\\t", "\t"),
-            )
-        )
-    return np.concatenate(parts)
+    return np.concatenate([triples_of_file(name, **file_options(options)) for name in paths])
+
+
+def file_options(options: argparse.Namespace) -> dict[str, Any]:
+    """How a file is read, of :meth:`VerbParser.add_file_options`, as arguments."""
+    return {
+        "columns": options.columns,
+        "header": True if options.header else None,
+        "delimiter": options.delimiter and options.delimiter.replace("\\t", "\t"),
+    }
+
+
+def read_text(name: str, what: str) -> str:
+    """The text of a file of ``what``, told so where it cannot be read."""
+    path = Path(name).expanduser()
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DataError(f"{path}: the {what} cannot be read ({reason})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: the {what} cannot be read (they are no UTF-8 text)") from error
 
 
 def write_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:

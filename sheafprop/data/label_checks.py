@@ -9,11 +9,13 @@ import numpy as np
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 
-__all__ = ["MODES", "Mode", "check_choice", "check_labels", "count_noun", "named_counts"]
+__all__ = ["MODES", "Mode", "check_choice", "check_labels", "count_noun", "named_counts", "shown"]
 
 Mode = Literal["semi-inductive", "fully-inductive"]
 MODES: tuple[Mode, ...] = ("semi-inductive", "fully-inductive")
 EXAMPLES = 5
+# Characters of a label that a message shows.
+_SHOWN = 80
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
@@ -84,10 +86,17 @@ def check_labels(
 def named_counts(counts: Counter[str]) -> str:
     """The most frequent labels with their numbers of triples."""
     names = [
-        f"{label!r}: {count_noun(count, 'triple')}" for label, count in counts.most_common(EXAMPLES)
+        f"{shown(label)}: {count_noun(count, 'triple')}"
+        for label, count in counts.most_common(EXAMPLES)
     ]
     more = f" and {len(counts) - EXAMPLES} more" if len(counts) > EXAMPLES else ""
     return ", ".join(names) + more
+
+
+def shown(label: object) -> str:
+    """A label in quotes for a message, cut where it is long."""
+    text = repr(label)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]}...{text[-1]}"
 
 
 def count_noun(number: int, noun: str) -> str:

@@ -275,8 +275,10 @@ def _check_fields(
     if separator == "tab" and len(row) == 1:
         advice = " The fields must be separated by tabs"
         advice += ", this line has spaces only." if " " in row[0] else "; this line has none."
+    elif separator == "tab" and len(row) < width and any(" " in field for field in row):
+        advice = " There is a space where a tab may be meant."
     elif columns is None and len(row) > 3:
-        advice = " Keep three columns, or name them in read_triples(columns=...)."
+        advice = " Keep three columns, or name them with 'columns' (--columns 0,1,2)."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
         f"({names}), got {len(row)}: {_show(row)}.{advice}" + _others(len(wrong))
@@ -289,8 +291,8 @@ def _refuse_header(first: Sequence[str], number: int, source: str) -> None:
     ):
         raise DataError(
             f"{source}, line {number}: this looks like column names, not a triple "
-            f"(got {_show(first)}). Remove the line, or tell read_triples with header=True to skip "
-            "it and with header=False to read it as a triple."
+            f"(got {_show(first)}). Remove the line, or give header=True (--header) to skip it, or "
+            "header=False to read it as a triple."
         )
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.data.label_checks import shown
 from sheafprop.errors import DataError
 
 # Searching for near spellings is quadratic in the labels' lengths: not worth it in huge lists.
 _MAX_SUGGESTION_LABELS = 100_000
+_MAX_SUGGESTION_LENGTH = 1000
 
 
 class Vocabulary:
@@ -34,11 +36,13 @@ class Vocabulary:
         self.kind = kind
         for number, label in enumerate(self._labels):
             if not isinstance(label, str):
-                raise DataError(f"The labels of {kind} must be strings (got {label!r} at {number})")
+                raise DataError(
+                    f"The labels of {kind} must be strings (got {shown(label)} at {number})"
+                )
             if self._index[label] != number:
                 raise DataError(
                     f"Every label must occur once among the {kind} "
-                    f"(got {label!r} at {number} and at {self._index[label]})"
+                    f"(got {shown(label)} at {number} and at {self._index[label]})"
                 )
 
     @property
@@ -66,11 +70,11 @@ class Vocabulary:
         ids = self.lookup(wanted)
         missing = list(dict.fromkeys(wanted[row] for row in (ids < 0).nonzero().flatten().tolist()))
         if missing:
-            named = ", ".join(repr(label) + self._suggestion(label) for label in missing[:3])
+            named = ", ".join(shown(label) + self._suggestion(label) for label in missing[:3])
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise DataError(
-                f"{len(missing)} of the given labels are not among the {len(self)} {self.kind}: "
-                f"{named}{more}"
+                f"{len(missing)} of the given labels {'is' if len(missing) == 1 else 'are'} not "
+                f"among the {len(self)} {self.kind}: {named}{more}"
             )
         return ids
 
@@ -98,11 +102,11 @@ class Vocabulary:
         return Vocabulary(merged, kind=self.kind)
 
     def _suggestion(self, label: Any) -> str:
-        if len(self) > _MAX_SUGGESTION_LABELS or not isinstance(label, str):
+        if not isinstance(label, str) or len(label) > _MAX_SUGGESTION_LENGTH:
             return ""
         folded = label.strip().casefold()
         near = next((known for known in self._labels if known.strip().casefold() == folded), None)
-        if near is None:
+        if near is None and len(self) <= _MAX_SUGGESTION_LABELS:
             near = next(
                 iter(difflib.get_close_matches(label, self._labels, n=1, cutoff=0.75)), None
             )

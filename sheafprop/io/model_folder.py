@@ -218,11 +218,26 @@ def _tensors(stored: StoredModel) -> dict[str, Tensor]:
     return {name: value.cpu().contiguous() for name, value in state.items()}
 
 
+def check_model_target(folder: str | PathLike[str], overwrite: bool = False) -> None:
+    """Refuses a place where no model can be written, before there is a model to write.
+
+    Args:
+        folder: The folder that is to be made.
+        overwrite (bool): Whether a model that is there may be replaced.
+
+    Raises:
+        ValueError: If something is there that must stay.
+    """
+    _check_target(Path(os.path.realpath(Path(folder).expanduser())), overwrite)
+
+
 def _check_target(target: Path, overwrite: bool) -> None:
     if not target.exists() or _is_empty_folder(target):
         return
     if not overwrite:
-        raise ValueError(f"'{target}' exists: choose another folder, or pass overwrite=True")
+        raise ValueError(
+            f"'{target}' exists: choose another folder, or pass overwrite=True (--overwrite)"
+        )
     foreign = "it is a file"
     if target.is_dir():
         names = sorted({entry.name for entry in target.iterdir()} - {*_FILES, _MANIFEST})
@@ -279,11 +294,13 @@ def _check_manifest(path: Path) -> int:
     manifest_path = path / _MANIFEST
     if not manifest_path.is_file():
         previous = _previous(Path(os.path.realpath(path)))
-        hint = (
-            f" Writing it was interrupted: the model before it is in '{previous}'; rename that."
-            if previous.is_dir()
-            else ""
-        )
+        hint = " 'sheafprop fit', 'extend' and 'import' write such folders."
+        if previous.is_dir():
+            hint = (
+                f" Writing it was interrupted: the model before it is in '{previous}'; rename it."
+            )
+        elif (path / "checkpoints").is_dir():
+            hint = f" The run was interrupted: 'sheafprop fit --resume {path}' goes on with it."
         raise FormatError(f"There is no model in '{path}': '{_MANIFEST}' is missing.{hint}")
     try:
         manifest = json.loads(manifest_path.read_bytes())

@@ -12,6 +12,9 @@ _ADVICE = {
     errno.EACCES: "permission denied. Change its permissions or choose another folder",
     errno.EPERM: "permission denied. Change its permissions or choose another folder",
     errno.EROFS: "the file system is read-only. Choose another folder",
+    errno.EEXIST: "a file is where a folder is needed. Choose another place",
+    errno.ENOTDIR: "a file is where a folder is needed. Choose another place",
+    errno.EISDIR: "it is a folder. Name a file",
     errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
 }
 

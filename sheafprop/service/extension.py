@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import connected_components, count_duplicates
-from sheafprop.data.label_checks import check_choice, count_noun
+from sheafprop.data.label_checks import check_choice, count_noun, shown
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.service.entity_index import EntityIndex
@@ -160,7 +160,7 @@ class Extension:
         unknown = Counter(labels[row] for row in (relation < 0).nonzero().flatten().tolist())
         if unknown and action == "error":
             named = ", ".join(
-                f"{label!r} ({count_noun(count, 'fact')})"
+                f"{shown(label)} ({count_noun(count, 'fact')})"
                 for label, count in unknown.most_common(_EXAMPLES)
             )
             more = f" and {len(unknown) - _EXAMPLES} more" if len(unknown) > _EXAMPLES else ""
@@ -168,7 +168,7 @@ class Extension:
                 f"{count_noun(len(unknown), 'relation')} {'is' if len(unknown) == 1 else 'are'} "
                 f"unknown to the model, so it has no maps: {named}{more}; "
                 f"{sum(unknown.values())} of {count_noun(len(labels), 'fact')} affected. "
-                "Use on_unknown_relation='drop' to leave these facts out"
+                "Leave these facts out with on_unknown_relation='drop' (--on-unknown-relation drop)"
             )
         return relation, dict(unknown.most_common())
 

@@ -1,7 +1,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sheafprop.data.label_checks import count_noun
+from sheafprop.data.label_checks import count_noun, shown
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ExtensionReport:
         if self.unanchored:
             lines.append(f"unanchored: {_some(self.unanchored)}")
         if self.dropped_facts:
-            named = ", ".join(f"{k!r}: {v}" for k, v in list(self.dropped_facts.items())[:5])
+            named = ", ".join(f"{shown(k)}: {v}" for k, v in list(self.dropped_facts.items())[:5])
             lines.append(
                 f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped, as the model "
                 f"knows no such relation ({named})"
@@ -96,8 +96,8 @@ class ExtensionReport:
         elif self.touched:
             lines.append(
                 f"the facts touch entities of earlier extensions, whose vectors were kept "
-                f"(a step would move them by up to {self.pull:.3g}; mode='refine' solves them "
-                f"again): {_some(self.touched)}"
+                f"(a step would move them by up to {self.pull:.3g}; mode='refine', --mode refine, "
+                f"solves them again): {_some(self.touched)}"
             )
         return "\n".join(lines)
 
@@ -108,4 +108,4 @@ def _verb(number: int, verb: str) -> str:
 
 def _some(labels: list[str]) -> str:
     more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
-    return ", ".join(map(repr, labels[:5])) + more
+    return ", ".join(map(shown, labels[:5])) + more

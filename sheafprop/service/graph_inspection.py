@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary, connected_components, count_duplicates, triple_codes
-from sheafprop.data.label_checks import count_noun
-from sheafprop.data.triples import LabelTriples, read_triples
+from sheafprop.data.label_checks import count_noun, shown
+from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError
+from sheafprop.service.triple_input import triples_of_file
 
 _SUFFIXES = (".txt", ".tsv")
 #: Files of a data folder and the part they play; see :class:`~sheafprop.data.FolderDataset`.
@@ -80,19 +81,21 @@ class GraphInspection:
         for overlap in self.overlaps:
             lines.append(
                 f"{_named(overlap['count'], overlap['what'])} in both {overlap['files'][0]} and "
-                f"{overlap['files'][1]} (first: {overlap['example']})"
+                f"{overlap['files'][1]} (first: {', '.join(map(shown, overlap['example']))})"
             )
         for name, counts in self.unseen_relations.items():
-            named = ", ".join(f"{k!r}: {v}" for k, v in list(counts.items())[:_EXAMPLES])
+            named = ", ".join(f"{shown(k)}: {v}" for k, v in list(counts.items())[:_EXAMPLES])
             few = count_noun(len(counts), "relation")
             lines.append(f"{name}: without training triple: {few} ({named})")
         for pair in self.inverse_relations:
             lines.append(
-                f"{pair['relation']!r} looks like the inverse of {pair['inverse']!r}: "
+                f"{shown(pair['relation'])} looks like the inverse of {shown(pair['inverse'])}: "
                 f"{100 * pair['share']:.0f} % of its pairs occur swapped"
             )
         if self.relations:
-            named = ", ".join(f"{k!r}: {v}" for k, v in list(self.relations.items())[:_EXAMPLES])
+            named = ", ".join(
+                f"{shown(k)}: {v}" for k, v in list(self.relations.items())[:_EXAMPLES]
+            )
             rare = sum(count == 1 for count in self.relations.values())
             lines.append(
                 f"triples of a relation: {named}; {count_noun(len(self.relations), 'relation')} "
@@ -108,14 +111,18 @@ class GraphInspection:
         return "\n".join(lines)
 
 
-def inspect_graph(path: str | PathLike[str]) -> GraphInspection:
+def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
     r"""Inspects a file of triples, or a folder of them.
 
     In a folder with ``train.txt`` and ``inference.txt``, the entities of the first are the anchors
     of the second.
 
+    Args:
+        path: The file or folder.
+        **options: How files are read, see :func:`~sheafprop.service.triple_input.triples_of_file`.
+
     Raises:
-        DataError: If there is no such file, or a line is malformed.
+        DataError: If there is no such file or no triple, or a line is malformed.
     """
     place = Path(path).expanduser()
     if place.is_dir():
@@ -127,8 +134,10 @@ def inspect_graph(path: str | PathLike[str]) -> GraphInspection:
             raise DataError(f"{place}: there is no file of triples (*.txt, *.tsv)")
     else:
         found = [place]
-    parts = {p.name: read_triples(p, allow_empty=len(found) > 1) for p in found}
-    return inspect_triples({name: part for name, part in parts.items() if len(part)})
+    parts = {p.name: triples_of_file(p, allow_empty=len(found) > 1, **options) for p in found}
+    if not any(map(len, parts.values())):
+        raise DataError(f"{place}: all {len(parts)} files are empty ({', '.join(parts)})")
+    return inspect_triples(parts)
 
 
 def inspect_triples(parts: Mapping[str, LabelTriples]) -> GraphInspection:
@@ -153,7 +162,7 @@ def inspect_triples(parts: Mapping[str, LabelTriples]) -> GraphInspection:
     train = ids.get(stems.get(_TRAIN, ""))
     observed = ids.get(stems.get(_OBSERVED, ""))
     graph = None
-    if train is not None and observed is not None:
+    if train is not None and observed is not None and len(observed):
         graph = _anchors(train, observed, len(entities))
     unseen = {}
     if train is not None:
@@ -179,6 +188,8 @@ def inspect_triples(parts: Mapping[str, LabelTriples]) -> GraphInspection:
 
 
 def _counts(triples: Tensor) -> dict[str, Any]:
+    if not len(triples):
+        return {"triples": 0}
     nodes, edges = torch.unique(triples[:, [0, 2]], return_inverse=True)
     component = connected_components(edges.T.contiguous(), len(nodes))
     sizes = torch.unique(component, return_counts=True)[1].sort(descending=True).values

@@ -28,7 +28,7 @@ def label_triples(triples: TripleInput) -> LabelTriples:
         DataError: If a triple is malformed, or there is none.
     """
     if isinstance(triples, str | os.PathLike):
-        array = _from_file(Path(triples))
+        array = triples_of_file(triples)
     elif hasattr(triples, "columns") and hasattr(triples, "to_numpy"):
         array = as_label_triples(_columns(triples, "the frame"), "the frame")
     else:
@@ -44,10 +44,34 @@ def label_triples(triples: TripleInput) -> LabelTriples:
     return array
 
 
-def _from_file(path: Path) -> LabelTriples:
+def triples_of_file(
+    path: str | os.PathLike[str],
+    *,
+    columns: tuple[int, int, int] | None = None,
+    header: bool | None = None,
+    delimiter: str | None = None,
+    allow_empty: bool = False,
+) -> LabelTriples:
+    """Label triples of a file whose name tells its kind: ``.parquet``, ``.csv``, else TSV.
+
+    Args:
+        path: The file.
+        columns, header, allow_empty: See :func:`~sheafprop.data.read_triples`.
+        delimiter: Of the fields. (default: the tab, in ``.csv`` a comma)
+
+    Raises:
+        DataError: If a triple is malformed.
+    """
+    path = Path(path).expanduser()
     kind = path.suffix.lower()
     if kind != ".parquet":
-        return read_triples(path, delimiter="," if kind == ".csv" else "\t")
+        return read_triples(
+            path,
+            columns=columns,
+            header=header,
+            delimiter=delimiter or ("," if kind == ".csv" else "\t"),
+            allow_empty=allow_empty,
+        )
     import pandas as pd
 
     try:

@@ -68,6 +68,64 @@ def test_extend_gives_a_model_that_predicts(tmp_path, capsys, model, facts):
     assert len(got) == expected.num_entities
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["extend", "MODEL", "FACTS", "FACTS", "--out", "OUT"],
+        ["extend", "MODEL", "--out", "OUT", "FACTS", "FACTS"],
+        ["extend", "--run", "MODEL", "FACTS", "FACTS", "--out", "OUT"],
+        ["extend", "FACTS", "--out", "OUT", "--run", "MODEL", "FACTS"],
+    ],
+)
+def test_a_model_and_its_files_in_any_order(tmp_path, capsys, model, facts, words):
+    named = {"MODEL": model, "FACTS": facts, "OUT": tmp_path / "grown"}
+    output(capsys, *[named.get(word, word) for word in words])
+    grown = SheafModel.load(tmp_path / "grown")
+    assert grown.num_facts == SheafModel.load(model).num_facts + 2 * len(FACTS)
+    expected = output(capsys, "score", tmp_path / "grown", facts).out
+    assert output(capsys, "score", "--run", tmp_path / "grown", facts).out == expected
+    assert len(table(expected)) == len(FACTS)
+
+
+def test_a_place_that_is_taken_is_told_before_any_work(tmp_path, capsys, model, facts):
+    facts.write_text("no triple at all")
+    told = failing(capsys, "extend", model, facts, "--out", model)
+    assert "--overwrite" in told
+    told = failing(capsys, "extend", model, facts, "--out", facts, "--overwrite")
+    assert "it is a file" in told
+    words = ["import", "pykeen", tmp_path / "nowhere", "--out", model]
+    assert "--overwrite" in failing(capsys, *words)
+
+
+def test_messages_stay_short_whatever_the_labels_are(tmp_path, capsys, model):
+    long = "x" * 3_000_000
+    write_triples(tmp_path / "label.tsv", [(long, "next", "a1")])
+    write_triples(tmp_path / "relation.tsv", [("a0", long, "a1"), ("a0", "next", "n")])
+    (tmp_path / "query.txt").write_text(f"via(next, {long})")
+    for words in (
+        ["score", model, tmp_path / "label.tsv"],
+        ["evaluate", model, "--test", tmp_path / "label.tsv"],
+        ["extend", model, tmp_path / "relation.tsv", "--out", tmp_path / "a"],
+        ["predict", model, "--head", long, "--relation", "next"],
+        ["explain", model, "--entity", long],
+        ["answer", model, "--queries", tmp_path / "query.txt"],
+    ):
+        assert len(failing(capsys, *words)) < 500, words[0]
+    words = ["extend", model, tmp_path / "relation.tsv", "--out", tmp_path / "a"]
+    assert len(output(capsys, *words, "--on-unknown-relation", "drop").err) < 500
+    words = ["extend", model, tmp_path / "label.tsv", "--out", tmp_path / "b"]
+    output(capsys, *words)
+    more = [(long, "next", "a2"), ("y" * 3_000_000, "next", "z" * 3_000_000)]
+    write_triples(tmp_path / "more.tsv", more)
+    words = ["extend", tmp_path / "b", tmp_path / "more.tsv", "--out", tmp_path / "c"]
+    assert len(output(capsys, *words).err) < 1000
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_triples(folder / "train.txt", [(long, "r" * 3_000_000, "a"), ("a", "s", long)])
+    write_triples(folder / "inference.txt", [(long, "t" * 3_000_000, "b"), ("a", "s", long)])
+    assert len(output(capsys, "inspect", folder).out) < 3000
+
+
 def test_extend_options(tmp_path, capsys, model, facts):
     (tmp_path / "more.csv").write_text("subject,object,x,predicate\na0,q,1,next\n")
     words = ["--columns", "0,3,1", "--header", "--report", tmp_path / "r.json"]
@@ -317,6 +375,13 @@ def test_inspect(tmp_path, capsys):
     (tmp_path / "none").mkdir()
     assert "no file of triples" in failing(capsys, "inspect", tmp_path / "none")
     assert "cannot be read" in failing(capsys, "inspect", tmp_path / "nowhere.txt")
+    (folder / "inference.txt").write_text("\n")
+    assert "inference.txt\n  triples: 0\n" in output(capsys, "inspect", folder).out
+    (folder / "train.txt").write_text("")
+    assert "all 2 files are empty" in failing(capsys, "inspect", folder)
+    (tmp_path / "x.csv").write_text('object,predicate,subject\n"b, c",likes,a\n')
+    words = ["inspect", tmp_path / "x.csv", "--columns", "2,1,0", "--header", "--json"]
+    assert json.loads(output(capsys, *words).out)["relations"] == {"likes": 1}
 
 
 def test_export_and_import_arrays(tmp_path, capsys, model):
@@ -481,6 +546,11 @@ def test_every_verb_has_help_with_an_example_and_needs_no_torch(verb):
         ["evaluate", "m"],
         ["extend", "m"],
         ["extend", "m", "f", "--out", "o", "--columns", "0,1"],
+        ["extend", "m", "f", "--out", "o", "--columns", "a,b,c"],
+        ["extend", "m", "f", "--out", "o", "--columns", "0,1,1"],
+        ["extend", "--run", "m", "--out", "o"],
+        ["extend", "f", "--out", "o"],
+        ["score", "--run", "m"],
         ["import", "pykeen", "--out", "x"],
         ["score"],
     ],

@@ -391,8 +391,11 @@ def test_facts_must_fit_the_labels(folder, tmp_path, facts):
 
 def test_a_folder_without_a_model(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(FormatError, match="There is no model in"):
+        with pytest.raises(FormatError, match=r"There is no model in .* 'import' write such"):
             load_model_folder(path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(FormatError, match=r"'sheafprop fit --resume .*' goes on with it"):
+        load_model_folder(tmp_path)
 
 
 # Overwriting, crashes ----------------------------------------------------------------------------
