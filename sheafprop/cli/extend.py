@@ -36,6 +36,9 @@ def run(words: Sequence[str]) -> int:
         default="error",
         help="what to do with facts of relations that the model does not know (default: error)",
     )
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="facts that are solved at once (default: all)"
+    )
     parser.add_argument("--seed", type=int, help="of random starts")
     parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
     parser.add_file_options()
@@ -53,6 +56,7 @@ def run(words: Sequence[str]) -> int:
         mode=options.mode,
         on_unknown_relation=options.on_unknown_relation,
         seed=options.seed,
+        batch_size=options.batch_size,
     )
     model.save(options.out, overwrite=options.overwrite)
     assert model.report is not None

@@ -43,9 +43,12 @@ class Extension:
         mode: Mode,
         on_unknown_relation: Literal["error", "drop"],
         seed: int | None,
+        batch_size: int | None = None,
     ) -> tuple[ModelState, ExtensionReport]:
         """The larger model, and what was done; see :meth:`SheafModel.extend`."""
         begin = time.perf_counter()
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
         check_choice("mode", mode, ("keep", "refine"))
         check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
         state, size = self.state, self.state.num_entities
@@ -74,8 +77,12 @@ class Extension:
         system, nodes = self._system(used, free, free_labels)
         solver = state.base.solver
         solve = solver.exact if name == "exact" else solver.finite_time
-        empty = FreeSolution(system.x[:0], torch.zeros(0, dtype=torch.bool), {}, 0.0)
-        solution = solve(system, settings) if len(free) else empty
+        solution = FreeSolution(system.x[:0], torch.zeros(0, dtype=torch.bool), {}, 0.0)
+        if len(free) and batch_size is None:
+            solution = solve(system, settings)
+        elif len(free):
+            parts = ((p, solve(part, settings)) for p, part in system.batches(batch_size))
+            solution = FreeSolution.joined(len(free), parts)
         origins = self._origins(system, nodes)
 
         index, rows = state.index, state.rows

@@ -1,6 +1,7 @@
 """Vectors of new entities from facts: the exact limit where it is unique, else finite time."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -36,6 +37,20 @@ class FreeSolution:
     exact: Tensor
     reasons: dict[str, int]
     relative_residual: float
+
+    @classmethod
+    def joined(cls, size: int, parts: Iterable[tuple[Tensor, "FreeSolution"]]) -> "FreeSolution":
+        """The solution of ``size`` free entities from those of independent parts of them."""
+        vectors, exact = torch.empty(0), torch.zeros(size, dtype=torch.bool)
+        reasons: Counter[str] = Counter()
+        residual = 0.0
+        for position, part in parts:
+            if not len(vectors):
+                vectors = part.vectors.new_empty(size, *part.vectors.shape[1:])
+            vectors[position], exact[position] = part.vectors, part.exact
+            reasons.update(part.reasons)
+            residual = max(residual, part.relative_residual)
+        return cls(vectors, exact, dict(reasons), residual)
 
 
 class ExtensionSolver:

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,6 +43,37 @@ class FreeSystem:
             [label for label, inside in zip(self.labels, own, strict=True) if inside],
         )
 
+    def batches(self, size: int) -> Iterator[tuple[Tensor, "FreeSystem"]]:
+        """Independent parts of about ``size`` facts, each with its positions among free entities.
+
+        Free entities that facts connect stay together, so a part may be as large as they need.
+        """
+        free = ~self.boundary_mask
+        component, _ = components(self)
+        owner = component[torch.where(free[self.edge_index[0]], *self.edge_index)]
+        count = torch.bincount(owner, minlength=len(free))
+        nodes = free.nonzero().flatten()
+        roots, root = torch.unique(component[nodes], return_inverse=True)
+        before = torch.cumsum(count[roots], 0) - count[roots]
+        part, number = torch.unique(before // size, return_inverse=True)
+        of_component = torch.zeros_like(count)
+        of_component[roots] = number
+        edges, num_edges = _grouped(of_component[owner], len(part))
+        positions, num_nodes = _grouped(number[root], len(part))
+        for own, position in zip(edges.split(num_edges), positions.split(num_nodes), strict=True):
+            ends = self.edge_index[:, own]
+            local = torch.unique(torch.cat([ends.flatten(), nodes[position]]))
+            yield (
+                position,
+                FreeSystem(
+                    self.x[local],
+                    self.boundary_mask[local],
+                    torch.searchsorted(local, ends),
+                    self.edge_type[own],
+                    [self.labels[i] for i in position.tolist()],
+                ),
+            )
+
     def plan(self, sheaf: RelationSheaf) -> PropagationPlan:
         """The operators in double precision, over the relations that occur."""
         used, edge_type = torch.unique(self.edge_type, return_inverse=True)
@@ -73,6 +104,11 @@ def components(system: FreeSystem, anchors: Tensor | None = None) -> tuple[Tenso
     reaches[component[tail[anchors[head] & ~known[tail]]]] = True
     reaches[component[head[anchors[tail] & ~known[head]]]] = True
     return component, reaches[component] & ~known
+
+
+def _grouped(number: Tensor, groups: int) -> tuple[Tensor, list[int]]:
+    """Positions ordered by their group, in their old order within it, and the groups' sizes."""
+    return number.argsort(stable=True), torch.bincount(number, minlength=groups).tolist()
 
 
 def _rows_of(sheaf: RelationSheaf, used: Tensor) -> RelationSheaf:

@@ -160,6 +160,7 @@ class SheafModel:
         mode: Mode = "keep",
         on_unknown_relation: Literal["error", "drop"] = "error",
         seed: int | None = None,
+        batch_size: int | None = None,
     ) -> "SheafModel":
         r"""Gives a model that also has vectors for the new entities of some facts.
 
@@ -179,6 +180,9 @@ class SheafModel:
             on_unknown_relation: ``"error"``, or ``"drop"`` the facts of relations that the model
                 has no maps for (they are reported).
             seed: Seed of random starts. (default: that of the settings)
+            batch_size: Facts that are solved at once; what they need in memory, beyond facts and
+                vectors, is that of a batch. Facts that share a new entity, or are connected by such
+                facts, stay together. Vectors depend on it by rounding alone. (default: all)
 
         Raises:
             UnknownRelationError: If a relation is unknown.
@@ -191,6 +195,7 @@ class SheafModel:
             mode=mode,
             on_unknown_relation=on_unknown_relation,
             seed=seed,
+            batch_size=batch_size,
         )
         return self._of(state, report)
 

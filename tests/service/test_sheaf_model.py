@@ -263,6 +263,47 @@ def test_facts_in_batches_give_what_they_give_at_once(name, seed):
     )
 
 
+@pytest.mark.parametrize("name", ["transe", "rotate", "transr", "se", "transh"])
+@pytest.mark.parametrize("propagation", ["exact", SETTINGS])
+@pytest.mark.parametrize("mode", ["keep", "refine"])
+def test_a_batch_size_bounds_the_work_and_changes_nothing(monkeypatch, name, propagation, mode):
+    model = sheaf_model(name).extend(FACTS, propagation=propagation)
+    facts = [("n1", "next", "p0"), ("p0", "far", "a3"), ("p0", "skip", "p1"), *ADRIFT]
+    facts += [(f"q{i}", r, f"a{i % 12}") for i in range(20) for r in ("next", "skip")]
+    facts += [(f"q{i}", "far", f"q{i + 1}") for i in range(0, 20, 5)]
+    order = np.random.default_rng(0).permutation(len(facts))
+    facts = [facts[i] for i in order]
+    whole = model.extend(facts, propagation=propagation, mode=mode)
+    sizes = []
+    for solve in ("exact", "finite_time"):
+        solver = model._state.base.solver
+        method = getattr(type(solver), solve)
+
+        def spy(system, settings, method=method, solver=solver):
+            sizes.append(len(system.edge_type))
+            return method(solver, system, settings)
+
+        monkeypatch.setattr(solver, solve, spy)
+    for size in (1, 4, 10**6):
+        sizes.clear()
+        parts = model.extend(facts, propagation=propagation, mode=mode, batch_size=size)
+        assert parts.labels() == whole.labels()
+        close(parts.vectors(), whole.vectors(), 1e-8)
+        assert parts.entities().equals(whole.entities())
+        ours, theirs = parts.report.to_dict(), whole.report.to_dict()
+        for key in ours.keys() - {"seconds", "relative_residual"}:
+            assert ours[key] == theirs[key], key
+        # The group around n1 is the largest that facts connect.
+        assert max(sizes) <= max(size - 1, 0) + 12 if size < 100 else len(sizes) == 1
+        assert len(sizes) >= 8 or size > 1
+
+
+@pytest.mark.parametrize("size", [0, -3])
+def test_a_batch_holds_at_least_a_fact(size):
+    with pytest.raises(ValueError, match="'batch_size' must be at least 1"):
+        sheaf_model("transe").extend(FACTS, batch_size=size)
+
+
 def test_old_vectors_are_shared_not_copied():
     model = sheaf_model("rotate", dtype=torch.float32)
     grown = model
