@@ -189,7 +189,7 @@ class QueryAnswering:
     def _score_energies(self, energy: BranchEnergy, candidates: Tensor | None) -> Tensor:
         """Minus the weighted roots of the energies, summed over sections, ``[Q, C]``."""
         rows = [self._columns(section, candidates) for section in range(self.x.shape[1])]
-        total = rows[0].real.new_zeros(energy.constant.shape[0], rows[0].shape[0])
+        total = rows[0].real.new_empty(energy.constant.shape[0], rows[0].shape[0])
         coefficients, limits = [], []
         for section in range(len(rows)):
             coefficients.append(energy.coefficients(section).to(total.dtype))
@@ -206,11 +206,14 @@ class QueryAnswering:
                 first = features.shape[0] - coefficients[section].shape[1]
                 energies = coefficients[section] @ features[first:]
                 table = own[:, :first] @ features[:first] if shared else energies[:0]
-                near = _finish(energies, table, index, limits[section], weight, total, start)
+                fresh = section == 0
+                more = (limits[section], weight, total, start, fresh)
+                near = _finish(energies, table, index, *more)
                 if near.numel():
                     exact, limit = energies[near], limits[section][near]
                     self._refine(exact, near, limit, energy, section, rows[section][columns])
-                    total[near, columns] -= exact.sqrt_().mul_(weight)
+                    roots = exact.sqrt_().mul_(-weight)
+                    total[near, columns] = roots if fresh else roots.add_(total[near, columns])
         return total
 
     def _refine(
@@ -392,17 +395,19 @@ def _finish(
     weight: float,
     total: Tensor,
     start: int,
+    fresh: bool,
 ) -> Tensor:
     """Adds what queries share, and subtracts the roots from the columns of ``total`` from ``start``
-    on; returns the rows left alone for small energies."""
+    on, or from zero where ``fresh``; returns the rows left alone for small energies."""
     if energies.numel() == 0:
         return torch.empty(0, dtype=torch.long, device=energies.device)
     if backend_of(energies) != "numba":
         if index is not None:
             energies += table[index]
         small = energies.amin(1) <= limit
-        roots = torch.where(small.unsqueeze(1), 0, energies).sqrt_().mul_(weight)
-        total[:, start : start + energies.shape[1]] -= roots
+        roots = torch.where(small.unsqueeze(1), 0, energies).sqrt_().mul_(-weight)
+        out = total[:, start : start + energies.shape[1]]
+        out.copy_(roots if fresh else roots.add_(out))
         return small.nonzero().flatten()
     from sheafprop.query.score_loops import finish_rows
 
@@ -410,7 +415,7 @@ def _finish(
     which = np.zeros(0, dtype=np.int64) if index is None else index.numpy()
     values = energies.numpy()
     shared = (table.numpy(), which)
-    more = (limit.numpy(), values.dtype.type(weight), near, total.numpy(), start)
+    more = (limit.numpy(), values.dtype.type(weight), near, total.numpy(), start, fresh)
     run_rows(
         finish_rows,
         (values, *shared, *more),

@@ -16,13 +16,14 @@ def _has_nan(scores):  # type: ignore[no-untyped-def]
 @compiled
 def _compare(scores, a, b, out):  # type: ignore[no-untyped-def]
     """How many scores are greater than, and at least, each of two values."""
-    above_a, from_a, above_b, from_b = 0, 0, 0, 0
+    above_a, from_a, above_b, from_b = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
     for column in range(scores.size):
         score = scores[column]
-        above_a += score > a
-        from_a += score >= a
-        above_b += score > b
-        from_b += score >= b
+        # Counters as wide as the scores: twice as many fit in a vector of the processor.
+        above_a = np.int32(above_a + (score > a))
+        from_a = np.int32(from_a + (score >= a))
+        above_b = np.int32(above_b + (score > b))
+        from_b = np.int32(from_b + (score >= b))
     out[0], out[1], out[2], out[3] = above_a, from_a, above_b, from_b
 
 

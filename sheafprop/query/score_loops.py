@@ -6,10 +6,11 @@ from sheafprop.query.set_loops import compiled
 
 
 @compiled
-def finish_rows(energies, shared, index, limit, weight, near, total, first, lo, hi):  # type: ignore[no-untyped-def]
+def finish_rows(energies, shared, index, limit, weight, near, total, first, fresh, lo, hi):  # type: ignore[no-untyped-def]
     """Adds what queries share and subtracts the roots from ``total``, from column ``first`` on.
 
-    Rows with an energy up to their limit are left as energies, and marked.
+    Where ``fresh``, ``total`` counts as zero. Rows with an energy up to their limit are left as
+    energies, and marked.
     """
     for row in range(lo, hi):
         own = energies[row]
@@ -26,5 +27,9 @@ def finish_rows(energies, shared, index, limit, weight, near, total, first, lo, 
         near[row] = not least > limit[row]
         if not near[row]:
             out = total[row, first : first + own.size]
-            for column in range(own.size):
-                out[column] -= weight * np.sqrt(own[column])
+            if fresh:
+                for column in range(own.size):
+                    out[column] = -weight * np.sqrt(own[column])
+            else:
+                for column in range(own.size):
+                    out[column] -= weight * np.sqrt(own[column])
