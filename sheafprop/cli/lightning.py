@@ -7,6 +7,7 @@ import secrets
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,11 @@ _WANDB_FOLDERS = [
     name for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR") if name not in os.environ
 ]
 
-#: What loggers need besides Lightning.
-_PACKAGES = {"WandbLogger": ("wandb",), "TensorBoardLogger": ("tensorboard",)}
+#: What loggers need besides Lightning, and what of it is used.
+_PACKAGES = {
+    "WandbLogger": ("wandb", ("init", "login", "finish", "run", "Artifact", "Image", "Table")),
+    "TensorBoardLogger": ("tensorboard", ()),
+}
 
 
 def launch(
@@ -46,7 +50,7 @@ def launch(
         done = True
     finally:
         # A run that stays open would be taken up by the next command of this process.
-        if "wandb" in sys.modules and sys.modules["wandb"].run is not None:
+        if getattr(sys.modules.get("wandb"), "run", None) is not None:
             sys.modules["wandb"].finish()
         if not done:
             folder.discard()
@@ -125,13 +129,8 @@ class SheafCLI(LightningCLI):
             is_wandb = kind == "WandbLogger"
             if is_wandb and os.environ.get("WANDB_MODE") == "disabled":
                 continue
-            missing = [name for name in _PACKAGES.get(kind, ()) if find_spec(name) is None]
-            if missing:
-                print(
-                    f"{missing[0]} is not installed: this run is logged without it "
-                    f"(pip install {missing[0]})",
-                    file=sys.stderr,
-                )
+            if kind in _PACKAGES and (reason := _unusable(*_PACKAGES[kind])):
+                print(f"{reason}: this run is logged without it", file=sys.stderr)
                 continue
             if arguments is not None and "save_dir" in arguments:
                 arguments.save_dir = str(self.folder.path / (arguments.save_dir or "."))
@@ -165,6 +164,21 @@ class _SaveRunConfig(SaveConfigCallback):
                 logger.log_hyperparams(yaml.safe_load(text))
 
 
+def _unusable(package: str, used: Sequence[str]) -> str | None:
+    """Why a package cannot be logged to, if it cannot."""
+    if find_spec(package) is None:
+        return f"{package} is not installed (pip install {package})"
+    try:
+        module = import_module(package)
+    except Exception as error:
+        return f"{package} cannot be imported ({type(error).__name__}: {error})"
+    lacking = [name for name in used if not hasattr(module, name)]
+    if lacking:
+        version = getattr(module, "__version__", "of unknown version")
+        return f"{package} {version} has no {lacking[0]} (pip install --upgrade {package})"
+    return None
+
+
 def _as_seed(value: int | bool | None) -> int:
     return int(value or 0)
 
@@ -175,7 +189,8 @@ def _check_wandb_key() -> None:
 
     # Older releases cannot look for a key without asking for one, other than by their api.
     silent = "prompt" in inspect.signature(wandb.login).parameters
-    if not (wandb.login(prompt=False, verify=False) if silent else wandb.api.api_key):
+    known = getattr(getattr(wandb, "api", None), "api_key", None)
+    if not (wandb.login(prompt=False, verify=False) if silent else known):
         raise DataError(
             "W&B needs a key to log online: set WANDB_API_KEY or run 'wandb login', or log offline "
             "with --config logger/wandb"

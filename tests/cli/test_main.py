@@ -154,23 +154,30 @@ def test_tensorboard_logs_into_the_run_or_says_what_to_install(tmp_path, capsys,
     monkeypatch.setattr(lightning, "find_spec", lambda name: None)
     assert fit(folder, group, "--config=logger/tensorboard", "--run.name=without") == 0
     message = (
-        "tensorboard is not installed: this run is logged without it (pip install tensorboard)"
+        "tensorboard is not installed (pip install tensorboard): this run is logged without it"
     )
     assert message in capsys.readouterr().err
     assert (group / "without" / "metrics.json").is_file()
 
 
-def test_two_processes_of_one_command_share_one_run_folder(tmp_path):
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+def test_two_processes_of_one_command_share_one_run_folder(tmp_path, strategy):
     folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
-    where = [f"--data.root={folder}", "--data.mode=semi-inductive", f"--run.group={group}"]
-    more = ["--trainer.devices=2", "--trainer.strategy=ddp", "--data.drop_last=true"]
-    words = [sys.executable, "-m", "sheafprop.cli.main", "fit", *SMALL, *where, *more]
-    words += ["--data.batch_size=16"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    where = [f"--data.root={folder}", "--data.mode=semi-inductive", "--data.drop_last=true"]
+    words = [*SMALL, *where, "--data.batch_size=16"]
+    more = ["--trainer.devices=2", f"--trainer.strategy={strategy}", f"--run.group={group}"]
+    command = [sys.executable, "-m", "sheafprop.cli.main", "fit", *words, *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("run folder:") == 1
     assert [path.name for path in group.iterdir()] == ["rotate"]
-    assert (group / "rotate" / "model" / "model.safetensors").is_file()
+    assert main(["fit", *words, f"--run.group={tmp_path / 'one'}"]) == 0
+    two, one = (
+        load_model_folder(place / "rotate" / "model").model.state_dict()
+        for place in (group, tmp_path / "one")
+    )
+    for name, value in one.items():
+        assert torch.allclose(two[name], value, rtol=0, atol=1e-6), name
 
 
 def test_bad_data_is_told_in_one_message(tmp_path, capsys):

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import wandb
 from wandb.proto import wandb_internal_pb2
 
 from sheafprop.cli import lightning
@@ -111,6 +112,40 @@ def test_without_wandb_a_run_goes_on_with_one_notice(tmp_path, arguments, monkey
     assert main(["fit", *arguments]) == 0
     assert capsys.readouterr().err.count("wandb is not installed") == 1
     assert list((tmp_path / "runs" / "rotate" / "csv").rglob("metrics.csv"))
+
+
+def test_a_wandb_that_cannot_be_imported_is_told_once(tmp_path, arguments, monkeypatch, capsys):
+    def broken(name):
+        raise ImportError("cannot import name 'x' from 'y'")
+
+    monkeypatch.setattr(lightning, "import_module", broken)
+    assert main(["fit", *arguments]) == 0
+    told = capsys.readouterr().err
+    assert told.count("wandb cannot be imported (ImportError: cannot import name") == 1
+    assert list((tmp_path / "runs" / "rotate" / "csv").rglob("metrics.csv"))
+    assert not list((tmp_path / "runs" / "rotate").glob("wandb/offline-run-*"))
+
+
+@pytest.mark.parametrize("name", ["login", "Artifact", "run"])
+def test_a_wandb_without_what_is_used_is_told_once(tmp_path, arguments, monkeypatch, capsys, name):
+    monkeypatch.delattr(wandb, name)
+    assert main(["fit", *arguments]) == 0
+    told = capsys.readouterr().err
+    assert told.count(f"has no {name} (pip install --upgrade wandb)") == 1
+    assert not list((tmp_path / "runs" / "rotate").glob("wandb/offline-run-*"))
+
+
+@pytest.mark.parametrize("api", [None, object()])
+def test_an_older_login_without_silence_is_never_asked(
+    tmp_path, arguments, monkeypatch, capsys, api
+):
+    def login(key=None):
+        raise AssertionError("a prompt")
+
+    monkeypatch.setattr(wandb, "login", login)
+    monkeypatch.setattr(wandb, "api", api, raising=False)
+    assert main(["fit", *arguments, "--config=logger/wandb_online"]) == 1
+    assert "needs a key to log online" in capsys.readouterr().err
 
 
 def test_disabled_wandb_leaves_nothing(tmp_path, arguments, monkeypatch):

@@ -1,0 +1,122 @@
+"""The walk-throughs of the README and of ``docs``, run as they are printed."""
+
+import json
+import re
+import subprocess
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sheafprop import SheafModel
+from sheafprop.cli.main import main
+from sheafprop.config_files import load_config
+from tests.docs.walkthrough import ROOT, blocks, environment, follow
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+OVERNIGHT = (ROOT / "docs" / "overnight.md").read_text(encoding="utf-8")
+IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_extending_the_model_of_the_quickstart(tmp_path, capsys):
+    chapter = README.split("## Extend a trained model\n")[1].split("\n## ")[0]
+    quickstart = ["--config", "experiment/umls_rotate", "--run.group", "runs/quickstart"]
+    assert main(["fit", *quickstart, "--config", "logger/csv", "--trainer.max_epochs", "1"]) == 0
+    scope = follow(chapter, tmp_path)
+    extended = SheafModel.load("extended")
+    assert "gene_therapy" in extended.labels()
+    assert len((tmp_path / "vectors.txt").read_text().splitlines()) == extended.num_entities + 1
+    printed = capsys.readouterr().out
+    assert "exact solution" in printed
+    assert f"--query '{scope['query']}'" in chapter
+    answers = extended.answer(scope["query"], k=3)
+    assert printed.count(scope["query"]) == len(answers)
+    pd.testing.assert_frame_equal(scope["larger"].answer(scope["query"], k=3), answers)
+    pd.testing.assert_frame_equal(
+        scope["larger"].predict_tails("gene_therapy", "treats"),
+        extended.predict_tails("gene_therapy", "treats"),
+    )
+    assert "gene_therapy" not in SheafModel.load("smaller").labels()
+
+
+def test_models_of_other_libraries(tmp_path, capsys):
+    pytest.importorskip("pykeen")
+    scope = follow(IMPORT, tmp_path)
+    countries = SheafModel.load("nations_larger")
+    assert countries.labels()[-1] == "atlantis"
+    theirs = scope["result"].model.entity_representations[0]().detach().numpy()
+    known = scope["result"].training.entity_to_id
+    ours = countries.vectors(list(known)).squeeze(1).numpy()
+    np.testing.assert_allclose(ours, theirs[list(known.values())], atol=1e-6)
+    people = SheafModel.load("people_larger")
+    assert people.labels() == (*scope["entities"], "gus")
+    again = SheafModel.load("people_from_python")
+    pd.testing.assert_frame_equal(
+        people.predict_tails("gus", "knows", 2), again.predict_tails("gus", "knows", 2)
+    )
+    assert SheafModel.load("arrays_larger").num_entities == 7
+    printed = capsys.readouterr()
+    assert printed.err.count("are the exact solution") + printed.err.count("is the exact") == 3
+
+
+def test_many_experiments_overnight(tmp_path, capsys):
+    """With one epoch and one seed; then one run is made to look interrupted."""
+    short = OVERNIGHT.replace("0 1 2 3 4 5 6 7 8 9", "0").replace(
+        "max_epochs: 50", "max_epochs: 1\n  check_val_every_n_epoch: 1"
+    )
+    assert short.count("max_epochs: 1\n") == 2
+    scope = follow(short, tmp_path)
+    group = tmp_path / "runs" / "night"
+    runs = ["rotate-seed0", "transe-seed0"]
+    assert sorted(path.name for path in group.iterdir() if path.is_dir()) == runs
+    assert set(scope["frame"]["run"]) == set(runs)
+    assert {"RotatE + sheaf propagation", "TransE + sheaf propagation"} <= set(
+        scope["frame"]["method"]
+    )
+    report = (group / "report.md").read_text()
+    assert "RotatE" in report
+    assert "TransE" in report
+    for run in runs:
+        assert len(list((group / run).glob("wandb/offline-run-*"))) >= 2
+    before = json.loads((group / "transe-seed0" / "metrics.json").read_text())
+    (group / "transe-seed0" / "metrics.json").unlink()
+    (group / "transe-seed0" / "model" / "manifest.json").unlink()
+    (tmp_path / "night" / "bad.yaml").write_text("defaults: [nowhere]\n")
+    (command,) = re.findall(r"^bash scripts/run_many.*", short, flags=re.MULTILINE)
+    done = subprocess.run(
+        ["bash", "-c", command.replace("night/rotate.yaml", "night/bad.yaml night/rotate.yaml")],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.endswith("failed: bad-seed0\n")
+    assert "rotate-seed0 is done" in done.stdout
+    after = json.loads((group / "transe-seed0" / "metrics.json").read_text())
+    assert after["test"] == before["test"]
+    assert not (group / "transe-seed0-2").exists()
+
+
+def test_the_files_of_the_night_are_configurations(tmp_path):
+    for kind, content in blocks(OVERNIGHT):
+        if kind == "yaml":
+            place = tmp_path / "night.yaml"
+            place.write_text(content)
+            assert load_config(str(place))["trainer"]["max_epochs"] == 50
+
+
+def test_the_readme_calls_what_the_documents_explain():
+    for start, document in (("sheafprop import", IMPORT), ("bash scripts/run_many", OVERNIGHT)):
+        calls = re.findall(rf"^{start}.*", README, flags=re.MULTILINE)
+        assert calls
+        assert all(f"\n{call}\n" in document for call in calls)
+    for name in re.findall(r"\]\((docs/\S+?)\)", README):
+        assert (ROOT / name).is_file()
+    assert README.count("](docs/") >= 2
