@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.errors import DataError
@@ -68,6 +69,7 @@ class SheafCLI(LightningCLI):
         callbacks: Sequence[Callback] = (),
     ):
         self.folder, self.config_hash = folder, config_hash
+        self.online = False
         super().__init__(
             SheafCompletion,
             InductiveDataModule,
@@ -117,6 +119,9 @@ class SheafCLI(LightningCLI):
         """Before the trainer starts its loggers: what cannot be used leaves no run behind."""
         check_precision(self.trainer)
         _ = self.datamodule.data
+        for logger in self.trainer.loggers if self.online else ():
+            if isinstance(logger, WandbLogger):
+                _start(logger)
 
     before_fit = before_validate = before_test = _check_and_load
 
@@ -146,6 +151,7 @@ class SheafCLI(LightningCLI):
                 if arguments.offline:
                     os.environ.setdefault("WANDB_SILENT", "true")
                 else:
+                    self.online = True
                     _check_wandb_key()
             kept.append(logger)
         return kept if isinstance(given, list) else (kept[0] if kept else False)
@@ -195,6 +201,17 @@ def _check_wandb_key() -> None:
             "W&B needs a key to log online: set WANDB_API_KEY or run 'wandb login', or log offline "
             "with --config logger/wandb"
         )
+
+
+def _start(logger: WandbLogger) -> None:
+    """Starts an online run before the training does, as it may fail to."""
+    try:
+        _ = logger.experiment
+    except Exception as error:
+        raise DataError(
+            f"W&B cannot be logged to online ({str(error).splitlines()[0]}): log offline with "
+            "--config logger/wandb, and sync later"
+        ) from error
 
 
 def _keep_wandb_inside(folder: Path) -> None:

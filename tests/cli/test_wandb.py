@@ -148,6 +148,24 @@ def test_an_older_login_without_silence_is_never_asked(
     assert "needs a key to log online" in capsys.readouterr().err
 
 
+def test_a_network_that_is_missing_is_told_before_training(
+    tmp_path, arguments, monkeypatch, capsys
+):
+    class CommError(Exception):
+        pass
+
+    def refuse(**arguments):
+        raise CommError("no such host\nConsider more seconds")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    monkeypatch.setattr(lightning, "_check_wandb_key", lambda: None)
+    assert main(["fit", *arguments, "--config=logger/wandb_online"]) == 1
+    told = capsys.readouterr().err
+    assert "W&B cannot be logged to online (no such host): log offline with --config" in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
 def test_disabled_wandb_leaves_nothing(tmp_path, arguments, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert main(["fit", *arguments]) == 0
