@@ -80,7 +80,7 @@ class Extension:
         solution = FreeSolution(system.x[:0], torch.zeros(0, dtype=torch.bool), {}, 0.0)
         if len(free) and batch_size is None:
             solution = solve(system, settings)
-        elif len(free):
+        elif len(free) and batch_size is not None:
             parts = ((p, solve(part, settings)) for p, part in system.batches(batch_size))
             solution = FreeSolution.joined(len(free), parts)
         origins = self._origins(system, nodes)

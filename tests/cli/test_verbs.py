@@ -517,6 +517,17 @@ def test_what_cannot_be_read_is_told_in_a_line(tmp_path, monkeypatch, capsys, mo
     assert not (tmp_path / "new").exists()
 
 
+def test_what_serves_models_leaves_out_what_only_training_needs():
+    code = (
+        "import sys, sheafprop.service\n"
+        "slow = {'lightning', 'torchmetrics', 'wandb', 'pykeen', 'matplotlib.pyplot'}\n"
+        "assert not slow & set(sys.modules), slow & set(sys.modules)\n"
+        "from sheafprop import RankMetrics\n"
+        "assert 'torchmetrics' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize("verb", sorted(_OWN_VERBS))
 def test_every_verb_has_help_with_an_example_and_needs_no_torch(verb):
     code = (
