@@ -79,7 +79,7 @@ class Study:
 
     def _run_trial(self, trial: optuna.Trial) -> None:
         values = self.space.suggest(trial)
-        config = merge(self.config, nested(values))
+        config = self._with(values)
         place = RunFolder(self.folder / "trials" / f"{trial.number:04d}", new=True)
         watch, begin = _Watch(trial), time.perf_counter()
         state, value, reason, stop = TrialState.FAIL, None, None, None
@@ -109,12 +109,22 @@ class Study:
         options = ", ".join(f"{option}={value}" for option, value in values.items())
         print(f"trial {trial.number}: {shown} ({options})", flush=True)
 
+    def _with(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The configuration with the values of a trial; its loss arguments go with its own loss."""
+        config, change = self.config, nested(values)
+        model = config.get("model") or {}
+        own = model.get("loss", "cross_entropy")
+        if change.get("model", {}).get("loss", own) != own:
+            kept = {key: value for key, value in model.items() if key != "loss_args"}
+            config = config | {"model": kept}
+        return merge(config, change)
+
     def _write(self) -> None:
         """All trials as JSON, and the best configuration as YAML."""
         trials = self.study.get_trials(deepcopy=False, states=_OVER)
         write_json(self.folder / "study.json", [self._record(trial) for trial in trials])
         if any(trial.state == TrialState.COMPLETE for trial in trials):
-            best = merge(self.config, nested(self._values(self.study.best_trial)))
+            best = self._with(self._values(self.study.best_trial))
             write_text(self.folder / "best.yaml", yaml.safe_dump(best, sort_keys=False))
 
     def _record(self, trial: FrozenTrial) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--space",
         metavar="FILE",
-        help="what to try, in YAML; default: the space of the paper's appendix for the model",
+        help="what to try, in YAML; default: what the paper's authors searched for the model",
     )
     parser.add_argument("--trials", type=int, default=50, help="trials in all (50)")
     parser.add_argument(

@@ -19,7 +19,10 @@ from sheafprop.training import SheafCompletion
 from tests.cli.test_main import SMALL as RUN
 from tests.toy import write_folder
 
-optuna = pytest.importorskip("optuna")
+pytest.importorskip("optuna")
+import optuna
+
+from sheafprop.cli.study import Study
 
 SMALL = [*RUN, "--config=logger/csv", "--data.mode=semi-inductive"]
 SPACE = """\
@@ -178,17 +181,21 @@ def test_mistakes_in_a_space_are_named_with_file_and_option(tmp_path, space, mes
         SearchSpace.load(str(file))
 
 
+@pytest.mark.parametrize("start", ["preset/paper/{}", "model/{}"])
 @pytest.mark.parametrize("kge", ["transe", "rotate", "transr", "se"])
-def test_the_spaces_of_the_paper_draw_options_that_fit(kge):
+def test_the_spaces_of_the_paper_draw_options_that_fit(kge, start, tmp_path):
+    """Also where the configuration has another loss, whose arguments then do not count."""
     space = SearchSpace.load(f"search/paper_{kge}")
-    study = optuna.create_study()
-    for _ in range(3):
-        for option in space.suggest(study.ask()):
-            name, _, argument = option.removeprefix("model.").partition(".")
-            assert name in SheafCompletion().settings
-            if argument:
-                loss = SheafCompletion(loss="nssa").loss
-                assert hasattr(loss, argument)
+    study = Study(tmp_path, load_config(start.format(kge)), space, pruner="none")
+    trial = study.study.ask()
+    values = space.suggest(trial)
+    model = study._with(values)["model"]
+    model.pop("propagation")
+    module = SheafCompletion(**model)
+    for option, value in values.items():
+        name, _, argument = option.removeprefix("model.").partition(".")
+        found = module.settings[name]
+        assert (found[argument] if argument else found) == value
 
 
 def test_without_optuna_it_says_what_to_install(words, monkeypatch, capsys):
