@@ -404,7 +404,8 @@ class KGEModel(torch.nn.Module, ABC):
             blocks = [
                 self._distances(known, rel_type, chunk, side) for chunk in rows.split(chunk_size)
             ]
-            return -(blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1))
+            distances = blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
+            return -distances if distances.requires_grad else distances.neg_()
 
     def _chunk_size(self, rows: Tensor) -> int:
         return max(1, rows.size(0))

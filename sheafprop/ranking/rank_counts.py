@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sheafprop.errors import DivergenceError
+from sheafprop.kernels.backend import backend_of, run_rows
 from sheafprop.ranking.protocols import Ties, check_ties
 
 _CACHED_SCORES = 2**18
@@ -164,11 +166,8 @@ def count_candidates(
 ) -> RankCounts:
     r"""Does the counting of :func:`rank_counts` for checked arguments and distinct pairs."""
     true = scores.gather(1, target.unsqueeze(1))
-    # Blocks that stay in the cache are several times faster to compare and sum.
-    rows = max(1, _CACHED_SCORES // max(1, scores.size(1)))
-    blocks = list(zip(scores.split(rows), true.split(rows), strict=True))
-    better = torch.cat([(s > t).sum(dim=1, dtype=torch.int32) for s, t in blocks]).long()
-    ties = torch.cat([(s == t).sum(dim=1, dtype=torch.int32) for s, t in blocks]).long() - 1
+    better, ties = _compared(scores, true)
+    ties -= 1
     candidates = torch.full_like(better, scores.size(1) - 1)
     if filter_pairs is not None:
         row, column = filter_pairs
@@ -179,6 +178,24 @@ def count_candidates(
         ties.index_add_(0, row, (score == true_score).long(), alpha=-1)
         candidates.index_add_(0, row, torch.ones_like(row), alpha=-1)
     return RankCounts(better, ties, candidates)
+
+
+def _compared(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+    """How many scores of each row are greater than, and equal to, that of the true entity."""
+    if backend_of(scores) == "numba":
+        from sheafprop.ranking.count_loops import compare_rows
+
+        better, equal = torch.empty(2, scores.size(0), dtype=torch.long)
+        arrays = (scores.detach().contiguous(), true.detach().view(-1), better, equal)
+        bounds = np.arange(scores.size(0) + 1) * scores.size(1)
+        run_rows(compare_rows, tuple(array.numpy() for array in arrays), bounds, 1)
+        return better, equal
+    # Blocks that stay in the cache are several times faster to compare and sum.
+    rows = max(1, _CACHED_SCORES // max(1, scores.size(1)))
+    blocks = list(zip(scores.split(rows), true.split(rows), strict=True))
+    better = torch.cat([(s > t).sum(dim=1, dtype=torch.int32) for s, t in blocks]).long()
+    equal = torch.cat([(s == t).sum(dim=1, dtype=torch.int32) for s, t in blocks]).long()
+    return better, equal
 
 
 def _check_range(index: Tensor, bound: int, what: str) -> None:

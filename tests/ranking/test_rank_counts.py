@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from sheafprop.errors import DivergenceError
+from sheafprop.kernels.backend import use_backend
 from sheafprop.ranking import RankCounts, rank_counts
 
 
@@ -88,3 +89,21 @@ def test_bad_input():
         RankCounts(torch.tensor([0, 3]), torch.tensor([1, 2]), torch.tensor([4, 4]))
     with pytest.raises(ValueError, match="int64 vectors"):
         RankCounts(torch.tensor([0.0]), torch.tensor([1]), torch.tensor([4]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_compiled_comparison_equals_that_of_torch(dtype):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(5, (40, 30), generator=generator).to(dtype)
+    scores[scores == 4] = math.inf
+    scores[scores == 0] = -math.inf
+    target = torch.randint(30, (40,), generator=generator)
+    with use_backend("torch"):
+        expected = rank_counts(scores, target)
+    # A view with strides, too.
+    for given in (scores, scores.t().contiguous().t()):
+        with use_backend("numba"):
+            found = rank_counts(given, target)
+        assert torch.equal(found.better, expected.better)
+        assert torch.equal(found.ties, expected.ties)
+    assert expected.ties.max() > 0
