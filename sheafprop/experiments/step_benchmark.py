@@ -193,7 +193,7 @@ def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: st
     scatter = best["scatter"] * num_edges / sample
     rate = 2 * coupling.map_products * width**2 / (best["map out"] + best["map back"])
     # Equal blocks are read once, if they stay in the cache.
-    inverse_bytes = plan.blocks.blocks.numel() * x.element_size()
+    inverse_bytes = plan.blocks.inverses.numel() * x.element_size()
     return benchmark_case(
         graph,
         "dense",

@@ -120,7 +120,7 @@ def run_chunks(work: Callable[[Any], None], chunks: Sequence[Any]) -> None:
     Libraries that share a small matrix between threads wait for each other most of the time.
     """
     threads = torch.get_num_threads()
-    if threads == 1:
+    if threads == 1 or len(chunks) == 1:
         for chunk in chunks:
             work(chunk)
         return

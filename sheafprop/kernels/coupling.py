@@ -67,6 +67,20 @@ class Coupling(ABC):
         return kept + factors[2] * received
 
 
+class EmptyCoupling(Coupling):
+    """No messages at all.
+
+    Args:
+        num_dst (int): Number of destinations.
+    """
+
+    def __init__(self, num_dst: int):
+        self._num_dst = num_dst
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.new_zeros(self._num_dst, *x.shape[1:])
+
+
 def needs_gradient(*tensors: Tensor | None) -> bool:
     """Whether autograd records what happens to any of these."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

@@ -60,6 +60,19 @@ class CSRProduct:
     def nnz(self) -> int:
         return self._col.numel()
 
+    def rows(self, index: Tensor) -> "CSRProduct":
+        """The product that gives some of the rows."""
+        begin = self._start[index]
+        counts = self._start[index + 1] - begin
+        start = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        entries = torch.arange(int(start[-1]), device=index.device)
+        entries += torch.repeat_interleave(begin - start[:-1], counts)
+        part = object.__new__(CSRProduct)
+        part.num_rows, part.num_cols = index.numel(), self.num_cols
+        part._start, part._col, part._value = start, self._col[entries], self._value[entries]
+        part._transposed, part._values = None, {}
+        return part
+
     def transposed(self) -> "CSRProduct":
         if self._transposed is None:
             self._transposed = CSRProduct(

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import is_traced
+from sheafprop.kernels.backend import backend_of, is_traced
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.memory import announce, empty
@@ -11,6 +11,9 @@ from sheafprop.kernels.memory import announce, empty
 # Rows multiplied by one map, padded to the next of these lengths so that maps share batched
 # products: many small products in a row wait for each other's threads.
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+# Bytes of rows gathered at once.
+_GATHERED_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class DenseCoupling(Coupling):
     batched product.
 
     Args:
-        entries (CouplingEntries): Who sends to whom.
+        entries (CouplingEntries): Who sends to whom; one at least.
         head, tail (Tensor): Restriction maps ``[R, k, d]``; the same tensor for a shared map, which
             then counts as one side.
     """
@@ -92,10 +95,11 @@ class DenseCoupling(Coupling):
             receive = receive + (1 - entries.backward) * num_relations
         source = _Stalks(send, entries.src, entries.num_src)
         target = _Stalks(receive, entries.dst, entries.num_dst)
-        self._num_dst, self._widths = entries.num_dst, (k, d)
+        self._widths = k, d
         self._source, self._target = source, target
         self._out_maps = [maps[b.kinds].mT.contiguous() for b in source.buckets]
         self._in_maps = [maps[b.kinds].conj().resolve_conj() for b in target.buckets]
+        self._spare: list[list[Tensor]] = []
         self._mix = CSRProduct(
             target.row_of, source.row_of, entries.weight, target.num_rows, source.num_rows
         )
@@ -113,34 +117,68 @@ class DenseCoupling(Coupling):
         return self._source.used.numel() + self._target.used.numel()
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not self._source.buckets:
-            return x.new_zeros(self._num_dst, *x.shape[1:])
-        return self._gather(self.map_back(self._mix(self.map_out(x))))
+        if backend_of(x) != "numba" or needs_gradient(x, *self._out_maps, *self._in_maps):
+            return self._gather(self.map_back(self._mix(self.map_out(x))))
+        x, (k, d) = x.to(torch.promote_types(x.dtype, self._out_maps[0].dtype)), self._widths
+        source, target, sections = self._source.num_rows, self._target.num_rows, x.shape[1]
+        sizes = sections * max(source * k, target * d), sections * target * k
+        spare = self._spare.pop() if self._spare else []
+        # The system takes as long to give fresh memory as the products take to fill it.
+        if [(part.numel(), part.dtype) for part in spare] != [(size, x.dtype) for size in sizes]:
+            announce(sum(sizes) * x.element_size(), "features in the edge stalks")
+            spare = [empty((size,), x) for size in sizes]
+        first, second = spare
+        sent = self.map_out(x, first[: sections * source * k].view(source, sections, k))
+        received = self._mix.combine(sent, out=second.view(target, sections, k))
+        out = self._gather(
+            self.map_back(received, first[: sections * target * d].view(target, sections, d))
+        )
+        self._spare = [spare]
+        return out
 
-    def map_out(self, x: Tensor) -> Tensor:
-        """Source features to the edge stalks, ``[rows, s, k]``."""
-        return _by_bucket(x, self._source, self._out_maps, self._widths[0], gather=True)
+    def map_out(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """Source features to the edge stalks, ``[rows, s, k]``; ``out`` may take them."""
+        return _by_bucket(x, self._source, self._out_maps, self._widths[0], True, out)
 
-    def map_back(self, received: Tensor) -> Tensor:
-        """Sums in the edge stalks to the vertex stalks, ``[rows, s, d]``."""
-        return _by_bucket(received, self._target, self._in_maps, self._widths[1], gather=False)
+    def map_back(self, received: Tensor, out: Tensor | None = None) -> Tensor:
+        """Sums in the edge stalks to the vertex stalks, ``[rows, s, d]``, likewise."""
+        return _by_bucket(received, self._target, self._in_maps, self._widths[1], False, out)
 
 
-def _by_bucket(x: Tensor, stalks: _Stalks, maps: list[Tensor], width: int, gather: bool) -> Tensor:
+def _by_bucket(
+    x: Tensor,
+    stalks: _Stalks,
+    maps: list[Tensor],
+    width: int,
+    gather: bool,
+    out: Tensor | None,
+) -> Tensor:
     sections = x.shape[1]
     dtype = torch.promote_types(x.dtype, maps[0].dtype)
     x = x.to(dtype).reshape(x.shape[0], -1)
     recorded = is_traced(x) or needs_gradient(x, *maps)
-    parts = []
-    if not recorded:
+    if recorded:
+        parts = []
+        for bucket, matrices in zip(stalks.buckets, maps, strict=True):
+            features = x.index_select(0, stalks.vertex[bucket.rows]) if gather else x[bucket.rows]
+            features = features.view(matrices.shape[0], -1, matrices.shape[1])
+            parts.append((features @ matrices.to(dtype)).view(-1, sections, width))
+        return torch.cat(parts)
+    if out is None:
         announce(stalks.num_rows * sections * width * dtype.itemsize, "features in the edge stalks")
         out = empty((stalks.num_rows, sections, width), x)
+    # Gathered rows are multiplied while they are in the cache.
+    fitting = max(1, _GATHERED_BYTES // max(1, x.shape[1] * x.element_size()))
     for bucket, matrices in zip(stalks.buckets, maps, strict=True):
-        features = x.index_select(0, stalks.vertex[bucket.rows]) if gather else x[bucket.rows]
-        features = features.view(matrices.shape[0], -1, matrices.shape[1])
-        if recorded:
-            parts.append((features @ matrices.to(dtype)).view(-1, sections, width))
-        else:
-            target = out[bucket.rows].view(matrices.shape[0], -1, width)
-            torch.bmm(features, matrices.to(dtype), out=target)
-    return torch.cat(parts) if recorded else out
+        groups = max(1, fitting // bucket.length) if gather else matrices.shape[0]
+        for first in range(0, matrices.shape[0], groups):
+            some = matrices[first : first + groups]
+            start = bucket.start + first * bucket.length
+            rows = slice(start, start + some.shape[0] * bucket.length)
+            features = x.index_select(0, stalks.vertex[rows]) if gather else x[rows]
+            torch.bmm(
+                features.view(some.shape[0], -1, some.shape[1]),
+                some.to(dtype),
+                out=out[rows].view(some.shape[0], -1, width),
+            )
+    return out

@@ -1,8 +1,8 @@
-"""Loops over neighbours compiled by numba; imported where they first run, not with the package.
+"""Loops compiled by numba; imported where they first run, not with the package.
 
-Every function fills the rows ``lo`` to ``hi`` of its output and releases the GIL, so that threads
-share the work by rows and no sum depends on their number. The features of later entries are fetched
-ahead: their addresses are known, and waiting for memory is what a step consists of.
+Loops over neighbours fill the rows ``lo`` to ``hi`` of their output and release the GIL, so that
+threads share the work by rows and no sum depends on their number. The features of later entries are
+fetched ahead: their addresses are known, and waiting for memory is what a step consists of.
 """
 
 from collections.abc import Callable
@@ -225,6 +225,83 @@ def symmetric_blocks(blocks, kind, x, out, lo, hi):  # type: ignore[no-untyped-d
                 for j in range(d):
                     y[j] += f0 * b0[j]
             i += 1
+
+
+@_compiled
+def _add_multiple(f, x, y):  # type: ignore[no-untyped-def]
+    for j in range(y.size):
+        y[j] += f * x[j]
+
+
+@_compiled
+def _add_four(f, x, out, lo):  # type: ignore[no-untyped-def]
+    """Adds to the rows from ``lo`` on what ``f [4, n]`` takes of the four rows ``x``."""
+    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+    for i in range(lo, out.shape[0]):
+        y, f0, f1, f2, f3 = out[i], f[0, i], f[1, i], f[2, i], f[3, i]
+        for j in range(y.size):
+            y[j] += (f0 * x0[j] + f1 * x1[j]) + (f2 * x2[j] + f3 * x3[j])
+
+
+@_compiled
+def _root_of_inverse(a, x, f):  # type: ignore[no-untyped-def]
+    """Replaces symmetric ``a`` by the lower triangular G with ``G a G' = 1``.
+
+    Gaussian elimination, four rows at a time: the columns behind the pivot hold what is left of
+    ``a``, those before it the inverse of the factor. Returns False at a pivot that is not positive.
+    """
+    d, one = a.shape[0], a.dtype.type(1)
+    for k in range(0, d, 4):
+        m = min(4, d - k)
+        for r in range(k, k + m):
+            y = a[r]
+            for q in range(k, r):
+                pivot = a[q, q]
+                factor = -y[q] / pivot
+                y[q], a[q, q] = 0, one
+                _add_multiple(factor, a[q], y)
+                a[q, q] = pivot
+            if not y[r] > 0:
+                return False
+        if k + 4 >= d:
+            break
+        p0, p1, p2, p3 = a[k, k], a[k + 1, k + 1], a[k + 2, k + 2], a[k + 3, k + 3]
+        for i in range(k + 4, d):
+            y = a[i]
+            f0 = -y[k] / p0
+            f1 = -(y[k + 1] + f0 * a[k, k + 1]) / p1
+            f2 = -(y[k + 2] + f0 * a[k, k + 2] + f1 * a[k + 1, k + 2]) / p2
+            y3 = y[k + 3] + f0 * a[k, k + 3] + f1 * a[k + 1, k + 3] + f2 * a[k + 2, k + 3]
+            f[0, i], f[1, i], f[2, i], f[3, i] = f0, f1, f2, -y3 / p3
+            for q in range(k, k + 4):
+                y[q] = 0
+        for r in range(4):
+            for j in range(d):
+                x[r, j] = a[k + r, j]
+            x[r, k + r] = 1
+            for q in range(r + 1, 4):
+                x[r, k + q] = 0
+        _add_four(f, x, a, k + 4)
+    for i in range(d):
+        y, scale = a[i], one / np.sqrt(a[i, i])
+        y[i] = 1
+        for j in range(i + 1):
+            y[j] *= scale
+        for j in range(i + 1, d):
+            y[j] = 0
+    return True
+
+
+@_compiled
+def roots_of_inverses(blocks, out, definite):  # type: ignore[no-untyped-def]
+    """Lower triangular factors ``out' out`` of the inverses of the blocks that are definite."""
+    d = blocks.shape[1]
+    x, f = np.empty((4, d), blocks.dtype), np.empty((4, d), blocks.dtype)
+    for v in range(blocks.shape[0]):
+        for i in range(d):
+            for j in range(d):
+                out[v, i, j] = blocks[v, i, j]
+        definite[v] = _root_of_inverse(out[v], x, f)
 
 
 @_compiled

@@ -5,9 +5,6 @@ from torch import Tensor
 
 from sheafprop.kernels.csr_product import CSRProduct
 
-# Wider rows than this are worth merging the ends of one relation at one vertex.
-_NARROW = 1024
-
 
 class RelationIncidence:
     r"""Weighted counts of triple ends: how much of (relation, side) meets each vertex.
@@ -43,7 +40,7 @@ class RelationIncidence:
         """Sums rows of a table ``[2 R, ...]`` (tail side first) over each vertex's ends."""
         width = table[:1].numel()
         if width > 1:
-            return (self._merged if width > _NARROW else self._product)(table)
+            return self._product(table)
         # A column is summed faster than the ends are sorted.
         row, col, weight = self._entries()
         value = weight.to(table.dtype) * table.flatten()[col]
@@ -82,10 +79,6 @@ class RelationIncidence:
         shape = self.num_vertices, 2 * self.num_relations
         return CSRProduct(*self._entries(), *shape, merge=False)
 
-    @cached_property
-    def _merged(self) -> CSRProduct:
-        return CSRProduct(*self._entries(), self.num_vertices, 2 * self.num_relations)
-
     def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
         head, tail, edge_type, weight = self._ends
         row = torch.cat([tail, head])
@@ -97,15 +90,36 @@ class RelationIncidence:
         return row[keep], col[keep], weight[keep]
 
 
+def joint_product(ends: RelationIncidence, loops: RelationIncidence) -> tuple[CSRProduct, Tensor]:
+    """Sums over ends and loops as one product with a table of the relations that occur.
+
+    Returns:
+        tuple[CSRProduct, Tensor]: The product, and what each row of its table stands for,
+        ascending: the relation for a tail, plus :math:`R` for a head, plus :math:`2R` for a loop.
+    """
+    size = ends.num_relations
+    row, column, weight = ends._entries()
+    if not loops.empty:
+        looped, relation, own = loops._entries()
+        row, weight = torch.cat([row, looped]), torch.cat([weight, own])
+        column = torch.cat([column, relation + 2 * size])
+    used = torch.bincount(column, minlength=3 * size).nonzero().flatten()
+    number = torch.zeros(3 * size, dtype=torch.long, device=column.device)
+    number[used] = torch.arange(used.numel(), device=column.device)
+    return CSRProduct(row, number[column], weight, ends.num_vertices, used.numel()), used
+
+
 def equal_rows(ends: RelationIncidence, loops: RelationIncidence) -> tuple[Tensor, Tensor]:
     """The kinds of vertices that no sum over relations tells apart.
 
     Returns:
         tuple[Tensor, Tensor]: A vertex of each kind ``[m]`` and the kind of each vertex ``[n]``.
     """
+    vertices = torch.arange(ends.num_vertices, device=ends._ends[2].device)
+    if vertices.numel() < 2:
+        return vertices, vertices
     # Odd factors keep the two apart.
     one, other = (ends.fingerprints(seed) + 3 * loops.fingerprints(seed + 2) for seed in (0, 1))
-    vertices = torch.arange(ends.num_vertices, device=one.device)
     distinct, kind = torch.unique(one, return_inverse=True)
     first = torch.empty_like(distinct).scatter_reduce_(
         0, kind, vertices, "amin", include_self=False

@@ -5,57 +5,114 @@ from torch import Tensor, get_num_threads
 
 from sheafprop.kernels.backend import run_chunks
 from sheafprop.kernels.block_product import multiply_blocks
+from sheafprop.kernels.coupling import needs_gradient
+from sheafprop.kernels.csr_product import CSRProduct
+from sheafprop.kernels.definite_inverse import definite_inverses
 from sheafprop.kernels.memory import announce, empty
 from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_tolerance
 
-# Bytes of dense blocks that one thread factors at once.
-_FACTOR_BYTES = 2 * 2**20
+# Bytes of dense blocks that one thread sums and inverts at once: they stay in its cache.
+_CHUNK_BYTES = 2**20
 
 
 class DenseBlocks(VertexBlocks):
     """Dense blocks, of which equal ones are held and factored once, in chunks of bounded memory.
 
-    The pseudo-inverse is formed explicitly: by Cholesky where the block is well conditioned (judged
-    by an estimate of its condition number), by an eigendecomposition with the relative cut-off
-    otherwise. Its gradient is the closed formula of Golub and Pereyra, finite also where
-    eigenvalues coincide.
+    The pseudo-inverse is formed explicitly: by elimination where the block is well conditioned
+    (judged by an estimate of its condition number), by an eigendecomposition with the relative
+    cut-off otherwise. Its gradient is the closed formula of Golub and Pereyra, finite also where
+    eigenvalues coincide. A step needs the pseudo-inverses alone, so the blocks themselves are held
+    only once they are asked for.
 
     Args:
-        blocks (Tensor): The distinct blocks ``[m, d, d]``.
+        product (CSRProduct): The distinct blocks as sums of the table.
+        table (Tensor): The terms, ``[t, d, d]``.
+        vertices (Tensor): A vertex of each distinct block, int64 ``[m]``.
         kind (Tensor): The block of each vertex, int64 ``[n]``.
     """
 
-    def __init__(self, blocks: Tensor, kind: Tensor):
-        check_blocks(blocks, kind)
-        #: The distinct blocks ``[m, d, d]``.
-        self.blocks = blocks
-        self._kind = kind
-        n, d = blocks.shape[0], blocks.shape[-1]
+    def __init__(self, product: CSRProduct, table: Tensor, vertices: Tensor, kind: Tensor):
+        self._recorded = needs_gradient(table)
+        self._product, self._table = product, table if self._recorded else table.detach()
+        self._vertices, self._kind = vertices, kind
+        if self._recorded:
+            # Later, gradients might be switched off.
+            self.prepare()
+
+    @cached_property
+    def blocks(self) -> Tensor:
+        """The distinct blocks ``[m, d, d]``."""
+        announce(self._num_bytes, "the diagonal blocks")
+        with torch.inference_mode(False):
+            blocks = self._product(self._table)
+        check_blocks(blocks, self._vertices)
+        return blocks
+
+    @cached_property
+    def inverses(self) -> Tensor:
+        """Their pseudo-inverses ``[m, d, d]``."""
+        return self._factors[0]
+
+    @cached_property
+    def singular(self) -> Tensor:
+        return self._factors[1][self._kind]
+
+    def prepare(self) -> None:
+        _ = self._singular_index
+
+    @property
+    def _num_bytes(self) -> int:
+        return self._product.num_rows * self._table[:1].numel() * self._table.element_size()
+
+    @cached_property
+    def _factors(self) -> tuple[Tensor, Tensor]:
+        n, d = self._product.num_rows, self._table.shape[-1]
         # As many chunks as threads at least.
-        chunk = min(_FACTOR_BYTES // max(1, d * d * blocks.element_size()), n // get_num_threads())
-        chunk = max(1, chunk)
-        singular = torch.zeros(n, dtype=torch.bool, device=blocks.device)
-        chunks = [slice(start, start + chunk) for start in range(0, n, chunk)]
-        if blocks.requires_grad:
-            parts = [_pseudo_inverse(blocks[rows]) for rows in chunks]
-            self._inverse = torch.cat([inverse for inverse, _ in parts]) if parts else blocks
-            singular = torch.cat([found for _, found in parts]) if parts else singular
-        else:
-            announce(blocks.numel() * blocks.element_size(), "the inverses of the diagonal blocks")
-            self._inverse = empty(tuple(blocks.shape), blocks)
+        chunk = max(1, min(_CHUNK_BYTES * n // max(1, self._num_bytes), n // get_num_threads()))
+        chunks = [slice(start, min(n, start + chunk)) for start in range(0, n, chunk)]
+        if self._recorded:
+            parts = [_pseudo_inverse(self.blocks[rows]) for rows in chunks]
+            if not parts:
+                return self.blocks, self._kind.new_zeros(0, dtype=torch.bool)
+            return torch.cat([part for part, _ in parts]), torch.cat([found for _, found in parts])
+        announce(self._num_bytes, "the inverses of the diagonal blocks")
+        with torch.inference_mode(False):
+            inverse = empty((n, d, d), self._table)
+            # Pieces are written by threads that know of no inference mode.
+            singular = torch.zeros(n, dtype=torch.bool, device=self._table.device)
+            certain = torch.zeros_like(singular)
+        number = torch.arange(n, device=singular.device)
 
-            def factor(rows: slice) -> None:
-                self._inverse[rows], singular[rows] = _pseudo_inverse(blocks[rows])
+        def invert(rows: slice) -> None:
+            with torch.no_grad():
+                _, certain[rows] = _inverses(self._some(number[rows]), inverse[rows])
 
-            run_chunks(factor, chunks)
-        self.singular = singular[kind]
-        self._singular_index = self.singular.nonzero().flatten()
+        def settle(kinds: Tensor) -> None:
+            with torch.no_grad():
+                part = self._some(kinds)
+                check_blocks(part, self._vertices[kinds])
+                inverse[kinds], singular[kinds] = _pseudo_inverse(part)
+
+        run_chunks(invert, chunks)
+        # Few, so that they are better looked at together; in the order of their vertices.
+        rest = (~certain).nonzero().flatten()
+        rest = rest[torch.argsort(self._vertices[rest])]
+        most = max(1, min(64, chunk, rest.numel() // get_num_threads()))
+        run_chunks(settle, [part for part in rest.split(most) if part.numel()])
+        return inverse, singular
+
+    def _some(self, kinds: Tensor) -> Tensor:
+        return self._product.rows(kinds)(self._table)
+
+    @cached_property
+    def _singular_index(self) -> Tensor:
+        return self.singular.nonzero().flatten()
 
     def apply(self, x: Tensor) -> Tensor:
         return multiply_blocks(self.blocks, self._kind, x)
 
     def apply_pinv(self, x: Tensor) -> Tensor:
-        return multiply_blocks(self._inverse, self._kind, x)
+        return multiply_blocks(self.inverses, self._kind, x)
 
     def project(self, x: Tensor) -> Tensor:
         if self._singular_index.numel() == 0:
@@ -66,11 +123,13 @@ class DenseBlocks(VertexBlocks):
 
     @cached_property
     def _projections(self) -> tuple[Tensor, Tensor]:
-        present, kind = torch.unique(self._kind[self._singular_index], return_inverse=True)
-        return self._inverse[present] @ self.blocks[present], kind
+        with torch.inference_mode(False):
+            present, kind = torch.unique(self._kind[self._singular_index], return_inverse=True)
+            blocks = self.blocks[present] if self._recorded else self._some(present)
+            return self.inverses[present] @ blocks, kind
 
     def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(self._inverse)
+        values, vectors = torch.linalg.eigh(self.inverses)
         roots = (vectors * values.clamp_min(0).sqrt().unsqueeze(1)) @ vectors.mH
         return x @ roots[self._kind].mT
 
@@ -78,24 +137,24 @@ class DenseBlocks(VertexBlocks):
         return torch.linalg.eigvalsh(self.blocks)[:, -1][self._kind]
 
 
-def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    d = blocks.shape[-1]
-    rtol = relative_tolerance(blocks.real.dtype, d)
-    factor, info = torch.linalg.cholesky_ex(blocks.detach())
-    positive = (info == 0) & (factor.diagonal(dim1=-2, dim2=-1).real > 0).all(dim=-1)
-    eye = torch.eye(d, dtype=blocks.dtype, device=blocks.device)
-    # Faster than torch.cholesky_inverse, by a factor of a hundred on several threads.
-    half = torch.linalg.solve_triangular(
-        torch.where(positive.view(-1, 1, 1), factor, eye), eye.expand_as(factor), upper=False
-    )
-    inverse = half.mH @ half
+def _inverses(blocks: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Inverses, and which of them are certain to be no worse than the pseudo-inverses."""
+    inverse, definite = definite_inverses(blocks, out)
     # The product of Frobenius norms bounds the condition number; most blocks pass it.
-    bound = torch.linalg.matrix_norm(blocks.detach()) * torch.linalg.matrix_norm(inverse)
-    regular = positive & (bound < 0.5 / rtol)
-    unclear = (positive & ~regular).nonzero().flatten()
+    bound = torch.linalg.matrix_norm(blocks) * torch.linalg.matrix_norm(inverse)
+    return inverse, definite & (bound < 0.5 / _tolerance(blocks))
+
+
+def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Pseudo-inverses, and which blocks are singular."""
+    rtol, given = _tolerance(blocks), blocks.detach()
+    inverse, definite = definite_inverses(given)
+    # Fourth roots of the sums of the eigenvalues' fourth powers bound the condition number.
+    bound = (_square_norm(given) * _square_norm(inverse)).sqrt()
+    regular = definite & (bound < 0.5 / rtol)
+    unclear = (definite & ~regular).nonzero().flatten()
     if unclear.numel():
-        condition = _largest_eigenvalues(blocks.detach()[unclear])
-        condition = condition * _largest_eigenvalues(inverse.detach()[unclear])
+        condition = _largest_eigenvalues(given[unclear]) * _largest_eigenvalues(inverse[unclear])
         # Near the cut-off only the eigenvalues can decide, and each estimate may be too small.
         regular[unclear] = condition < 0.3 / rtol
     doubtful = (~regular).nonzero().flatten()
@@ -115,8 +174,16 @@ def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
             keep = size > rtol * size.amax(dim=1, keepdim=True)
             reciprocal = torch.where(keep, 1 / torch.where(keep, values, 1.0), 0.0)
             pinv = (vectors * reciprocal.unsqueeze(1)) @ vectors.mH
-        inverse = inverse.index_copy(0, doubtful, pinv)
+        inverse.index_copy_(0, doubtful, pinv)
     return inverse, singular
+
+
+def _tolerance(blocks: Tensor) -> float:
+    return relative_tolerance(blocks.real.dtype, blocks.shape[-1])
+
+
+def _square_norm(blocks: Tensor) -> Tensor:
+    return torch.linalg.matrix_norm(blocks @ blocks)
 
 
 def _largest_eigenvalues(blocks: Tensor, num_iterations: int = 8) -> Tensor:

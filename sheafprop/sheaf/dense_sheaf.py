@@ -1,19 +1,15 @@
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import Coupling, CouplingEntries
+from sheafprop.kernels.coupling import Coupling, CouplingEntries, EmptyCoupling
 from sheafprop.kernels.dense_coupling import DenseCoupling
-from sheafprop.kernels.memory import announce, empty
-from sheafprop.kernels.relation_incidence import RelationIncidence, equal_rows
+from sheafprop.kernels.memory import announce
+from sheafprop.kernels.relation_incidence import RelationIncidence, equal_rows, joint_product
 from sheafprop.sheaf.dense_blocks import DenseBlocks
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
-
-# Bytes of blocks summed at once, and of the table of R d x d products.
-_SUM_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,35 +86,23 @@ class DenseSheaf(RelationSheaf):
         return torch.linalg.matrix_norm(torch.cat([self.tail, self.head]), ord=2) ** 2
 
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
-        gap = self.tail - self.head
-        d = self.head.shape[2]
         first, kind = equal_rows(ends, loops)
         if first.numel() < kind.numel():
             ends, loops = ends.of(first), loops.of(first)
-        # Columns of the blocks in turn, so that the table of products stays small.
-        longest = max(3 * self.num_relations, ends.num_vertices)
-        step = max(1, _SUM_BYTES // max(1, longest * d * self.head.element_size()))
-        recorded = self.head.requires_grad or self.tail.requires_grad
-        parts = []
-        if not recorded:
-            shape = (ends.num_vertices, d, d)
-            announce(math.prod(shape) * self.head.element_size(), "the diagonal blocks")
-            blocks = empty(shape, self.head)
-        for start in range(0, d, step):
-            columns = slice(start, start + step)
-            table = torch.cat([m.mH @ m[:, :, columns] for m in (self.tail, self.head)])
-            part = ends.sum(table)
-            if not loops.empty:
-                loop = gap.mH @ gap[:, :, columns]
-                part = part + loops.sum(torch.cat([loop, torch.zeros_like(loop)]))
-            if recorded:
-                parts.append(part)
-            else:
-                blocks[:, :, columns] = part
-            del part
-        return DenseBlocks(torch.cat(parts, dim=-1) if recorded else blocks, kind)
+        product, column = joint_product(ends, loops)
+        size, d = self.num_relations, self.head.shape[2]
+        announce(column.numel() * d * d * self.head.element_size(), "squares of the maps")
+        tails, heads, looped = (
+            column[(column >= i * size) & (column < (i + 1) * size)] - i * size for i in range(3)
+        )
+        squares = [self.tail[tails], self.head[heads]]
+        if looped.numel():
+            squares.append(self.tail[looped] - self.head[looped])
+        return DenseBlocks(product, torch.cat([m.mH @ m for m in squares]), first, kind)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
+        if entries.dst.numel() == 0:
+            return EmptyCoupling(entries.num_dst)
         return DenseCoupling(entries, self.head, self.tail)
 
 

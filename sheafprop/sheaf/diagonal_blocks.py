@@ -12,11 +12,15 @@ class DiagonalBlocks(VertexBlocks):
         self.entries = entries
         top = entries.amax(dim=1, keepdim=True) if entries.numel() else entries
         in_range = entries > relative_tolerance(entries.dtype, 1) * top
-        self.singular = ~in_range.all(dim=1)
+        self._singular = ~in_range.all(dim=1)
         #: Ones where an entry is in the range, zeros elsewhere; None for ones throughout.
-        self.indicator = in_range.to(entries.dtype) if bool(self.singular.any()) else None
+        self.indicator = in_range.to(entries.dtype) if bool(self._singular.any()) else None
         #: The pseudo-inverse, entry by entry.
         self.inverse = torch.where(in_range, 1 / torch.where(in_range, entries, 1.0), 0.0)
+
+    @property
+    def singular(self) -> Tensor:
+        return self._singular
 
     def apply(self, x: Tensor) -> Tensor:
         return x * self.entries.unsqueeze(1)

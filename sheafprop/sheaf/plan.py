@@ -142,6 +142,7 @@ class PropagationPlan:
         self._preconditioner: VertexBlocks | None = None
         if normalization == "block":
             self._preconditioner = self.blocks
+            self.blocks.prepare()
         elif normalization == "degree":
             norms = sheaf.end_norms().to(weight.dtype)
             self._preconditioner = DiagonalBlocks(all_ends.sum(norms.unsqueeze(1)))

@@ -20,8 +20,13 @@ def relative_tolerance(dtype: torch.dtype, dimension: int) -> float:
 class VertexBlocks(ABC):
     """One positive semidefinite block per vertex, acting on features ``[n, s, d]``."""
 
-    #: Bool ``[n]``: the block has a kernel.
-    singular: Tensor
+    @property
+    @abstractmethod
+    def singular(self) -> Tensor:
+        """Bool ``[n]``: the block has a kernel."""
+
+    def prepare(self) -> None:  # noqa: B027 (there may be nothing to do)
+        """Computes the pseudo-inverses now, where they would be at their first use."""
 
     @abstractmethod
     def apply(self, x: Tensor) -> Tensor:
@@ -44,23 +49,23 @@ class VertexBlocks(ABC):
         """Largest eigenvalue of each block, ``[n]``."""
 
 
-def check_blocks(blocks: Tensor, kind: Tensor | None = None) -> None:
+def check_blocks(blocks: Tensor, vertices: Tensor | None = None) -> None:
     """Refuses blocks whose entries are too large for their number type.
 
     Args:
         blocks (Tensor): The blocks, or their diagonals.
-        kind (Tensor, optional): The block of each vertex; None for one each.
+        vertices (Tensor, optional): A vertex of each block; None where they are the vertices'.
 
     Raises:
         DivergenceError: The message names the first such vertex among the free ones.
     """
     if is_traced(blocks) or bool(torch.isfinite(blocks.detach().sum())):
         return
-    bad = ~torch.isfinite(blocks.detach()).flatten(1).all(dim=1)
-    bad = bad if kind is None else bad[kind]
-    if bool(bad.any()):
+    bad = (~torch.isfinite(blocks.detach()).flatten(1).all(dim=1)).nonzero().flatten()
+    if bad.numel():
+        vertex = int((bad if vertices is None else vertices[bad]).min())
         raise DivergenceError(
-            f"the diagonal block of free vertex {int(bad.nonzero()[0])} (counted among the free "
-            f"ones) is too large for {blocks.dtype}: scale the maps or edge weights down, or take "
-            "double precision"
+            f"the diagonal block of free vertex {vertex} (counted among the free ones) is too "
+            f"large for {blocks.dtype}: scale the maps or edge weights down, or take double "
+            "precision"
         )

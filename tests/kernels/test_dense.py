@@ -1,6 +1,7 @@
 """Messages of dense maps, and products with the blocks of vertices."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -8,6 +9,8 @@ import torch
 from sheafprop.kernels import memory
 from sheafprop.kernels.backend import use_backend
 from sheafprop.kernels.block_product import multiply_blocks
+from sheafprop.kernels.csr_product import CSRProduct
+from sheafprop.kernels.definite_inverse import definite_inverses
 from sheafprop.kernels.dense_coupling import DenseCoupling
 from tests.kernels.cases import RELATIONS, WIDTH, make_entries, random, written_out
 
@@ -39,6 +42,88 @@ def test_messages_equal_the_written_sum(shared, dtype, num_edges):
     assert torch.allclose(coupling(x), expected, atol=1e-11)
     recorded = coupling(x.clone().requires_grad_())
     assert torch.allclose(recorded, expected, atol=1e-11)
+
+
+def test_memory_that_is_used_again_holds_no_results():
+    entries = make_entries(num_edges=200)
+    maps = random(RELATIONS, 7, WIDTH, dtype=torch.float64)
+    narrow = random(RELATIONS, 2, WIDTH, dtype=torch.float64, seed=1)
+    for head in (maps, narrow):
+        coupling = DenseCoupling(entries, head, head.flip(0))
+        matrices = torch.stack([head.flip(0).mH @ head, head.mH @ head.flip(0)], 1)
+        inputs = [random(entries.num_src, 1 + i % 3, WIDTH, dtype=torch.float64, seed=i)
+                  for i in range(40)]  # fmt: skip
+        expected = [written_out(entries, matrices, x) for x in inputs]
+        one_by_one = [coupling(x) for x in inputs]
+        with ThreadPoolExecutor(4) as pool:
+            at_once = list(pool.map(coupling, inputs))
+        for i, x in enumerate(expected):
+            assert torch.allclose(one_by_one[i], x, atol=1e-11)
+            assert torch.allclose(at_once[i], x, atol=1e-11)
+
+
+def test_many_rows_of_one_map_are_mapped_in_pieces(monkeypatch):
+    monkeypatch.setattr("sheafprop.kernels.dense_coupling._GATHERED_BYTES", 1000)
+    entries = make_entries(num_edges=300)
+    maps = random(RELATIONS, 4, WIDTH, dtype=torch.float64)
+    x = random(entries.num_src, 2, WIDTH, dtype=torch.float64, seed=1)
+    expected = written_out(entries, torch.stack([maps.mH @ maps] * 2, 1), x)
+    assert torch.allclose(DenseCoupling(entries, maps, maps)(x), expected, atol=1e-11)
+
+
+def test_some_rows_of_a_product():
+    g = torch.Generator().manual_seed(0)
+    row, col = torch.randint(6, (40,), generator=g), torch.randint(5, (40,), generator=g)
+    product = CSRProduct(row, col, random(40, dtype=torch.float64), 7, 5)
+    table = random(5, 3, 2, dtype=torch.float64, seed=1)
+    for index in ([2, 0, 6, 6, 5], [], [6]):
+        index = torch.tensor(index, dtype=torch.long)
+        assert torch.allclose(product.rows(index)(table), product(table)[index], atol=1e-13)
+        transposed = product.rows(index).transposed()(random(len(index), 2, dtype=torch.float64))
+        assert transposed.shape == (5, 2)
+
+
+def _spectrum(kind: str, width: int, condition: float) -> torch.Tensor:
+    if kind == "even":
+        return torch.logspace(0, -float(torch.log10(torch.tensor(condition))), width).double()
+    values = torch.ones(width, dtype=torch.float64)
+    values[1:] = 1 if kind == "one small" else 1 / condition
+    values[-1] = 1 / condition
+    return values
+
+
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("width", [1, 2, 4, 5, 11, 32])
+def test_inverses_of_definite_blocks(width, dtype, backend):
+    condition = 1e3 if dtype == torch.float32 else 1e8
+    double = torch.promote_types(dtype, torch.float64)
+    for number, kind in enumerate(("even", "one small", "one large")):
+        basis, _ = torch.linalg.qr(random(9, width, width, dtype=double, seed=number))
+        values = _spectrum(kind, width, condition)
+        blocks = ((basis * values) @ basis.mH).to(dtype)
+        out = torch.empty_like(blocks)
+        with use_backend(backend):
+            inverse, definite = definite_inverses(blocks, out)
+        assert inverse is out
+        assert bool(definite.all())
+        expected = torch.linalg.inv(blocks.to(double))
+        error = torch.linalg.matrix_norm(inverse.to(double) - expected)
+        # No worse than LAPACK, whose error grows with the condition number.
+        limit = 20 * condition * torch.finfo(dtype).eps
+        assert bool((error < limit * torch.linalg.matrix_norm(expected)).all())
+
+
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_blocks_that_are_not_definite(backend):
+    good = torch.tensor([[2.0, 1.0], [1.0, 2.0]]).double()
+    bad = [[[1, 2], [2, 1]], [[0, 0], [0, 0]], [[-1, 0], [0, -1]], [[float("nan"), 0], [0, 1]]]
+    blocks = torch.stack([good, *torch.tensor(bad).double(), good])
+    with use_backend(backend):
+        inverse, definite = definite_inverses(blocks)
+    assert definite.tolist() == [True, False, False, False, False, True]
+    assert torch.allclose(inverse[[0, -1]] @ good, torch.eye(2).double())
+    assert definite_inverses(blocks[:0])[0].shape == (0, 2, 2)
 
 
 def test_shared_maps_take_fewer_products():

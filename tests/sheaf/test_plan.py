@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from sheafprop.sheaf import IdentitySheaf, PropagationPlan, edge_energy
+from sheafprop.errors import DivergenceError
+from sheafprop.sheaf import DenseSheaf, IdentitySheaf, PropagationPlan, edge_energy
 from sheafprop.sheaf.spectrum import largest_eigenvalue
 from tests.sheaf_cases import NUM_NODES, SHEAF_KINDS, WIDTH, dense_system, make_case, pinv_sqrt
 
@@ -165,3 +166,37 @@ def test_bad_input_is_named(change, message):
     )
     with pytest.raises(ValueError, match=message):
         PropagationPlan(**(arguments | change))
+
+
+def test_dense_blocks_are_held_only_once_they_are_asked_for(monkeypatch):
+    case = make_case("dense, shared")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr("sheafprop.sheaf.dense_blocks.get_num_threads", lambda: 2)
+    for mode in (torch.no_grad, torch.inference_mode):
+        plan = plan_of(case)
+        sections = case.x.unsqueeze(1)
+        free = sections[plan.free_index]
+        with mode():
+            plan.step(free, plan.constant(sections), 0.9)
+            assert "blocks" not in vars(plan.blocks)
+            applied = plan.apply_metric(free).clone()
+        # What was found without gradients takes part in gradients of the features later.
+        free = free.clone().requires_grad_()
+        again = plan.apply_metric(plan.precondition(free))
+        again.sum().backward()
+        assert torch.allclose(plan.apply_metric(free), applied, atol=1e-12)
+        assert torch.allclose(again, plan.project(free), atol=1e-9)
+
+
+@pytest.mark.parametrize("normalization", ["block", None])
+def test_blocks_beyond_their_number_type_are_refused_with_their_vertex(normalization):
+    edge_index, edge_type = torch.tensor([[0, 2, 3], [1, 3, 1]]), torch.tensor([0, 1, 0])
+    maps = torch.stack([torch.eye(2), 1e20 * torch.eye(2)])
+    sheaf = DenseSheaf(maps, maps)
+
+    def use():
+        plan = PropagationPlan(edge_index, edge_type, sheaf, 4, normalization=normalization)
+        plan.laplacian(torch.ones(4, 1, 2))
+
+    with pytest.raises(DivergenceError, match="free vertex 2 "):
+        use()

@@ -60,7 +60,7 @@ def _cycle(
     squared = inner(residual, image, dims)
     resting = squared * (goal / norm_of(residual, image)) ** 2
     direction = image
-    mapped = product = system.apply(image)
+    product = system.apply_preconditioned(image, residual)
     curvature = inner(image, product, dims)
     checked, checked_at = norm_of(residual, image), 0
     for step in range(1, max_iterations + 1):
@@ -72,7 +72,8 @@ def _cycle(
         length = torch.where(moves, curvature / torch.where(moves, steepness, 1), 0)
         z = z + length * direction
         residual = residual - length * product
-        image = system.precondition(residual)
+        # The preconditioner is linear.
+        image = image - length * steered
         squared = inner(residual, image, dims)
         norm = math.sqrt(max(0.0, float(squared.sum(dtype=torch.float64))))
         if norm <= goal:
@@ -81,7 +82,7 @@ def _cycle(
             if norm > 0.99 * checked:
                 break
             checked, checked_at = norm, step
-        mapped = system.apply(image)
+        mapped = system.apply_preconditioned(image, residual)
         fresh = inner(image, mapped, dims)
         growth = torch.where(moves, fresh / torch.where(moves, curvature, 1), 0)
         direction, product = image + growth * direction, mapped + growth * product

@@ -10,6 +10,7 @@ from sheafprop.nn.solvers import SOLVERS, LinearSystem
 from sheafprop.nn.solvers.kernel import is_singular, known_regular
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan
 from sheafprop.sheaf.spectrum import ritz_bounds
+from tests.sheaf_cases import NUM_NODES, SHEAF_KINDS, make_case
 
 RELATIONS, WIDTH = 5, 3
 
@@ -114,6 +115,23 @@ def test_against_scipy(kind):
     for name in ("cg", "chebyshev", "direct"):
         solution = SOLVERS[name](LinearSystem(plan), rhs, tol=1e-12, max_iterations=5000)
         assert np.allclose(solution.correction.flatten().numpy(), expected, atol=1e-6), name
+
+
+@pytest.mark.parametrize("normalization", ["block", "degree", None])
+@pytest.mark.parametrize("kind", SHEAF_KINDS)
+def test_products_with_preconditioned_residuals(kind, normalization):
+    case = make_case(kind, 2, boundary=0.3)
+    plan = PropagationPlan(
+        *case.graph, NUM_NODES, edge_weight=case.edge_weight, boundary_mask=case.boundary_mask,
+        normalization=normalization, dtype=case.x.dtype,
+    )  # fmt: skip
+    for teleport in (0.0, 0.3):
+        system = LinearSystem(plan, teleport)
+        residual = plan.project(case.x.unsqueeze(1)[plan.free_index])
+        image = system.precondition(residual)
+        expected = system.apply(image)
+        assert torch.allclose(system.apply_preconditioned(image, residual), expected, atol=1e-9)
+        assert system.applications == 2
 
 
 def test_columns_rest_when_they_are_done():
