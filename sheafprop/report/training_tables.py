@@ -56,7 +56,7 @@ def transductive_table(records: Sequence[Mapping[str, Any]]) -> str:
     found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for record in records:
         found.setdefault((record["dataset"], record["model"]), {})[record["library"]] = record
-    header = ("data", "model", "loss", "d", "epochs", "MRR", "MRR, PyKEEN", "time", "time, PyKEEN")
+    header = ("data", "model", "loss", "d", "epochs", "MRR", "MRR, PyKEEN")
     rows = []
     for (dataset, model), both in found.items():
         if len(both) < 2:
@@ -68,10 +68,9 @@ def transductive_table(records: Sequence[Mapping[str, Any]]) -> str:
                 *(_name(value) for value in (dataset, model, training["loss"])),
                 *(str(training["hidden_channels"]), str(ours["epochs"])),
                 *(f"{record['mrr']:.3f}" for record in (ours, theirs)),
-                *(duration(record["seconds"]) for record in (ours, theirs)),
             ]
         )
-    return markdown_table(header, rows, "lllrrrrrr")
+    return markdown_table(header, rows, "lllrrrr")
 
 
 def _task(case: Mapping[str, Any], task: str, count: str) -> list[str]:

@@ -46,4 +46,4 @@ def test_a_model_needs_both_libraries():
     assert "RotatE" not in transductive_table([ours])
     row = transductive_table([ours, theirs]).strip().split("\n")[-1]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[:7] == ["CoDEx-S", "RotatE", "NSSA", "32", "50", "0.346", "0.340"]
+    assert cells == ["CoDEx-S", "RotatE", "NSSA", "32", "50", "0.346", "0.340"]
