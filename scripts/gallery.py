@@ -21,6 +21,8 @@ if __name__ == "__main__":
     model = SheafModel.load(options.run)
     larger = model.extend(options.facts)
     shutil.copy(options.run / "hits_by_iteration.png", options.out)
+    if larger.num_entities == model.num_entities:
+        parser.error(f"{options.facts} names no entity that is new to the model")
     new = larger.labels()[model.num_entities]
     energy_map(larger, new, options.out / "energy_map.png")
     entity_map(larger, options.out / "entity_map.png")

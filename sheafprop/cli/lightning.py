@@ -49,6 +49,11 @@ def launch(
     try:
         SheafCLI(folder, config_hash, args=[verb, *words], callbacks=callbacks)
         done = True
+    except SystemExit as stop:
+        # Lightning answers an interruption by an exit as if the run had failed.
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from stop
+        raise
     finally:
         # A run that stays open would be taken up by the next command of this process.
         if getattr(sys.modules.get("wandb"), "run", None) is not None:

@@ -3,6 +3,7 @@
 import json
 import re
 import resource
+import signal
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ import yaml
 from sheafprop.cli import lightning
 from sheafprop.cli.main import main
 from sheafprop.io import load_model_folder
+from sheafprop.training import SheafCompletion
 from sheafprop.version import __version__
 from tests.toy import write_folder
 
@@ -395,6 +397,27 @@ def test_run_folder_and_hash_follow_the_options(tmp_path, monkeypatch):
     assert records[0]["config_hash"] != records[1]["config_hash"]
     assert records[0]["config_hash"] == records[2]["config_hash"]
     assert records[2]["seed"] == 4
+
+
+def test_a_run_that_is_interrupted_from_the_keyboard_exits_with_130(tmp_path, capsys, monkeypatch):
+    begin = SheafCompletion.on_train_epoch_start
+
+    def interrupt(module):
+        if module.current_epoch == 2:
+            raise KeyboardInterrupt
+        begin(module)
+
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    handler = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(SheafCompletion, "on_train_epoch_start", interrupt)
+    try:
+        assert fit(folder, group, "--trainer.max_epochs=4") == 130
+    finally:
+        signal.signal(signal.SIGINT, handler)  # Lightning leaves it ignored
+    assert capsys.readouterr().err.count("sheafprop: interrupted") == 1
+    monkeypatch.undo()
+    assert main(["fit", "--resume", str(group / "rotate")]) == 0
+    assert json.loads((group / "rotate" / "metrics.json").read_text())["training"]["epochs"] == 4
 
 
 def test_an_interrupted_run_is_said_to_be_one(tmp_path, capsys):
