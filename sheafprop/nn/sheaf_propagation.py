@@ -108,6 +108,9 @@ class SheafPropagation(SheafConv):
         **kwargs: Any,
     ):
         super().__init__(step_size=step_size, normalization=normalization, **kwargs)
+        for name, count in (("num_iterations", num_iterations), ("num_sections", num_sections)):
+            if isinstance(count, float):
+                raise ValueError(f"'{name}' must be an integer (got {count})")
         if num_iterations < 0:
             raise ValueError(f"'num_iterations' must not be negative (got {num_iterations})")
         if num_sections < 1:
@@ -224,12 +227,12 @@ class SheafPropagation(SheafConv):
                 x = traced.rescale(x, length)
             if self.num_sections == 1:
                 return x
-            if x.dim() == 3:
+            if x.dim() == 3 and x.shape[0] != 1:
                 raise ValueError(
                     f"'x' already has {x.shape[0]} sections: num_sections must be 1 (got "
                     f"{self.num_sections})"
                 )
-            return x.expand(self.num_sections, *x.shape)
+            return x.expand(self.num_sections, *x.shape[-2:])
 
     def trajectory(
         self, plan: PropagationPlan, sections: Tensor, iterations: Iterable[int]

@@ -78,6 +78,14 @@ def test_settings_of_propagation_compile(settings):
     assert_compiles(SheafPropagation(3, **settings), case, **options(case))
 
 
+def test_one_given_section_spreads_over_several():
+    case = make_case("identity", 3)
+    case.x = case.x.unsqueeze(0)
+    layer = SheafPropagation(2, num_sections=3)
+    assert_compiles(layer, case, **options(case))
+    assert layer(case.x, *case.graph).shape == (3, *case.x.shape[1:])
+
+
 def test_no_boundary_no_weights_and_sections():
     case = make_case("dense, shared", 3)
     case.x = torch.stack([case.x, case.x.flip(0)])
