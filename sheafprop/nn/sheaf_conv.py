@@ -18,7 +18,12 @@ from sheafprop.sheaf.graph_checks import (
     check_graph_shapes,
     check_places,
 )
-from sheafprop.sheaf.plan import Normalization, PropagationPlan, working_dtype
+from sheafprop.sheaf.plan import (
+    Normalization,
+    PropagationPlan,
+    check_normalization,
+    working_dtype,
+)
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 # The plan behind a call of propagate(), whose arguments PyG fixes.
@@ -94,6 +99,7 @@ class SheafConv(MessagePassing):
                 raise ValueError(f"'{name}' is fixed at {only} (got {kwargs[name]})")
         if not step_size > 0 or step_size == float("inf"):
             raise ValueError(f"'step_size' must be positive and finite (got {step_size})")
+        check_normalization(normalization)
         super().__init__(**kwargs)
         self.step_size = step_size
         self.normalization: Normalization = normalization

@@ -60,10 +60,7 @@ class PropagationPlan:
         normalization: Normalization = "block",
         dtype: torch.dtype | None = None,
     ):
-        if normalization not in ("block", "degree", None):
-            raise ValueError(
-                f"'normalization' must be 'block', 'degree' or None (got {normalization!r})"
-            )
+        check_normalization(normalization)
         check_graph(edge_index, edge_type, sheaf, num_nodes, edge_weight, boundary_mask)
         device = edge_index.device
         #: The sheaf as it was given; the operators use it in the number type of the features.
@@ -302,6 +299,14 @@ class PropagationPlan:
         return (
             f"{type(self).__name__}({type(self.sheaf).__name__}, num_nodes={self.num_nodes}, "
             f"num_free={self.num_free}, normalization={self.normalization!r})"
+        )
+
+
+def check_normalization(normalization: str | None) -> None:
+    """Raises a :class:`ValueError` for a normalization that does not exist."""
+    if normalization not in ("block", "degree", None):
+        raise ValueError(
+            f"'normalization' must be 'block', 'degree' or None (got {normalization!r})"
         )
 
 

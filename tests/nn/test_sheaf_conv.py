@@ -8,7 +8,13 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 
-from sheafprop.nn import SheafConv, SheafPropagation, sheaf_conv
+from sheafprop.nn import (
+    HarmonicExtension,
+    SheafConv,
+    SheafDiffusion,
+    SheafPropagation,
+    sheaf_conv,
+)
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan
 from tests.sheaf_cases import SHEAF_KINDS, make_case
 
@@ -281,6 +287,16 @@ def test_bad_settings_are_named():
         SheafConv(aggr="max")
     with pytest.raises(ValueError, match="flow"):
         SheafConv(flow="target_to_source")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [SheafConv, SheafPropagation, HarmonicExtension, lambda **kw: SheafDiffusion(1.0, **kw)],
+)
+def test_an_unknown_normalization_is_named_at_once(make):
+    for bad in ("sym", "none", True):
+        with pytest.raises(ValueError, match=f"'block', 'degree' or None .got {bad!r}"):
+            make(normalization=bad)
 
 
 def test_node_without_incoming_messages_is_solved_from_its_outgoing_triple():
