@@ -33,6 +33,10 @@ class DenseSheaf(RelationSheaf):
     translation: Tensor | None = None
 
     def __post_init__(self) -> None:
+        if self.head is None or self.tail is None:
+            raise ValueError(
+                "DenseSheaf needs 'head' and 'tail': pass the same tensor twice for a shared map"
+            )
         common_dtype(self.head, self.tail, self.translation)
         if self.head.dim() != 3 or self.head.shape != self.tail.shape:
             raise ValueError(

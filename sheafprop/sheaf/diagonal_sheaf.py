@@ -35,12 +35,12 @@ class DiagonalSheaf(RelationSheaf):
         given = [m for m in (self.head, self.tail, self.translation) if m is not None]
         if self.head is None and self.tail is None:
             raise ValueError("DiagonalSheaf needs 'head' or 'tail' (got neither)")
+        common_dtype(*given)
         if any(m.dim() != 2 or m.shape != given[0].shape for m in given):
             raise ValueError(
                 "'head', 'tail' and 'translation' must all be [num_relations, d] "
                 f"(got {[list(m.shape) for m in given]})"
             )
-        common_dtype(*given)
 
     @property
     def _some_map(self) -> Tensor:

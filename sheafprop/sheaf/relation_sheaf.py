@@ -139,12 +139,14 @@ def common_dtype(*tensors: Tensor | None) -> torch.dtype | None:
     """Number type that some tensors promote to; None without any.
 
     Raises:
-        ValueError: If one of them holds integers.
+        ValueError: If one of them is no tensor, or holds integers.
     """
     dtype = None
     for tensor in tensors:
         if tensor is None:
             continue
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"maps and translations must be tensors (got {type(tensor).__name__})")
         if not (tensor.is_floating_point() or tensor.is_complex()):
             raise ValueError(
                 f"maps and translations must be floating point or complex (got {tensor.dtype})"

@@ -1,5 +1,6 @@
 """The template every map kind must pass, and a check that none is missing."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -84,6 +85,29 @@ def test_is_an_immutable_pytree(case):
     assert again.num_relations == case.sheaf.num_relations
     with pytest.raises(AttributeError):
         case.sheaf.translation = None
+
+
+@pytest.mark.parametrize("value", [[[1.0, 2.0]], 3, "maps", np.ones((2, 3))])
+def test_what_is_no_tensor_is_refused(value):
+    ones, square = torch.ones(2, 3), torch.ones(2, 3, 3)
+    for make in (
+        lambda: IdentitySheaf(value),
+        lambda: sheafprop.sheaf.DiagonalSheaf(value),
+        lambda: sheafprop.sheaf.DiagonalSheaf(None, value),
+        lambda: sheafprop.sheaf.DiagonalSheaf(ones, None, value),
+        lambda: sheafprop.sheaf.DenseSheaf(value, square),
+        lambda: sheafprop.sheaf.DenseSheaf(square, value),
+        lambda: sheafprop.sheaf.DenseSheaf(square, square, value),
+    ):
+        with pytest.raises(ValueError, match=f"must be tensors .got {type(value).__name__}"):
+            make()
+
+
+def test_dense_maps_are_needed_on_both_sides():
+    square = torch.ones(2, 3, 3)
+    for maps in ((square, None), (None, square), (None, None)):
+        with pytest.raises(ValueError, match="needs 'head' and 'tail'"):
+            sheafprop.sheaf.DenseSheaf(*maps)
 
 
 def test_bad_shapes_are_refused():
