@@ -210,7 +210,7 @@ class HarmonicExtension(SheafConv):
                     name = "cg"
                     solution = SOLVERS[name](system, rhs, **settings)
                 if not solution.converged:
-                    warnings.warn(f"solver={name!r} {self._shortfall(solution)}")
+                    warnings.warn(f"solver={name!r} {self._shortfall(name, solution)}")
                 return solution
 
             free, solution = implicit_limit(
@@ -242,10 +242,11 @@ class HarmonicExtension(SheafConv):
                 )
             return out, result
 
-    def _shortfall(self, solution: Solution) -> str:
+    def _shortfall(self, name: str, solution: Solution) -> str:
+        other = "" if name == "cg" else "take solver='cg', "
         return solution.note or (
             f"stopped after {solution.iterations} operator applications at a relative residual of "
-            f"{solution.relative_residual:.2g} (tol={self.tol}): take solver='cg', raise "
+            f"{solution.relative_residual:.2g} (tol={self.tol}): {other}raise "
             "max_iterations, or take a larger tol or double precision"
         )
 

@@ -193,8 +193,10 @@ def test_stopping_short_is_said():
     case = make_case("dense, pair", 4, num_edges=60)
     for solver in ("cg", "chebyshev", "euler"):
         layer = HarmonicExtension(solver, tol=1e-12, max_iterations=3)
-        with pytest.warns(UserWarning, match="raise max_iterations"):
+        with pytest.warns(UserWarning, match="raise max_iterations") as warned:
             out, result = layer(case.x, *case.graph, **options(case), return_result=True)
+        # A solver is not recommended in place of itself.
+        assert ("take solver='cg'" in str(warned[0].message)) == (solver != "cg")
         assert not result.converged
         assert 1e-12 < result.relative_residual < 1
         assert result.energy_after < result.energy_before
