@@ -58,7 +58,9 @@ class DenseBlocks(VertexBlocks):
         return self._factors[1][self._kind]
 
     def prepare(self) -> None:
-        _ = self._singular_index
+        # Within a function transform of torch none of this could be computed.
+        if self._singular_index.numel():
+            _ = self._projections
 
     @property
     def _num_bytes(self) -> int:
