@@ -15,7 +15,8 @@ def train_plainly(
 ) -> KGEModel:
     """Trains on the training graph and returns the model with its last weights, on the CPU.
 
-    Nothing is logged, stored or validated, unless further arguments of the trainer say so.
+    Training takes place there too, and nothing is logged, stored or validated, unless further
+    arguments of the trainer say so.
     """
     arguments: dict[str, Any] = {
         "accelerator": "cpu",

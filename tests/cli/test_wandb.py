@@ -1,5 +1,6 @@
 """Weights & Biases offline: nothing is asked, and everything is in the run folder."""
 
+import functools
 import json
 import struct
 import time
@@ -154,6 +155,8 @@ def test_a_network_that_is_missing_is_told_before_training(
     class CommError(Exception):
         pass
 
+    # With its signature: the command line keeps what it has read of it for the whole process.
+    @functools.wraps(wandb.init)
     def refuse(**arguments):
         raise CommError("no such host\nConsider more seconds")
 
