@@ -6,7 +6,8 @@ from torch import Tensor
 from sheafprop.errors import DivergenceError
 from sheafprop.nn.solvers import SOLVERS, LinearSystem, is_cheap
 from sheafprop.service.free_system import FreeSystem
-from sheafprop.sheaf import RelationSheaf
+from sheafprop.service.lone_blocks import solve_lone_blocks
+from sheafprop.sheaf import DenseSheaf, RelationSheaf
 
 # Relative residual of an exact solution, which is found in double precision; beyond what single
 # precision can hold, where vectors are stored so.
@@ -24,11 +25,16 @@ def solve_exactly(system: FreeSystem, sheaf: RelationSheaf) -> tuple[Tensor, flo
     Raises:
         DivergenceError: If the solver does not get there.
     """
-    plan = system.plan(sheaf)
-    constant = plan.constant(system.x.to(plan.dtype))
     known = system.boundary_mask
     head, tail = system.edge_index
-    if bool((known[head] | known[tail]).all()):
+    alone = bool((known[head] | known[tail]).all())
+    if alone and isinstance(sheaf, DenseSheaf):
+        vectors = solve_lone_blocks(system, sheaf)
+        if vectors is not None:
+            return vectors.to(system.x.dtype), 0.0
+    plan = system.plan(sheaf)
+    constant = plan.constant(system.x.to(plan.dtype))
+    if alone:
         # New entities that meet known ones only: every block stands alone.
         return plan.precondition(constant).to(system.x.dtype), 0.0
     linear = LinearSystem(plan)
