@@ -73,6 +73,10 @@ class CSRProduct:
         part._transposed, part._values = None, {}
         return part
 
+    def entries_as(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """First entry of each row ``[num_rows + 1]``, columns, and values in a real number type."""
+        return self._start, self._col, self._value_as(dtype)
+
     def transposed(self) -> "CSRProduct":
         if self._transposed is None:
             self._transposed = CSRProduct(

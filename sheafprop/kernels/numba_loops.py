@@ -138,6 +138,31 @@ def csr_rows(  # type: ignore[no-untyped-def]
 
 
 @_compiled
+def tiled_rows(start, col, value, tiles, out):  # type: ignore[no-untyped-def]
+    """The same sums for rows in ``tiles [number of tiles, rows, columns]``, a tile at a time."""
+    width = tiles.shape[2]
+    for p in range(tiles.shape[0]):
+        x, first = tiles[p], p * width
+        for v in range(out.shape[0]):
+            y = out[v, first : first + width]
+            size = y.size
+            for j in range(size):
+                y[j] = 0
+            e, stop = start[v], start[v + 1]
+            while e + 3 < stop:
+                x0, x1, x2, x3 = x[col[e]], x[col[e + 1]], x[col[e + 2]], x[col[e + 3]]
+                w0, w1, w2, w3 = value[e], value[e + 1], value[e + 2], value[e + 3]
+                for j in range(size):
+                    y[j] += (w0 * x0[j] + w1 * x1[j]) + (w2 * x2[j] + w3 * x3[j])
+                e += 4
+            while e < stop:
+                x0, w0 = x[col[e]], value[e]
+                for j in range(size):
+                    y[j] += w0 * x0[j]
+                e += 1
+
+
+@_compiled
 def real_rows(  # type: ignore[no-untyped-def]
     start, col, label, weight, table, x, own, gain, constant, factors, ahead, out, lo, hi
 ):

@@ -9,10 +9,13 @@ from sheafprop.kernels.coupling import needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.definite_inverse import definite_inverses
 from sheafprop.kernels.memory import announce, empty
+from sheafprop.kernels.tiled_sum import TiledSum
 from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_tolerance
 
-# Bytes of dense blocks that one thread sums and inverts at once: they stay in its cache.
+# Bytes of dense blocks that one thread inverts at once: they stay in its cache.
 _CHUNK_BYTES = 2**20
+# Bytes of dense blocks that one thread sums at once: they share what they read of the table.
+_SUMMED_BYTES = 2**27
 
 
 class DenseBlocks(VertexBlocks):
@@ -69,13 +72,10 @@ class DenseBlocks(VertexBlocks):
     @cached_property
     def _factors(self) -> tuple[Tensor, Tensor]:
         n, d = self._product.num_rows, self._table.shape[-1]
-        # As many chunks as threads at least.
-        chunk = max(1, min(_CHUNK_BYTES * n // max(1, self._num_bytes), n // get_num_threads()))
-        chunks = [slice(start, min(n, start + chunk)) for start in range(0, n, chunk)]
+        each = max(1, self._table[:1].numel() * self._table.element_size())
+        chunk = max(1, _CHUNK_BYTES // each)
         if self._recorded:
-            parts = [_pseudo_inverse(self.blocks[rows]) for rows in chunks]
-            if not parts:
-                return self.blocks, self._kind.new_zeros(0, dtype=torch.bool)
+            parts = [_pseudo_inverse(blocks) for blocks in self.blocks.split(chunk)]
             return torch.cat([part for part, _ in parts]), torch.cat([found for _, found in parts])
         announce(self._num_bytes, "the inverses of the diagonal blocks")
         with torch.inference_mode(False):
@@ -83,11 +83,16 @@ class DenseBlocks(VertexBlocks):
             # Pieces are written by threads that know of no inference mode.
             singular = torch.zeros(n, dtype=torch.bool, device=self._table.device)
             certain = torch.zeros_like(singular)
-        number = torch.arange(n, device=singular.device)
+        sums = TiledSum(self._product, self._table)
+        # As many groups as threads at least.
+        group = max(1, min(_SUMMED_BYTES // each, -(-n // get_num_threads())))
 
-        def invert(rows: slice) -> None:
+        def invert(first: int) -> None:
             with torch.no_grad():
-                _, certain[rows] = _inverses(self._some(number[rows]), inverse[rows])
+                part = inverse[first : first + group]
+                sums.fill(first, part)
+                found = [_inverses(blocks, blocks)[1] for blocks in part.split(chunk)]
+                certain[first : first + group] = torch.cat(found)
 
         def settle(kinds: Tensor) -> None:
             with torch.no_grad():
@@ -95,7 +100,7 @@ class DenseBlocks(VertexBlocks):
                 check_blocks(part, self._vertices[kinds])
                 inverse[kinds], singular[kinds] = _pseudo_inverse(part)
 
-        run_chunks(invert, chunks)
+        run_chunks(invert, range(0, n, group))
         # Few, so that they are better looked at together; in the order of their vertices.
         rest = (~certain).nonzero().flatten()
         rest = rest[torch.argsort(self._vertices[rest])]
@@ -139,11 +144,13 @@ class DenseBlocks(VertexBlocks):
         return torch.linalg.eigvalsh(self.blocks)[:, -1][self._kind]
 
 
-def _inverses(blocks: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Inverses, and which of them are certain to be no worse than the pseudo-inverses."""
+def _inverses(blocks: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverses in ``out``, which may be ``blocks``, and which are certain to be no worse than the
+    pseudo-inverses."""
+    norm = torch.linalg.matrix_norm(blocks)
     inverse, definite = definite_inverses(blocks, out)
     # The product of Frobenius norms bounds the condition number; most blocks pass it.
-    bound = torch.linalg.matrix_norm(blocks) * torch.linalg.matrix_norm(inverse)
+    bound = norm * torch.linalg.matrix_norm(inverse)
     return inverse, definite & (bound < 0.5 / _tolerance(blocks))
 
 

@@ -26,8 +26,7 @@ def test_messages_equal_the_written_sum(shared, dtype, num_edges):
         entries = type(entries)(
             torch.randint(900, (num_edges,), generator=g),
             torch.randint(1200, (num_edges,), generator=g),
-            (torch.rand(num_edges, generator=g) ** 3 * RELATIONS).long(),
-            entries.backward,
+            (torch.rand(num_edges, generator=g) ** 3 * 2 * RELATIONS).long(),
             entries.weight,
             900,
             1200,
@@ -94,7 +93,7 @@ def _spectrum(kind: str, width: int, condition: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("backend", ["numba", "torch"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)
-@pytest.mark.parametrize("width", [1, 2, 4, 5, 11, 32])
+@pytest.mark.parametrize("width", [1, 2, 4, 5, 11, 32, 70, 131])
 def test_inverses_of_definite_blocks(width, dtype, backend):
     condition = 1e3 if dtype == torch.float32 else 1e8
     double = torch.promote_types(dtype, torch.float64)
@@ -124,6 +123,19 @@ def test_blocks_that_are_not_definite(backend):
     assert definite.tolist() == [True, False, False, False, False, True]
     assert torch.allclose(inverse[[0, -1]] @ good, torch.eye(2).double())
     assert definite_inverses(blocks[:0])[0].shape == (0, 2, 2)
+
+
+@pytest.mark.parametrize("size", [1, 64, 65, 200])
+def test_inverses_take_the_place_of_their_blocks(size):
+    rows = random(5, size, size + 3, dtype=torch.float64)
+    blocks = rows @ rows.mT
+    # The last of them turns indefinite at its last pivot.
+    blocks[-1, -1, -1] = -1
+    expected = torch.linalg.inv(blocks[:-1])
+    inverse, definite = definite_inverses(blocks, blocks)
+    assert inverse is blocks
+    assert definite.tolist() == [True] * 4 + [False]
+    torch.testing.assert_close(inverse[:-1], expected)
 
 
 def test_shared_maps_take_fewer_products():
