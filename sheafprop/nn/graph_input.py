@@ -14,7 +14,9 @@ _SPARSE_LAYOUTS = (
 )
 
 
-def as_edges(edge_index: Tensor | SparseTensor, edge_type: Tensor | None) -> tuple[Tensor, Tensor]:
+def as_edges(
+    edge_index: Tensor | SparseTensor, edge_type: Tensor | None, x: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Plain ``edge_index [2, E]`` and ``edge_type [E]``.
 
     A :class:`torch_sparse.SparseTensor` is taken as PyG passes it: the *transposed* adjacency
@@ -24,9 +26,13 @@ def as_edges(edge_index: Tensor | SparseTensor, edge_type: Tensor | None) -> tup
     its columns as they stand.
 
     Raises:
-        ValueError: On a native sparse layout, on relation ids given twice or not at all.
+        ValueError: On a native sparse layout, on relation ids given twice or not at all, on an
+            adjacency matrix of more vertices than ``x`` has rows.
     """
     if isinstance(edge_index, SparseTensor):
+        size = max(edge_index.sparse_sizes())
+        if x is not None and x.dim() > 1 and size > x.shape[-2]:
+            raise ValueError(f"'x' has {x.shape[-2]} rows, but 'adj_t' is for {size} vertices")
         row, col, value = edge_index.coo()
         if (value is None) == (edge_type is None):
             raise ValueError(

@@ -165,7 +165,7 @@ class HarmonicExtension(SheafConv):
             return_result (bool): Also return a :class:`HarmonicResult`. Its spectrum and its
                 ``singular`` cost further operator applications. (default: ``False``)
         """
-        edge_index, edge_type = as_edges(edge_index, edge_type)
+        edge_index, edge_type = as_edges(edge_index, edge_type, x)
         return self._solve(
             prepared(x, sheaf),
             edge_index,

@@ -146,7 +146,7 @@ class SheafConv(MessagePassing):
                 weights and boundary, which saves sorting and factoring; weights and boundary may
                 then be left out. A plan for others is refused.
         """
-        edge_index, edge_type = as_edges(edge_index, edge_type)
+        edge_index, edge_type = as_edges(edge_index, edge_type, x)
         graph = (edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         x = prepared(x, sheaf)
         if plan is None and self._is_traced(sheaf):
@@ -188,7 +188,7 @@ class SheafConv(MessagePassing):
         Raises:
             ValueError: If the inputs do not fit each other, or not the cached plan.
         """
-        edge_index, edge_type = as_edges(edge_index, edge_type)
+        edge_index, edge_type = as_edges(edge_index, edge_type, x)
         check_places(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         if self._cache is not None:
             self._check_plan(

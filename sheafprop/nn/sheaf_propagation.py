@@ -160,7 +160,7 @@ class SheafPropagation(SheafConv):
             prototypes (RelationPrototypes, optional): Needed by the starts ``"prototype"`` and
                 ``"mixed"``.
         """
-        edge_index, edge_type = as_edges(edge_index, edge_type)
+        edge_index, edge_type = as_edges(edge_index, edge_type, x)
         x = prepared(x, sheaf)
         arguments = (x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         if plan is None and self._is_traced(sheaf):

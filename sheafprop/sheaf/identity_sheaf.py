@@ -23,8 +23,8 @@ class IdentitySheaf(RelationSheaf):
         relations (int, optional): Number of relations; needed only without translation.
 
     Raises:
-        ValueError: If neither is given, or the translation is not a matrix of floating-point or
-            complex numbers.
+        ValueError: If neither is given, the translation is not a matrix of floating-point or
+            complex numbers, or the number of relations is none.
     """
 
     translation: Tensor | None = None
@@ -33,6 +33,10 @@ class IdentitySheaf(RelationSheaf):
     def __post_init__(self) -> None:
         if self.translation is None and self.relations is None:
             raise ValueError("IdentitySheaf needs 'translation' or 'relations' (got neither)")
+        if self.relations is not None and (
+            int(self.relations) != self.relations or self.relations < 0
+        ):
+            raise ValueError(f"'relations' must be a number of relations (got {self.relations})")
         common_dtype(self.translation)
         if self.translation is not None:
             if self.translation.dim() != 2:

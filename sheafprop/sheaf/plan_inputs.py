@@ -133,4 +133,8 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 def _described(state: _State, what: str) -> str | None:
     if state == "same":
         return None
-    return f"another {what}" if state == "other" else f"a {what} that was changed in place since"
+    return (
+        f"another {what}"
+        if state == "other"
+        else f"values of {what} that were changed in place since"
+    )

@@ -173,6 +173,9 @@ def test_sparse_tensor_keeps_parallel_triples_apart(case):
         conv(case.x, adj_t, case.edge_type, case.sheaf)
     with pytest.raises(ValueError, match="must be integers"):
         conv(case.x, adj_t.set_value(case.edge_weight), None, case.sheaf)
+    larger = SparseTensor(row=tail, col=head, value=case.edge_type, sparse_sizes=(n, n + 2))
+    with pytest.raises(ValueError, match=f"{n} rows, but 'adj_t' is for {n + 2} vertices"):
+        conv(case.x, larger, None, case.sheaf)
     with pytest.raises(ValueError, match="got neither"):
         conv(case.x, adj_t.set_value(None), None, case.sheaf)
 

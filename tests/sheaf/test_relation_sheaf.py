@@ -118,6 +118,9 @@ def test_bad_shapes_are_refused():
         IdentitySheaf(torch.ones(3))
     with pytest.raises(ValueError, match="2 rows for relations=5"):
         IdentitySheaf(ones, relations=5)
+    for relations in (-1, 2.5):
+        with pytest.raises(ValueError, match=f"number of relations \\(got {relations}"):
+            IdentitySheaf(relations=relations)
     with pytest.raises(ValueError, match="got neither"):
         sheafprop.sheaf.DiagonalSheaf()
     with pytest.raises(ValueError, match=r"\[2, 3\], \[2, 2\]"):
