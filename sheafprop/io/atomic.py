@@ -4,11 +4,12 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sheafprop.io.storage_error import storage_errors
 
@@ -17,6 +18,9 @@ _PREFIX = ".sheafprop-"
 
 def write_bytes(path: str | PathLike[str], data: bytes) -> None:
     """Writes a file through a temporary one in the same folder, which is made if it is missing.
+
+    What is no file, such as ``/dev/stdout``, ``/dev/null`` or a named pipe, is written into as it
+    is.
 
     Args:
         path: The file.
@@ -28,6 +32,10 @@ def write_bytes(path: str | PathLike[str], data: bytes) -> None:
     # Through a link to the file it points to, so that the link stays one.
     target = Path(os.path.realpath(path))
     with storage_errors(path, "written"):
+        if (stream := _stream(path)) is not None:
+            with stream:
+                stream.write(data)
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_sibling(target) as temporary:
             with open(temporary, "xb") as file:
@@ -71,6 +79,21 @@ def check_plain(value: Any, where: str = "the value") -> None:
             f"{where} must be a plain value: None, bool, int, float, str, list or dict "
             f"(got {type(value).__name__})"
         )
+
+
+def _stream(path: str | PathLike[str]) -> BinaryIO | None:
+    """Our own output, a device or a pipe, opened to write; None for files and what is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    for number in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(status, os.fstat(number)):
+                # The same open file: what was written before and comes later keeps its place.
+                return open(os.dup(number), "wb")
+    is_other = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
+    return open(path, "wb") if is_other else None
 
 
 @contextmanager

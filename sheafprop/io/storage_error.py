@@ -31,6 +31,8 @@ def storage_errors(path: str | PathLike[str], action: Literal["read", "written"]
     """
     try:
         yield
+    except BrokenPipeError:
+        raise  # whoever reads has seen enough
     except OSError as error:
         reason = _ADVICE.get(error.errno or 0, error.strerror or str(error))
         raised = StorageError(f"'{path}' cannot be {action}: {reason}")

@@ -1,6 +1,10 @@
 import errno
 import json
 import os
+import pty
+import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -36,6 +40,45 @@ def test_a_link_stays_a_link(tmp_path):
     write_text(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "new"
+
+
+def test_pipes_and_devices_are_written_into_and_stay_what_they_are(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for path in (pipe, tmp_path / "link"):
+            write_bytes(path, b"table")
+            assert os.read(reader, 99) == b"table"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    # A terminal stands for all devices: replacing one of them would harm the machine.
+    outer, inner = pty.openpty()
+    try:
+        write_bytes(os.ttyname(inner), b"table")
+        assert os.read(outer, 99) == b"table"
+        assert stat.S_ISCHR(os.stat(os.ttyname(inner)).st_mode)
+    finally:
+        os.close(outer)
+        os.close(inner)
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_standard_output_by_its_name_keeps_what_it_holds(tmp_path, mode):
+    code = (
+        "from sheafprop.io import write_text\nprint('before', flush=True)\n"
+        "write_text('/dev/stdout', 'table\\n')\nprint('after')"
+    )
+    with open(tmp_path / "log", mode) as log:
+        log.write("old\n")
+        log.flush()
+        subprocess.run([sys.executable, "-c", code], stdout=log, check=True)
+    assert (tmp_path / "log").read_text() == "old\nbefore\ntable\nafter\n"
+    piped = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert piped.stdout == b"before\ntable\nafter\n"
 
 
 @pytest.mark.parametrize(
