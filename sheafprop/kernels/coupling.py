@@ -9,18 +9,17 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class CouplingEntries:
-    r"""One entry per message: into vertex ``dst`` from vertex ``src`` along relation ``relation``.
+    r"""One entry per message: into vertex ``dst`` from vertex ``src``.
 
-    ``backward`` is False for the message into the tail, :math:`w R_t^* R_h x_h`, and True for the
-    message into the head, :math:`w R_h^* R_t x_t`. Destinations and sources are numbered
-    separately, so that a block of the matrix (free by free, free by boundary) is a list of its own.
-    ``symmetric`` says that every message comes with its reverse.
+    ``label`` is the relation :math:`r` for the message into the tail, :math:`w R_t^* R_h x_h`, and
+    :math:`R + r` for the message into the head, :math:`w R_h^* R_t x_t`. Destinations and sources
+    are numbered separately, so that a block of the matrix (free by free, free by boundary) is a
+    list of its own. ``symmetric`` says that every message comes with its reverse.
     """
 
     dst: Tensor
     src: Tensor
-    relation: Tensor
-    backward: Tensor
+    label: Tensor
     weight: Tensor
     num_dst: int
     num_src: int

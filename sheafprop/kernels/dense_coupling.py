@@ -86,13 +86,13 @@ class DenseCoupling(Coupling):
     def __init__(self, entries: CouplingEntries, head: Tensor, tail: Tensor):
         num_relations, k, d = head.shape
         # A message into the tail leaves through the head's map, and the other way round.
-        send, receive = entries.relation, entries.relation
         if head is tail:
             maps = head
+            send = receive = entries.label % num_relations
         else:
             maps = torch.cat([head, tail])
-            send = send + entries.backward * num_relations
-            receive = receive + (1 - entries.backward) * num_relations
+            send = entries.label
+            receive = (send + num_relations) % (2 * num_relations)
         source = _Stalks(send, entries.src, entries.num_src)
         target = _Stalks(receive, entries.dst, entries.num_dst)
         self._widths = k, d

@@ -3,6 +3,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.coupling import CouplingEntries
 from sheafprop.kernels.csr_product import CSRProduct
 
 
@@ -15,26 +16,26 @@ class RelationIncidence:
     degrees, prototypes) is one product with a table of :math:`2R` rows.
 
     Args:
-        head, tail (Tensor): Vertex of each end, int64 ``[E]``; -1 where the vertex does not count.
-        edge_type (Tensor): Relation ids ``[E]``.
-        weight (Tensor): Edge weights ``[E]``.
+        vertex (Tensor): Vertex of each end, int64 ``[m]``.
+        label (Tensor): Column of each end, int64 ``[m]``.
+        weight (Tensor): Weights of the triples, ``[m]``.
+        num_vertices, num_relations (int): Number of vertices, and :math:`R`.
     """
 
     def __init__(
         self,
-        head: Tensor,
-        tail: Tensor,
-        edge_type: Tensor,
+        vertex: Tensor,
+        label: Tensor,
         weight: Tensor,
         num_vertices: int,
         num_relations: int,
     ):
+        self.vertex, self.label, self.weight = vertex, label, weight
         self.num_vertices, self.num_relations = num_vertices, num_relations
-        self._ends = (head, tail, edge_type, weight)
 
     @property
     def empty(self) -> bool:
-        return self._ends[2].numel() == 0
+        return self.vertex.numel() == 0
 
     def sum(self, table: Tensor) -> Tensor:
         """Sums rows of a table ``[2 R, ...]`` (tail side first) over each vertex's ends."""
@@ -42,52 +43,57 @@ class RelationIncidence:
         if width > 1:
             return self._product(table)
         # A column is summed faster than the ends are sorted.
-        row, col, weight = self._entries()
-        value = weight.to(table.dtype) * table.flatten()[col]
-        total = value.new_zeros(self.num_vertices).index_add(0, row, value)
+        value = self.weight.to(table.dtype) * table.flatten()[self.label]
+        total = value.new_zeros(self.num_vertices).index_add(0, self.vertex, value)
         return total.view(-1, *table.shape[1:])
 
     def total(self) -> Tensor:
         """Weight of all ends of each vertex, ``[num_vertices, 1]``."""
-        return self.sum(self._ends[3].new_ones(2 * self.num_relations, 1))
+        total = self.weight.new_zeros(self.num_vertices)
+        return total.index_add_(0, self.vertex, self.weight).unsqueeze(1)
+
+    def where(self, mask: Tensor) -> "RelationIncidence":
+        """The ends that a mask ``[m]`` marks."""
+        index = mask.nonzero().flatten()
+        return RelationIncidence(
+            self.vertex[index],
+            self.label[index],
+            self.weight[index],
+            self.num_vertices,
+            self.num_relations,
+        )
+
+    def messages(self, src: Tensor, num_src: int, *, symmetric: bool = False) -> CouplingEntries:
+        """What the ends receive from the vertices ``src`` ``[m]`` at the other ends."""
+        return CouplingEntries(
+            self.vertex, src, self.label, self.weight, self.num_vertices, num_src, symmetric
+        )
 
     def of(self, vertices: Tensor) -> "RelationIncidence":
         """The incidence of some of the vertices, which are numbered anew."""
-        number = torch.full((self.num_vertices + 1,), -1, device=vertices.device)
+        number = torch.full((self.num_vertices,), -1, device=vertices.device)
         number[vertices] = torch.arange(vertices.numel(), device=vertices.device)
-        # A vertex of -1 reads the last entry.
-        head, tail, edge_type, weight = self._ends
-        return RelationIncidence(
-            number[head], number[tail], edge_type, weight, vertices.numel(), self.num_relations
-        )
+        part = self.where(number[self.vertex] >= 0)
+        part.vertex, part.num_vertices = number[part.vertex], vertices.numel()
+        return part
 
     def fingerprints(self, seed: int) -> Tensor:
         """Numbers ``[num_vertices]`` that equal rows share, and others by chance of 1 in 2^64."""
-        row, col, weight = self._entries()
+        vertex, weight = self.vertex, self.weight
         generator = torch.Generator().manual_seed(seed)
         table = torch.randint(-(2**62), 2**62, (2 * self.num_relations,), generator=generator)
         bits = weight.view(torch.int32 if weight.element_size() == 4 else torch.int64)
-        mixed = table.to(row.device)[col] ^ bits.long()
+        mixed = table.to(vertex.device)[self.label] ^ bits.long()
         # The finalizer of splitmix64, so that no sum of bits can stand for another.
         for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
             mixed = (mixed ^ (mixed >> shift)) * factor
-        total = torch.zeros(self.num_vertices, dtype=torch.long, device=row.device)
-        return total.index_add_(0, row, mixed ^ (mixed >> 31))
+        total = torch.zeros(self.num_vertices, dtype=torch.long, device=vertex.device)
+        return total.index_add_(0, vertex, mixed ^ (mixed >> 31))
 
     @cached_property
     def _product(self) -> CSRProduct:
         shape = self.num_vertices, 2 * self.num_relations
-        return CSRProduct(*self._entries(), *shape, merge=False)
-
-    def _entries(self) -> tuple[Tensor, Tensor, Tensor]:
-        head, tail, edge_type, weight = self._ends
-        row = torch.cat([tail, head])
-        col = torch.cat([edge_type, edge_type + self.num_relations])
-        weight = torch.cat([weight, weight])
-        keep = row >= 0
-        if bool(keep.all()):
-            return row, col, weight
-        return row[keep], col[keep], weight[keep]
+        return CSRProduct(self.vertex, self.label, self.weight, *shape, merge=False)
 
 
 def joint_product(ends: RelationIncidence, loops: RelationIncidence) -> tuple[CSRProduct, Tensor]:
@@ -98,11 +104,10 @@ def joint_product(ends: RelationIncidence, loops: RelationIncidence) -> tuple[CS
         ascending: the relation for a tail, plus :math:`R` for a head, plus :math:`2R` for a loop.
     """
     size = ends.num_relations
-    row, column, weight = ends._entries()
+    row, column, weight = ends.vertex, ends.label, ends.weight
     if not loops.empty:
-        looped, relation, own = loops._entries()
-        row, weight = torch.cat([row, looped]), torch.cat([weight, own])
-        column = torch.cat([column, relation + 2 * size])
+        row, weight = torch.cat([row, loops.vertex]), torch.cat([weight, loops.weight])
+        column = torch.cat([column, loops.label + 2 * size])
     used = torch.bincount(column, minlength=3 * size).nonzero().flatten()
     number = torch.zeros(3 * size, dtype=torch.long, device=column.device)
     number[used] = torch.arange(used.numel(), device=column.device)
@@ -115,7 +120,7 @@ def equal_rows(ends: RelationIncidence, loops: RelationIncidence) -> tuple[Tenso
     Returns:
         tuple[Tensor, Tensor]: A vertex of each kind ``[m]`` and the kind of each vertex ``[n]``.
     """
-    vertices = torch.arange(ends.num_vertices, device=ends._ends[2].device)
+    vertices = torch.arange(ends.num_vertices, device=ends.vertex.device)
     if vertices.numel() < 2:
         return vertices, vertices
     # Odd factors keep the two apart.

@@ -50,7 +50,7 @@ class TypedEntries:
         return _sorted(
             entries.dst,
             entries.src,
-            entries.relation + entries.backward * num_relations,
+            entries.label,
             entries.weight if weighted else None,
             (entries.num_dst, entries.num_src, 2 * num_relations),
             entries.symmetric,

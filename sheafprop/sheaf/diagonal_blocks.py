@@ -16,7 +16,7 @@ class DiagonalBlocks(VertexBlocks):
         #: Ones where an entry is in the range, zeros elsewhere; None for ones throughout.
         self.indicator = in_range.to(entries.dtype) if bool(self._singular.any()) else None
         #: The pseudo-inverse, entry by entry.
-        self.inverse = torch.where(in_range, 1 / torch.where(in_range, entries, 1.0), 0.0)
+        self.inverse = in_range / torch.where(in_range, entries, 1.0)
 
     @property
     def singular(self) -> Tensor:

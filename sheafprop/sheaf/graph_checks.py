@@ -185,7 +185,7 @@ def _check_tensor(name: str, value: object) -> None:
 def _check_range(name: str, ids: Tensor, size: int, bound: str) -> None:
     if ids.numel() == 0:
         return
-    low, high = int(ids.min()), int(ids.max())
+    low, high = map(int, torch.aminmax(ids))
     if low < 0 or high >= size:
         raise ValueError(
             f"'{name}' must hold ids from 0 to {bound} - 1 = {size - 1} "

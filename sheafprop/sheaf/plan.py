@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.inspection import connected_components
-from sheafprop.kernels.coupling import CouplingEntries, needs_gradient
+from sheafprop.kernels.coupling import Coupling, needs_gradient
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.graph_checks import check_graph
@@ -83,59 +83,53 @@ class PropagationPlan:
         #: Number type of the features.
         self.dtype = dtype
         sheaf = sheaf.promoted(dtype)
-        real = torch.zeros((), dtype=dtype).real.dtype
         head, tail = edge_index.long()
         edge_type = edge_type.long()
         weight = (
-            torch.ones(head.numel(), dtype=real, device=device)
+            torch.ones(head.numel(), dtype=dtype.to_real(), device=device)
             if edge_weight is None
-            else edge_weight.to(real)
+            else edge_weight.to(dtype.to_real())
         )
         if weight.requires_grad:
             raise ValueError(
                 "gradients with respect to 'edge_weight' are not offered: pass it detached"
             )
-        free_number = _numbering(self.free_index, num_nodes)
         if self.num_free < num_nodes:
-            touched = (free_number[head] >= 0) | (free_number[tail] >= 0)
+            touched = (~(boundary_mask[head] & boundary_mask[tail])).nonzero().flatten()
             head, tail = head[touched], tail[touched]
             edge_type, weight = edge_type[touched], weight[touched]
         #: Heads, tails, relations and weights of the triples that touch a free vertex, ``[m]``.
         self.edges = (head, tail, edge_type, weight)
 
-        proper = head != tail
-        ends = RelationIncidence(
-            free_number[head[proper]],
-            free_number[tail[proper]],
-            edge_type[proper],
-            weight[proper],
+        self._source_index = self.free_index[:0]
+        if self.num_free < num_nodes:
+            # Numbers for the free vertices, then for those of the boundary that a free one meets.
+            met = torch.zeros_like(boundary_mask)
+            met[head] = True
+            met[tail] = True
+            self._source_index = (met & boundary_mask).nonzero().flatten()
+            index = torch.cat([self.free_index, self._source_index])
+            number = torch.empty(num_nodes, dtype=torch.long, device=device)
+            number[index] = torch.arange(index.numel(), device=device)
+            head, tail = number[head], number[tail]
+        # A triple sends a message into its tail and one into its head.
+        src = torch.cat([head, tail])
+        all_ends = RelationIncidence(
+            torch.cat([tail, head]),
+            torch.cat([edge_type, edge_type + sheaf.num_relations]),
+            torch.cat([weight, weight]),
             self.num_free,
             sheaf.num_relations,
         )
-        loop_vertex = free_number[head[~proper]]
-        loop_type, loop_weight = edge_type[~proper], weight[~proper]
-        loops = RelationIncidence(
-            torch.full_like(loop_vertex, -1),
-            loop_vertex,
-            loop_type,
-            loop_weight,
-            self.num_free,
-            sheaf.num_relations,
-        )
-        all_ends = ends
-        if loop_vertex.numel():
-            all_ends = RelationIncidence(
-                free_number[head],
-                free_number[tail],
-                edge_type,
-                weight,
-                self.num_free,
-                sheaf.num_relations,
-            )
+        if self._source_index.numel():
+            into_free = all_ends.vertex < self.num_free
+            src, all_ends = src[into_free], all_ends.where(into_free)
+        loop = all_ends.vertex == src
+        ends, loops = all_ends, all_ends.where(loop & (all_ends.label < sheaf.num_relations))
+        if not loops.empty:
+            src, ends = src[~loop], all_ends.where(~loop)
         #: The block diagonal :math:`D_U`.
         self.blocks: VertexBlocks = sheaf.vertex_blocks(ends, loops)
-        #: Bool ``[n]``: free vertices that no edge of positive weight touches.
-        self.isolated = all_ends.total().flatten() == 0
         self._preconditioner: VertexBlocks | None = None
         if normalization == "block":
             self._preconditioner = self.blocks
@@ -144,42 +138,15 @@ class PropagationPlan:
             norms = sheaf.end_norms().to(weight.dtype)
             self._preconditioner = DiagonalBlocks(all_ends.sum(norms.unsqueeze(1)))
 
-        if loop_vertex.numel():
-            head, tail = head[proper], tail[proper]
-            edge_type, weight = edge_type[proper], weight[proper]
-        # Boundary vertices that a free one meets get numbers of their own.
-        met = torch.zeros_like(boundary_mask)
-        met[head] = True
-        met[tail] = True
-        self._source_index = (met & boundary_mask).nonzero().flatten()
-        boundary_number = _numbering(self._source_index, num_nodes)
-        dst, src = torch.cat([tail, head]), torch.cat([head, tail])
-        relation, weights = edge_type.repeat(2), weight.repeat(2)
-        backward = torch.arange(2, device=device).repeat_interleave(edge_type.numel())
-
-        def entries(number: Tensor, num_src: int) -> CouplingEntries:
-            into, out_of = free_number[dst], number[src]
-            parts = [into, out_of, relation, backward, weights]
-            keep = (into >= 0) & (out_of >= 0)
-            if not bool(keep.all()):
-                parts = [part[keep] for part in parts]
-            return CouplingEntries(
-                dst=parts[0],
-                src=parts[1],
-                relation=parts[2],
-                backward=parts[3],
-                weight=parts[4],
-                num_dst=self.num_free,
-                num_src=num_src,
-                symmetric=number is free_number,
+        self._boundary_coupling: Coupling | None = None
+        if self._source_index.numel():
+            known = src >= self.num_free
+            sent, sources = ends.where(known), src[known] - self.num_free
+            self._boundary_coupling = sheaf.coupling(
+                sent.messages(sources, self._source_index.numel())
             )
-
-        self._free_coupling = sheaf.coupling(entries(free_number, self.num_free))
-        self._boundary_coupling = (
-            sheaf.coupling(entries(boundary_number, self._source_index.numel()))
-            if self._source_index.numel()
-            else None
-        )
+            src, ends = src[~known], ends.where(~known)
+        self._free_coupling = sheaf.coupling(ends.messages(src, self.num_free, symmetric=True))
         table = sheaf.end_translations()
         self._translation = None if table is None else all_ends.sum(table).unsqueeze(1)
 
@@ -270,6 +237,15 @@ class PropagationPlan:
         return x_free.index_copy(0, index, first[index]) if index.numel() else x_free
 
     @cached_property
+    def isolated(self) -> Tensor:
+        """Bool ``[n]``: free vertices that no edge of positive weight touches."""
+        head, tail, _, weight = self.edges
+        touched = torch.zeros_like(self.boundary_mask)
+        for end in (head, tail):
+            touched[end[weight > 0]] = True
+        return ~touched[self.free_index]
+
+    @cached_property
     def _isolated_index(self) -> Tensor:
         return self.isolated.nonzero().flatten()
 
@@ -314,9 +290,3 @@ def working_dtype(dtype: torch.dtype, sheaf: RelationSheaf) -> torch.dtype:
     """What features of a type and the sheaf promote to; half precision loses boundary values."""
     dtype = torch.promote_types(dtype, torch.float32)
     return dtype if sheaf.dtype is None else torch.promote_types(dtype, sheaf.dtype)
-
-
-def _numbering(index: Tensor, size: int) -> Tensor:
-    number = torch.full((size,), -1, dtype=torch.long, device=index.device)
-    number[index] = torch.arange(index.numel(), device=index.device)
-    return number

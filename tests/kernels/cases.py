@@ -18,8 +18,8 @@ def make_entries(
     dst = torch.randint(num_dst - 1, (num_edges,), generator=g)
     src = torch.randint(min(num_src, num_dst - 1), (num_edges,), generator=g)
     relation = torch.randint(RELATIONS, (num_edges,), generator=g)
-    backward = torch.randint(2, (num_edges,), generator=g)
-    dst[1], src[1], relation[1], backward[1] = dst[0], src[0], relation[0], backward[0]
+    label = relation + RELATIONS * torch.randint(2, (num_edges,), generator=g)
+    dst[1], src[1], label[1] = dst[0], src[0], label[0]
     dst[2], src[2] = dst[0], src[0]
     weight = torch.ones(num_edges, dtype=torch.float64)
     if weighted:
@@ -27,9 +27,9 @@ def make_entries(
         weight[3] = 0
     if symmetric:
         dst, src = torch.cat([dst, src]), torch.cat([src, dst])
-        relation, weight = relation.repeat(2), weight.repeat(2)
-        backward = torch.cat([backward, 1 - backward])
-    return CouplingEntries(dst, src, relation, backward, weight, num_dst, num_src, symmetric)
+        label = torch.cat([label, (label + RELATIONS) % (2 * RELATIONS)])
+        weight = weight.repeat(2)
+    return CouplingEntries(dst, src, label, weight, num_dst, num_src, symmetric)
 
 
 def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
@@ -37,10 +37,11 @@ def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
 
 
 def written_out(entries: CouplingEntries, matrices: Tensor, x: Tensor) -> Tensor:
-    """``matrices[relation, backward]`` ``[R, 2, d, d]`` applied entry by entry."""
+    """``matrices[relation, side]`` ``[R, 2, d, d]`` applied entry by entry, side 0 into tails."""
     out = torch.zeros(entries.num_dst, *x.shape[1:], dtype=x.dtype)
     for e in range(entries.dst.numel()):
-        matrix = matrices[entries.relation[e], entries.backward[e]].to(x.dtype)
+        side, relation = divmod(int(entries.label[e]), RELATIONS)
+        matrix = matrices[relation, side].to(x.dtype)
         weight = entries.weight[e].to(x.dtype)
         out[entries.dst[e]] += weight * (x[entries.src[e]] @ matrix.T)
     return out

@@ -152,10 +152,7 @@ def test_gradients_stay_in_the_compiled_loops(backend, monkeypatch):
 def test_nothing_to_add(kind, dtype):
     entries = make_entries(num_edges=8)
     empty = type(entries)(
-        *(t[:0] for t in (entries.dst, entries.src, entries.relation, entries.backward)),
-        entries.weight[:0],
-        4,
-        3,
+        *(t[:0] for t in (entries.dst, entries.src, entries.label, entries.weight)), 4, 3
     )
     coupling, _ = coupling_of(kind, empty, dtype)
     assert torch.equal(
@@ -165,9 +162,7 @@ def test_nothing_to_add(kind, dtype):
     coupling(x).abs().sum().backward()
     assert (x.grad == 0).all()
     for num_dst, num_src in ((0, 3), (4, 0)):
-        none = type(entries)(
-            empty.dst, empty.src, empty.relation, empty.backward, empty.weight, num_dst, num_src
-        )
+        none = type(entries)(empty.dst, empty.src, empty.label, empty.weight, num_dst, num_src)
         coupling, _ = coupling_of(kind, none, dtype)
         out = coupling(torch.ones(num_src, 1, WIDTH, dtype=dtype))
         assert torch.equal(out, torch.zeros(num_dst, 1, WIDTH, dtype=dtype))

@@ -82,9 +82,7 @@ class LoopsLeftOut(DiagonalSheaf):
 
 def ends_without_any(loops):
     none = torch.zeros(0, dtype=torch.long)
-    return RelationIncidence(
-        none, none, none, torch.zeros(0, dtype=torch.float64), loops.num_vertices, 4
-    )
+    return RelationIncidence(none, none, torch.zeros(0, dtype=torch.float64), loops.num_vertices, 4)
 
 
 class DegreeTooSmall(DiagonalSheaf):
