@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafprop.cli.verb_parser import VerbParser, read_facts, show_progress, tell, write_table
+from sheafprop.cli.verb_parser import (
+    VerbParser,
+    read_facts,
+    read_text,
+    show_progress,
+    tell,
+    write_table,
+)
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -36,6 +43,10 @@ def run(words: Sequence[str]) -> int:
         parser.error("give either --run RUN, or a model with --test FILE")
     if options.model is not None and not options.test:
         parser.error("a model needs --test FILE, the triples to rank")
+    if options.run is not None and (options.test or options.filter):
+        parser.error("--run ranks the test triples of the run; give --test and --filter a model")
+    if options.model is not None and options.root is not None:
+        parser.error("--data.root goes with --run")
     rows, boxes = _of_run(options) if options.run else _of_files(options)
     for box in boxes.values():
         tell(box + "\n")
@@ -49,18 +60,17 @@ def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str
 
     folder = Path(options.run).expanduser()
     config = _stored_config(folder)
-    data = _data(config.get("data") or {}, options.root)
-    stored = load_model_folder(folder / "model")
+    data = _data(config["data"], options.root)
+    stored = load_model_folder(folder / "model" if (folder / "model").is_dir() else folder)
     if data.train.entities != stored.entities or data.train.relations != stored.relations:
         raise DataError(f"{folder}: its data is no longer what the model was trained on")
-    model = config.get("model") or {}
     result = rank_completion(
         stored.model,
         data,
         PropagationSettings(**stored.settings),
-        protocols=options.protocol or model.get("protocols") or _PROTOCOLS[:2],
+        protocols=options.protocol or config["model"].get("protocols") or _PROTOCOLS[:2],
         selected=data.valid is not None,
-        seed=int(config.get("seed_everything") or 0),
+        seed=config["seed_everything"],
         progress=show_progress(),
     )
     return result.rows, result.protocols
@@ -71,11 +81,21 @@ def _stored_config(folder: Path) -> dict[str, Any]:
 
     file = folder / "run.yaml"
     if not file.is_file():
-        raise DataError(f"{folder} is not a run folder: it has no run.yaml")
+        hint = ""
+        if (folder / "manifest.json").is_file():
+            hint = ", but a model, which ranks the triples of --test FILE without --run"
+        raise DataError(f"{folder} is not a run folder: it has no run.yaml{hint}")
     # Plain values only; nothing that it names is imported.
-    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    try:
+        config = yaml.safe_load(read_text(str(file), "configuration"))
+    except yaml.YAMLError as error:
+        raise DataError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(config, dict):
         raise DataError(f"{file} is not the configuration of a run")
+    for name, kind in (("data", dict), ("model", dict), ("seed_everything", int)):
+        value = config[name] = config.get(name) or kind()
+        if not isinstance(value, kind):
+            raise DataError(f"{file} is not the configuration of a run: see '{name}'")
     return config
 
 

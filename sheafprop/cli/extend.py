@@ -58,10 +58,10 @@ def run(words: Sequence[str]) -> int:
         seed=options.seed,
         batch_size=options.batch_size,
     )
-    model.save(options.out, overwrite=options.overwrite)
     assert model.report is not None
-    tell(model.report.summary())
-    if options.report:
+    if options.report:  # first, as a place that was misspelt must not leave half of what was asked
         write_json(Path(options.report).expanduser(), model.report.to_dict())
+    model.save(options.out, overwrite=options.overwrite)
+    tell(model.report.summary())
     print(options.out)
     return 0

@@ -145,7 +145,11 @@ def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
             raise DataError("writing Parquet needs pyarrow: pip install pyarrow") from error
         return buffer.getvalue()
     if kind == "json":
-        text = frame.to_json(orient="records", force_ascii=False, indent=1, double_precision=15)
+        import json
+
+        # Numbers with all their digits, what is none as null.
+        values = frame.astype(object).where(frame.notna(), None)
+        text = json.dumps(values.to_dict("records"), ensure_ascii=False, indent=1)
         return (text + "\n").encode("utf-8", "surrogatepass")
     if kind == "csv":
         return frame.to_csv(index=False).encode("utf-8", "surrogatepass")

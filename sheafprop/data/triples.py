@@ -48,7 +48,11 @@ def as_label_triples(triples: Iterable[Sequence[str]], source: str = "triples") 
     kinds = {kind for kind in map(type, array.ravel()) if not issubclass(kind, str)}
     if kinds:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise DataError(f"{source}: labels must be strings (got values of type {names})")
+        row = next(i for i, row in enumerate(array) if not all(isinstance(x, str) for x in row))
+        raise DataError(
+            f"{source}: labels must be strings (got values of type {names}, the first in row "
+            f"{row}: {_show(array[row])})"
+        )
     return array
 
 
@@ -239,15 +243,19 @@ def _split_csv(
 ) -> tuple[Sequence[int], LabelTriples]:
     if len(delimiter) != 1 or delimiter in '"\n':
         raise ValueError(f"'delimiter' must be a single character (got {delimiter!r})")
-    numbers, rows = [], []
+    numbers, rows, first = [], [], 1
     reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
     try:
         for row in reader:
             if row and not (len(row) == 1 and not row[0].strip()):
-                numbers.append(reader.line_num)
+                numbers.append(first)
                 rows.append(row)
+            first = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{source}, line {reader.line_num}: {error}") from error
+        reason = str(error)
+        if reason == "unexpected end of data":
+            reason = "a quotation mark opens a field and is not closed"
+        raise DataError(f"{source}, line {first}: {reason}") from error
     if header:
         numbers, rows = numbers[1:], rows[1:]
     _check_fields(numbers, rows, source, columns, "comma" if delimiter == "," else delimiter)

@@ -46,6 +46,7 @@ _READABLE = (1, 2)
 _TRAINED, _EXTENDED = "vectors.trained", "vectors.extended"
 _TABLE = "node_emb.weight"
 _MANIFEST = "manifest.json"
+_AGAIN = "; copy or write the model folder again"
 _FILES = (
     "model.safetensors",
     "facts.npy",
@@ -301,6 +302,8 @@ def _check_manifest(path: Path) -> int:
             )
         elif (path / "checkpoints").is_dir():
             hint = f" The run was interrupted: 'sheafprop fit --resume {path}' goes on with it."
+        elif runs := sorted(path.glob(f"*/model/{_MANIFEST}")):
+            hint = f" It holds runs: name one, such as '{runs[0].parents[1]}'."
         raise FormatError(f"There is no model in '{path}': '{_MANIFEST}' is missing.{hint}")
     try:
         manifest = json.loads(manifest_path.read_bytes())
@@ -321,12 +324,12 @@ def _check_manifest(path: Path) -> int:
     for name, (size, digest) in recorded.items():
         file = path / name
         if not file.is_file():
-            raise _refusal(file, "it is missing")
+            raise _refusal(file, f"it is missing{_AGAIN}")
         found = file.stat().st_size
         if found != size:
-            raise _refusal(file, f"it should have {size} bytes (got {found})")
+            raise _refusal(file, f"it should have {size} bytes (got {found}){_AGAIN}")
         if _fingerprint(file)["sha256"] != digest:
-            raise _refusal(file, "its content was changed after it was written")
+            raise _refusal(file, f"its content was changed after it was written{_AGAIN}")
     return version
 
 

@@ -56,7 +56,8 @@ def triples_of_file(
 
     Args:
         path: The file.
-        columns, header, allow_empty: See :func:`~sheafprop.data.read_triples`.
+        columns, header, allow_empty: See :func:`~sheafprop.data.read_triples`; Parquet files have
+            names and no header.
         delimiter: Of the fields. (default: the tab, in ``.csv`` a comma)
 
     Raises:
@@ -74,13 +75,23 @@ def triples_of_file(
         )
     import pandas as pd
 
+    if not path.is_file():
+        reason = "it is a folder" if path.is_dir() else "there is no such file"
+        raise DataError(f"{path}: cannot be read ({reason})")
     try:
         frame = pd.read_parquet(path)
     except ImportError as error:
         raise DataError(f"{path}: reading Parquet needs pyarrow: pip install pyarrow") from error
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as Parquet ({error})") from error
-    return as_label_triples(_columns(frame, str(path)), str(path))
+    if columns is not None:
+        if max(columns) >= frame.shape[1]:
+            raise DataError(f"{path} has {frame.shape[1]} columns (got 'columns' {columns})")
+        frame = frame.iloc[:, list(columns)].set_axis(_COLUMNS, axis=1)
+    triples = as_label_triples(_columns(frame, str(path)), str(path))
+    if len(triples) == 0 and not allow_empty:
+        raise DataError(f"{path}: the file holds no triple")
+    return triples
 
 
 def _columns(frame: Any, source: str) -> np.ndarray:
@@ -90,6 +101,6 @@ def _columns(frame: Any, source: str) -> np.ndarray:
     if len(names) != 3:
         raise DataError(
             f"{source} needs the columns head, relation and tail, or three columns (got "
-            f"{', '.join(names[:8])})"
+            f"{', '.join(names[:8])}). Rename them, or keep three, such as by --columns 0,1,2"
         )
     return frame.to_numpy(dtype=object)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from sheafprop.data import write_triples
 from sheafprop.query import Query
 from sheafprop.service import SheafModel
 from tests.cli.test_main import fit
-from tests.service.models import ADRIFT, FACTS, sheaf_model
+from tests.service.models import ADRIFT, FACTS, sheaf_model, stored_model
 from tests.toy import write_folder
 
 
@@ -97,6 +98,17 @@ def test_a_place_that_is_taken_is_told_before_any_work(tmp_path, capsys, model, 
     assert "--overwrite" in failing(capsys, *words)
 
 
+@pytest.mark.parametrize("report", ["folder", "facts.tsv/report.json", "grown"])
+def test_a_report_that_cannot_be_written_leaves_no_model(
+    tmp_path, monkeypatch, capsys, model, facts, report
+):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    words = ["extend", model, facts, "--out", "grown", "--report", report]
+    assert report in failing(capsys, *words)
+    assert not Path("grown").is_dir()
+
+
 def test_messages_stay_short_whatever_the_labels_are(tmp_path, capsys, model):
     long = "x" * 3_000_000
     write_triples(tmp_path / "label.tsv", [(long, "next", "a1")])
@@ -165,6 +177,21 @@ def test_tables_come_in_every_format(tmp_path, capsys, model, facts, kind):
     assert "no format 'xls'" in failing(
         capsys, "score", tmp_path / "grown", facts, "--out", tmp_path / "x.xls"
     )
+
+
+def test_json_has_all_digits_and_nothing_but_json(tmp_path, capsys, facts):
+    grown = sheaf_model("transe").extend(FACTS)
+    grown.save(tmp_path / "grown")
+    words = ["explain", tmp_path / "grown", "--entity", "a1", "--format", "json"]
+    rows = json.loads(output(capsys, *words).out)
+    assert [row["energy"] for row in rows] == grown.explain("a1")["energy"].tolist()
+    # A relation that no fact was trained for has no usual energy to compare with.
+    base = stored_model("transe")
+    stored = replace(base, residual_variance=torch.zeros_like(base.residual_variance))
+    SheafModel(stored).save(tmp_path / "bare")
+    words[1:4] = [tmp_path / "bare", "--entity", "a0"]
+    rows = json.loads(output(capsys, *words).out, parse_constant=pytest.fail)
+    assert {row["ratio"] for row in rows} == {None}
 
 
 def test_labels_stay_literal_in_tables(tmp_path, capsys):
@@ -317,6 +344,44 @@ def test_evaluate_ranks_triples_of_a_file(tmp_path, capsys, facts):
             ranks.append(list(frame[side]).index(true) + 1)
     assert values["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
     assert "'merged' is defined for runs" in failing(capsys, *words, "--protocol", "merged")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{[:", "run.yaml is not valid YAML"),
+        (b"\xff\x00", "run.yaml: the configuration cannot be read"),
+        (b"", "run.yaml is not the configuration of a run"),
+        (b"data: [1]", "run.yaml is not the configuration of a run: see 'data'"),
+        (b"model: rotate", "run.yaml is not the configuration of a run: see 'model'"),
+        (b"seed_everything: abc", "run.yaml is not the configuration of a run: see 'seed_every"),
+    ],
+)
+def test_a_run_without_a_configuration_is_named(tmp_path, capsys, content, told):
+    (tmp_path / "run.yaml").write_bytes(content)
+    assert told in failing(capsys, "evaluate", "--run", tmp_path)
+
+
+def test_a_model_is_no_run(tmp_path, capsys, model):
+    assert "--test FILE without --run" in failing(capsys, "evaluate", "--run", model)
+
+
+def test_parquet_files_are_read_as_others_are(tmp_path, capsys, model):
+    place, words = tmp_path / "f.parquet", ["extend", model, tmp_path / "f.parquet", "--out"]
+    assert "no such file" in failing(capsys, *words, tmp_path / "x")
+    place.mkdir()
+    assert "it is a folder" in failing(capsys, *words, tmp_path / "x")
+    place.rmdir()
+    frame = pd.DataFrame({"to": ["a1"], "n": [7], "by": ["next"], "from": ["new"]})
+    frame.to_parquet(place)
+    assert "--columns" in failing(capsys, *words, tmp_path / "x")
+    assert "4 columns" in failing(capsys, *words, tmp_path / "x", "--columns", "0,1,9")
+    told = failing(capsys, *words, tmp_path / "x", "--columns", "3,1,0")
+    assert "type int, the first in row 0: 'new', 7, 'a1'" in told
+    output(capsys, *words, tmp_path / "y", "--columns", "3,2,0")
+    assert SheafModel.load(tmp_path / "y").facts().iloc[-1].tolist() == ["new", "next", "a1"]
+    frame[:0].to_parquet(place)
+    assert "no triple" in failing(capsys, *words, tmp_path / "x", "--columns", "3,2,0")
 
 
 def test_inspect(tmp_path, capsys):
@@ -555,6 +620,9 @@ def test_every_verb_has_help_with_an_example_and_needs_no_torch(verb):
         ["answer", "m", "--query", "via(r, a)", "--queries", "f"],
         ["evaluate"],
         ["evaluate", "m"],
+        ["evaluate", "--run", "m", "--test", "f"],
+        ["evaluate", "--run", "m", "--filter", "f"],
+        ["evaluate", "m", "--test", "f", "--data.root", "d"],
         ["extend", "m"],
         ["extend", "m", "f", "--out", "o", "--columns", "0,1"],
         ["extend", "m", "f", "--out", "o", "--columns", "a,b,c"],
@@ -578,6 +646,11 @@ def test_no_model_and_unknown_labels_exit_with_one(tmp_path, capsys, model):
     assert "did you mean 'a0'" in told
     told = failing(capsys, "predict", tmp_path / "x", "--head", "A0", "--relation", "next")
     assert "There is no model" in told
+    model.rename(tmp_path / "between")
+    (tmp_path / "group" / "first").mkdir(parents=True)
+    (tmp_path / "between").rename(tmp_path / "group" / "first" / "model")
+    told = failing(capsys, "predict", tmp_path / "group", "--head", "a0", "--relation", "next")
+    assert f"name one, such as '{tmp_path / 'group' / 'first'}'" in told
 
 
 def test_a_reader_that_stops_is_no_error(tmp_path):
