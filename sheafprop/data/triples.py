@@ -48,10 +48,10 @@ def as_label_triples(triples: Iterable[Sequence[str]], source: str = "triples") 
     kinds = {kind for kind in map(type, array.ravel()) if not issubclass(kind, str)}
     if kinds:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        row = next(i for i, row in enumerate(array) if not all(isinstance(x, str) for x in row))
+        odd = next(i for i, row in enumerate(array) if not all(isinstance(x, str) for x in row))
         raise DataError(
             f"{source}: labels must be strings (got values of type {names}, the first in row "
-            f"{row}: {_show(array[row])})"
+            f"{odd}: {_show(array[odd].tolist())})"
         )
     return array
 

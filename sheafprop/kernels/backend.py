@@ -193,6 +193,8 @@ def sort_rows(
 
 def run_starts(key: Tensor, num_keys: int) -> Tensor:
     """Starts of the runs of ascending keys, and their number, ``[num_keys + 1]``."""
+    if key.device.type == "cpu" and (loops := numba_loops()) is not None:
+        return torch.from_numpy(loops.run_starts(key.numpy(), num_keys))
     counts = torch.bincount(key, minlength=num_keys)
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 

@@ -202,7 +202,10 @@ def _sorted(
     row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int, *, merge: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Entries sorted by row and column, equal places added up if asked: starts, columns, values."""
-    equal = value.numel() > 0 and bool((value == value[0]).all())
+    equal = False
+    if value.numel() > 0:
+        least, greatest = torch.aminmax(value)
+        equal = least.item() == greatest.item()
     (row, col), moved = sort_rows([(row, num_rows), (col, num_cols)], None if equal else value)
     values = value.clone() if moved is None else moved
     start, columns = run_starts(row, num_rows), compact(col, num_cols)

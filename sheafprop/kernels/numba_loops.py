@@ -374,13 +374,20 @@ def complex_label_sums(start, dst, src, weight, x, g, ahead, out, lo, hi):  # ty
 
 
 @_compiled
-def counting_order(key, num_keys):  # type: ignore[no-untyped-def]
-    """Starts of the runs of equal keys, and the stable order that sorts them."""
+def run_starts(key, num_keys):  # type: ignore[no-untyped-def]
+    """Starts of the runs of equal keys, once these are sorted."""
     start = np.zeros(num_keys + 1, np.int64)
     for k in key:
         start[k + 1] += 1
     for k in range(num_keys):
         start[k + 1] += start[k]
+    return start
+
+
+@_compiled
+def counting_order(key, num_keys):  # type: ignore[no-untyped-def]
+    """Starts of the runs of equal keys, and the stable order that sorts them."""
+    start = run_starts(key, num_keys)
     order, place = np.empty(key.size, np.int64), start[:-1].copy()
     for i in range(key.size):
         order[place[key[i]]] = i

@@ -12,15 +12,14 @@ class DiagonalBlocks(VertexBlocks):
         self.entries = entries
         top = entries.amax(dim=1, keepdim=True) if entries.numel() else entries
         in_range = entries > relative_tolerance(entries.dtype, 1) * top
-        self._singular = ~in_range.all(dim=1)
         #: Ones where an entry is in the range, zeros elsewhere; None for ones throughout.
-        self.indicator = in_range.to(entries.dtype) if bool(self._singular.any()) else None
+        self.indicator = None if bool(in_range.all()) else in_range.to(entries.dtype)
         #: The pseudo-inverse, entry by entry.
         self.inverse = in_range / torch.where(in_range, entries, 1.0)
 
     @property
     def singular(self) -> Tensor:
-        return self._singular
+        return (self.inverse == 0).any(dim=1)
 
     def apply(self, x: Tensor) -> Tensor:
         return x * self.entries.unsqueeze(1)

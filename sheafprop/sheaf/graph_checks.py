@@ -1,5 +1,7 @@
 """Checks of a graph against a sheaf and features, made before any kernel runs."""
 
+import cmath
+
 import torch
 from torch import Tensor
 
@@ -174,7 +176,7 @@ def all_finite(tensor: Tensor) -> bool:
     if is_traced(tensor):
         return True
     # One pass without a mask; only a sum that is not finite needs a second look.
-    return bool(torch.isfinite(tensor.sum())) or bool(torch.isfinite(tensor).all())
+    return cmath.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
 
 
 def _check_tensor(name: str, value: object) -> None:

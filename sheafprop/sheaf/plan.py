@@ -125,8 +125,9 @@ class PropagationPlan:
             into_free = all_ends.vertex < self.num_free
             src, all_ends = src[into_free], all_ends.where(into_free)
         loop = all_ends.vertex == src
-        ends, loops = all_ends, all_ends.where(loop & (all_ends.label < sheaf.num_relations))
+        ends, loops = all_ends, all_ends.where(loop)
         if not loops.empty:
+            loops = loops.where(loops.label < sheaf.num_relations)
             src, ends = src[~loop], all_ends.where(~loop)
         #: The block diagonal :math:`D_U`.
         self.blocks: VertexBlocks = sheaf.vertex_blocks(ends, loops)

@@ -1,5 +1,6 @@
 """The block diagonal D of a sheaf Laplacian, its pseudo-inverse and the projection on its range."""
 
+import cmath
 from abc import ABC, abstractmethod
 
 import torch
@@ -59,7 +60,7 @@ def check_blocks(blocks: Tensor, vertices: Tensor | None = None) -> None:
     Raises:
         DivergenceError: The message names the first such vertex among the free ones.
     """
-    if is_traced(blocks) or bool(torch.isfinite(blocks.detach().sum())):
+    if is_traced(blocks) or cmath.isfinite(blocks.detach().sum().item()):
         return
     bad = (~torch.isfinite(blocks.detach()).flatten(1).all(dim=1)).nonzero().flatten()
     if bad.numel():

@@ -61,3 +61,9 @@ class TestRotatE(KGEModelCase):
         blocked.sum().backward()
         torch.testing.assert_close(blocked, whole)
         torch.testing.assert_close(model.node_emb.weight.grad, gradient)
+
+    def test_the_scorer_exports_without_complex_weights(self):
+        model, triples = self.build(), self.triples()
+        program = torch.export.export(model, triples)
+        assert not any(value.is_complex() for value in program.state_dict.values())
+        torch.testing.assert_close(program.module()(*triples), model(*triples))
