@@ -7,7 +7,9 @@ from sheafprop.kernels.backend import backend_of, numba_loops
 _LOOP_SIZE = 64
 
 
-def definite_inverses(blocks: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def definite_inverses(
+    blocks: Tensor, out: Tensor | None = None, spare: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Inverses of the positive definite ones among Hermitian blocks ``[m, d, d]``, on one thread.
 
     A compiled loop eliminates a real block in the cache, several times as fast as one call of
@@ -16,6 +18,7 @@ def definite_inverses(blocks: Tensor, out: Tensor | None = None) -> tuple[Tensor
     Args:
         blocks (Tensor): The blocks.
         out (Tensor, optional): Where to put the inverses; ``blocks`` itself may be given.
+        spare (Tensor, optional): Memory for as many blocks, which many calls may share.
 
     Returns:
         tuple[Tensor, Tensor]: The inverses, without meaning for other blocks, and which blocks are
@@ -23,7 +26,7 @@ def definite_inverses(blocks: Tensor, out: Tensor | None = None) -> tuple[Tensor
     """
     blocks = blocks.detach()
     if backend_of(blocks) == "numba" and not blocks.is_complex():
-        root = torch.empty_like(blocks, memory_format=torch.contiguous_format)
+        root = torch.empty(blocks.shape, dtype=blocks.dtype) if spare is None else spare
         definite = _fill_roots(blocks, root)
         return _squares(root, torch.empty_like(root) if out is None else out), definite
     factor, info = torch.linalg.cholesky_ex(blocks)

@@ -91,7 +91,8 @@ class DenseBlocks(VertexBlocks):
             with torch.no_grad():
                 part = inverse[first : first + group]
                 sums.fill(first, part)
-                found = [_inverses(blocks, blocks)[1] for blocks in part.split(chunk)]
+                spare = torch.empty_like(part[:chunk])
+                found = [_invert(blocks, spare[: len(blocks)]) for blocks in part.split(chunk)]
                 certain[first : first + group] = torch.cat(found)
 
         def settle(kinds: Tensor) -> None:
@@ -144,14 +145,13 @@ class DenseBlocks(VertexBlocks):
         return torch.linalg.eigvalsh(self.blocks)[:, -1][self._kind]
 
 
-def _inverses(blocks: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Inverses in ``out``, which may be ``blocks``, and which are certain to be no worse than the
+def _invert(blocks: Tensor, spare: Tensor) -> Tensor:
+    """Replaces blocks by their inverses; returns which of them are certain to be no worse than the
     pseudo-inverses."""
     norm = torch.linalg.matrix_norm(blocks)
-    inverse, definite = definite_inverses(blocks, out)
+    _, definite = definite_inverses(blocks, blocks, spare)
     # The product of Frobenius norms bounds the condition number; most blocks pass it.
-    bound = norm * torch.linalg.matrix_norm(inverse)
-    return inverse, definite & (bound < 0.5 / _tolerance(blocks))
+    return definite & (norm * torch.linalg.matrix_norm(blocks) < 0.5 / _tolerance(blocks))
 
 
 def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
