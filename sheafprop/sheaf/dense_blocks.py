@@ -171,7 +171,11 @@ def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
     if blocks.requires_grad:
         inverse = torch.zeros_like(blocks)
         certain = regular.nonzero().flatten()
-        inverse = inverse.index_copy(0, certain, torch.linalg.inv(blocks[certain]))
+        # Not torch.linalg.inv: its LU factorisation may hang on several threads (oneMKL).
+        factor = torch.linalg.cholesky(blocks[certain])
+        eye = torch.eye(blocks.shape[-1], dtype=blocks.dtype, device=blocks.device)
+        root = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
+        inverse = inverse.index_copy(0, certain, root.mH @ root)
     if doubtful.numel():
         part = blocks[doubtful]
         values, vectors = torch.linalg.eigh(part.detach())
