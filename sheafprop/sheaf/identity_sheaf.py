@@ -33,8 +33,9 @@ class IdentitySheaf(RelationSheaf):
     def __post_init__(self) -> None:
         if self.translation is None and self.relations is None:
             raise ValueError("IdentitySheaf needs 'translation' or 'relations' (got neither)")
-        if self.relations is not None and (
-            int(self.relations) != self.relations or self.relations < 0
+        # torch.export puts stand-ins of its own in the place of numbers.
+        if isinstance(self.relations, float) or (
+            isinstance(self.relations, int) and self.relations < 0
         ):
             raise ValueError(f"'relations' must be a number of relations (got {self.relations})")
         common_dtype(self.translation)

@@ -349,7 +349,7 @@ def test_facts_come_in_many_forms(tmp_path):
         (pd.DataFrame({"x": ["a"], "y": ["b"]}), "three columns"),
         (pd.DataFrame([["a0", "next", None]]), "strings"),
         ("nowhere.tsv", "cannot be read"),
-        ("nowhere.parquet", "Parquet"),
+        ("nowhere.parquet", "no such file"),
     ],
 )
 def test_bad_facts_are_named(triples, message):
