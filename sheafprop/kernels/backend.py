@@ -1,5 +1,6 @@
 """Which implementation of the loops over neighbours runs, and over how many threads."""
 
+import cmath
 import functools
 import importlib
 import itertools
@@ -50,6 +51,15 @@ def is_traced(x: Tensor) -> bool:
         or type(x) not in (Tensor, torch.nn.Parameter)
         or torch._C._functorch.is_functorch_wrapped_tensor(x)
     )
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """Whether no entry is NaN or infinite; taken for granted where traced."""
+    tensor = tensor.detach()
+    if is_traced(tensor):
+        return True
+    # One pass without a mask; only a sum that is not finite needs a second look.
+    return cmath.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
 
 
 @contextmanager

@@ -33,6 +33,25 @@ class RelationIncidence:
         self.vertex, self.label, self.weight = vertex, label, weight
         self.num_vertices, self.num_relations = num_vertices, num_relations
 
+    @classmethod
+    def of_triples(
+        cls,
+        head: Tensor,
+        tail: Tensor,
+        edge_type: Tensor,
+        weight: Tensor,
+        num_vertices: int,
+        num_relations: int,
+    ) -> "RelationIncidence":
+        """The ends of triples, ``[2 E]``: all their tails, then all their heads."""
+        return cls(
+            torch.cat([tail, head]),
+            torch.cat([edge_type, edge_type + num_relations]),
+            torch.cat([weight, weight]),
+            num_vertices,
+            num_relations,
+        )
+
     @property
     def empty(self) -> bool:
         return self.vertex.numel() == 0

@@ -65,13 +65,8 @@ class RelationPrototypes:
             if edge_weight is None
             else edge_weight.to(self.mean.real.dtype)
         )
-        num_relations = self.count.numel() // 2
-        ends = RelationIncidence(
-            torch.cat([edge_index[1], edge_index[0]]),
-            torch.cat([edge_type, edge_type + num_relations]),
-            weight.repeat(2),
-            num_nodes,
-            num_relations,
+        ends = RelationIncidence.of_triples(
+            edge_index[0], edge_index[1], edge_type, weight, num_nodes, self.count.numel() // 2
         )
         usable = (self.count > 0).to(weight.dtype).unsqueeze(1)
         total = ends.sum(usable)

@@ -9,10 +9,10 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import Adj
 
 from sheafprop.errors import DivergenceError
+from sheafprop.kernels.backend import all_finite
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.traced import TracedPropagation, is_traceable
 from sheafprop.sheaf.graph_checks import (
-    all_finite,
     check_features,
     check_finite_features,
     check_graph_shapes,

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch_geometric.typing import Adj
 
 from sheafprop.errors import DivergenceError
+from sheafprop.kernels.backend import all_finite
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, power_weights
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.prototypes import RelationPrototypes
@@ -20,7 +21,7 @@ from sheafprop.nn.sheaf_conv import (
 )
 from sheafprop.nn.solvers import inner, norm_of
 from sheafprop.nn.start import Start, known_length, start_sections
-from sheafprop.sheaf.graph_checks import all_finite, check_finite_features
+from sheafprop.sheaf.graph_checks import check_finite_features
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import largest_eigenvalue, reaches_two, upper_bound

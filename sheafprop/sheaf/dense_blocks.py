@@ -7,7 +7,7 @@ from sheafprop.kernels.backend import run_chunks
 from sheafprop.kernels.block_product import multiply_blocks
 from sheafprop.kernels.coupling import needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
-from sheafprop.kernels.definite_inverse import definite_inverses
+from sheafprop.kernels.definite_inverse import definite_inverses, root_of_inverse
 from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.tiled_sum import TiledSum
 from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_tolerance
@@ -171,10 +171,7 @@ def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
     if blocks.requires_grad:
         inverse = torch.zeros_like(blocks)
         certain = regular.nonzero().flatten()
-        # Not torch.linalg.inv: its LU factorisation may hang on several threads (oneMKL).
-        factor = torch.linalg.cholesky(blocks[certain])
-        eye = torch.eye(blocks.shape[-1], dtype=blocks.dtype, device=blocks.device)
-        root = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
+        root = root_of_inverse(torch.linalg.cholesky(blocks[certain]))
         inverse = inverse.index_copy(0, certain, root.mH @ root)
     if doubtful.numel():
         part = blocks[doubtful]

@@ -19,7 +19,9 @@ class DiagonalBlocks(VertexBlocks):
 
     @property
     def singular(self) -> Tensor:
-        return (self.inverse == 0).any(dim=1)
+        if self.indicator is None:
+            return self.entries.new_zeros(len(self.entries), dtype=torch.bool)
+        return (self.indicator == 0).any(dim=1)
 
     def apply(self, x: Tensor) -> Tensor:
         return x * self.entries.unsqueeze(1)

@@ -1,11 +1,9 @@
 """Checks of a graph against a sheaf and features, made before any kernel runs."""
 
-import cmath
-
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import is_traced
+from sheafprop.kernels.backend import all_finite, is_traced
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -168,15 +166,6 @@ def check_finite_sheaf(sheaf: RelationSheaf) -> None:
             raise ValueError(
                 f"'{name}' must be finite (got NaN or infinity at relation {relation})"
             )
-
-
-def all_finite(tensor: Tensor) -> bool:
-    """Whether no entry is NaN or infinite; taken for granted where traced."""
-    tensor = tensor.detach()
-    if is_traced(tensor):
-        return True
-    # One pass without a mask; only a sum that is not finite needs a second look.
-    return cmath.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
 
 
 def _check_tensor(name: str, value: object) -> None:

@@ -114,12 +114,8 @@ class PropagationPlan:
             head, tail = number[head], number[tail]
         # A triple sends a message into its tail and one into its head.
         src = torch.cat([head, tail])
-        all_ends = RelationIncidence(
-            torch.cat([tail, head]),
-            torch.cat([edge_type, edge_type + sheaf.num_relations]),
-            torch.cat([weight, weight]),
-            self.num_free,
-            sheaf.num_relations,
+        all_ends = RelationIncidence.of_triples(
+            head, tail, edge_type, weight, self.num_free, sheaf.num_relations
         )
         if self._source_index.numel():
             into_free = all_ends.vertex < self.num_free

@@ -1,13 +1,12 @@
 """The block diagonal D of a sheaf Laplacian, its pseudo-inverse and the projection on its range."""
 
-import cmath
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
 from sheafprop.errors import DivergenceError
-from sheafprop.kernels.backend import is_traced
+from sheafprop.kernels.backend import all_finite
 
 # An eigenvalue of a block below this share of the block's largest counts as zero.
 RELATIVE_TOLERANCE = 1e-10
@@ -60,7 +59,7 @@ def check_blocks(blocks: Tensor, vertices: Tensor | None = None) -> None:
     Raises:
         DivergenceError: The message names the first such vertex among the free ones.
     """
-    if is_traced(blocks) or cmath.isfinite(blocks.detach().sum().item()):
+    if all_finite(blocks):
         return
     bad = (~torch.isfinite(blocks.detach()).flatten(1).all(dim=1)).nonzero().flatten()
     if bad.numel():
