@@ -7,6 +7,7 @@ not run again, unless their configuration has changed.
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.query_cell import HEURISTIC, heuristic_records, run_cell
+from sheafprop.experiments.query_curve import SHARES, run_curve
 from sheafprop.experiments.query_presets import MODELS, PRESETS, RATIOS, query_config
 from sheafprop.experiments.query_tuning import CRITERIA, SPACE, run_tuning
 from sheafprop.io import write_bytes
-from sheafprop.report import hits_by_ratio, query_report, query_summary
+from sheafprop.report import hits_by_ratio, query_curves, query_report, query_summary
 
+CURVES = "query_curves.json"
 CELL = ("ratio", "model", "preset", "seed")
 
 Cell = dict[str, Any]
@@ -71,6 +74,26 @@ def tune(
             _put(store, cell, key, records)
 
 
+def follow(
+    ratios: Sequence[str],
+    models: Sequence[str],
+    presets: Sequence[str],
+    seeds: Sequence[int],
+    steps: int,
+    store: CellStore,
+    folder: Path,
+) -> None:
+    """Stores learning curves over a number of batches that replaces the preset's."""
+    cells = list(product(seeds, presets, models, ratios))
+    for seed, preset, model, ratio in tqdm(cells, desc="curves", disable=None):
+        config = replace(query_config(preset, ratio, model), max_epochs=-1, max_steps=steps)
+        cell = {"ratio": ratio, "model": model, "preset": preset, "seed": seed, "length": steps}
+        key = config.hash(ratio, seed, SHARES)
+        if key not in {record["config_hash"] for record in store.records()}:
+            data = read_compact_queries(folder / f"{ratio}.npz")
+            _put(store, cell, key, run_curve(data, config, seed))
+
+
 def _put(store: CellStore, cell: Cell, key: str, found: list[dict[str, Any]]) -> None:
     more = {"config_hash": key, "commit": current_commit()}
     store.put(cell, [record | more for record in found])
@@ -100,6 +123,13 @@ def main(arguments: list[str] | None = None) -> None:
         help="instead of the presets, choose hyperparameters on the training graph, and on pi and "
         "ip queries, as the paper's appendix compares them",
     )
+    parser.add_argument(
+        "--curve",
+        metavar="BATCHES",
+        type=int,
+        help="instead, train for so many batches and rank validation queries on the way; test "
+        f"queries are not looked at (results: {CURVES} beside the others)",
+    )
     parser.add_argument("--all", action="store_true", help="all ratios, models and presets")
     parser.add_argument("--results", type=Path, default=Path("scripts/results/queries.json"))
     parser.add_argument(
@@ -127,6 +157,13 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = (options.ratio, options.model, options.preset)
     if options.all:
         chosen = (RATIOS, MODELS, PRESETS)
+    if options.curve is not None:
+        if options.curve < 1:
+            parser.error("--curve needs at least 1 batch")
+        curves = CellStore(options.results.with_name(CURVES), (*CELL, "length"))
+        follow(*chosen, options.seed, options.curve, curves, folder)
+        print(query_curves(curves.records()))
+        return
     if options.tune:
         tune(*chosen[:2], options.seed, store, folder)
     else:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from sheafprop.experiments.plain_training import train_plainly
 from sheafprop.experiments.query_presets import QueryConfig
 from sheafprop.experiments.query_task import QueryTask
 from sheafprop.kge import KGEModel
-from sheafprop.query import CONJUNCTIVE, QueryScorer
+from sheafprop.query import CONJUNCTIVE, QueryRanking, QueryScorer
 from sheafprop.query.query_ranking import Averaging
 from sheafprop.service import InductivePropagation, PropagationSettings
 from sheafprop.training.sheaf_completion import SheafCompletion
@@ -41,7 +42,7 @@ def run_cell(data: QueryData, config: QueryConfig, seed: int) -> list[Record]:
     return [record | more for record in test_records(data, model, config, settings)]
 
 
-def trained(config: QueryConfig, data: InductiveData, seed: int) -> KGEModel:
+def trained(config: QueryConfig, data: InductiveData, seed: int, **trainer: Any) -> KGEModel:
     """A model trained on the training graph alone, with its last weights."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     module = SheafCompletion(**config.model, seed=seed)
@@ -52,6 +53,7 @@ def trained(config: QueryConfig, data: InductiveData, seed: int) -> KGEModel:
         accelerator="auto",
         max_epochs=config.max_epochs,
         max_steps=config.max_steps,
+        **trainer,
     )
 
 
@@ -63,18 +65,23 @@ def chosen_settings(
     Returns:
         The settings with that number, and the value it reaches.
     """
-    settings = replace(config.propagation, seed=seed)
-    propagation = InductivePropagation(model, valid.completion, settings)
     found = []
-    for count, x in propagation.trajectory(config.iterations):
-        scorer = valid.scorer(model, x, settings)
-        rankings = [
-            valid.rank(scorer, kind, config.selection_queries) for kind in config.selection_types
-        ]
+    for count, rankings in validation_rankings(valid, model, config, seed, config.selection_types):
         values = [ranking.metrics("micro")["hits@10"] for ranking in rankings]
         found.append((sum(values) / len(values), -count))
     value, count = max(found)
-    return replace(settings, iterations=-count), value
+    return replace(config.propagation, seed=seed, iterations=-count), value
+
+
+def validation_rankings(
+    valid: QueryTask, model: KGEModel, config: QueryConfig, seed: int, types: Sequence[str]
+) -> Iterator[tuple[int, list[QueryRanking]]]:
+    """Validation queries of these types ranked after each of the numbers of iterations."""
+    settings = replace(config.propagation, seed=seed)
+    propagation = InductivePropagation(model, valid.completion, settings)
+    for count, x in propagation.trajectory(config.iterations):
+        scorer = valid.scorer(model, x, settings)
+        yield count, [valid.rank(scorer, kind, config.selection_queries) for kind in types]
 
 
 def test_records(

@@ -15,7 +15,7 @@ from sheafprop.report.figures import hits_by_iteration
 from sheafprop.report.group import group_report
 from sheafprop.report.published import published_rows
 from sheafprop.report.query_figure import hits_by_ratio
-from sheafprop.report.query_tables import query_report, query_summary
+from sheafprop.report.query_tables import query_curves, query_report, query_summary
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import result_table, terminal_table
 from sheafprop.report.training_tables import training_table, transductive_table
@@ -30,6 +30,7 @@ __all__ = [
     "hits_by_ratio",
     "propagation_table",
     "published_rows",
+    "query_curves",
     "query_report",
     "query_speed_table",
     "query_summary",

@@ -12,7 +12,7 @@ from sheafprop.query import CONJUNCTIVE
 from sheafprop.report._text import NOTHING, escape, markdown_table
 from sheafprop.report.published import published_rows
 
-__all__ = ["AVERAGINGS", "query_figures", "query_report", "query_summary"]
+__all__ = ["AVERAGINGS", "query_curves", "query_figures", "query_report", "query_summary"]
 
 #: How hard answers are averaged, and what that means.
 AVERAGINGS = {
@@ -104,6 +104,32 @@ def query_report(records: Sequence[Record]) -> str:
         parts.append(_chosen(records, ratio))
     parts.append(_tuned(records))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def query_curves(records: Sequence[Record]) -> str:
+    r"""Returns learning curves: validation Hits@10 by batches of training, in Markdown.
+
+    Args:
+        records (list): What ``scripts/reproduce_queries.py --curve`` wrote.
+    """
+    rows = [
+        [
+            record["ratio"],
+            escape(f"{_method(record)}, seed {record['seed']}"),
+            f"{record['steps']:,} of {record['length']:,}",
+            f"{record['seconds']:,.0f} s",
+            str(record["iterations"]),
+            *(f"{100 * record[averaging]:.1f}" for averaging in AVERAGINGS),
+        ]
+        for record in sorted(records, key=_curve_place)
+    ]
+    return markdown_table(
+        ["ratio", "model", "batches", "training", "iterations", *AVERAGINGS], rows, "llrrrrr"
+    )
+
+
+def _curve_place(record: Record) -> tuple[Any, ...]:
+    return (int(record["ratio"]), *_place(record), record["length"], record["steps"])
 
 
 def _ratios(records: Sequence[Record]) -> list[str]:

@@ -19,7 +19,7 @@ from sheafprop.report.completion_tables import (
     completion_cost_table,
     completion_table,
 )
-from sheafprop.report.query_tables import query_summary
+from sheafprop.report.query_tables import query_curves, query_summary
 from sheafprop.report.tables import result_table
 from sheafprop.report.training_tables import training_table, transductive_table
 
@@ -35,6 +35,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
     "propagation": propagation_table,
     "queries": query_summary,
+    "query-curves": query_curves,
     "query-speed": query_speed_table,
     "service": service_table,
     "training": training_table,

@@ -8,7 +8,7 @@ import torch
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.query_split import inductive_query_split
 from sheafprop.experiments import queries as experiment
-from sheafprop.experiments import query_cell, query_tuning
+from sheafprop.experiments import query_cell, query_curve, query_tuning
 from sheafprop.experiments.query_cell import HEURISTIC, TYPES, chosen_settings
 from sheafprop.experiments.query_presets import MODELS, RATIOS, query_config
 from sheafprop.experiments.query_task import QueryTask
@@ -284,3 +284,44 @@ def test_held_out_triples_are_ranked_without_the_known_ones():
     assert query_tuning.hits_of_held_out(model, triples[2:], known) == 1.0
     far = torch.tensor([[0, 0, 13]])
     assert query_tuning.hits_of_held_out(model, far, TripleFilter({"t": far}, 14, 1)) == 0.0
+
+
+def test_learning_curves_look_at_validation_alone(folder, short, tmp_path, monkeypatch, capsys):
+    splits = []
+    rank = QueryTask.rank
+    monkeypatch.setattr(
+        QueryTask, "rank", lambda self, *rest: splits.append(self.split) or rank(self, *rest)
+    )
+    results = tmp_path / "queries.json"
+    arguments = ["--data", str(folder), "--results", str(results), "--curve", "32"]
+    experiment.main(arguments)
+    assert set(splits) == {"valid"}
+    assert not results.exists()
+    stored = tmp_path / "query_curves.json"
+    points = json.loads(stored.read_text())
+    assert [point["steps"] for point in points] == [2, 4, 8, 16, 24, 32]
+    for point in points:
+        assert (point["ratio"], point["preset"], point["length"]) == ("550", "best", 32)
+        assert point["iterations"] in (1, 3)
+        assert 0 <= point["micro"] <= 1
+        assert 0 <= point["macro"] <= 1
+    seconds = [point["seconds"] for point in points]
+    assert seconds == sorted(seconds)
+    assert "16 of 32" in capsys.readouterr().out
+    monkeypatch.setattr(experiment, "run_curve", None)
+    experiment.main(arguments)
+    assert json.loads(stored.read_text()) == points
+    with pytest.raises(SystemExit):
+        experiment.main([*arguments[:-1], "0"])
+
+
+def test_the_end_of_a_learning_curve_is_the_trained_model(folder, short):
+    """Looking at a model does not change its training, and its best point is what a cell finds."""
+    data = read_compact_queries(folder / "550.npz")
+    config = replace(experiment.query_config("best", "550", "rotate"), max_steps=16)
+    points = query_curve.run_curve(data, config, 0)
+    valid = QueryTask(data, "valid", config.inverse_relations)
+    model = query_cell.trained(config, valid.completion, 0)
+    settings, value = chosen_settings(valid, model, config, 0)
+    assert points[-1]["iterations"] == settings.iterations
+    assert points[-1]["micro"] == pytest.approx(value, abs=1e-6)

@@ -3,7 +3,13 @@ import struct
 import pytest
 
 from sheafprop.query import CONJUNCTIVE
-from sheafprop.report import hits_by_ratio, published_rows, query_report, query_summary
+from sheafprop.report import (
+    hits_by_ratio,
+    published_rows,
+    query_curves,
+    query_report,
+    query_summary,
+)
 from sheafprop.report._text import NOTHING
 
 TYPES = (*CONJUNCTIVE, "2u", "up")
@@ -130,3 +136,17 @@ def test_the_figure_shows_a_line_for_every_method(tmp_path, monkeypatch, averagi
     # A panel for each type; one of both averagings begins with the value of its 1p.
     assert len(drawn) == 2 * len(CONJUNCTIVE)
     assert [100 * expected] * 2 in drawn
+
+
+def test_learning_curves_are_in_the_order_of_training():
+    common = {"model": "rotate", "preset": "best", "seed": 0, "length": 20000, "iterations": 2}
+    records = [
+        common | {"ratio": ratio, "steps": steps, "seconds": 1800.4, "micro": 0.2, "macro": 0.398}
+        for ratio, steps in (("113", 5000), ("106", 20000), ("106", 1250))
+    ]
+    lines = query_curves(records).splitlines()
+    assert lines[2:] == [
+        "| 106 | RotatE, best, seed 0 | 1,250 of 20,000 | 1,800 s | 2 | 39.8 | 20.0 |",
+        "| 106 | RotatE, best, seed 0 | 20,000 of 20,000 | 1,800 s | 2 | 39.8 | 20.0 |",
+        "| 113 | RotatE, best, seed 0 | 5,000 of 20,000 | 1,800 s | 2 | 39.8 | 20.0 |",
+    ]

@@ -1,0 +1,73 @@
+"""The learning curve of a model for queries: what validation says while it trains."""
+
+import sys
+import time
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from tqdm.auto import tqdm
+
+from sheafprop.data.datasets.query_data import QueryData
+from sheafprop.experiments.query_cell import Record, trained, validation_rankings
+from sheafprop.experiments.query_presets import QueryConfig
+from sheafprop.experiments.query_task import QueryTask
+from sheafprop.kge import KGEModel
+from sheafprop.query import CONJUNCTIVE
+
+#: The shares of the batches after which the model is looked at.
+SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
+
+
+def run_curve(data: QueryData, config: QueryConfig, seed: int) -> list[Record]:
+    """Trains for ``config.max_steps`` batches and ranks validation queries on the way.
+
+    Test queries are not looked at. Each point takes the number of iterations that is best there,
+    by the mean of micro Hits@10 over the seven conjunctive types.
+
+    Returns:
+        A record for each point: batches, seconds of training, and Hits@10 of both averagings.
+    """
+    valid = QueryTask(data, "valid", config.inverse_relations)
+    curve = _Curve(valid, config, seed)
+    trained(config, valid.completion, seed, callbacks=[curve])
+    return curve.points
+
+
+class _Curve(Callback):
+    def __init__(self, valid: QueryTask, config: QueryConfig, seed: int) -> None:
+        self.valid, self.config, self.seed = valid, config, seed
+        self.steps = {round(share * config.max_steps) for share in SHARES}
+        self.points: list[Record] = []
+        self._begin, self._looking = time.perf_counter(), 0.0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, *_: Any, **__: Any
+    ) -> None:
+        if trainer.global_step not in self.steps:
+            return
+        self.steps.discard(trainer.global_step)
+        begin = time.perf_counter()
+        model = pl_module.model
+        assert isinstance(model, KGEModel)
+        model.eval()
+        with torch.no_grad():
+            best = self._best(model)
+        model.train()
+        seconds = begin - self._begin - self._looking
+        self._looking += time.perf_counter() - begin
+        point = {"steps": trainer.global_step, "seconds": round(seconds, 1)} | best
+        tqdm.write(f"{point}", file=sys.stderr)
+        self.points.append(point)
+
+    def _best(self, model: KGEModel) -> Record:
+        found = []
+        for count, rankings in validation_rankings(
+            self.valid, model, self.config, self.seed, CONJUNCTIVE
+        ):
+            means = {
+                name: sum(ranking.metrics(name)["hits@10"] for ranking in rankings) / len(rankings)
+                for name in ("micro", "macro")
+            }
+            found.append({"iterations": count} | {k: round(v, 6) for k, v in means.items()})
+        return max(found, key=lambda point: (point["micro"], -point["iterations"]))
