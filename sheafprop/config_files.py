@@ -8,6 +8,9 @@ import yaml
 from sheafprop.errors import DataError
 from sheafprop.resources import config_root
 
+#: What holds options of its own.
+_SECTIONS = {"data", "model", "trainer", "report", "run"}
+
 
 def load_config(path: str, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Reads a YAML file and the files its ``defaults`` name, later ones winning key by key.
@@ -17,17 +20,24 @@ def load_config(path: str, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     among the configurations that come with the package.
 
     Raises:
-        DataError: If a file is missing, is not a mapping, or includes itself.
+        DataError: If a file is missing, is empty, is not a mapping of options, or includes itself.
     """
     file = _find(path)
     if file in _seen:
         raise DataError(f"{file} includes itself through its 'defaults'")
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise DataError(f"{file} is not valid YAML: {error}") from error
+    if content is None:
+        raise DataError(f"{file} is empty: it must hold a mapping, such as 'model: {{lr: 0.1}}'")
     if not isinstance(content, dict):
         raise DataError(f"{file} must hold a mapping (got {type(content).__name__})")
+    for section in _SECTIONS & content.keys():
+        if content[section] is None:
+            del content[section]  # all that it held is commented out
+        elif not isinstance(content[section], dict):
+            raise DataError(f"{file}: '{section}' must hold options (got {content[section]!r})")
     names = content.pop("defaults", [])
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise DataError(f"{file}: 'defaults' must be a list of names (got {names!r})")

@@ -75,12 +75,22 @@ def test_defaults_are_merged_in_order(tmp_path):
     assert load_config(str(file)) == {"data": {"name": "a", "batch_size": 2, "seed": 5}, "x": [3]}
 
 
+def test_a_section_whose_options_are_commented_out_changes_nothing(tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text("defaults: [model/rotate]\nmodel:\n  # lr: 0.1\nrun:\n")
+    assert load_config(str(file)) == load_config("model/rotate")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("defaults: [experiment/c]", "includes itself"),
         ("defaults: data/a", "list of names"),
         ("- 1", "must hold a mapping"),
+        ("model: rotate", r"c\.yaml: 'model' must hold options \(got 'rotate'\)"),
+        ("run: [x]", "'run' must hold options"),
+        ("", r"c\.yaml is empty"),
+        ("# nothing but words\n", r"c\.yaml is empty"),
         ("a: [", "not valid YAML"),
         ("defaults: [data/nowhere]", "no configuration"),
     ],

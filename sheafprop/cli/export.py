@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser
+from sheafprop.cli.verb_parser import VerbParser, is_output
 
 
 def run(words: Sequence[str]) -> int:
@@ -13,7 +13,9 @@ def run(words: Sequence[str]) -> int:
         "sheafprop export extended --out vectors.txt --format word2vec",
     )
     parser.add_model()
-    parser.add_argument("--out", metavar="FILE", required=True, help="the file to write")
+    parser.add_argument(
+        "--out", metavar="FILE", required=True, help="the file to write, or - for standard output"
+    )
     parser.add_argument(
         "--format",
         choices=("safetensors", "npy", "tsv", "word2vec"),
@@ -21,6 +23,9 @@ def run(words: Sequence[str]) -> int:
     )
     options = parser.parse_args(list(words))
     folder = parser.model_of(options)
+    shown = is_output(options.out)
+    if shown and options.format not in ("tsv", "word2vec"):
+        parser.error("standard output takes --format tsv or word2vec")
 
     from pathlib import Path
 
@@ -28,7 +33,8 @@ def run(words: Sequence[str]) -> int:
     from sheafprop.service import SheafModel
 
     model = SheafModel.load(folder)
-    place = Path(options.out).expanduser()
+    place = Path("/dev/stdout" if shown else options.out).expanduser()
     for path in export_vectors(place, model.labels(), model.vectors(), format=options.format):
-        print(path)
+        if not shown:
+            print(path)
     return 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sheafprop.cli.verb_parser import VerbParser, read_facts, tell
+from sheafprop.cli.verb_parser import VerbParser, folder, is_output, read_facts, tell
 
 
 def run(words: Sequence[str]) -> int:
@@ -15,7 +15,9 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_model()
     parser.add_argument("facts", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="the new model folder")
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
     parser.add_argument(
         "--propagation",
@@ -43,14 +45,16 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
     parser.add_file_options()
     options = parser.parse_args(list(words))
-    folder = parser.model_of(options, options.facts)
+    source = parser.model_of(options, options.facts)
 
+    from sheafprop.data.label_checks import lookalikes, named_lookalikes
     from sheafprop.io import check_model_target, write_json
     from sheafprop.service import SheafModel
 
     check_model_target(options.out, options.overwrite)
     facts = read_facts(options.facts, options)
-    model = SheafModel.load(folder).extend(
+    old = SheafModel.load(source)
+    model = old.extend(
         facts,
         propagation=options.propagation,
         mode=options.mode,
@@ -60,8 +64,12 @@ def run(words: Sequence[str]) -> int:
     )
     assert model.report is not None
     if options.report:  # first, as a place that was misspelt must not leave half of what was asked
-        write_json(Path(options.report).expanduser(), model.report.to_dict())
+        place = "/dev/stdout" if options.report == "-" else options.report
+        write_json(Path(place).expanduser(), model.report.to_dict())
     model.save(options.out, overwrite=options.overwrite)
     tell(model.report.summary())
-    print(options.out)
+    if near := lookalikes(model.labels(), old.num_entities):
+        tell(f"{named_lookalikes('new entities', near)}; labels are taken literally")
+    if not is_output(options.report or ""):
+        print(options.out)
     return 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafprop.cli.verb_parser import VerbParser, read_facts, read_text, tell
+from sheafprop.cli.verb_parser import VerbParser, folder, read_facts, read_text, tell
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "path", nargs="?", help="pykeen: the pipeline folder; pyg: the saved state dict"
     )
-    parser.add_argument("--out", metavar="FOLDER", required=True, help="the new model folder")
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
     parser.add_argument("--entities", metavar="FILE", help="labels, one a line, or a JSON list")
     parser.add_argument("--relations", metavar="FILE", help="labels, one a line, or a JSON list")

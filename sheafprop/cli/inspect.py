@@ -1,29 +1,41 @@
-"""``sheafprop inspect``: what is in a folder of triples."""
+"""``sheafprop inspect``: what is in a folder of triples, or in a model."""
 
 import json
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser, file_options, tell
+from sheafprop.cli.verb_parser import VerbParser, file_options, is_output, tell
 
 
 def run(words: Sequence[str]) -> int:
-    """Tells what a file or folder of triples holds."""
+    """Tells what a file or folder of triples, or a model, holds."""
     parser = VerbParser(
         "inspect",
-        "Count what a file or folder of triples holds, and name what looks wrong.",
+        "Count what a file or folder of triples, or a model, holds, and name what looks wrong.",
         "sheafprop inspect data/ --figure histograms.png",
     )
-    parser.add_argument("path", help="a folder with *.txt or *.tsv files, or one file")
+    parser.add_argument(
+        "path", help="a folder with *.txt or *.tsv files, one file, a run folder or a model folder"
+    )
     parser.add_file_options()
     parser.add_argument("--json", action="store_true", help="plain values instead of text")
+    parser.add_argument(
+        "--relations", action="store_true", help="a table of all relations with their triples"
+    )
     parser.add_argument("--figure", metavar="PNG", help="draw degree and relation histograms")
     options = parser.parse_args(list(words))
+    if options.json and options.relations:
+        parser.error("--json names all relations: give it without --relations")
+    if options.figure and is_output(options.figure):
+        parser.error("--figure needs the name of a file")
 
     from sheafprop.service.graph_inspection import inspect_graph
 
-    found = inspect_graph(options.path, **file_options(options))
+    path = "/dev/stdin" if options.path == "-" else options.path
+    found = inspect_graph(path, **file_options(options))
     if options.json:
         print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+    elif options.relations:
+        print("relation\ttriples", *map("{0[0]}\t{0[1]}".format, found.relations.items()), sep="\n")
     else:
         print(found.summary())
     if options.figure:

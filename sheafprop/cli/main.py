@@ -30,8 +30,8 @@ verbs:
              sheafprop explain extended --entity aspirin
   evaluate   rank the test triples of a run, or triples of a file
              sheafprop evaluate --run runs/umls/rotate
-  inspect    what is in a folder of triples
-             sheafprop inspect data/ --figure histograms.png
+  inspect    what is in a folder of triples, or in a model
+             sheafprop inspect runs/umls/rotate --relations
   export     vectors for other programs
              sheafprop export extended --out vectors.npy
   import     models of PyKEEN and PyG, plain arrays

@@ -12,6 +12,7 @@ from sheafprop.cli.search_space import SearchSpace, nested
 from sheafprop.cli.verb_parser import VerbParser
 from sheafprop.config_files import load_config, merge
 from sheafprop.errors import DataError
+from sheafprop.resources import config_root
 
 _STORED = "tune.yaml"
 
@@ -51,7 +52,8 @@ def run(words: Sequence[str]) -> int:
     if find_spec("optuna") is None:
         raise DataError("'sheafprop tune' needs Optuna: pip install 'sheafprop[tune]'")
     if options.resume:
-        folder = Path(options.resume).expanduser().absolute()
+        place = RunFolder(options.resume)
+        folder = place.path
         stored = _stored(folder)
         if options.space or rest:
             parser.error("a study that goes on keeps its space and its configuration")
@@ -62,6 +64,8 @@ def run(words: Sequence[str]) -> int:
         config.pop("run", None)
         config = merge(config, nested(_given(parser, rest)))
         kge = (config.get("model") or {}).get("kge", "rotate")
+        if not (options.space or (config_root() / f"search/paper_{kge}.yaml").is_file()):
+            raise DataError(f"the package has no space for '{kge}': give --space FILE")
         space = SearchSpace.load(options.space or f"search/paper_{kge}")
         stored = {"config": config, "space": space.options, "pruner": options.pruner}
         place = RunFolder(Path(options.group or "runs/tune") / (options.name or kge), new=True)
@@ -72,8 +76,13 @@ def run(words: Sequence[str]) -> int:
     from sheafprop.cli.study import Study  # some seconds
 
     space = SearchSpace(stored["space"], str(folder / _STORED))
-    study = Study(folder, stored["config"], space, pruner=stored["pruner"])
-    study.run(options.trials)
+    try:
+        study = Study(folder, stored["config"], space, pruner=stored["pruner"])
+        study.run(options.trials)
+    except Exception:
+        if not (folder / "study.json").exists():  # no trial could start
+            place.discard()
+        raise
     best = study.study.best_trial
     print(f"best: trial {best.number}, {best.value:.4f}; sheafprop fit --config {folder}/best.yaml")
     return 0

@@ -1,6 +1,7 @@
 """What the verbs of our own parser share: help with an example, files in, tables out."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,9 @@ class VerbParser(argparse.ArgumentParser):
 
     def add_output(self) -> None:
         """Adds where a table goes."""
-        self.add_argument("--out", metavar="FILE", help="write here instead of standard output")
+        self.add_argument(
+            "--out", metavar="FILE", help="write here instead of standard output (also -)"
+        )
         self.add_argument(
             "--format",
             choices=FORMATS,
@@ -87,12 +90,13 @@ def _columns(text: str) -> tuple[int, int, int]:
 
 
 def read_facts(paths: list[str], options: argparse.Namespace) -> "LabelTriples":
-    """Reads and joins files of triples."""
+    """Reads and joins files of triples; ``-`` is standard input."""
     import numpy as np
 
     from sheafprop.service.triple_input import triples_of_file
 
-    return np.concatenate([triples_of_file(name, **file_options(options)) for name in paths])
+    places = ["/dev/stdin" if name == "-" else name for name in paths]
+    return np.concatenate([triples_of_file(place, **file_options(options)) for place in places])
 
 
 def file_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -105,8 +109,8 @@ def file_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_text(name: str, what: str) -> str:
-    """The text of a file of ``what``, told so where it cannot be read."""
-    path = Path(name).expanduser()
+    """The text of a file of ``what`` (``-``: standard input), told so where it cannot be read."""
+    path = Path("/dev/stdin" if name == "-" else name).expanduser()
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -116,9 +120,26 @@ def read_text(name: str, what: str) -> str:
         raise DataError(f"{path}: the {what} cannot be read (they are no UTF-8 text)") from error
 
 
+def is_output(place: str | Path) -> bool:
+    """Whether a place is standard output: ``-``, or a name for it such as ``/dev/stdout``."""
+    if str(place) == "-":
+        return True
+    try:
+        return os.path.samestat(os.stat(place), os.fstat(1))
+    except OSError:
+        return False
+
+
+def folder(text: str) -> str:
+    """The name of a folder to write a model into."""
+    if is_output(text):
+        raise argparse.ArgumentTypeError("a model is a folder, no standard output")
+    return text
+
+
 def write_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
     """Writes a frame to the chosen place in the chosen format."""
-    place = Path(options.out).expanduser() if options.out else None
+    place = Path(options.out).expanduser() if options.out not in (None, "-") else None
     kind = options.format or (place.suffix[1:].lower() if place else "tsv")
     kind = {"txt": "tsv", "": "tsv"}.get(kind, kind)
     if kind not in FORMATS:

@@ -1,5 +1,6 @@
 """What can be said of a data set from its labels alone, before any graph is built."""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -9,7 +10,17 @@ import numpy as np
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 
-__all__ = ["MODES", "Mode", "check_choice", "check_labels", "count_noun", "named_counts", "shown"]
+__all__ = [
+    "MODES",
+    "Mode",
+    "check_choice",
+    "check_labels",
+    "count_noun",
+    "lookalikes",
+    "named_counts",
+    "named_lookalikes",
+    "shown",
+]
 
 Mode = Literal["semi-inductive", "fully-inductive"]
 MODES: tuple[Mode, ...] = ("semi-inductive", "fully-inductive")
@@ -97,6 +108,34 @@ def shown(label: object) -> str:
     """A label in quotes for a message, cut where it is long."""
     text = repr(label)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]}...{text[-1]}"
+
+
+def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
+    """Labels from ``start`` on that may be meant to be an earlier one, with that one.
+
+    They differ from it only in case, white space or Unicode form.
+    """
+    wanted = {_folded(label) for label in labels[start:]}
+    first: dict[str, str] = {}
+    for label in labels:
+        if (key := _folded(label)) in wanted:
+            first.setdefault(key, label)
+    near = {label: first[_folded(label)] for label in labels[start:]}
+    return {label: earlier for label, earlier in near.items() if earlier != label}
+
+
+def named_lookalikes(kind: str, near: Mapping[str, str]) -> str:
+    """The number of :func:`lookalikes`, and the first ones."""
+    pairs = [f"{shown(label)} and {shown(earlier)}" for label, earlier in near.items()]
+    more = f" and {len(pairs) - EXAMPLES} more" if len(pairs) > EXAMPLES else ""
+    return (
+        f"{kind} that differ from another only in case, white space or Unicode form: {len(pairs)} "
+        f"({', '.join(pairs[:EXAMPLES])}{more})"
+    )
+
+
+def _folded(label: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
 
 
 def count_noun(number: int, noun: str) -> str:

@@ -70,7 +70,7 @@ class Vocabulary:
         ids = self.lookup(wanted)
         missing = list(dict.fromkeys(wanted[row] for row in (ids < 0).nonzero().flatten().tolist()))
         if missing:
-            named = ", ".join(shown(label) + self._suggestion(label) for label in missing[:3])
+            named = ", ".join(shown(label) + self.suggestion(label) for label in missing[:3])
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise DataError(
                 f"{len(missing)} of the given labels {'is' if len(missing) == 1 else 'are'} not "
@@ -101,7 +101,8 @@ class Vocabulary:
         merged.update(dict.fromkeys(labels))
         return Vocabulary(merged, kind=self.kind)
 
-    def _suggestion(self, label: Any) -> str:
+    def suggestion(self, label: Any) -> str:
+        r"""Returns `` (did you mean 'x'?)`` for an unknown label, or nothing if none is near."""
         if not isinstance(label, str) or len(label) > _MAX_SUGGESTION_LENGTH:
             return ""
         folded = label.strip().casefold()

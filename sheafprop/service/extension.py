@@ -168,6 +168,7 @@ class Extension:
         if unknown and action == "error":
             named = ", ".join(
                 f"{shown(label)} ({count_noun(count, 'fact')})"
+                + self.state.relations.suggestion(label)
                 for label, count in unknown.most_common(_EXAMPLES)
             )
             more = f" and {len(unknown) - _EXAMPLES} more" if len(unknown) > _EXAMPLES else ""

@@ -1,7 +1,7 @@
-"""What is in a folder of triples: counts, components, repetitions, overlaps."""
+"""What is in a folder of triples, or in a model: counts, components, repetitions, overlaps."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary, connected_components, count_duplicates, triple_codes
-from sheafprop.data.label_checks import count_noun, shown
+from sheafprop.data.label_checks import count_noun, lookalikes, named_lookalikes, shown
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError
+from sheafprop.service.sheaf_model import SheafModel
 from sheafprop.service.triple_input import triples_of_file
 
 _SUFFIXES = (".txt", ".tsv")
@@ -38,8 +39,11 @@ class GraphInspection:
         overlaps (list of dict): Triples, pairs in swapped order, and labels shared by two files.
         unseen_relations (dict): Relations without training triple, with their number per file.
         inverse_relations (list of dict): Relations whose pairs mostly occur swapped in another.
+        lookalikes (dict): Labels of ``entities`` and ``relations`` that differ from an earlier one
+            only in case, white space or Unicode form, with that one.
         relations (dict): Triples of each relation, over all files.
         degrees (list of int): Degree of each entity, over all files.
+        model (dict, optional): What a model is, where the triples are its facts.
     """
 
     files: dict[str, dict[str, Any]]
@@ -47,17 +51,21 @@ class GraphInspection:
     overlaps: list[dict[str, Any]]
     unseen_relations: dict[str, dict[str, int]]
     inverse_relations: list[dict[str, Any]]
+    lookalikes: dict[str, dict[str, str]]
     relations: dict[str, int]
     degrees: list[int] = field(repr=False)
+    model: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values; degrees as how many entities have each."""
         return {
+            **({"model": self.model} if self.model else {}),
             "files": self.files,
             "graph": self.graph,
             "overlaps": self.overlaps,
             "unseen_relations": self.unseen_relations,
             "inverse_relations": self.inverse_relations,
+            "lookalikes": self.lookalikes,
             "relations": self.relations,
             "degrees": _histogram(torch.tensor(self.degrees, dtype=torch.int64)),
         }
@@ -65,6 +73,12 @@ class GraphInspection:
     def summary(self) -> str:
         """The findings in lines."""
         lines = []
+        if self.model:
+            lines.append("model")
+            for key, value in self.model.items():
+                parts = value.items() if isinstance(value, dict) else ()
+                text = ", ".join(f"{name}: {part}" for name, part in parts)
+                lines.append(f"  {key.replace('_', ' ')}: {text if parts else value}")
         for name, counts in self.files.items():
             lines.append(name)
             lines += [
@@ -92,6 +106,7 @@ class GraphInspection:
                 f"{shown(pair['relation'])} looks like the inverse of {shown(pair['inverse'])}: "
                 f"{100 * pair['share']:.0f} % of its pairs occur swapped"
             )
+        lines += [named_lookalikes(kind, near) for kind, near in self.lookalikes.items() if near]
         if self.relations:
             named = ", ".join(
                 f"{shown(k)}: {v}" for k, v in list(self.relations.items())[:_EXAMPLES]
@@ -115,7 +130,7 @@ def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
     r"""Inspects a file of triples, or a folder of them.
 
     In a folder with ``train.txt`` and ``inference.txt``, the entities of the first are the anchors
-    of the second.
+    of the second. Of a run folder or a model folder, the model and its facts are looked at.
 
     Args:
         path: The file or folder.
@@ -125,19 +140,49 @@ def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
         DataError: If there is no such file or no triple, or a line is malformed.
     """
     place = Path(path).expanduser()
+    if any((place / name).is_file() for name in ("manifest.json", "model/manifest.json")):
+        if any(value is not None for value in options.values()):
+            raise DataError(
+                f"{place} is a model: how files are read ({', '.join(options)}) does not matter"
+            )
+        return inspect_model(SheafModel.load(place))
     if place.is_dir():
         found = sorted(
             (p for p in place.iterdir() if p.suffix in _SUFFIXES and p.is_file()),
             key=lambda p: (p.stem != _TRAIN, p.name),
         )
         if not found:
-            raise DataError(f"{place}: there is no file of triples (*.txt, *.tsv)")
+            raise DataError(f"{place}: there is no file of triples (*.txt, *.tsv), and no model")
     else:
         found = [place]
     parts = {p.name: triples_of_file(p, allow_empty=len(found) > 1, **options) for p in found}
     if not any(map(len, parts.values())):
         raise DataError(f"{place}: all {len(parts)} files are empty ({', '.join(parts)})")
     return inspect_triples(parts)
+
+
+def inspect_model(model: SheafModel) -> GraphInspection:
+    """Inspects a model and its facts."""
+    found = inspect_triples({"facts": model.facts().to_numpy(dtype=object)})
+    origins = model.entities()["origin"].value_counts()
+    return replace(
+        found,
+        model={
+            "method": type(model.kge).__name__,
+            "dimension": model.kge.hidden_channels,
+            "entities": model.num_entities,
+            "origins": {str(origin): int(count) for origin, count in origins.items()},
+            "relations": len(model.relations),
+            "vectors_of_an_entity": model.num_sections,
+            "chosen_propagation": model.settings or None,
+        },
+        lookalikes={
+            "entities": lookalikes(model.labels()),
+            "relations": lookalikes(model.relations.labels),
+        },
+        relations=found.relations
+        | {label: 0 for label in model.relations if label not in found.relations},
+    )
 
 
 def inspect_triples(parts: Mapping[str, LabelTriples]) -> GraphInspection:
@@ -182,6 +227,10 @@ def inspect_triples(parts: Mapping[str, LabelTriples]) -> GraphInspection:
         overlaps=_overlaps(ids, parts, entities),
         unseen_relations=unseen,
         inverse_relations=_inverses(every, relations, len(entities)),
+        lookalikes={
+            "entities": lookalikes(entities.labels),
+            "relations": lookalikes(relations.labels),
+        },
         relations=dict(sorted(per_relation.items(), key=lambda item: -item[1])),
         degrees=torch.bincount(every[:, [0, 2]].flatten(), minlength=len(entities)).tolist(),
     )

@@ -109,15 +109,31 @@ def test_other_errors_end_the_study_and_are_stored(tmp_path, words, monkeypatch,
     def broken(self, *arguments):
         raise ValueError("a mistake")
 
+    assert main([*words, "--trials=1"]) == 0
     monkeypatch.setattr(SheafCompletion, "batch_loss", broken)
-    assert main([*words, "--trials=2"]) == 1
+    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=3"]) == 1
     assert "a mistake" in capsys.readouterr().err
     study = optuna.load_study(
         study_name="tune", storage=f"sqlite:///{tmp_path / 'study' / 'study.db'}"
     )
-    (trial,) = study.trials
+    _, trial = study.trials
     assert trial.state.name == "FAIL"
     assert trial.user_attrs["reason"] == "ValueError: a mistake"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["--model.lrr=1", "--trainer.max_epochs=x", "--data.root=nowhere"]
+)
+def test_a_study_that_cannot_start_leaves_no_folder(tmp_path, words, wrong):
+    assert main([*words, wrong, "--trials=1"]) == 1
+    assert not (tmp_path / "study").exists()
+
+
+def test_models_that_the_paper_did_not_search_need_a_space(tmp_path, words, capsys):
+    bare = [word for word in words if not word.startswith("--space")]
+    assert main([*bare, "--model.kge=pairre", "--trials=1"]) == 1
+    assert "no space for 'pairre': give --space FILE" in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()
 
 
 def test_an_interrupted_trial_is_tried_again(tmp_path, words):

@@ -179,6 +179,102 @@ def test_tables_come_in_every_format(tmp_path, capsys, model, facts, kind):
     )
 
 
+@pytest.fixture
+def standard_input():
+    """Puts bytes where a verb reads standard input."""
+    kept = os.dup(0)
+
+    def give(content):
+        read, write = os.pipe()
+        os.write(write, content)
+        os.close(write)
+        os.dup2(read, 0)
+        os.close(read)
+
+    yield give
+    os.dup2(kept, 0)
+    os.close(kept)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "MODEL", "--head", "a0", "--relation", "next"],
+        ["score", "MODEL", "RING"],
+        ["answer", "MODEL", "--query", "via(next, a0)", "--format", "json"],
+        ["explain", "MODEL", "--entity", "a0", "--format", "csv"],
+        ["evaluate", "MODEL", "--test", "RING"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_dash_is_standard_output(tmp_path, monkeypatch, capsys, model, words):
+    write_triples(tmp_path / "ring.tsv", [("a0", "next", "a1")])
+    words = [{"MODEL": "model", "RING": "ring.tsv"}.get(word, word) for word in words]
+    monkeypatch.chdir(tmp_path)
+    assert output(capsys, *words, "--out", "-").out == output(capsys, *words).out
+    assert not Path("-").exists()
+
+
+@pytest.mark.parametrize("place", ["-", "/dev/stdout"])
+def test_standard_output_holds_nothing_but_what_was_asked(
+    tmp_path, monkeypatch, capfd, model, facts, place
+):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("tsv", "word2vec"):
+        output(capfd, "export", "model", "--out", "vectors", "--format", kind)
+        told = output(capfd, "export", "model", "--out", place, "--format", kind).out
+        assert told == Path("vectors").read_text()
+    words = ["extend", "model", "facts.tsv", "--out", "grown", "--report", place]
+    assert json.loads(output(capfd, *words).out)["new_entities"] == 3
+    for words in (
+        ["export", "model", "--out", place, "--format", "npy"],
+        ["export", "model", "--out", place],
+        ["extend", "model", "facts.tsv", "--out", place],
+        ["import", "pykeen", "x", "--out", place],
+        ["inspect", "facts.tsv", "--figure", place],
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+    assert not Path("-").exists()
+
+
+def test_a_dash_is_standard_input(tmp_path, monkeypatch, capsys, standard_input, model, facts):
+    monkeypatch.chdir(tmp_path)
+    write_triples(tmp_path / "ring.tsv", [("a0", "next", "a1")])
+    (tmp_path / "queries.txt").write_text("via(next, a0)\n")
+    for words, name in (
+        (["score", "model"], "ring.tsv"),
+        (["inspect"], "ring.tsv"),
+        (["answer", "model", "--queries"], "queries.txt"),
+    ):
+        expected = output(capsys, *words, name).out
+        standard_input(Path(name).read_bytes())
+        assert output(capsys, *words, "-").out == expected.replace(name, "stdin")
+    standard_input(b"")
+    assert "holds no triple" in failing(capsys, "extend", "model", "-", "--out", "grown")
+
+
+def test_labels_that_differ_only_in_case_or_white_space_are_told(tmp_path, capsys, model):
+    wide = "\uff21\uff14"  # in the width of Chinese characters
+    labels = ["A0", " a1", "new", "New", "a3", wide, "fresh"]
+    write_triples(tmp_path / "new.tsv", [(label, "next", "a2") for label in labels])
+    told = output(capsys, "extend", model, tmp_path / "new.tsv", "--out", tmp_path / "grown").err
+    said = "entities that differ from another only in case, white space or Unicode form: "
+    pairs = f"4 ('A0' and 'a0', ' a1' and 'a1', 'New' and 'new', '{wide}' and 'a4')"
+    assert f"new {said}{pairs}; labels are taken literally" in told
+    assert "A0" in SheafModel.load(tmp_path / "grown").labels()
+    assert f"\n{said}{pairs}\n" in output(capsys, "inspect", tmp_path / "grown").out
+    write_triples(tmp_path / "new.tsv", [("a0", "Next", "fresh"), ("a0", "next", "Fresh")])
+    text = output(capsys, "inspect", tmp_path / "new.tsv").out
+    assert f"\n{said}1 ('Fresh' and 'fresh')\n" in text
+    assert f"\n{said.replace('entities', 'relations')}1 ('next' and 'Next')\n" in text
+    words = ["extend", model, tmp_path / "new.tsv", "--out", tmp_path / "again"]
+    assert "'Next' (1 fact) (did you mean 'next'?)" in failing(capsys, *words)
+    words.append("--on-unknown-relation=drop")
+    write_triples(tmp_path / "new.tsv", [("a0", "next", "fresh"), ("a0", "next", "a1")])
+    assert "differ" not in output(capsys, *words).err
+
+
 def test_json_has_all_digits_and_nothing_but_json(tmp_path, capsys, facts):
     grown = sheaf_model("transe").extend(FACTS)
     grown.save(tmp_path / "grown")
@@ -447,6 +543,34 @@ def test_inspect(tmp_path, capsys):
     (tmp_path / "x.csv").write_text('object,predicate,subject\n"b, c",likes,a\n')
     words = ["inspect", tmp_path / "x.csv", "--columns", "2,1,0", "--header", "--json"]
     assert json.loads(output(capsys, *words).out)["relations"] == {"likes": 1}
+
+
+def test_inspect_a_model(tmp_path, capsys, model, facts):
+    output(capsys, "extend", model, facts, "--out", tmp_path / "run" / "model")
+    told = output(capsys, "inspect", tmp_path / "run").out
+    for word in (
+        "method: RotatE",
+        "entities: 15",
+        "origins: trained: 12, extended: 3",
+        "relations: 3",
+        "iterations: 5",
+        f"triples: {36 + len(FACTS)}",
+    ):
+        assert word in told
+    grown = SheafModel.load(tmp_path / "run")
+    found = json.loads(output(capsys, "inspect", tmp_path / "run" / "model", "--json").out)
+    assert found["model"]["origins"] == {"trained": 12, "extended": 3}
+    assert found["model"]["chosen_propagation"] == grown.settings
+    rows = table(output(capsys, "inspect", tmp_path / "run", "--relations").out)
+    assert rows.set_index("relation")["triples"].to_dict() == found["relations"]
+    assert found["relations"] == grown.facts()["relation"].value_counts().to_dict()
+    assert "is a model" in failing(capsys, "inspect", tmp_path / "run", "--header")
+    # Relations that no fact has are the model's too.
+    base = stored_model("transe", settings=None)
+    SheafModel(replace(base, facts=base.facts[:0])).save(tmp_path / "bare")
+    rows = table(output(capsys, "inspect", tmp_path / "bare", "--relations").out)
+    assert rows.to_numpy().tolist() == [["next", 0], ["skip", 0], ["far", 0]]
+    assert "facts\n  triples: 0\n" in output(capsys, "inspect", tmp_path / "bare").out
 
 
 def test_export_and_import_arrays(tmp_path, capsys, model):
