@@ -76,6 +76,8 @@ class GraphInspection:
         if self.model:
             lines.append("model")
             for key, value in self.model.items():
+                if value is None:
+                    continue
                 parts = value.items() if isinstance(value, dict) else ()
                 text = ", ".join(f"{name}: {part}" for name, part in parts)
                 lines.append(f"  {key.replace('_', ' ')}: {text if parts else value}")
@@ -101,11 +103,16 @@ class GraphInspection:
             named = ", ".join(f"{shown(k)}: {v}" for k, v in list(counts.items())[:_EXAMPLES])
             few = count_noun(len(counts), "relation")
             lines.append(f"{name}: without training triple: {few} ({named})")
-        for pair in self.inverse_relations:
+        for pair in self.inverse_relations[:_EXAMPLES]:
+            is_own = pair["relation"] == pair["inverse"]
+            kind = "symmetric" if is_own else f"like the inverse of {shown(pair['inverse'])}"
             lines.append(
-                f"{shown(pair['relation'])} looks like the inverse of {shown(pair['inverse'])}: "
-                f"{100 * pair['share']:.0f} % of its pairs occur swapped"
+                f"{shown(pair['relation'])} looks {kind}: {100 * pair['share']:.0f} % of its pairs "
+                "occur swapped"
             )
+        if len(self.inverse_relations) > _EXAMPLES:
+            more = len(self.inverse_relations) - _EXAMPLES
+            lines.append(f"and {more} more such pairs of relations (--json has all)")
         lines += [named_lookalikes(kind, near) for kind, near in self.lookalikes.items() if near]
         if self.relations:
             named = ", ".join(

@@ -531,6 +531,11 @@ def test_inspect(tmp_path, capsys):
         "1 triple in both train.txt and inference.txt",
     ):
         assert word in text
+    swaps = [(f"{a}{i}", f"r{i}", f"{b}{i}") for i in range(7) for a, b in ("xy", "yx")]
+    write_triples(tmp_path / "symmetric.txt", swaps)
+    text = output(capsys, "inspect", tmp_path / "symmetric.txt").out
+    assert text.count("looks symmetric: 100 % of its pairs") == 5
+    assert "\nand 2 more such pairs of relations (--json has all)\n" in text
     one = output(capsys, "inspect", folder / "train.txt").out
     assert "triples: 4" in one
     (tmp_path / "none").mkdir()
@@ -568,6 +573,7 @@ def test_inspect_a_model(tmp_path, capsys, model, facts):
     # Relations that no fact has are the model's too.
     base = stored_model("transe", settings=None)
     SheafModel(replace(base, facts=base.facts[:0])).save(tmp_path / "bare")
+    assert "None" not in output(capsys, "inspect", tmp_path / "bare").out
     rows = table(output(capsys, "inspect", tmp_path / "bare", "--relations").out)
     assert rows.to_numpy().tolist() == [["next", 0], ["skip", 0], ["far", 0]]
     assert "facts\n  triples: 0\n" in output(capsys, "inspect", tmp_path / "bare").out
