@@ -1,10 +1,12 @@
+import math
+
 import torch
 from torch import Tensor
 
 from sheafprop.kernels.backend import backend_of, numba_loops
 
 # Larger blocks are halved: up to here the compiled loop keeps up with matrix products.
-_LOOP_SIZE = 64
+_LOOP_SIZE = 128
 
 
 def definite_inverses(
@@ -26,9 +28,10 @@ def definite_inverses(
     """
     blocks = blocks.detach()
     if backend_of(blocks) == "numba" and not blocks.is_complex():
-        root = torch.empty(blocks.shape, dtype=blocks.dtype) if spare is None else spare
-        definite = _fill_roots(blocks, root)
-        return _squares(root, torch.empty_like(root) if out is None else out), definite
+        if out is None:
+            out = torch.empty(blocks.shape, dtype=blocks.dtype)
+        spare = torch.empty(blocks.shape, dtype=blocks.dtype) if spare is None else spare
+        return out, _fill_inverses(blocks, out, spare.view(-1))
     factor, info = torch.linalg.cholesky_ex(blocks)
     definite = (info == 0) & (factor.diagonal(dim1=-2, dim2=-1).real > 0).all(dim=-1)
     eye = torch.eye(blocks.shape[-1], dtype=blocks.dtype, device=blocks.device)
@@ -47,41 +50,45 @@ def root_of_inverse(factor: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
 
 
-def _fill_roots(blocks: Tensor, out: Tensor) -> Tensor:
-    """Lower triangular G with ``G' G`` the inverse of a block, and which blocks are definite."""
-    size = blocks.shape[1]
+def _fill_inverses(blocks: Tensor, out: Tensor, spare: Tensor, *, roots: bool = False) -> Tensor:
+    """Writes the inverses, or lower triangular G with ``G' G`` the inverse; returns which blocks
+    are definite. ``spare`` is flat and as large as the blocks; ``out`` may be the blocks."""
+    n, size, _ = blocks.shape
     if size <= _LOOP_SIZE:
-        root = out if out.is_contiguous() else torch.empty(out.shape, dtype=out.dtype)
-        definite = torch.empty(len(blocks), dtype=torch.bool)
+        root = out if roots and out.is_contiguous() else _taken(spare, n, size, size)[0]
+        definite = torch.empty(n, dtype=torch.bool)
         numba_loops().roots_of_inverses(  # type: ignore[union-attr]
-            blocks.contiguous().numpy(), root.numpy(), definite.numpy()
+            root.copy_(blocks).numpy(), definite.numpy()
         )
-        if root is not out:
+        if not roots:
+            torch.bmm(root.mT, root, out=out)
+        elif root is not out:
             out.copy_(root)
         return definite
-    half = size // 2
+    # No smaller than the other, whose inversion then has room where the product will be.
+    half = (size + 1) // 2
     first, second = slice(half), slice(half, size)
-    definite = _fill_roots(blocks[:, first, first], out[:, first, first])
-    factor = torch.bmm(blocks[:, second, first], out[:, first, first].mT)
-    rest = torch.baddbmm(blocks[:, second, second], factor, factor.mT, alpha=-1)
-    definite &= _fill_roots(rest, out[:, second, second])
-    out[:, first, second] = 0
-    left = torch.bmm(out[:, second, second], factor)
+    root, spare = _taken(spare, n, half, half)
+    definite = _fill_inverses(blocks[:, first, first], root, spare, roots=True)
+    factor, spare = _taken(spare, n, half, size - half)
+    rest, spare = _taken(spare, n, size - half, size - half)
+    torch.bmm(root, blocks[:, first, second], out=factor)
+    torch.baddbmm(blocks[:, second, second], factor.mT, factor, alpha=-1, out=rest)
+    definite &= _fill_inverses(rest, rest, spare, roots=roots)
+    product, _ = _taken(spare, n, size - half, half)
+    torch.bmm(factor.mT, root, out=product)
     corner = out[:, second, first]
-    torch.baddbmm(corner, left, out[:, first, first], beta=0, alpha=-1, out=corner)
+    torch.baddbmm(corner, rest, product, beta=0, alpha=-1, out=corner)
+    out[:, second, second] = rest
+    if roots:
+        out[:, first, first], out[:, first, second] = root, 0
+    else:
+        out[:, first, second] = corner.mT
+        torch.bmm(root.mT, root, out=out[:, first, first]).baddbmm_(product.mT, corner, alpha=-1)
     return definite
 
 
-def _squares(root: Tensor, out: Tensor) -> Tensor:
-    """``G' G`` for lower triangular G, whose zeros are left out where blocks are large."""
-    size = root.shape[1]
-    if size <= _LOOP_SIZE:
-        return torch.bmm(root.mT, root, out=out)
-    half = size // 2
-    first, second = slice(half), slice(half, size)
-    top, left, bottom = root[:, first, first], root[:, second, first], root[:, second, second]
-    torch.bmm(bottom.mT, bottom, out=out[:, second, second])
-    torch.bmm(bottom.mT, left, out=out[:, second, first])
-    out[:, first, second] = out[:, second, first].mT
-    torch.bmm(top.mT, top, out=out[:, first, first]).baddbmm_(left.mT, left)
-    return out
+def _taken(spare: Tensor, *shape: int) -> tuple[Tensor, Tensor]:
+    """The beginning of flat memory as a tensor of some shape, and what is left."""
+    size = math.prod(shape)
+    return spare[:size].view(shape), spare[size:]

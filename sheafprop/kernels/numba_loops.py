@@ -259,26 +259,38 @@ def _add_multiple(f, x, y):  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def _add_four(f, x, out, lo):  # type: ignore[no-untyped-def]
-    """Adds to the rows from ``lo`` on what ``f [4, n]`` takes of the four rows ``x``."""
-    x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
-    for i in range(lo, out.shape[0]):
+def _set_ratio(x, f, y):  # type: ignore[no-untyped-def]
+    for j in range(y.size):
+        y[j] = x[j] / f
+
+
+@_compiled
+def _add_eight(f, x, out):  # type: ignore[no-untyped-def]
+    """Adds to the rows what ``f [8, n]`` takes of the eight rows ``x``."""
+    x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+    for i in range(out.shape[0]):
         y, f0, f1, f2, f3 = out[i], f[0, i], f[1, i], f[2, i], f[3, i]
+        f4, f5, f6, f7 = f[4, i], f[5, i], f[6, i], f[7, i]
         for j in range(y.size):
-            y[j] += (f0 * x0[j] + f1 * x1[j]) + (f2 * x2[j] + f3 * x3[j])
+            total = f0 * x0[j] + f1 * x1[j]
+            total = (total + f2 * x2[j]) + f3 * x3[j]
+            total = (total + f4 * x4[j]) + f5 * x5[j]
+            total = (total + f6 * x6[j]) + f7 * x7[j]
+            y[j] += total
 
 
 @_compiled
 def _root_of_inverse(a, x, f):  # type: ignore[no-untyped-def]
     """Replaces symmetric ``a`` by the lower triangular G with ``G a G' = 1``.
 
-    Gaussian elimination, four rows at a time: the columns behind the pivot hold what is left of
+    Gaussian elimination, eight rows at a time: the columns behind the pivot hold what is left of
     ``a``, those before it the inverse of the factor. Returns False at a pivot that is not positive.
+    Loops run over slices: numba compiles a first index other than zero to slower code.
     """
     d, one = a.shape[0], a.dtype.type(1)
-    for k in range(0, d, 4):
-        m = min(4, d - k)
-        for r in range(k, k + m):
+    for k in range(0, d, 8):
+        end = min(k + 8, d)
+        for r in range(k, end):
             y = a[r]
             for q in range(k, r):
                 pivot = a[q, q]
@@ -288,45 +300,42 @@ def _root_of_inverse(a, x, f):  # type: ignore[no-untyped-def]
                 a[q, q] = pivot
             if not y[r] > 0:
                 return False
-        if k + 4 >= d:
+        if end == d:
             break
-        p0, p1, p2, p3 = a[k, k], a[k + 1, k + 1], a[k + 2, k + 2], a[k + 3, k + 3]
-        for i in range(k + 4, d):
-            y = a[i]
-            f0 = -y[k] / p0
-            f1 = -(y[k + 1] + f0 * a[k, k + 1]) / p1
-            f2 = -(y[k + 2] + f0 * a[k, k + 2] + f1 * a[k + 1, k + 2]) / p2
-            y3 = y[k + 3] + f0 * a[k, k + 3] + f1 * a[k + 1, k + 3] + f2 * a[k + 2, k + 3]
-            f[0, i], f[1, i], f[2, i], f[3, i] = f0, f1, f2, -y3 / p3
-            for q in range(k, k + 4):
-                y[q] = 0
-        for r in range(4):
+        for r in range(k, end):
+            y, z = a[r], x[r - k]
+            # What is left of a is symmetric: its columns are taken from its rows.
+            _set_ratio(y[end:], -y[r], f[r - k, end:])
             for j in range(d):
-                x[r, j] = a[k + r, j]
-            x[r, k + r] = 1
-            for q in range(r + 1, 4):
-                x[r, k + q] = 0
-        _add_four(f, x, a, k + 4)
+                z[j] = y[j]
+            z[r] = 1
+            z[r + 1 : end] = 0
+        for i in range(end, d):
+            y = a[i, k:end]
+            for j in range(y.size):
+                y[j] = 0
+        _add_eight(f[:, end:], x, a[end:])
     for i in range(d):
-        y, scale = a[i], one / np.sqrt(a[i, i])
+        y = a[i]
+        scale = one / np.sqrt(y[i])
         y[i] = 1
-        for j in range(i + 1):
-            y[j] *= scale
-        for j in range(i + 1, d):
-            y[j] = 0
+        z = y[: i + 1]
+        for j in range(z.size):
+            z[j] *= scale
+        z = y[i + 1 :]
+        for j in range(z.size):
+            z[j] = 0
     return True
 
 
 @_compiled
-def roots_of_inverses(blocks, out, definite):  # type: ignore[no-untyped-def]
-    """Lower triangular factors ``out' out`` of the inverses of the blocks that are definite."""
+def roots_of_inverses(blocks, definite):  # type: ignore[no-untyped-def]
+    """Replaces the blocks that are definite by lower triangular factors ``G`` of their inverses
+    ``G' G``."""
     d = blocks.shape[1]
-    x, f = np.empty((4, d), blocks.dtype), np.empty((4, d), blocks.dtype)
+    x, f = np.empty((8, d), blocks.dtype), np.empty((8, d), blocks.dtype)
     for v in range(blocks.shape[0]):
-        for i in range(d):
-            for j in range(d):
-                out[v, i, j] = blocks[v, i, j]
-        definite[v] = _root_of_inverse(out[v], x, f)
+        definite[v] = _root_of_inverse(blocks[v], x, f)
 
 
 @_compiled

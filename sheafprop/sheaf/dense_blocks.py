@@ -22,7 +22,7 @@ class DenseBlocks(VertexBlocks):
     """Dense blocks, of which equal ones are held and factored once, in chunks of bounded memory.
 
     The pseudo-inverse is formed explicitly: by elimination where the block is well conditioned
-    (judged by an estimate of its condition number), by an eigendecomposition with the relative
+    (judged by a bound of its condition number), by an eigendecomposition with the relative
     cut-off otherwise. Its gradient is the closed formula of Golub and Pereyra, finite also where
     eigenvalues coincide. A step needs the pseudo-inverses alone, so the blocks themselves are held
     only once they are asked for.
@@ -75,14 +75,17 @@ class DenseBlocks(VertexBlocks):
         each = max(1, self._table[:1].numel() * self._table.element_size())
         chunk = max(1, _CHUNK_BYTES // each)
         if self._recorded:
-            parts = [_pseudo_inverse(blocks) for blocks in self.blocks.split(chunk)]
+            parts = [
+                _pseudo_inverse(blocks, *definite_inverses(blocks))
+                for blocks in self.blocks.split(chunk)
+            ]
             return torch.cat([part for part, _ in parts]), torch.cat([found for _, found in parts])
         announce(self._num_bytes, "the inverses of the diagonal blocks")
         with torch.inference_mode(False):
             inverse = empty((n, d, d), self._table)
             # Pieces are written by threads that know of no inference mode.
             singular = torch.zeros(n, dtype=torch.bool, device=self._table.device)
-            certain = torch.zeros_like(singular)
+            definite, certain = torch.zeros_like(singular), torch.zeros_like(singular)
         sums = TiledSum(self._product, self._table)
         # As many groups as threads at least.
         group = max(1, min(_SUMMED_BYTES // each, -(-n // get_num_threads())))
@@ -93,13 +96,16 @@ class DenseBlocks(VertexBlocks):
                 sums.fill(first, part)
                 spare = torch.empty_like(part[:chunk])
                 found = [_invert(blocks, spare[: len(blocks)]) for blocks in part.split(chunk)]
-                certain[first : first + group] = torch.cat(found)
+                piece = slice(first, first + group)
+                definite[piece], certain[piece] = map(torch.cat, zip(*found, strict=True))
 
         def settle(kinds: Tensor) -> None:
             with torch.no_grad():
                 part = self._some(kinds)
                 check_blocks(part, self._vertices[kinds])
-                inverse[kinds], singular[kinds] = _pseudo_inverse(part)
+                inverse[kinds], singular[kinds] = _pseudo_inverse(
+                    part, inverse[kinds], definite[kinds]
+                )
 
         run_chunks(invert, range(0, n, group))
         # Few, so that they are better looked at together; in the order of their vertices.
@@ -145,27 +151,24 @@ class DenseBlocks(VertexBlocks):
         return torch.linalg.eigvalsh(self.blocks)[:, -1][self._kind]
 
 
-def _invert(blocks: Tensor, spare: Tensor) -> Tensor:
-    """Replaces blocks by their inverses; returns which of them are certain to be no worse than the
-    pseudo-inverses."""
+def _invert(blocks: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
+    """Replaces blocks by their inverses; returns which of them are definite, and which of those
+    inverses are certain to be no worse than the pseudo-inverses."""
     norm = torch.linalg.matrix_norm(blocks)
     _, definite = definite_inverses(blocks, blocks, spare)
     # The product of Frobenius norms bounds the condition number; most blocks pass it.
-    return definite & (norm * torch.linalg.matrix_norm(blocks) < 0.5 / _tolerance(blocks))
+    bound = norm * torch.linalg.matrix_norm(blocks)
+    return definite, definite & (bound < 0.5 / _tolerance(blocks))
 
 
-def _pseudo_inverse(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Pseudo-inverses, and which blocks are singular."""
+def _pseudo_inverse(blocks: Tensor, inverse: Tensor, definite: Tensor) -> tuple[Tensor, Tensor]:
+    """Pseudo-inverses, and which blocks are singular, from the inverses of the definite ones, which
+    are written over."""
     rtol, given = _tolerance(blocks), blocks.detach()
-    inverse, definite = definite_inverses(given)
-    # Fourth roots of the sums of the eigenvalues' fourth powers bound the condition number.
+    # Fourth roots of the sums of the eigenvalues' fourth powers bound the condition number closely.
+    # Near the cut-off only the eigenvalues can decide.
     bound = (_square_norm(given) * _square_norm(inverse)).sqrt()
     regular = definite & (bound < 0.5 / rtol)
-    unclear = (definite & ~regular).nonzero().flatten()
-    if unclear.numel():
-        condition = _largest_eigenvalues(given[unclear]) * _largest_eigenvalues(inverse[unclear])
-        # Near the cut-off only the eigenvalues can decide, and each estimate may be too small.
-        regular[unclear] = condition < 0.3 / rtol
     doubtful = (~regular).nonzero().flatten()
     singular = torch.zeros(blocks.shape[0], dtype=torch.bool, device=blocks.device)
     if blocks.requires_grad:
@@ -194,16 +197,3 @@ def _tolerance(blocks: Tensor) -> float:
 
 def _square_norm(blocks: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(blocks @ blocks)
-
-
-def _largest_eigenvalues(blocks: Tensor, num_iterations: int = 8) -> Tensor:
-    """Estimates by the power method, hardly ever more than a factor of 1.5 too small."""
-    generator = torch.Generator().manual_seed(0)
-    start = torch.randn(blocks.shape[-1], 4, generator=generator, dtype=blocks.dtype)
-    vectors = start.to(blocks.device).expand(blocks.shape[0], -1, -1)
-    tiny = torch.finfo(blocks.real.dtype).tiny
-    for _ in range(num_iterations):
-        vectors = blocks @ vectors
-        length = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
-        vectors = vectors / length.clamp_min(tiny)
-    return length.flatten(1).amax(dim=1)

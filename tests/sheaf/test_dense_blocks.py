@@ -1,7 +1,10 @@
+import numpy as np
+import pytest
 import torch
 
 from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.sheaf.dense_blocks import DenseBlocks
+from sheafprop.sheaf.vertex_blocks import relative_tolerance
 
 
 def test_gradients_through_inverses_of_large_blocks_on_several_threads():
@@ -21,3 +24,24 @@ def test_gradients_through_inverses_of_large_blocks_on_several_threads():
     torch.testing.assert_close(inverse @ table.detach(), torch.eye(size).double().expand(3, -1, -1))
     column = inverse.sum(2, keepdim=True)
     torch.testing.assert_close(gradient, -column @ column.mT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("size", [3, 40, 150])
+def test_inverses_of_well_and_badly_conditioned_blocks(size, dtype):
+    g = torch.Generator().manual_seed(0)
+    double = torch.promote_types(dtype, torch.float64)
+    basis, _ = torch.linalg.qr(torch.randn(6, size, size, generator=g, dtype=double))
+    rtol = relative_tolerance(dtype.to_real(), size)
+    values = torch.ones(6, size, dtype=torch.float64)
+    # Well conditioned; uncertain, yet regular; just regular; two singular ones; zero.
+    values[1], values[2, 0], values[3, 0], values[4, :2], values[5] = 5, 2 * rtol, rtol / 2, 0, 0
+    values[1, size // 2 :] = 5 * 3 * rtol
+    table = ((basis * values.unsqueeze(1)) @ basis.mH).to(dtype)
+    index, ones = torch.arange(6), torch.ones(6, dtype=dtype.to_real())
+    blocks = DenseBlocks(CSRProduct(index, index, ones, 6, 6), table, index, index)
+    assert blocks.singular.tolist() == [False] * 3 + [True] * 3
+    expected = np.linalg.pinv(table.to(double).numpy(), rcond=rtol, hermitian=True)
+    error = torch.linalg.matrix_norm(blocks.inverses.to(double) - torch.from_numpy(expected))
+    limit = 20 * torch.finfo(dtype).eps / rtol * np.linalg.norm(expected, axis=(1, 2))
+    assert bool((error <= torch.from_numpy(limit)).all())
