@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser, write_table
+from sheafprop.cli.verb_parser import VerbParser, tell, write_table
 
 
 def run(words: Sequence[str]) -> int:
@@ -24,5 +24,8 @@ def run(words: Sequence[str]) -> int:
     from sheafprop.service import SheafModel
 
     target = options.entity if options.entity is not None else tuple(options.triple)
-    write_table(SheafModel.load(folder).explain(target), options)
+    frame = SheafModel.load(folder).explain(target)
+    write_table(frame, options)
+    if frame.empty:
+        tell(f"the model has no fact of {options.entity!r}")
     return 0

@@ -91,17 +91,24 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
         return import_pyg(_state(options.path), p=options.p, **common)
     if options.vectors is None:
         raise DataError("arrays needs --vectors FILE")
-    return import_arrays(
-        options.model,
-        vectors=_vectors(options.vectors),
-        parameters={
-            parameter: _array(getattr(options, name))
-            for name, parameter in _PARAMETERS.items()
-            if getattr(options, name) is not None
-        },
-        p=options.p or 2.0,
-        **common,
-    )
+    try:
+        return import_arrays(
+            options.model,
+            vectors=_vectors(options.vectors),
+            parameters={
+                parameter: _array(getattr(options, name))
+                for name, parameter in _PARAMETERS.items()
+                if getattr(options, name) is not None
+            },
+            p=options.p or 2.0,
+            **common,
+        )
+    except ValueError as error:
+        # In the words of the command line.
+        text = str(error).replace("'node_emb.weight'", "--vectors")
+        for name, parameter in _PARAMETERS.items():
+            text = text.replace(f"'{parameter}'", f"--{name.replace('_', '-')}")
+        raise DataError(text) from error
 
 
 def _labels(name: str) -> list[str]:

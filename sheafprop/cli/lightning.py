@@ -60,6 +60,7 @@ def launch(
             sys.modules["wandb"].finish()
         if not done:
             folder.discard()
+        folder.release()
 
 
 class SheafCLI(LightningCLI):
@@ -107,6 +108,7 @@ class SheafCLI(LightningCLI):
         # Every option is known to be understood by now, so the run may have its folder.
         self.folder.make()
         if self.config.subcommand == "fit":
+            self.folder.lock()
             for place in (self.folder.path, self.folder.path / "checkpoints"):
                 remove_temporaries(place)  # of this run, where it was killed while it wrote
         _keep_wandb_inside(self.folder.path)

@@ -23,6 +23,7 @@ class RunFolder:
         self.path = Path(path).expanduser().absolute()
         self._new = new
         self._made: list[Path] = []
+        self._lock: int | None = None
 
     def make(self) -> None:
         """Makes a new folder, and the folders above it."""
@@ -53,6 +54,35 @@ class RunFolder:
         self._made = [self.path, *missing]
         os.environ[_SHARED] = str(self.path)
         print(f"run folder: {self.path}")
+
+    def lock(self) -> None:
+        """Keeps other processes from writing here until :meth:`release`, or this one's end.
+
+        Raises:
+            DataError: If another process does so already.
+        """
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            return
+        if int(os.environ.get("LOCAL_RANK", "0")) > 0:
+            return  # the first process of the run has it
+        self._lock = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.release()
+            raise DataError(
+                f"another process is at work in {self.path}: wait for it, or stop it"
+            ) from error
+        except OSError:
+            pass  # a file system without locks
+
+    def release(self) -> None:
+        """Lets go of what :meth:`lock` took."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def discard(self) -> None:
         """Removes what :meth:`make` made, unless a checkpoint is there to go on from."""

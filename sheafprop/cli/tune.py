@@ -77,12 +77,15 @@ def run(words: Sequence[str]) -> int:
 
     space = SearchSpace(stored["space"], str(folder / _STORED))
     try:
+        place.lock()
         study = Study(folder, stored["config"], space, pruner=stored["pruner"])
         study.run(options.trials)
     except Exception:
         if not (folder / "study.json").exists():  # no trial could start
             place.discard()
         raise
+    finally:
+        place.release()
     best = study.study.best_trial
     print(f"best: trial {best.number}, {best.value:.4f}; sheafprop fit --config {folder}/best.yaml")
     return 0

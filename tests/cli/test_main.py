@@ -13,6 +13,7 @@ import yaml
 
 from sheafprop.cli import lightning
 from sheafprop.cli.main import main
+from sheafprop.cli.run_folder import RunFolder
 from sheafprop.io import load_model_folder
 from sheafprop.training import SheafCompletion
 from sheafprop.version import __version__
@@ -92,6 +93,21 @@ def test_two_runs_with_one_seed_agree_and_resume_goes_on(tmp_path):
     a, b = (json.loads((group / n / "metrics.json").read_text()) for n in ("rotate", "short"))
     assert a["test"] == b["test"]
     assert a["selection"]["curve"] == b["selection"]["curve"]
+
+
+def test_a_run_that_another_process_works_on_is_left_alone(tmp_path, capsys):
+    folder = write_folder(tmp_path / "ring")
+    assert fit(folder, tmp_path) == 0
+    run = tmp_path / "rotate"
+    (run / "checkpoints" / ".sheafprop-half.tmp").touch()  # of a checkpoint that is written now
+    other = RunFolder(run)
+    other.lock()
+    assert main(["fit", "--resume", str(run)]) == 1
+    assert f"another process is at work in {run}" in capsys.readouterr().err
+    assert (run / "checkpoints" / ".sheafprop-half.tmp").exists()
+    assert main(["test", "--run", str(run)]) == 0
+    other.release()
+    assert main(["fit", "--resume", str(run)]) == 0
 
 
 def test_relative_paths_are_those_of_the_caller(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import yaml
 
 from sheafprop.cli import tune
 from sheafprop.cli.main import main
+from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace
 from sheafprop.config_files import load_config
 from sheafprop.errors import DataError
@@ -249,6 +250,18 @@ def test_wrong_words_are_refused(words, message, capsys):
     with pytest.raises(SystemExit):
         main(["tune", *words])
     assert message in capsys.readouterr().err
+
+
+def test_a_study_that_another_process_works_on_is_left_alone(tmp_path, words, capsys):
+    assert main([*words, "--trials=1"]) == 0
+    before = (tmp_path / "study" / "study.db").read_bytes()
+    place = RunFolder(tmp_path / "study")
+    place.lock()
+    assert main(["tune", "--resume", str(place.path), "--trials=2"]) == 1
+    assert "another process is at work in" in capsys.readouterr().err
+    assert (place.path / "study.db").read_bytes() == before
+    place.release()
+    assert main(["tune", "--resume", str(place.path), "--trials=2"]) == 0
 
 
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):

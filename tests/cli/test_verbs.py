@@ -392,11 +392,16 @@ def test_queries_that_fail(tmp_path, capsys, model):
     assert "positive" in failing(capsys, "answer", model, "--query", "via(next, a0)", "-k", 0)
 
 
-def test_explain(capsys, model):
+def test_explain(tmp_path, capsys, model):
     got = table(output(capsys, "explain", model, "--entity", "a0").out)
     assert list(got["energy"]) == sorted(got["energy"], reverse=True)
     got = table(output(capsys, "explain", model, "--triple", "a0", "next", "a5").out)
     assert list(got.iloc[0][:3]) == ["a0", "next", "a5"]
+    base = stored_model("transe")
+    SheafModel(replace(base, facts=base.facts[:0])).save(tmp_path / "bare")
+    done = output(capsys, "explain", tmp_path / "bare", "--entity", "a0")
+    assert len(done.out.splitlines()) == 1
+    assert "no fact of 'a0'" in done.err
 
 
 @pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
@@ -597,6 +602,8 @@ def test_export_and_import_arrays(tmp_path, capsys, model):
     assert "needs --vectors" in failing(
         capsys, "import", "arrays", "--out", tmp_path / "x", *words[6:]
     )
+    told = failing(capsys, "import", "arrays", "--out", tmp_path / "x", *words[:4], *words[6:])
+    assert "{--vectors: [12, 8], --relation-vectors: [3, 4]} (got {--vectors: [12, 8]})" in told
 
 
 @pytest.mark.parametrize("name", ["transe", "rotate", "transr", "se"])
