@@ -4,6 +4,10 @@
 # Called again, it leaves what is done alone and goes on with what was interrupted. A run that fails
 # is named at the end and does not stop the others.
 set -euo pipefail
+if [ $# -lt 3 ]; then
+    sed -n 's/^# \{0,1\}//; 2,5p' "$0" >&2
+    exit 2
+fi
 group=$1 seeds=$2
 shift 2
 failed=()

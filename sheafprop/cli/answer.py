@@ -11,7 +11,7 @@ def run(words: Sequence[str]) -> int:
     parser = VerbParser(
         "answer",
         "Rank all entities as answers to logical queries: via(relation, query), and(...), or(...).",
-        "sheafprop answer --run runs/umls/rotate --query 'and(via(r1, a), via(r2, b))' -k 10",
+        "sheafprop answer runs/umls/rotate --query 'via(inverse(treats), via(causes, virus))' -k 5",
     )
     parser.add_model()
     parser.add_argument("--query", action="append", help="a query; may be repeated")

@@ -10,7 +10,7 @@ def run(words: Sequence[str]) -> int:
     parser = VerbParser(
         "explain",
         "List the facts at an entity, those that its vector contradicts most first.",
-        "sheafprop explain extended --entity aspirin",
+        "sheafprop explain runs/umls/rotate --entity virus",
     )
     parser.add_model()
     parser.add_argument("--entity", help="the entity")

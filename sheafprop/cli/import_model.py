@@ -13,12 +13,15 @@ from sheafprop.errors import DataError
 if TYPE_CHECKING:
     from sheafprop.io import StoredModel
 
-#: The relation parameters of each model, as options and as the model calls them.
+#: The relation parameters of each model, as options, as the model calls them, and what they are.
 _PARAMETERS = {
-    "relation_vectors": "rel_emb.weight",
-    "relation_maps": "rel_map",
-    "head_maps": "rel_map_head",
-    "tail_maps": "rel_map_tail",
+    "relation_vectors": (
+        "rel_emb.weight",
+        "[R, k], translations of transe and transr, phases of rotate in radians",
+    ),
+    "relation_maps": ("rel_map", "[R, k, d], of transr"),
+    "head_maps": ("rel_map_head", "[R, k, d], of se"),
+    "tail_maps": ("rel_map_tail", "[R, k, d], of se"),
 }
 
 
@@ -46,8 +49,9 @@ def run(words: Sequence[str]) -> int:
         metavar="FILE",
         help="arrays: [N, d], as .npy, or .safetensors (FILE.safetensors:NAME of several tensors)",
     )
-    for name in _PARAMETERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="FILE", help="arrays")
+    for name, (_, what) in _PARAMETERS.items():
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, metavar="FILE", help=f"arrays: {what}")
     parser.add_argument("-p", type=float, help="the norm of the score")
     parser.add_argument(
         "--keep-unused", action="store_true", help="also keep entities that no fact names"
@@ -97,7 +101,7 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
             vectors=_vectors(options.vectors),
             parameters={
                 parameter: _array(getattr(options, name))
-                for name, parameter in _PARAMETERS.items()
+                for name, (parameter, _) in _PARAMETERS.items()
                 if getattr(options, name) is not None
             },
             p=options.p or 2.0,
@@ -106,7 +110,7 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
     except ValueError as error:
         # In the words of the command line.
         text = str(error).replace("'node_emb.weight'", "--vectors")
-        for name, parameter in _PARAMETERS.items():
+        for name, (parameter, _) in _PARAMETERS.items():
             text = text.replace(f"'{parameter}'", f"--{name.replace('_', '-')}")
         raise DataError(text) from error
 

@@ -21,13 +21,13 @@ verbs:
   extend     vectors for the new entities of some facts, as a new model
              sheafprop extend runs/umls/rotate new_facts.tsv --out extended
   predict    the best heads or tails
-             sheafprop predict extended --head aspirin --relation treats -k 5
+             sheafprop predict runs/umls/rotate --head virus --relation causes -k 5
   answer     the best answers to logical queries
-             sheafprop answer --run runs/umls/rotate --query "and(via(r1, a), via(r2, b))"
+             sheafprop answer runs/umls/rotate --query "via(inverse(treats), via(causes, virus))"
   score      scores of given triples
              sheafprop score extended candidates.tsv --out scores.csv
   explain    which facts an entity's vector contradicts
-             sheafprop explain extended --entity aspirin
+             sheafprop explain runs/umls/rotate --entity virus
   evaluate   rank the test triples of a run, or triples of a file
              sheafprop evaluate --run runs/umls/rotate
   inspect    what is in a folder of triples, or in a model

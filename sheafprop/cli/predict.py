@@ -12,7 +12,7 @@ def run(words: Sequence[str]) -> int:
     parser = VerbParser(
         "predict",
         "Rank all entities as the missing head or tail of triples.",
-        "sheafprop predict extended --head aspirin --relation treats -k 5",
+        "sheafprop predict runs/umls/rotate --head virus --relation causes -k 5",
     )
     parser.add_model()
     parser.add_argument("--head", help="the known head: tails are predicted")

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ class VerbParser(argparse.ArgumentParser):
     def __init__(self, verb: str, description: str, example: str):
         super().__init__(
             prog=f"sheafprop {verb}",
-            description=description,
+            description=textwrap.fill(description, 80),
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

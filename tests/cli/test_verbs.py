@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +19,9 @@ from safetensors.torch import save_file
 
 from sheafprop.cli.import_model import _PARAMETERS
 from sheafprop.cli.main import _OWN_VERBS, main
-from sheafprop.data import write_triples
+from sheafprop.data import build_dataset, write_triples
+from sheafprop.io import StoredModel
+from sheafprop.kge import build_model
 from sheafprop.query import Query
 from sheafprop.service import SheafModel
 from tests.cli.test_main import fit
@@ -619,7 +623,7 @@ def test_safetensors_go_out_and_come_back(tmp_path, capsys, name):
     words += ["--vectors", tmp_path / "v.safetensors", "--facts", tmp_path / "train.tsv"]
     words += ["--entities", tmp_path / "v.safetensors.labels.json"]
     words += ["--relations", tmp_path / "relations.json"]
-    for option, parameter in _PARAMETERS.items():
+    for option, (parameter, _) in _PARAMETERS.items():
         if parameter in state:
             key = f"{tmp_path}/relations.safetensors:{parameter}"
             words += [f"--{option.replace('_', '-')}", key]
@@ -728,6 +732,27 @@ def test_what_serves_models_leaves_out_what_only_training_needs():
         "assert 'torchmetrics' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_examples_can_be_pasted_after_the_first_run(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pykeen")
+    train = build_dataset(dataset="pykeen", name="umls", seed=0).load().train
+    kge = build_model(
+        "rotate", num_nodes=train.num_nodes, num_relations=train.num_relations, hidden_channels=4
+    )
+    stored = StoredModel.from_training(kge, train.entities, train.relations, train.triples)
+    SheafModel(stored).save(tmp_path / "runs/umls/rotate/model")
+    monkeypatch.chdir(tmp_path)
+    write_triples("new_facts.tsv", [("gene_therapy", "treats", "virus")])
+    main(["--help"])
+    examples = capsys.readouterr().out
+    for verb in ("predict", "answer", "explain", "inspect"):
+        with pytest.raises(SystemExit):
+            main([verb, "--help"])
+        examples += capsys.readouterr().out
+    lines = re.findall(r"sheafprop (\w+ runs/umls/rotate .*)", examples)
+    done = {shlex.split(line)[0] for line in lines if output(capsys, *shlex.split(line)).out}
+    assert done == {"extend", "predict", "answer", "explain", "inspect"}
 
 
 @pytest.mark.parametrize("verb", sorted(_OWN_VERBS))
