@@ -29,6 +29,8 @@ def load_config(path: str, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise DataError(f"{file} is not valid YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is not UTF-8 text: save it as UTF-8") from error
     if content is None:
         raise DataError(f"{file} is empty: it must hold a mapping, such as 'model: {{lr: 0.1}}'")
     if not isinstance(content, dict):

@@ -92,13 +92,14 @@ def test_a_section_whose_options_are_commented_out_changes_nothing(tmp_path):
         ("", r"c\.yaml is empty"),
         ("# nothing but words\n", r"c\.yaml is empty"),
         ("a: [", "not valid YAML"),
+        ("run: {name: \udce9}", r"c\.yaml is not UTF-8"),
         ("defaults: [data/nowhere]", "no configuration"),
     ],
 )
 def test_bad_files_are_named(tmp_path, content, message):
     (tmp_path / "experiment").mkdir()
     file = tmp_path / "experiment" / "c.yaml"
-    file.write_text(content)
+    file.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(DataError, match=message):
         load_config(str(file))
 

@@ -39,6 +39,12 @@ class VerbParser(argparse.ArgumentParser):
         """Parses words whose options may stand anywhere, also between a model and its files."""
         return self.parse_intermixed_args(args, namespace)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses words; ``--help=all``, which verbs with more options have, is ``--help``."""
+        words = sys.argv[1:] if args is None else args
+        known = ["--help" if word == "--help=all" else word for word in words]
+        return super().parse_known_args(known, namespace)
+
     def add_model(self) -> None:
         """Adds the model folder, also as an option: see :meth:`model_of`."""
         self.add_argument("model", nargs="?", help="a run folder, or a model folder")

@@ -759,7 +759,7 @@ def test_examples_can_be_pasted_after_the_first_run(tmp_path, monkeypatch, capsy
 def test_every_verb_has_help_with_an_example_and_needs_no_torch(verb):
     code = (
         "import sys\nfrom sheafprop.cli.main import main\n"
-        f"try:\n    main(['{verb}', '--help'])\n"
+        f"try:\n    main(['{verb}', '--help=all'])\n"
         "except SystemExit as stop:\n    assert stop.code == 0\n"
         "assert 'torch' not in sys.modules"
     )
