@@ -18,7 +18,7 @@ def definite_inverses(
     LAPACK for each; halves of larger blocks meet in matrix products.
 
     Args:
-        blocks (Tensor): The blocks.
+        blocks (Tensor): The blocks, of which the upper triangles are read.
         out (Tensor, optional): Where to put the inverses; ``blocks`` itself may be given.
         spare (Tensor, optional): Memory for as many blocks, which many calls may share.
 
@@ -32,11 +32,21 @@ def definite_inverses(
             out = torch.empty(blocks.shape, dtype=blocks.dtype)
         spare = torch.empty(blocks.shape, dtype=blocks.dtype) if spare is None else spare
         return out, _fill_inverses(blocks, out, spare.view(-1))
-    factor, info = torch.linalg.cholesky_ex(blocks)
+    factor, info = torch.linalg.cholesky_ex(blocks, upper=True)
     definite = (info == 0) & (factor.diagonal(dim1=-2, dim2=-1).real > 0).all(dim=-1)
     eye = torch.eye(blocks.shape[-1], dtype=blocks.dtype, device=blocks.device)
-    root = root_of_inverse(torch.where(definite.view(-1, 1, 1), factor, eye))
+    root = root_of_inverse(torch.where(definite.view(-1, 1, 1), factor.mH, eye))
     return torch.bmm(root.mH, root, out=out), definite
+
+
+def hermitian_norms(blocks: Tensor) -> Tensor:
+    """Frobenius norms of Hermitian blocks ``[m, d, d]``, without gradients; where
+    :func:`definite_inverses` loops over them, only their upper triangles are read."""
+    if backend_of(blocks) != "numba" or blocks.is_complex():
+        return torch.linalg.matrix_norm(blocks)
+    norms = torch.empty(len(blocks), dtype=blocks.dtype)
+    numba_loops().symmetric_norms(blocks.numpy(), norms.numpy())  # type: ignore[union-attr]
+    return norms
 
 
 def root_of_inverse(factor: Tensor) -> Tensor:

@@ -138,28 +138,31 @@ def csr_rows(  # type: ignore[no-untyped-def]
 
 
 @_compiled
-def tiled_rows(start, col, value, tiles, out):  # type: ignore[no-untyped-def]
-    """The same sums for rows in ``tiles [number of tiles, rows, columns]``, a tile at a time."""
-    width = tiles.shape[2]
-    for p in range(tiles.shape[0]):
-        x, first = tiles[p], p * width
-        for v in range(out.shape[0]):
-            y = out[v, first : first + width]
-            size = y.size
-            for j in range(size):
-                y[j] = 0
-            e, stop = start[v], start[v + 1]
-            while e + 3 < stop:
-                x0, x1, x2, x3 = x[col[e]], x[col[e + 1]], x[col[e + 2]], x[col[e + 3]]
-                w0, w1, w2, w3 = value[e], value[e + 1], value[e + 2], value[e + 3]
-                for j in range(size):
-                    y[j] += (w0 * x0[j] + w1 * x1[j]) + (w2 * x2[j] + w3 * x3[j])
-                e += 4
-            while e < stop:
-                x0, w0 = x[col[e]], value[e]
-                for j in range(size):
-                    y[j] += w0 * x0[j]
-                e += 1
+def tile_sums(start, col, value, tile, row, column, out):  # type: ignore[no-untyped-def]
+    """The same sums for a piece ``tile [n, rows, columns]`` of some matrices, written to its place
+    in ``out``."""
+    height, width = tile.shape[1], tile.shape[2]
+    x = tile.reshape(tile.shape[0], height * width)
+    y = np.empty(height * width, tile.dtype)
+    for v in range(out.shape[0]):
+        for j in range(y.size):
+            y[j] = 0
+        e, stop = start[v], start[v + 1]
+        while e + 3 < stop:
+            x0, x1, x2, x3 = x[col[e]], x[col[e + 1]], x[col[e + 2]], x[col[e + 3]]
+            w0, w1, w2, w3 = value[e], value[e + 1], value[e + 2], value[e + 3]
+            for j in range(y.size):
+                y[j] += (w0 * x0[j] + w1 * x1[j]) + (w2 * x2[j] + w3 * x3[j])
+            e += 4
+        while e < stop:
+            x0, w0 = x[col[e]], value[e]
+            for j in range(y.size):
+                y[j] += w0 * x0[j]
+            e += 1
+        for i in range(height):
+            z, x0 = out[v, row + i, column : column + width], y[i * width : (i + 1) * width]
+            for j in range(z.size):
+                z[j] = x0[j]
 
 
 @_compiled
@@ -284,8 +287,9 @@ def _root_of_inverse(a, x, f):  # type: ignore[no-untyped-def]
     """Replaces symmetric ``a`` by the lower triangular G with ``G a G' = 1``.
 
     Gaussian elimination, eight rows at a time: the columns behind the pivot hold what is left of
-    ``a``, those before it the inverse of the factor. Returns False at a pivot that is not positive.
-    Loops run over slices: numba compiles a first index other than zero to slower code.
+    ``a``, those before it the inverse of the factor. Reads the upper triangle alone; returns False
+    at a pivot that is not positive. Loops run over slices: numba compiles a first index other than
+    zero to slower code.
     """
     d, one = a.shape[0], a.dtype.type(1)
     for k in range(0, d, 8):
@@ -294,7 +298,7 @@ def _root_of_inverse(a, x, f):  # type: ignore[no-untyped-def]
             y = a[r]
             for q in range(k, r):
                 pivot = a[q, q]
-                factor = -y[q] / pivot
+                factor = -a[q, r] / pivot
                 y[q], a[q, q] = 0, one
                 _add_multiple(factor, a[q], y)
                 a[q, q] = pivot
@@ -336,6 +340,23 @@ def roots_of_inverses(blocks, definite):  # type: ignore[no-untyped-def]
     x, f = np.empty((8, d), blocks.dtype), np.empty((8, d), blocks.dtype)
     for v in range(blocks.shape[0]):
         definite[v] = _root_of_inverse(blocks[v], x, f)
+
+
+@_compiled
+def symmetric_norms(blocks, out):  # type: ignore[no-untyped-def]
+    """Frobenius norms of symmetric blocks, from their upper triangles."""
+    d = blocks.shape[1]
+    total = np.empty(d, blocks.dtype)
+    for v in range(blocks.shape[0]):
+        for j in range(d):
+            total[j] = 0
+        diagonal = 0.0
+        for i in range(d):
+            y, z = blocks[v, i, i:], total[i:]
+            for j in range(y.size):
+                z[j] += y[j] * y[j]
+            diagonal += y[0] * y[0]
+        out[v] = np.sqrt(2 * total.sum() - diagonal)
 
 
 @_compiled

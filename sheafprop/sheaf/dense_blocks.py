@@ -7,7 +7,11 @@ from sheafprop.kernels.backend import run_chunks
 from sheafprop.kernels.block_product import multiply_blocks
 from sheafprop.kernels.coupling import needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
-from sheafprop.kernels.definite_inverse import definite_inverses, root_of_inverse
+from sheafprop.kernels.definite_inverse import (
+    definite_inverses,
+    hermitian_norms,
+    root_of_inverse,
+)
 from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.tiled_sum import TiledSum
 from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_tolerance
@@ -154,10 +158,10 @@ class DenseBlocks(VertexBlocks):
 def _invert(blocks: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
     """Replaces blocks by their inverses; returns which of them are definite, and which of those
     inverses are certain to be no worse than the pseudo-inverses."""
-    norm = torch.linalg.matrix_norm(blocks)
+    norm = hermitian_norms(blocks)
     _, definite = definite_inverses(blocks, blocks, spare)
     # The product of Frobenius norms bounds the condition number; most blocks pass it.
-    bound = norm * torch.linalg.matrix_norm(blocks)
+    bound = norm * hermitian_norms(blocks)
     return definite, definite & (bound < 0.5 / _tolerance(blocks))
 
 

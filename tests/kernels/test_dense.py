@@ -11,7 +11,7 @@ from sheafprop.kernels import memory
 from sheafprop.kernels.backend import use_backend
 from sheafprop.kernels.block_product import multiply_blocks
 from sheafprop.kernels.csr_product import CSRProduct
-from sheafprop.kernels.definite_inverse import definite_inverses
+from sheafprop.kernels.definite_inverse import definite_inverses, hermitian_norms
 from sheafprop.kernels.dense_coupling import DenseCoupling
 from tests.kernels.cases import RELATIONS, WIDTH, make_entries, random, written_out
 
@@ -138,6 +138,17 @@ def test_inverses_take_the_place_of_their_blocks(size):
     assert inverse is blocks
     assert definite.tolist() == [True] * 4 + [False]
     torch.testing.assert_close(inverse[:-1], expected)
+
+
+@pytest.mark.parametrize("size", [1, 6, 64, 131])
+def test_upper_triangles_are_enough(size):
+    rows = random(3, size, size + 3, dtype=torch.float64)
+    blocks = rows @ rows.mT
+    upper = blocks.where(torch.ones(size, size).triu().bool(), float("nan"))
+    torch.testing.assert_close(hermitian_norms(upper), torch.linalg.matrix_norm(blocks))
+    inverse, definite = definite_inverses(upper, upper)
+    assert bool(definite.all())
+    torch.testing.assert_close(inverse, torch.from_numpy(np.linalg.inv(blocks.numpy())))
 
 
 def test_shared_maps_take_fewer_products():
