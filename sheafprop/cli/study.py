@@ -67,15 +67,21 @@ class Study:
     def run(self, num_trials: int) -> None:
         """Runs trials until there are that many, finished, pruned and failed ones together.
 
+        Interrupted ones do not count.
+
         Raises:
             DataError: If none of them finished.
         """
-        while len(self.study.get_trials(deepcopy=False, states=_OVER)) < num_trials:
+        while self._count() < num_trials:
             self._run_trial(self.study.ask())
             self._write()
         if not self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
             reasons = {self._record(trial).get("reason", "pruned") for trial in self.study.trials}
             raise DataError(f"no trial finished: {'; '.join(sorted(reasons))}")
+
+    def _count(self) -> int:
+        over = self.study.get_trials(deepcopy=False, states=_OVER)
+        return sum(not _is_interrupted(trial) for trial in over)
 
     def _run_trial(self, trial: optuna.Trial) -> None:
         values = self.space.suggest(trial)
@@ -128,7 +134,7 @@ class Study:
             write_text(self.folder / "best.yaml", yaml.safe_dump(best, sort_keys=False))
 
     def _record(self, trial: FrozenTrial) -> dict[str, Any]:
-        reason = {"reason": "interrupted"} if trial.state == TrialState.FAIL else {}
+        reason = {"reason": "interrupted"} if _is_interrupted(trial) else {}
         return {
             "number": trial.number,
             "state": trial.state.name.lower(),
@@ -179,6 +185,10 @@ def _value(run: Path, watch: _Watch) -> float:
     if watch.best is None:
         raise DataError("no epoch was validated: lower trainer.check_val_every_n_epoch")
     return watch.best
+
+
+def _is_interrupted(trial: FrozenTrial) -> bool:
+    return trial.state == TrialState.FAIL and "reason" not in trial.user_attrs
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -148,10 +148,11 @@ def test_an_interrupted_trial_is_tried_again(tmp_path, words):
     killed = subprocess.run([sys.executable, "-c", script, *words, "--trials=2"], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=2"]) == 0
-    failed, again = trials(tmp_path)
+    failed, again, other = trials(tmp_path)
     assert (failed["state"], failed["reason"]) == ("fail", "interrupted")
     assert again["state"] == "complete"
     assert again["values"] == failed["values"]
+    assert other["state"] == "complete"
 
 
 def test_trials_that_lag_behind_are_pruned(tmp_path, words, monkeypatch):
