@@ -250,7 +250,7 @@ class SheafCompletion(LightningModule):
         loss = self.batch_loss(self.model, triples, number, self.current_epoch)
         if not bool(torch.isfinite(loss)):
             raise DivergenceError(
-                f"the training loss became {float(loss.detach())} at step {self.global_step} (epoch "
+                f"the training loss became {loss.item()} at step {self.global_step} (epoch "
                 f"{self.current_epoch}); the likely cause is a learning rate that is too large "
                 f"(lr={self.settings['lr']}): lower it, or constrain the entities"
             )
