@@ -44,7 +44,9 @@ class SheafConv(MessagePassing):
     :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the triples
     :math:`e = (h, r, t)`, with the vertices of the boundary :math:`B` held fixed. Both ends of a
     triple receive a message, the head through the adjoint of its map, so inverse triples must not
-    be added. Vertices without edges, and directions no map sees, keep their value.
+    be added, and samplers that follow edges one way, as PyG's ``NeighborLoader`` does, miss the
+    triples whose head is a seed. Vertices without edges, and directions no map sees, keep their
+    value.
 
     The layer has no parameters and holds no graph. :meth:`forward` runs the fused step of a
     :class:`~sheafprop.sheaf.PropagationPlan`; :meth:`propagate` alone, with edge messages, gives
@@ -251,6 +253,8 @@ class SheafConv(MessagePassing):
             found = f"{plan.dtype} features (got {dtype})"
         elif plan.normalization != self.normalization:
             found = f"normalization={plan.normalization!r} (the layer has {self.normalization!r})"
+        elif plan.inputs.misses_gradients:
+            found = "a sheaf without gradients (under torch.no_grad())"
         elif inputs is not None:
             found = plan.inputs.difference(*inputs)
         if found is not None:

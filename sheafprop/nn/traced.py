@@ -46,7 +46,7 @@ class TracedPropagation:
         self._weight = (
             torch.ones(head.shape[0], dtype=real, device=head.device)
             if edge_weight is None
-            else edge_weight.detach().to(real)
+            else edge_weight.to(real)
         )
         self._sheaf, self._num_nodes = sheaf, num_nodes
         self._translation = sheaf.translation_of(self._edge_type)

@@ -105,7 +105,7 @@ class DenseSheaf(RelationSheaf):
         return DenseBlocks(product, torch.cat([m.mH @ m for m in squares]), first, kind)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
-        if entries.dst.numel() == 0:
+        if entries.dst.numel() == 0 or 0 in self.head.shape[1:]:
             return EmptyCoupling(entries.num_dst)
         return DenseCoupling(entries, self.head, self.tail)
 

@@ -68,6 +68,10 @@ def check_graph_shapes(
             )
         if edge_weight.is_complex() or not edge_weight.is_floating_point():
             raise ValueError(f"'edge_weight' must be real floating point (got {edge_weight.dtype})")
+        if edge_weight.requires_grad:
+            raise ValueError(
+                "gradients with respect to 'edge_weight' are not offered: pass it detached"
+            )
     if boundary_mask is not None:
         if boundary_mask.dtype != torch.bool:
             raise ValueError(f"'boundary_mask' must be a bool mask (got {boundary_mask.dtype})")

@@ -90,10 +90,6 @@ class PropagationPlan:
             if edge_weight is None
             else edge_weight.to(dtype.to_real())
         )
-        if weight.requires_grad:
-            raise ValueError(
-                "gradients with respect to 'edge_weight' are not offered: pass it detached"
-            )
         if self.num_free < num_nodes:
             touched = (~(boundary_mask[head] & boundary_mask[tail])).nonzero().flatten()
             head, tail = head[touched], tail[touched]

@@ -38,6 +38,16 @@ class PlanInputs:
         self._kind = type(sheaf)
         self._maps = {name: _Record(tensor) for name, tensor in sheaf.tensors().items()}
         self._num_relations = sheaf.num_relations
+        self._graded = torch.is_grad_enabled()
+
+    @property
+    def misses_gradients(self) -> bool:
+        """Whether the maps want gradients now, which the plan was built without."""
+        return (
+            torch.is_grad_enabled()
+            and not self._graded
+            and any(record.tensor.requires_grad for record in self._maps.values())
+        )
 
     def difference(
         self,

@@ -464,6 +464,37 @@ def test_equal_maps_that_want_gradients_need_their_own_plan():
         run(layer, case, sheaf=wanting)
 
 
+@pytest.mark.parametrize("kind", ["identity", "diagonal, unitary", "dense, pair"])
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_plan_made_without_gradients_does_not_lose_them(kind, name, cached):
+    case = make_case(kind, 3)
+    layer = LAYERS[name](cached=cached)
+    case.sheaf = dataclasses.replace(
+        case.sheaf,
+        **{n: t.clone().requires_grad_() for n, t in case.sheaf.tensors().items()},
+    )
+    with torch.no_grad():
+        plan = layer.plan(case.x, *case.graph)
+        given = {} if cached else {"plan": plan}
+        expected = run(layer, case, edge_weight=None, boundary_mask=None, **given)
+    with pytest.raises(ValueError, match="built for a sheaf without gradients"):
+        run(layer, case, edge_weight=None, boundary_mask=None, **given)
+    layer.reset_parameters()
+    out = run(layer, case, edge_weight=None, boundary_mask=None)
+    assert torch.allclose(out, expected)
+    assert out.requires_grad
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("shape", [(4, 0, 3), (4, 2, 0)])
+def test_stalks_of_dimension_zero(name, shape):
+    case = make_case("dense, pair", 3)
+    maps = torch.zeros(shape, dtype=torch.float64)
+    x = case.x[:, : shape[2]]
+    assert torch.allclose(run(LAYERS[name](), case, x=x, sheaf=DenseSheaf(maps, maps)), x)
+
+
 def test_a_plan_keeps_its_own_boundary():
     case = make_case("identity", 3)
     plan = PropagationPlan(*case.graph, 12, boundary_mask=case.boundary_mask)

@@ -248,3 +248,12 @@ def test_sizes_beyond_32_bits_stay_whole():
             )
             assert traced.step(x, 0.9).shape == x.shape
             assert {t.dtype for t in (traced._head, traced._edge_type)} == {torch.int64}
+
+
+@pytest.mark.parametrize("layer", [SheafConv(), SheafPropagation(2), SheafDiffusion(1.0)])
+def test_a_weight_that_wants_a_gradient_is_refused(layer):
+    case = make_case("identity", 3)
+    weight = case.edge_weight.clone().requires_grad_()
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    with pytest.raises(Exception, match="'edge_weight' are not offered"):
+        compiled(case.x, *case.graph, edge_weight=weight)
