@@ -19,6 +19,7 @@ def unbatch(out: Tensor, batch: Batch) -> list[Tensor]:
     Raises:
         ValueError: If the rows are not those of the batch, or its graphs are heterogeneous.
     """
+    _check_batch(batch)
     if issubclass(type(batch), HeteroData):
         raise ValueError("a batch of heterogeneous graphs needs 'unbatch_hetero'")
     return list(split_rows(out, batch.ptr.diff().tolist()))
@@ -32,9 +33,17 @@ def unbatch_hetero(out: Tensor, graph: HeteroGraph, batch: Batch) -> list[dict[s
         graph (HeteroGraph): What :meth:`HeteroGraph.from_hetero` made of the batch.
         batch (Batch): The batch of heterogeneous graphs.
     """
+    _check_batch(batch)
     graphs: list[dict[str, Tensor]] = [{} for _ in range(batch.num_graphs)]
     for kind, rows in graph.split(out).items():
         parts = split_rows(rows, batch[kind].ptr.diff().tolist())
         for target, part in zip(graphs, parts, strict=True):
             target[kind] = part
     return graphs
+
+
+def _check_batch(batch: Batch) -> None:
+    if not isinstance(batch, Batch):
+        raise ValueError(
+            f"'batch' must come from Batch.from_data_list (got {type(batch).__name__}, one graph)"
+        )

@@ -73,6 +73,8 @@ class HeteroGraph:
                 is out of its node type's range, features differ in width or type, or the number of
                 nodes of a type is unknown.
         """
+        if not isinstance(data, HeteroData):
+            raise ValueError(f"'data' must be a HeteroData (got {type(data).__name__})")
         num_nodes_of = {kind: _num_nodes(data, kind, x) for kind in data.node_types}
         if relation_ids is None:
             names = dict.fromkeys(name for _, name, _ in data.edge_types)
@@ -84,6 +86,10 @@ class HeteroGraph:
                 raise ValueError(
                     f"'relation_ids' names neither the edge type {kind} nor the relation "
                     f"{kind[1]!r} (got {sorted(map(str, relation_ids))})"
+                )
+            if isinstance(found, float) or found < 0:
+                raise ValueError(
+                    f"'relation_ids' must be integers from 0 on (got {found} for {kind})"
                 )
             ids[kind] = int(found)
 
@@ -206,6 +212,10 @@ def _edges(data: HeteroData, kind: EdgeType, num_nodes_of: dict[NodeType, int]) 
         raise ValueError(
             f"'edge_index' of edge type {kind} must have shape [2, num_edges] "
             f"(got {list(edge_index.shape)}){hint}"
+        )
+    if edge_index.is_floating_point():
+        raise ValueError(
+            f"'edge_index' of edge type {kind} must hold integers (got {edge_index.dtype})"
         )
     for row, node_type in zip(edge_index, (kind[0], kind[2]), strict=True):
         if row.numel() and not (int(row.min()) >= 0 and int(row.max()) < num_nodes_of[node_type]):

@@ -66,3 +66,12 @@ def test_batches_of_heterogeneous_graphs():
             assert torch.allclose(parts[kind], rows, atol=1e-6)
     with pytest.raises(ValueError, match="unbatch_hetero"):
         unbatch(out, batch)
+
+
+def test_one_graph_is_no_batch():
+    data = hetero()
+    graph = HeteroGraph.from_hetero(data)
+    with pytest.raises(ValueError, match="got HeteroData, one graph"):
+        unbatch_hetero(graph.x, graph, data)
+    with pytest.raises(ValueError, match="got Data, one graph"):
+        unbatch(graph.x, Data(x=graph.x))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 import torch_geometric.typing
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.typing import SparseTensor
 
 from sheafprop.nn import HeteroGraph, SheafConv, SheafPropagation
@@ -143,6 +143,7 @@ def test_graphs_without_edges():
         (("paper", "cites", "paper"), "edge_index", torch.zeros(3, 2).long(), r"transpose it"),
         (("paper", "cites", "paper"), "edge_index", torch.full((2, 3), 5), r"5 nodes.*got 5"),
         (("paper", "cites", "paper"), "edge_index", torch.full((2, 3), -1), r"5 nodes.*got -1"),
+        (("paper", "cites", "paper"), "edge_index", torch.full((2, 3), 0.5), r"integers.*float32"),
         (("paper", "cites", "paper"), "edge_weight", torch.ones(4), r"be \[3\].*got \[4\]"),
         ("author", "boundary_mask", torch.ones(6, dtype=torch.bool), r"be \[4\].*got \[6\]"),
         ("paper", "x", torch.ones(5, 2), r"'x' of 'paper' must be \[5, 3\].*got \[5, 2\]"),
@@ -154,6 +155,17 @@ def test_bad_parts_are_named(where, name, value, message):
     data[where][name] = value
     with pytest.raises(ValueError, match=message):
         HeteroGraph.from_hetero(data)
+
+
+@pytest.mark.parametrize("number", [0.5, -1])
+def test_relation_ids_that_are_none_are_named(number):
+    with pytest.raises(ValueError, match=rf"integers from 0 on \(got {number} for"):
+        HeteroGraph.from_hetero(hetero(), relation_ids={"has": 0, "cites": number})
+
+
+def test_what_is_no_heterogeneous_graph_is_named():
+    with pytest.raises(ValueError, match=r"must be a HeteroData \(got Data\)"):
+        HeteroGraph.from_hetero(Data(x=torch.ones(2, 3)))
 
 
 def test_unknown_sizes_and_rows_are_named():
