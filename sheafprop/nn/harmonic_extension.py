@@ -210,7 +210,8 @@ class HarmonicExtension(SheafConv):
                     name = "cg"
                     solution = SOLVERS[name](system, rhs, **settings)
                 if not solution.converged:
-                    warnings.warn(f"solver={name!r} {self._shortfall(name, solution)}")
+                    shortfall = self._shortfall(name, solution, plan.dtype)
+                    warnings.warn(f"solver={name!r} {shortfall}")
                 return solution
 
             free, solution = implicit_limit(
@@ -242,12 +243,18 @@ class HarmonicExtension(SheafConv):
                 )
             return out, result
 
-    def _shortfall(self, name: str, solution: Solution) -> str:
-        other = "" if name == "cg" else "take solver='cg', "
+    def _shortfall(self, name: str, solution: Solution, dtype: torch.dtype) -> str:
+        advice = [] if name == "cg" else ["take solver='cg'"]
+        why = ""
+        # A solver whose steps gain nothing more stops before the bound.
+        if solution.iterations >= self.max_iterations - 2:
+            advice.append("raise max_iterations")
+        else:
+            why = f", where steps gain nothing more in {dtype}"
         return solution.note or (
             f"stopped after {solution.iterations} operator applications at a relative residual of "
-            f"{solution.relative_residual:.2g} (tol={self.tol}): {other}raise "
-            "max_iterations, or take a larger tol or double precision"
+            f"{solution.relative_residual:.2g} (tol={self.tol}){why}: "
+            f"{', '.join([*advice, 'take a larger tol or double precision'])}"
         )
 
     def _pull(self, plan: PropagationPlan, sections: Tensor, free: Tensor) -> float:

@@ -189,6 +189,13 @@ def test_collapse_is_reported(solver):
     assert out.abs().max() < 1e-4
 
 
+def test_more_iterations_are_not_advised_where_they_gain_nothing():
+    case = make_case("dense, pair", 4, num_edges=60)
+    with pytest.warns(UserWarning, match=r"gain nothing more in torch.float64: take a") as warned:
+        HarmonicExtension("cg", tol=1e-30)(case.x, *case.graph, **options(case))
+    assert "max_iterations" not in str(warned[0].message)
+
+
 def test_stopping_short_is_said():
     case = make_case("dense, pair", 4, num_edges=60)
     for solver in ("cg", "chebyshev", "euler"):
