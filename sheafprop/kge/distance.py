@@ -191,9 +191,11 @@ def close_pairs(
         empty = torch.empty(0, dtype=torch.long, device=out.device)
         return empty, empty
     # Rounding leaves an error of about eps (|a|^2 + |b|^2) in the squared distance.
-    limit = math.sqrt(torch.finfo(out.dtype).eps) * (a_square + b_square.max())
+    share = math.sqrt(torch.finfo(out.dtype).eps)
+    limit = share * (a_square + b_square.max())
     near = (out.amin(1, keepdim=True) <= limit).squeeze(1).nonzero().squeeze(1)
-    rows, columns = (out[near] <= limit[near]).nonzero(as_tuple=True)
+    limits = torch.add(a_square[near], b_square.t()).mul_(share)
+    rows, columns = (out[near] <= limits).nonzero(as_tuple=True)
     rows = near[rows]
     for i, j in _in_blocks(rows, columns, a.size(1)):
         out[i, j] = (a[i] - b[j]).square().sum(1)

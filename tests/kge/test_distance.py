@@ -58,6 +58,26 @@ def test_collapsed_rows_are_treated_in_blocks(monkeypatch):
     torch.testing.assert_close(a.grad, gradient)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 1e-12])
+def test_small_rows_beside_a_large_one_are_not_computed_again(size, monkeypatch):
+    """What a pair loses depends on its own lengths alone: rows that diffusion has shrunk are
+    ranked as fast as others."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(n, 1, 8, generator=generator) * size for n in (5, 7))
+    b[2] = 1.0
+    b[3] = a[1] * (1 + 1e-5)
+    pairs = []
+    in_blocks = distance._in_blocks
+    monkeypatch.setattr(
+        distance, "_in_blocks", lambda *given: pairs.append(given[:2]) or in_blocks(*given)
+    )
+    out = pairwise(a, b)
+    ((rows, columns),) = pairs
+    assert (rows.tolist(), columns.tolist()) == ([1], [3])
+    exact = torch.cdist(a[:, 0].double(), b[:, 0].double())
+    torch.testing.assert_close(out.double(), exact, rtol=3.5e-4, atol=0)
+
+
 @pytest.mark.parametrize("num_sections", [1, 3])
 @pytest.mark.parametrize("squared", [False, True])
 @pytest.mark.parametrize("paired", [False, True])
