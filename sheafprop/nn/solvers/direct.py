@@ -1,4 +1,3 @@
-import dataclasses
 import math
 from collections.abc import Callable
 
@@ -10,6 +9,7 @@ from sheafprop.nn.solvers.column_system import ColumnSystem
 from sheafprop.nn.solvers.linear_system import LinearSystem, norm_of
 from sheafprop.nn.solvers.solution import Solution
 from sheafprop.sheaf.coboundary import coboundary
+from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.identity_sheaf import IdentitySheaf
 from sheafprop.sheaf.plan import PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
@@ -235,8 +235,10 @@ def _solve_columns(system: LinearSystem, rhs: Tensor) -> tuple[Tensor, str]:
     in_range = _numpy(plan.precondition(rhs.new_ones(n, 1, width)).real)[:, 0] > 0
     relations = torch.arange(plan.sheaf.num_relations, device=rhs.device)
     ones = rhs.new_ones(relations.numel(), width)
-    head_maps = _numpy(plan.sheaf.restrict(ones, relations, "head"))
-    tail_maps = _numpy(plan.sheaf.restrict(ones, relations, "tail"))
+    heads = plan.sheaf.restrict(ones, relations, "head").detach()
+    tails = plan.sheaf.restrict(ones, relations, "tail").detach()
+    translation = plan.sheaf.translation_of(relations)
+    head_maps, tail_maps = _numpy(heads), _numpy(tails)
     head, tail, relation, weight = (_numpy(part) for part in plan.edges)
     number = np.full(plan.num_nodes, -1)
     number[_numpy(plan.free_index)] = np.arange(n)
@@ -259,9 +261,13 @@ def _solve_columns(system: LinearSystem, rhs: Tensor) -> tuple[Tensor, str]:
             teleport=system.teleport,
             eps=torch.finfo(plan.sheaf.dtype or torch.float64).eps,
         )
-        columns = slice(None) if one_for_all else slice(column, column + 1)
+        columns, sheaf = slice(None), plan.sheaf
+        if not one_for_all:
+            columns = slice(column, column + 1)
+            shift = None if translation is None else translation.detach()[:, columns]
+            sheaf = DiagonalSheaf(heads[:, columns], tails[:, columns], shift)
         solved, error = _solve_column(
-            system, matrix, torch.from_numpy(rows), right[..., columns], columns
+            system, sheaf, matrix, torch.from_numpy(rows), right[..., columns], columns
         )
         worst = max(worst, error)
         out[..., columns] = solved
@@ -269,17 +275,17 @@ def _solve_columns(system: LinearSystem, rhs: Tensor) -> tuple[Tensor, str]:
 
 
 def _solve_column(
-    system: LinearSystem, matrix: ColumnSystem, rows: Tensor, right: Tensor, columns: slice
+    system: LinearSystem,
+    sheaf: RelationSheaf,
+    matrix: ColumnSystem,
+    rows: Tensor,
+    right: Tensor,
+    columns: slice,
 ) -> tuple[Tensor, float]:
     factor = matrix.factor()
     if factor is None:
         return torch.zeros_like(right), math.inf
     rows = rows.to(right.device)
-    tensors = system.plan.sheaf.tensors()
-    sheaf = dataclasses.replace(
-        system.plan.sheaf,  # type: ignore[type-var]
-        **{name: tensor[:, columns] for name, tensor in tensors.items()},
-    )
 
     def on_rows(function: Callable[[np.ndarray], np.ndarray], f: Tensor) -> Tensor:
         part = f[rows].flatten(1)

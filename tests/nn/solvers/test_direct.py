@@ -1,5 +1,6 @@
 """The factorising solver where eigenvalues are tiny or zero, against exact rational arithmetic."""
 
+import dataclasses
 import math
 import warnings
 from fractions import Fraction
@@ -11,6 +12,7 @@ import torch
 from sheafprop.nn import HarmonicExtension, SheafPropagation
 from sheafprop.nn.solvers.column_system import ColumnSystem
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+from tests.sheaf_cases import make_case
 
 # Two triangles joined by one triple, whose weight is the case; vertex 0 may be known.
 EDGE_INDEX = torch.tensor([[0, 1, 2, 3, 4, 5, 2], [1, 2, 0, 4, 5, 3, 3]])
@@ -227,3 +229,31 @@ def test_gradients_through_a_light_edge():
     unrolled = SheafPropagation(3000)(x, *graph, edge_weight=weight, boundary_mask=mask)
     ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (out, unrolled))
     assert torch.allclose(ours, theirs, atol=1e-8)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OneNumberForAMap(DiagonalSheaf):
+    """Multiples of the identity, held as one number for each relation beside the maps."""
+
+    factor: torch.Tensor | None = None
+
+    def restrict(self, x, edge_type, side):
+        return x if side == "tail" else x * self.factor[edge_type].unsqueeze(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128])
+@pytest.mark.parametrize("translated", [False, True])
+def test_a_sheaf_may_hold_tensors_of_any_shape(dtype, translated):
+    case = make_case("diagonal, unitary" if dtype.is_complex else "diagonal, singular", 3)
+    factor = torch.tensor([1.0, 2.0, 0.5, -1.0]).to(dtype)
+    head = factor.unsqueeze(1).expand(4, 3)
+    translation = torch.randn(4, 3, dtype=dtype) if translated else None
+    plain = DiagonalSheaf(head, None, translation)
+    other = OneNumberForAMap(head, None, translation, factor)
+    x, graph = torch.randn(12, 3, dtype=dtype), (case.edge_index, case.edge_type)
+    layer = HarmonicExtension("direct", tol=1e-4)
+    known = dict(boundary_mask=case.boundary_mask)
+    out = layer(x.requires_grad_(), *graph, other, **known)
+    assert torch.equal(out, layer(x, *graph, plain, **known))
+    out.abs().sum().backward()
+    assert torch.isfinite(x.grad.abs()).all()
