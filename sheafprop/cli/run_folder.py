@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import warnings
 from pathlib import Path
 
 from sheafprop.errors import DataError
@@ -75,8 +76,12 @@ class RunFolder:
             raise DataError(
                 f"another process is at work in {self.path}: wait for it, or stop it"
             ) from error
-        except OSError:
-            pass  # a file system without locks
+        except OSError as error:
+            # As on some network file systems.
+            warnings.warn(
+                f"{self.path} cannot be locked ({error}): see that no other process works there",
+                stacklevel=2,
+            )
 
     def release(self) -> None:
         """Lets go of what :meth:`lock` took."""

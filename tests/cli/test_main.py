@@ -1,6 +1,8 @@
 """The command line, run in this process on a small folder of files."""
 
+import errno
 import json
+import os
 import re
 import resource
 import signal
@@ -108,6 +110,19 @@ def test_a_run_that_another_process_works_on_is_left_alone(tmp_path, capsys):
     assert main(["test", "--run", str(run)]) == 0
     other.release()
     assert main(["fit", "--resume", str(run)]) == 0
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    folder = RunFolder(tmp_path)
+    with pytest.warns(UserWarning, match="cannot be locked.*no other process works there"):
+        folder.lock()
+    folder.release()
 
 
 def test_relative_paths_are_those_of_the_caller(tmp_path, monkeypatch):
