@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser, file_options, is_output, tell
+from sheafprop.cli.verb_parser import VerbParser, file_options, input_path, is_output, tell
 
 
 def run(words: Sequence[str]) -> int:
@@ -30,8 +30,7 @@ def run(words: Sequence[str]) -> int:
 
     from sheafprop.service.graph_inspection import inspect_graph
 
-    path = "/dev/stdin" if options.path == "-" else options.path
-    found = inspect_graph(path, **file_options(options))
+    found = inspect_graph(input_path(options.path), **file_options(options))
     if options.json:
         print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
     elif options.relations:

@@ -102,8 +102,9 @@ def read_facts(paths: list[str], options: argparse.Namespace) -> "LabelTriples":
 
     from sheafprop.service.triple_input import triples_of_file
 
-    places = ["/dev/stdin" if name == "-" else name for name in paths]
-    return np.concatenate([triples_of_file(place, **file_options(options)) for place in places])
+    return np.concatenate(
+        [triples_of_file(input_path(name), **file_options(options)) for name in paths]
+    )
 
 
 def file_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def file_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def read_text(name: str, what: str) -> str:
     """The text of a file of ``what`` (``-``: standard input), told so where it cannot be read."""
-    path = Path("/dev/stdin" if name == "-" else name).expanduser()
+    path = input_path(name)
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -125,6 +126,11 @@ def read_text(name: str, what: str) -> str:
         raise DataError(f"{path}: the {what} cannot be read ({reason})") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: the {what} cannot be read (they are no UTF-8 text)") from error
+
+
+def input_path(name: str) -> Path:
+    """The file of a name that was given; ``-`` is standard input."""
+    return Path("/dev/stdin" if name == "-" else name).expanduser()
 
 
 def is_output(place: str | Path) -> bool:

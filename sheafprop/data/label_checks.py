@@ -115,12 +115,13 @@ def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
 
     They differ from it only in case, white space or Unicode form.
     """
-    wanted = {_folded(label) for label in labels[start:]}
-    first: dict[str, str] = {}
+    keys = {label: _folded(label) for label in labels[start:]}
+    wanted, first = set(keys.values()), dict[str, str]()
     for label in labels:
-        if (key := _folded(label)) in wanted:
+        key = keys[label] if label in keys else _folded(label)
+        if key in wanted:
             first.setdefault(key, label)
-    near = {label: first[_folded(label)] for label in labels[start:]}
+    near = {label: first[key] for label, key in keys.items()}
     return {label: earlier for label, earlier in near.items() if earlier != label}
 
 

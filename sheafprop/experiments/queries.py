@@ -45,7 +45,7 @@ def run(
         config = query_config(preset, ratio, model)
         cell = {"ratio": ratio, "model": model, "preset": preset, "seed": seed}
         key = config.hash(ratio, seed)
-        if key not in {record["config_hash"] for record in store.records()}:
+        if not _is_done(store, key):
             data = read_compact_queries(folder / f"{ratio}.npz")
             _put(store, cell, key, run_cell(data, config, seed))
         cell = {"ratio": ratio, "model": HEURISTIC, "preset": "none", "seed": 0}
@@ -66,7 +66,7 @@ def tune(
     for seed, model, ratio in tqdm(cells, desc="cells", disable=None):
         config = query_config("best", ratio, model)
         key = config.hash(ratio, seed, CRITERIA, SPACE)
-        if key in {record["config_hash"] for record in store.records()}:
+        if _is_done(store, key):
             continue
         data = read_compact_queries(folder / f"{ratio}.npz")
         for name, records in run_tuning(data, config, seed).items():
@@ -89,9 +89,13 @@ def follow(
         config = replace(query_config(preset, ratio, model), max_epochs=-1, max_steps=steps)
         cell = {"ratio": ratio, "model": model, "preset": preset, "seed": seed, "length": steps}
         key = config.hash(ratio, seed, SHARES)
-        if key not in {record["config_hash"] for record in store.records()}:
+        if not _is_done(store, key):
             data = read_compact_queries(folder / f"{ratio}.npz")
             _put(store, cell, key, run_curve(data, config, seed))
+
+
+def _is_done(store: CellStore, key: str) -> bool:
+    return any(record["config_hash"] == key for record in store.records())
 
 
 def _put(store: CellStore, cell: Cell, key: str, found: list[dict[str, Any]]) -> None:
@@ -117,13 +121,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--model", nargs="+", choices=MODELS, default=["rotate"])
     parser.add_argument("--preset", nargs="+", choices=PRESETS, default=["best"])
     parser.add_argument("--seed", nargs="+", type=int, default=[0])
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--tune",
         action="store_true",
         help="instead of the presets, choose hyperparameters on the training graph, and on pi and "
         "ip queries, as the paper's appendix compares them",
     )
-    parser.add_argument(
+    instead.add_argument(
         "--curve",
         metavar="BATCHES",
         type=int,

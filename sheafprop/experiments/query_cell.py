@@ -67,8 +67,7 @@ def chosen_settings(
     """
     found = []
     for count, rankings in validation_rankings(valid, model, config, seed, config.selection_types):
-        values = [ranking.metrics("micro")["hits@10"] for ranking in rankings]
-        found.append((sum(values) / len(values), -count))
+        found.append((mean_hits(rankings, "micro"), -count))
     value, count = max(found)
     return replace(config.propagation, seed=seed, iterations=-count), value
 
@@ -82,6 +81,12 @@ def validation_rankings(
     for count, x in propagation.trajectory(config.iterations):
         scorer = valid.scorer(model, x, settings)
         yield count, [valid.rank(scorer, kind, config.selection_queries) for kind in types]
+
+
+def mean_hits(rankings: Sequence[QueryRanking], averaging: Averaging) -> float:
+    """Hits@10, its mean over rankings of several types."""
+    values = [ranking.metrics(averaging)["hits@10"] for ranking in rankings]
+    return sum(values) / len(values)
 
 
 def test_records(

@@ -9,14 +9,16 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from tqdm.auto import tqdm
 
 from sheafprop.data.datasets.query_data import QueryData
-from sheafprop.experiments.query_cell import Record, trained, validation_rankings
+from sheafprop.experiments.query_cell import Record, mean_hits, trained, validation_rankings
 from sheafprop.experiments.query_presets import QueryConfig
 from sheafprop.experiments.query_task import QueryTask
 from sheafprop.kge import KGEModel
 from sheafprop.query import CONJUNCTIVE
+from sheafprop.query.query_ranking import Averaging
 
 #: The shares of the batches after which the model is looked at.
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
+_AVERAGINGS: tuple[Averaging, ...] = ("micro", "macro")
 
 
 def run_curve(data: QueryData, config: QueryConfig, seed: int) -> list[Record]:
@@ -65,9 +67,8 @@ class _Curve(Callback):
         for count, rankings in validation_rankings(
             self.valid, model, self.config, self.seed, CONJUNCTIVE
         ):
-            means = {
-                name: sum(ranking.metrics(name)["hits@10"] for ranking in rankings) / len(rankings)
-                for name in ("micro", "macro")
-            }
-            found.append({"iterations": count} | {k: round(v, 6) for k, v in means.items()})
+            point: Record = {"iterations": count}
+            for averaging in _AVERAGINGS:
+                point[averaging] = round(mean_hits(rankings, averaging), 6)
+            found.append(point)
         return max(found, key=lambda point: (point["micro"], -point["iterations"]))

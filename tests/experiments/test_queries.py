@@ -311,8 +311,9 @@ def test_learning_curves_look_at_validation_alone(folder, short, tmp_path, monke
     monkeypatch.setattr(experiment, "run_curve", None)
     experiment.main(arguments)
     assert json.loads(stored.read_text()) == points
-    with pytest.raises(SystemExit):
-        experiment.main([*arguments[:-1], "0"])
+    for wrong in ([*arguments[:-1], "0"], [*arguments, "--tune"]):
+        with pytest.raises(SystemExit):
+            experiment.main(wrong)
 
 
 def test_the_end_of_a_learning_curve_is_the_trained_model(folder, short):
