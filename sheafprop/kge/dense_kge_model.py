@@ -1,10 +1,13 @@
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sheafprop.kge.base import Side, fill_
-from sheafprop.kge.distance import BLOCK_ELEMENTS
+from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
+from sheafprop.kge.losses import CrossEntropyLoss
+from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
 from sheafprop.kge.mapped_kge_model import MappedKGEModel, groups
 from sheafprop.sheaf import DenseSheaf
 
@@ -32,6 +35,42 @@ class DenseKGEModel(MappedKGEModel):
         blocks = zip(rows[order].split(counts), maps[relations].unbind(0), strict=True)
         mapped = torch.cat([block @ weight.t() for block, weight in blocks])
         return mapped.index_select(0, _inverse(order))
+
+    def loss_over_entities(
+        self,
+        loss: torch.nn.Module,
+        x: Tensor,
+        triples: Tensor,
+        sides: Literal["both", "tail"] = "both",
+    ) -> Tensor:
+        if self.p != 2.0 or x.dim() != 2 or not isinstance(loss, CrossEntropyLoss):
+            return super().loss_over_entities(loss, x, triples, sides)
+        triples = triples[triples[:, 1].argsort(stable=True)]
+        tails = self._cross_entropy(loss, x, triples, "tail")
+        return (
+            tails
+            if sides == "tail"
+            else (tails + self._cross_entropy(loss, x, triples, "head")) / 2
+        )
+
+    def _cross_entropy(
+        self, loss: CrossEntropyLoss, x: Tensor, triples: Tensor, side: Side
+    ) -> Tensor:
+        """The loss over the candidates at one side of triples in the order of their relations."""
+        known, true = triples[:, [0, 2] if side == "tail" else [2, 0]].unbind(1)
+        rows, rel_type = self._rows(x), triples[:, 1]
+        relations, group = rel_type.unique_consecutive(return_inverse=True)
+        with full_precision(x):
+            return mapped_cross_entropy(
+                self._queries(rows.index_select(0, known), rel_type, side).squeeze(1),
+                rows.squeeze(1),
+                self._maps(side)[relations],
+                group,
+                true,
+                squared=self.squared,
+                label_smoothing=loss.label_smoothing,
+                scale=loss.scale,
+            )
 
     def _chunk_size(self, rows: Tensor) -> int:
         widest = max(self._maps("head").size(1), self.hidden_channels)

@@ -61,8 +61,7 @@ class _DistanceCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         size, num_candidates = a.size(0), b.size(0)
         a_square, b_square = a.square().sum(1, keepdim=True), b.square().sum(1)
-        elements = _CPU_BLOCK_ELEMENTS if a.device.type == "cpu" else BLOCK_ELEMENTS
-        rows = min(size, max(_LEAST_ROWS, elements // num_candidates))
+        rows = block_rows(size, b)
         distances = a.new_empty(rows, num_candidates)
         # Distances are needed again to divide by, their squares are not.
         weights = distances if squared else torch.empty_like(distances)
@@ -80,20 +79,9 @@ class _DistanceCrossEntropy(torch.autograd.Function):
                 close = close_pairs(d, query, b, a_square[block], b_square.unsqueeze(1))
                 d.sqrt_()
             # Squares miss |a|^2, which shifts a row and leaves the loss as it is.
-            lowest = d.amin(1, keepdim=True)
-            expected = (1 - smoothing) * (d.gather(1, true) - lowest).sum()
-            if smoothing > 0.0:
-                expected += smoothing * (d.mean(1, keepdim=True) - lowest).sum()
-            torch.sub(lowest, d, out=w).mul_(scale).exp_()
-            total = w.sum(1, keepdim=True)
-            loss += total.log().sum() + scale * expected
+            loss += softmax_weights(d, w, true, smoothing, scale, size)
             if grad_a is None or grad_b is None:
                 continue
-            factor = scale / size
-            w.mul_(-factor / total)
-            if smoothing > 0.0:
-                w.add_(factor * smoothing / num_candidates)
-            w.scatter_add_(1, true, w.new_full(true.shape, factor * (1 - smoothing)))
             if squared:
                 w.mul_(2)
             else:
@@ -116,3 +104,28 @@ class _DistanceCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_a, grad_b = ctx.saved_tensors
         return grad * grad_a, grad * grad_b, None, None, None, None
+
+
+def block_rows(num_queries: int, candidates: Tensor) -> int:
+    """The number of queries in a block."""
+    elements = _CPU_BLOCK_ELEMENTS if candidates.device.type == "cpu" else BLOCK_ELEMENTS
+    return min(num_queries, max(_LEAST_ROWS, elements // candidates.size(0)))
+
+
+def softmax_weights(
+    distance: Tensor, out: Tensor, target: Tensor, smoothing: float, scale: float, size: int
+) -> Tensor:
+    """The summed loss of a block of queries, and in ``out`` the gradient of the mean over ``size``
+    queries by the distances. ``out`` may be ``distance``."""
+    lowest = distance.amin(1, keepdim=True)
+    expected = (1 - smoothing) * (distance.gather(1, target) - lowest).sum()
+    if smoothing > 0.0:
+        expected += smoothing * (distance.mean(1, keepdim=True) - lowest).sum()
+    torch.sub(lowest, distance, out=out).mul_(scale).exp_()
+    total = out.sum(1, keepdim=True)
+    factor = scale / size
+    out.mul_(-factor / total)
+    if smoothing > 0.0:
+        out.add_(factor * smoothing / distance.size(1))
+    out.scatter_add_(1, target, out.new_full(target.shape, factor * (1 - smoothing)))
+    return total.log().sum() + scale * expected

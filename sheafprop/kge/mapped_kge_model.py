@@ -43,8 +43,7 @@ class MappedKGEModel(KGEModel):
     def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
         if rel_type.numel() == 0:
             return known.new_zeros(0, rows.size(0))
-        queries = self._mapped(known, rel_type, "head" if side == "tail" else "tail")
-        queries = self._shifted(queries, rel_type, 1 if side == "tail" else -1)
+        queries = self._queries(known, rel_type, side)
         order, relations, counts = groups(rel_type)
 
         def distance(queries: Tensor, mapped: Tensor) -> Tensor:
@@ -58,6 +57,11 @@ class MappedKGEModel(KGEModel):
             rows,
             self._maps(side)[relations],
         )
+
+    def _queries(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        """What the mapped candidates at a side are compared with, of shape [B, s, k]."""
+        mapped = self._mapped(known, rel_type, "head" if side == "tail" else "tail")
+        return self._shifted(mapped, rel_type, 1 if side == "tail" else -1)
 
     def _chunk_size(self, rows: Tensor) -> int:
         return max(1, BLOCK_ELEMENTS // (rows.size(1) * self.hidden_channels))

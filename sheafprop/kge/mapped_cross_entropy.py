@@ -1,0 +1,233 @@
+"""The cross entropy of distances under the maps of relations, and its gradient at once."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
+from sheafprop.kge.distance_cross_entropy import block_rows, softmax_weights
+
+
+def mapped_cross_entropy(
+    queries: Tensor,
+    candidates: Tensor,
+    maps: Tensor,
+    group: Tensor,
+    target: Tensor,
+    *,
+    squared: bool = False,
+    label_smoothing: float = 0.0,
+    scale: float = 1.0,
+) -> Tensor:
+    r"""The cross entropy of the true candidate of every query, where a query :math:`\mathbf{q}` is
+    as far from a candidate :math:`\mathbf{c}` as from its image under the query's map,
+
+    .. math::
+        {\| \mathbf{q} - \mathbf{M} \mathbf{c} \|}^2 = {\| \mathbf{q} \|}^2
+        - 2 \, (\mathbf{M}^\top \mathbf{q}) \cdot \mathbf{c}
+        + \mathbf{c}^\top \mathbf{M}^\top \mathbf{M} \, \mathbf{c}.
+
+    The middle term is one matrix product for all queries, whatever their maps, and the last one
+    belongs to a map and a candidate. Pairs so close that the difference loses its digits are
+    computed again from :math:`\mathbf{q} - \mathbf{M} \mathbf{c}`, their gradients too. The
+    gradient at distance zero is zero.
+
+    Args:
+        queries (Tensor): Rows, in the space that the maps lead to.
+        candidates (Tensor): Rows.
+        maps (Tensor): One map for each group.
+        group (Tensor): The group of each query, in ascending order, none left out.
+        target (Tensor): The true candidate of each query.
+        squared (bool): Whether distances are squared.
+        label_smoothing (float): See :class:`~sheafprop.kge.CrossEntropyLoss`.
+        scale (float): See :class:`~sheafprop.kge.CrossEntropyLoss`.
+
+    Shapes:
+        - **queries:** :math:`(B, k)`, **candidates:** :math:`(C, d)`, **maps:** :math:`(G, k, d)`,
+          **group, target:** :math:`(B)`
+        - **output:** a scalar, the mean over the queries
+    """
+    with full_precision(queries):
+        return _MappedCrossEntropy.apply(
+            queries, candidates, maps, group, target, squared, label_smoothing, scale
+        )
+
+
+class _MappedCrossEntropy(torch.autograd.Function):
+    """Computes the gradient along with the loss, of which it is a multiple."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        candidates: Tensor,
+        maps: Tensor,
+        group: Tensor,
+        target: Tensor,
+        squared: bool,
+        smoothing: float,
+        scale: float,
+    ) -> Tensor:
+        size, num_candidates = queries.size(0), candidates.size(0)
+        counts = torch.bincount(group, minlength=maps.size(0)).tolist()
+        # M^T q, and c^T M^T M c for every map.
+        pulled = torch.cat([q @ m for q, m in zip(queries.split(counts), maps, strict=True)])
+        forms = _Forms(candidates, maps)
+        image_square = forms.values()
+        square = queries.square().sum(1, keepdim=True)
+        # Rounding leaves errors in proportion to |q|^2 + |M|^2 |c|^2 in a squared distance.
+        largest, candidate_square = forms.largest(), candidates.square().sum(1)
+
+        need_grad = any(ctx.needs_input_grad[:3])
+        grads = [torch.zeros_like(x) for x in (queries, candidates, maps)] if need_grad else None
+        grad_pulled, sums = torch.empty_like(pulled), torch.zeros_like(image_square)
+        rows = block_rows(size, candidates)
+        distances = queries.new_empty(rows, num_candidates)
+        weights = distances if squared else torch.empty_like(distances)
+        loss = queries.new_zeros(())
+        for start in range(0, size, rows):
+            block = slice(start, start + rows)
+            own, true = group[block], target[block].unsqueeze(1)
+            d, w = distances[: own.numel()], weights[: own.numel()]
+            torch.index_select(image_square, 0, own, out=d)
+            d.addmm_(pulled[block], candidates.t(), alpha=-2).add_(square[block])
+            close = _close_pairs(d, square[block], largest[own], candidate_square)
+            for i, j, residual in _residuals(queries[block], candidates, maps, own, close):
+                d[i, j] = residual.square().sum(1)
+            if not squared:
+                d.sqrt_()
+            loss += softmax_weights(d, w, true, smoothing, scale, size)
+            if grads is None:
+                continue
+            weight_close = w[close]
+            if squared:
+                w.mul_(2)
+                weight_close = 2 * weight_close
+            else:
+                weight_close = weight_close / d[close].masked_fill_(d[close] == 0, math.inf)
+                w.div_(d)
+            w[close] = 0.0
+            grad_queries, grad_candidates, grad_maps = grads
+            torch.mul(queries[block], w.sum(1, keepdim=True), out=grad_queries[block])
+            torch.mm(w, candidates, out=grad_pulled[block]).neg_()
+            grad_candidates.addmm_(w.t(), pulled[block], alpha=-1)
+            sums.index_add_(0, own, w)
+            _add_close(
+                queries[block], candidates, maps, own, close, weight_close,
+                (grad_queries[block], grad_candidates, grad_maps),
+            )  # fmt: skip
+        if grads is not None:
+            grad_queries, grad_candidates, grad_maps = grads
+            forms.add_gradient(sums, grad_candidates, grad_maps)
+            parts = zip(queries.split(counts), grad_pulled.split(counts), strict=True)
+            for r, (q, g) in enumerate(parts):
+                grad_maps[r].addmm_(q.t(), g)
+            for g, q, m in zip(
+                grad_pulled.split(counts), grad_queries.split(counts), maps, strict=True
+            ):
+                q.addmm_(g, m.t())
+            ctx.save_for_backward(*grads)
+        return loss / size
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *(grad * saved for saved in ctx.saved_tensors), *[None] * 5
+
+
+class _Forms:
+    """The quadratic forms ``|M c|^2`` of candidates, by the smaller of M^T M and M."""
+
+    def __init__(self, candidates: Tensor, maps: Tensor):
+        self._candidates, self._maps = candidates, maps
+        self._narrow = maps.size(1) < maps.size(2)
+        self._gram = maps @ maps.mT if self._narrow else maps.mT @ maps
+
+    def largest(self) -> Tensor:
+        """An upper bound of the greatest eigenvalue of each M^T M."""
+        return torch.linalg.matrix_norm(self._gram)
+
+    def values(self) -> Tensor:
+        """The forms of all maps and candidates ``[G, C]``."""
+        out = self._candidates.new_empty(self._maps.size(0), self._candidates.size(0))
+        for r, image in enumerate(self._images()):
+            other = image if self._narrow else self._candidates
+            torch.sum(image.mul_(other), 1, out=out[r])
+        return out
+
+    def add_gradient(self, weight: Tensor, grad_candidates: Tensor, grad_maps: Tensor) -> None:
+        """Adds half the gradient of the forms weighted by ``weight [G, C]``."""
+        c = self._candidates
+        for r, image in enumerate(self._images()):
+            w = weight[r].unsqueeze(1)
+            if self._narrow:
+                image.mul_(w)
+                grad_candidates.addmm_(image, self._maps[r])
+                grad_maps[r].addmm_(image.t(), c)
+            else:
+                grad_candidates.addcmul_(image, w)
+                torch.mul(c, w, out=image)
+                grad_maps[r].addmm_(self._maps[r], image.t() @ c)
+
+    def _images(self) -> Iterator[Tensor]:
+        """M c, or M^T M c, of all candidates for one map after another, in the same memory."""
+        by = self._maps.mT if self._narrow else self._gram
+        buffer = self._candidates.new_empty(self._candidates.size(0), by.size(2))
+        for matrix in by:
+            yield torch.mm(self._candidates, matrix, out=buffer)
+
+
+def _close_pairs(
+    squared: Tensor, square: Tensor, largest: Tensor, candidate_square: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The pairs whose squared distance may have lost half of its digits or more."""
+    share = math.sqrt(torch.finfo(squared.dtype).eps)
+    limit = share * (square + largest.unsqueeze(1) * candidate_square.max())
+    near = (squared.amin(1, keepdim=True) <= limit).squeeze(1).nonzero().squeeze(1)
+    limits = torch.addcmul(square[near], largest[near].unsqueeze(1), candidate_square).mul_(share)
+    rows, columns = (squared[near] <= limits).nonzero(as_tuple=True)
+    return near[rows], columns
+
+
+def _residuals(
+    queries: Tensor,
+    candidates: Tensor,
+    maps: Tensor,
+    group: Tensor,
+    pairs: tuple[Tensor, Tensor],
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """``q - M c`` of pairs, in blocks of pairs of one map."""
+    if pairs[0].numel() == 0:
+        return
+    # Queries are in the order of their groups, and pairs in that of queries.
+    owners, counts = group[pairs[0]].unique_consecutive(return_counts=True)
+    step = max(1, BLOCK_ELEMENTS // max(maps.size(1), maps.size(2)))
+    of_group = zip(*(p.split(counts.tolist()) for p in pairs), strict=True)
+    for r, (rows, columns) in zip(owners.tolist(), of_group, strict=True):
+        for i, j in zip(rows.split(step), columns.split(step), strict=True):
+            yield i, j, queries[i] - candidates[j] @ maps[r].t()
+
+
+def _add_close(
+    queries: Tensor,
+    candidates: Tensor,
+    maps: Tensor,
+    group: Tensor,
+    pairs: tuple[Tensor, Tensor],
+    weight: Tensor,
+    grads: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Adds the gradients of close pairs, from their residuals."""
+    grad_queries, grad_candidates, grad_maps = grads
+    begin = 0
+    for i, j, residual in _residuals(queries, candidates, maps, group, pairs):
+        residual.mul_(weight[begin : begin + i.numel()].unsqueeze(1))
+        begin += i.numel()
+        r = group[i[0]]
+        grad_queries.index_add_(0, i, residual)
+        grad_candidates.index_add_(0, j, residual @ maps[r], alpha=-1)
+        grad_maps[r].addmm_(residual.t(), candidates[j], alpha=-1)
