@@ -7,12 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kge.base import KGEModel, Side
-from sheafprop.kge.distance import (
-    BLOCK_ELEMENTS,
-    full_precision,
-    pairwise_distance,
-    row_distance,
-)
+from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision, pairwise_distance
 
 Mapping = Callable[[Tensor, Tensor], Tensor]
 
@@ -62,24 +57,6 @@ class MappedKGEModel(KGEModel):
             rows,
             self._maps(side)[relations],
         )
-
-    def score_replaced(self, x: Tensor, triples: Tensor, entity: Tensor, at_head: Tensor) -> Tensor:
-        rows, (head_index, rel_type, tail_index) = self._rows(x), triples.unbind(1)
-        sides: tuple[tuple[Side, Tensor, Tensor], ...] = (
-            ("head", tail_index, at_head),
-            ("tail", head_index, ~at_head),
-        )
-        scores = rows.new_zeros(entity.shape)
-        with full_precision(x):
-            for side, known, chosen in sides:
-                # The end that stays is mapped once, not for each entity at the other.
-                queries = self._queries(rows.index_select(0, known), rel_type, side)
-                triple, column = chosen.nonzero(as_tuple=True)
-                put_in = rows.index_select(0, entity[triple, column])
-                residual = queries[triple] - self._mapped(put_in, rel_type[triple], side)
-                distance = row_distance(residual, p=self.p, squared=self.squared, paired=False)
-                scores = scores.index_put((triple, column), -distance.sum(1))
-        return scores
 
     def _queries(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """What the mapped candidates at a side are compared with, of shape [B, s, k]."""
