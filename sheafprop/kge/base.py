@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.kge.distance import full_precision, promote, real_rows, row_distance
 from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
 
@@ -71,7 +72,7 @@ class KGEModel(torch.nn.Module, ABC):
             ("num_relations", num_relations),
             ("hidden_channels", hidden_channels),
         ):
-            check_positive(label, value)
+            check_integer(label, value, 1)
         if not p >= 1.0:
             raise ValueError(f"'p' needs to be at least 1 to be a norm (got {p})")
         if entity_constraint not in ("unit", "ball", None):
@@ -162,7 +163,7 @@ class KGEModel(torch.nn.Module, ABC):
         Raises:
             ValueError: If :obj:`num_sections` is not positive.
         """
-        check_positive("num_sections", num_sections)
+        check_integer("num_sections", num_sections, 1)
         if not (isinstance(keys, np.ndarray) and keys.dtype == np.uint64):
             keys = label_keys(list(keys))
         width = self.node_emb.weight.size(1)
@@ -399,7 +400,7 @@ class KGEModel(torch.nn.Module, ABC):
     ) -> Tensor:
         if chunk_size is None:
             chunk_size = self._chunk_size(rows)
-        check_positive("chunk_size", chunk_size)
+        check_integer("chunk_size", chunk_size, 1)
         with full_precision(rows):
             blocks = [
                 self._distances(known, rel_type, chunk, side) for chunk in rows.split(chunk_size)
@@ -434,12 +435,6 @@ class KGEModel(torch.nn.Module, ABC):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in self.config().items())
         return f"{type(self).__name__}({arguments})"
-
-
-def check_positive(label: str, value: int) -> None:
-    """Raises if a size is not a positive integer."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"'{label}' needs to be a positive integer (got {value!r})")
 
 
 @torch.no_grad()

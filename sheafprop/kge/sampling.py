@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sheafprop.kge.base import check_positive
+from sheafprop.argument_checks import check_integer
 from sheafprop.seeding import combine_keys, seeded_integers
 
 # Random proposals for a negative that must not be a known triple; after them all entities are
@@ -49,8 +49,8 @@ class NegativeSampler:
         sides: Literal["both", "head", "tail"] = "both",
         known_triples: Tensor | None = None,
     ) -> None:
-        check_positive("num_relations", num_relations)
-        check_positive("num_negatives", num_negatives)
+        check_integer("num_relations", num_relations, 1)
+        check_integer("num_negatives", num_negatives, 1)
         if num_nodes < 2:
             raise ValueError(f"A negative needs another entity: 'num_nodes' >= 2 (got {num_nodes})")
         if sides not in ("both", "head", "tail"):

@@ -3,7 +3,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side, check_positive, unit_translations
+from sheafprop.argument_checks import check_integer
+from sheafprop.kge.base import EntityConstraint, Side, unit_translations
 from sheafprop.kge.dense_kge_model import DenseKGEModel, near_identity
 from sheafprop.kge.distance import promote
 
@@ -62,7 +63,7 @@ class TransR(DenseKGEModel):
         )
         if relation_channels is None:
             relation_channels = hidden_channels
-        check_positive("relation_channels", relation_channels)
+        check_integer("relation_channels", relation_channels, 1)
         self.relation_channels = relation_channels
         self.rel_emb = torch.nn.Embedding(num_relations, relation_channels)
         self.rel_map = torch.nn.Parameter(

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch_geometric.typing import Adj
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.harmonic_result import HarmonicResult
 from sheafprop.nn.sheaf_conv import (
@@ -107,8 +108,7 @@ class HarmonicExtension(SheafConv):
             )
         if not 0 < tol < 1:
             raise ValueError(f"'tol' must lie between 0 and 1 (got {tol})")
-        if max_iterations < 1:
-            raise ValueError(f"'max_iterations' must be at least 1 (got {max_iterations})")
+        check_integer("max_iterations", max_iterations, 1)
         if not 0 <= teleport < float("inf"):
             raise ValueError(f"'teleport' must be finite and not negative (got {teleport})")
         self.solver: Solver = solver

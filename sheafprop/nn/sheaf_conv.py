@@ -235,6 +235,8 @@ class SheafConv(MessagePassing):
         """The plan that was given, if it fits, else a new or cached one."""
         if plan is None:
             return self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+        if not isinstance(plan, PropagationPlan):
+            raise TypeError(f"'plan' must be what layer.plan(...) returns (got {plan!r})")
         weight = plan.inputs.edge_weight if edge_weight is None else edge_weight
         mask = plan.boundary_mask if boundary_mask is None else boundary_mask
         self._check_plan(

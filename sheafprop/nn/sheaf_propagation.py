@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.typing import Adj
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, power_weights
@@ -109,13 +110,9 @@ class SheafPropagation(SheafConv):
         **kwargs: Any,
     ):
         super().__init__(step_size=step_size, normalization=normalization, **kwargs)
-        for name, count in (("num_iterations", num_iterations), ("num_sections", num_sections)):
-            if isinstance(count, float):
-                raise ValueError(f"'{name}' must be an integer (got {count})")
-        if num_iterations < 0:
-            raise ValueError(f"'num_iterations' must not be negative (got {num_iterations})")
-        if num_sections < 1:
-            raise ValueError(f"'num_sections' must be at least 1 (got {num_sections})")
+        check_integer("num_iterations", num_iterations, 0)
+        check_integer("num_sections", num_sections, 1)
+        check_integer("seed", seed)
         if start not in (None, "zeros", "random", "prototype", "mixed"):
             raise ValueError(
                 f"'start' must be None, 'zeros', 'random', 'prototype' or 'mixed' (got {start!r})"

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.data import connected_components, count_duplicates
 from sheafprop.data.label_checks import check_choice, count_noun, shown
 from sheafprop.data.triples import LabelTriples
@@ -47,8 +48,8 @@ class Extension:
     ) -> tuple[ModelState, ExtensionReport]:
         """The larger model, and what was done; see :meth:`SheafModel.extend`."""
         begin = time.perf_counter()
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
+        if batch_size is not None:
+            check_integer("batch_size", batch_size, 1)
         check_choice("mode", mode, ("keep", "refine"))
         check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
         state, size = self.state, self.state.num_entities

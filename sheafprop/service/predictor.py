@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.data.triples import LabelTriples
 from sheafprop.kge.base import Side
 from sheafprop.ranking import RankingResult, TripleFilter, evaluate
@@ -45,7 +46,7 @@ class Predictor:
         """The best entities at a side; see :meth:`SheafModel.predict_tails`."""
         import pandas as pd
 
-        check_count(k)
+        check_integer("k", k, 1)
         state = self.state
         given = [given] if isinstance(given, str) else list(given)
         relation = [relation] * len(given) if isinstance(relation, str) else list(relation)
@@ -134,9 +135,3 @@ class Predictor:
             test_set="given",
             progress=progress,
         )
-
-
-def check_count(k: int) -> None:
-    """Raises if the number of answers that is asked for is none."""
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise ValueError(f"'k' must be a positive integer (got {k!r})")

@@ -1,6 +1,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.nn.start import Start
 from sheafprop.sheaf.plan import Normalization
 
@@ -42,10 +43,9 @@ class PropagationSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.iterations < 0:
-            raise ValueError(f"'iterations' must not be negative (got {self.iterations})")
-        if self.num_random < 1:
-            raise ValueError(f"'num_random' must be at least 1 (got {self.num_random})")
+        check_integer("iterations", self.iterations, 0)
+        check_integer("num_random", self.num_random, 1)
+        check_integer("seed", self.seed)
         if not 0 < self.prototype_share < 1:
             raise ValueError(
                 f"'prototype_share' must lie between 0 and 1 (got {self.prototype_share})"

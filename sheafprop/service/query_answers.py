@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.data import Vocabulary
 from sheafprop.errors import DataError
 from sheafprop.query import (
@@ -15,7 +16,6 @@ from sheafprop.query import (
     parse_query,
 )
 from sheafprop.service.model_state import ModelState
-from sheafprop.service.predictor import check_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ class QueryAnswers:
         """The best answers to queries; see :meth:`SheafModel.answer`."""
         import pandas as pd
 
-        check_count(k)
+        check_integer("k", k, 1)
         given = [queries] if isinstance(queries, str | Query) else list(queries)
         parsed = [self._parsed(query, i, len(given)) for i, query in enumerate(given, 1)]
         tables: dict[int, list[dict[str, Any]]] = {}

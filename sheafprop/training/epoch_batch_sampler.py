@@ -3,6 +3,8 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data.distributed import DistributedSampler
 
+from sheafprop.argument_checks import check_integer
+
 
 class EpochBatchSampler(DistributedSampler):
     """Batches of indices in an order that the seed and the epoch alone decide.
@@ -33,8 +35,7 @@ class EpochBatchSampler(DistributedSampler):
         num_replicas: int = 1,
         rank: int = 0,
     ):
-        if batch_size < 1:
-            raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
+        check_integer("batch_size", batch_size, 1)
         if drop_last and size < batch_size:
             raise ValueError(
                 f"'drop_last' leaves no batch: there are {size} triples and 'batch_size' is "

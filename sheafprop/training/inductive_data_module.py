@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
 from sheafprop.data.label_checks import Mode
 from sheafprop.errors import DataError
@@ -56,8 +57,7 @@ class InductiveDataModule(LightningDataModule):
         seed: int = 0,
     ):
         super().__init__()
-        if batch_size < 1:
-            raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
+        check_integer("batch_size", batch_size, 1)
         self.batch_size, self.drop_last, self.num_workers = batch_size, drop_last, num_workers
         self.dataset = build_dataset(
             dataset,

@@ -7,6 +7,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from sheafprop.argument_checks import check_integer
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.label_checks import check_choice
 from sheafprop.errors import DivergenceError
@@ -105,8 +106,9 @@ class SheafCompletion(LightningModule):
             ("num_negatives", num_negatives),
             ("lr_epochs", lr_epochs),
         ):
-            if number is not None and number < 1:
-                raise ValueError(f"'{label}' must be at least 1 (got {number})")
+            if number is not None:
+                check_integer(label, number, 1)
+        check_integer("seed", seed)
         if isinstance(propagation, dict):
             plain = dict(propagation)
             settings = PropagationSettings(**plain.pop("settings", {}))

@@ -377,6 +377,8 @@ def test_a_plan_for_something_else_is_refused(case, name):
     other = LAYERS[name](normalization="degree")
     with pytest.raises(ValueError, match=r"normalization='block' \(the layer has 'degree'\)"):
         run(other, case, plan=plan)
+    with pytest.raises(TypeError, match=r"'plan' must be what layer.plan\(...\) returns \(got 3\)"):
+        run(layer, case, plan=3)
     # Copies of the same values are the same, and weights and boundary may be left out.
     copies = dict(
         edge_index=case.edge_index.clone().int(),

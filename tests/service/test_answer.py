@@ -141,7 +141,7 @@ def test_queries_that_cannot_be_answered_are_named(query, message):
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, True])
 def test_k_must_be_a_positive_integer(k):
-    with pytest.raises(ValueError, match="'k' must be a positive integer"):
+    with pytest.raises(ValueError, match="'k' must be an integer of at least 1"):
         sheaf_model("transe").answer("via(next, a0)", k)
 
 

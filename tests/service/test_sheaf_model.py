@@ -300,7 +300,7 @@ def test_a_batch_size_bounds_the_work_and_changes_nothing(monkeypatch, name, pro
 
 @pytest.mark.parametrize("size", [0, -3])
 def test_a_batch_holds_at_least_a_fact(size):
-    with pytest.raises(ValueError, match="'batch_size' must be at least 1"):
+    with pytest.raises(ValueError, match="'batch_size' must be an integer of at least 1"):
         sheaf_model("transe").extend(FACTS, batch_size=size)
 
 
@@ -419,7 +419,7 @@ def test_many_queries_at_once():
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, True])
 def test_k_must_be_a_positive_integer(k):
-    with pytest.raises(ValueError, match="'k' must be a positive integer"):
+    with pytest.raises(ValueError, match="'k' must be an integer of at least 1"):
         sheaf_model("transe").predict_tails("a0", "next", k=k)
 
 

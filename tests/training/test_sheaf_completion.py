@@ -327,7 +327,7 @@ def test_cross_entropy_compares_with_the_batch_and_what_is_drawn(kge, monkeypatc
         for count in (None, 40)
     ]
     assert torch.equal(*every)
-    with pytest.raises(ValueError, match="'num_candidates' must be at least 1"):
+    with pytest.raises(ValueError, match="'num_candidates' must be an integer of at least 1"):
         module(num_candidates=0)
 
 
