@@ -79,7 +79,7 @@ def validation_rankings(
     settings = replace(config.propagation, seed=seed)
     propagation = InductivePropagation(model, valid.completion, settings)
     for count, x in propagation.trajectory(config.iterations):
-        scorer = valid.scorer(model, x, settings)
+        scorer = valid.scorer(model, x, settings, config.interior_prior)
         yield count, [valid.rank(scorer, kind, config.selection_queries) for kind in types]
 
 
@@ -98,7 +98,7 @@ def test_records(
     """Ranks every test query once."""
     test = QueryTask(data, "test", config.inverse_relations)
     vectors = InductivePropagation(model, test.completion, settings).vectors()
-    return _ranked(test, test.scorer(model, vectors, settings))
+    return _ranked(test, test.scorer(model, vectors, settings, config.interior_prior))
 
 
 def heuristic_records(data: QueryData) -> list[Record]:

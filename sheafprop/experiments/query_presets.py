@@ -36,6 +36,7 @@ class QueryConfig:
         iterations: The numbers of iterations to choose from.
         selection_types: The types of validation queries that choose.
         selection_queries: How many queries of each type are asked for that, at most.
+        interior_prior: Whether the vertices between have a prior, that of the facts.
     """
 
     model: Config
@@ -47,10 +48,14 @@ class QueryConfig:
     iterations: tuple[int, ...]
     selection_types: tuple[str, ...]
     selection_queries: int = 1000
+    interior_prior: bool = False
 
     def hash(self, *more: Any) -> str:
         """A hash of the configuration and of what else tells a cell from others."""
-        text = json.dumps([asdict(self), *more], sort_keys=True)
+        values = asdict(self)
+        if not self.interior_prior:
+            del values["interior_prior"]  # results are older than it
+        text = json.dumps([values, *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -85,6 +90,7 @@ def _from_config(config: Config, own_inverse: bool) -> QueryConfig:
         propagation=PropagationSettings(start=start, step_size=step_size, **search["settings"]),
         iterations=tuple(search["iterations"]),
         selection_types=("1p",) if own_inverse else CONJUNCTIVE,
+        interior_prior=config.get("interior_prior", False),
     )
 
 

@@ -9,6 +9,7 @@ from sheafprop.kge import KGEModel
 from sheafprop.query import (
     AnswerSets,
     GraphExecutor,
+    InteriorPrior,
     QueryAnswering,
     QueryBatch,
     QueryEdgeHeuristic,
@@ -49,15 +50,31 @@ class QueryTask:
             for triples in (data.observed(split), data.full(split))
         ]
 
-    def scorer(self, model: KGEModel, x: Tensor, settings: PropagationSettings) -> QueryAnswering:
-        """Scores queries under vectors of the inference graph, in the ids of the data set."""
+    def scorer(
+        self,
+        model: KGEModel,
+        x: Tensor,
+        settings: PropagationSettings,
+        interior_prior: bool = False,
+    ) -> QueryAnswering:
+        """Scores queries under vectors of the inference graph, in the ids of the data set.
+
+        A prior of the vertices between is that of the observed facts.
+        """
         entities = self.completion.inference.entities
         assert entities is not None
         rows = entities.lookup(self.data.entities.labels)
         # Entities of the other split have no vector; they are neither asked about nor ranked.
         vectors = x.new_zeros(len(rows), *x.shape[1:])
         vectors[rows >= 0] = x[rows[rows >= 0]]
-        return QueryAnswering(model.sheaf(), vectors, section_weight=settings.section_weight)
+        sheaf, prior = model.sheaf(), None
+        if interior_prior:
+            facts = torch.as_tensor(self.data.observed(self.split)).clone()
+            facts[:, 1] = self.relations[facts[:, 1]]
+            prior = InteriorPrior.of_facts(sheaf, vectors, facts)
+        return QueryAnswering(
+            sheaf, vectors, section_weight=settings.section_weight, interior_prior=prior
+        )
 
     def heuristic(self) -> QueryEdgeHeuristic:
         """The edge-type heuristic of the observed graph."""

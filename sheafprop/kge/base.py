@@ -1,6 +1,6 @@
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,6 +13,8 @@ from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
 
 EntityConstraint = Literal["unit", "ball"]
 Side = Literal["head", "tail"]
+# Triples and entities at a side, int64 [p] each; triples in ascending order.
+LeftOut = Mapping[Side, tuple[Tensor, Tensor]]
 
 
 class KGEModel(torch.nn.Module, ABC):
@@ -354,6 +356,7 @@ class KGEModel(torch.nn.Module, ABC):
         x: Tensor,
         triples: Tensor,
         sides: Literal["both", "tail"] = "both",
+        left_out: LeftOut | None = None,
     ) -> Tensor:
         r"""Returns the loss of the true tails among all tails, in the mean with that of the true
         heads among all heads.
@@ -365,12 +368,17 @@ class KGEModel(torch.nn.Module, ABC):
             triples (torch.Tensor): The triples :math:`(h, r, t)`, of shape :math:`(B, 3)`.
             sides (str, optional): Whether the heads are looked at, :obj:`"both"`, or not,
                 :obj:`"tail"`. (default: :obj:`"both"`)
+            left_out (dict, optional): For each side, triples and entities that are not compared
+                with, as :class:`CrossEntropyLoss` takes them. (default: :obj:`None`)
         """
         head_index, rel_type, tail_index = triples.unbind(1)
-        tails = loss(self.score_tails(x, head_index, rel_type), tail_index)
+        options = {side: {"left_out": pairs} for side, pairs in (left_out or {}).items()}
+        scores = self.score_tails(x, head_index, rel_type)
+        tails = loss(scores, tail_index, **options.get("tail", {}))
         if sides == "tail":
             return tails
-        return (tails + loss(self.score_heads(x, rel_type, tail_index), head_index)) / 2
+        scores = self.score_heads(x, rel_type, tail_index)
+        return (tails + loss(scores, head_index, **options.get("head", {}))) / 2
 
     def score_replaced(
         self,

@@ -4,7 +4,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import Side, fill_
+from sheafprop.kge.base import LeftOut, Side, fill_
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
 from sheafprop.kge.losses import CrossEntropyLoss
 from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
@@ -42,19 +42,29 @@ class DenseKGEModel(MappedKGEModel):
         x: Tensor,
         triples: Tensor,
         sides: Literal["both", "tail"] = "both",
+        left_out: LeftOut | None = None,
     ) -> Tensor:
         if self.p != 2.0 or x.dim() != 2 or not isinstance(loss, CrossEntropyLoss):
-            return super().loss_over_entities(loss, x, triples, sides)
-        triples = triples[triples[:, 1].argsort(stable=True)]
-        tails = self._cross_entropy(loss, x, triples, "tail")
+            return super().loss_over_entities(loss, x, triples, sides, left_out)
+        order = triples[:, 1].argsort(stable=True)
+        triples = triples[order]
+        if left_out is not None:
+            place = _inverse(order)
+            left_out = {side: _in_order(place[i], j) for side, (i, j) in left_out.items()}
+        tails = self._cross_entropy(loss, x, triples, "tail", left_out)
         return (
             tails
             if sides == "tail"
-            else (tails + self._cross_entropy(loss, x, triples, "head")) / 2
+            else (tails + self._cross_entropy(loss, x, triples, "head", left_out)) / 2
         )
 
     def _cross_entropy(
-        self, loss: CrossEntropyLoss, x: Tensor, triples: Tensor, side: Side
+        self,
+        loss: CrossEntropyLoss,
+        x: Tensor,
+        triples: Tensor,
+        side: Side,
+        left_out: LeftOut | None,
     ) -> Tensor:
         """The loss over the candidates at one side of triples in the order of their relations."""
         known, true = triples[:, [0, 2] if side == "tail" else [2, 0]].unbind(1)
@@ -70,6 +80,7 @@ class DenseKGEModel(MappedKGEModel):
                 squared=self.squared,
                 label_smoothing=loss.label_smoothing,
                 scale=loss.scale,
+                left_out=None if left_out is None else left_out[side],
             )
 
     def _chunk_size(self, rows: Tensor) -> int:
@@ -81,6 +92,11 @@ def _inverse(order: Tensor) -> Tensor:
     inverse = torch.empty_like(order)
     inverse[order] = torch.arange(order.numel(), device=order.device)
     return inverse
+
+
+def _in_order(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    rows, order = rows.sort()
+    return rows, columns[order]
 
 
 def near_identity(parameter: Tensor, noise: float, generator: torch.Generator | None) -> None:

@@ -1,5 +1,6 @@
 """The cross entropy of Euclidean distances and its gradient, one block of queries at a time."""
 
+import math
 from typing import Any
 
 import torch
@@ -7,6 +8,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kge.distance import BLOCK_ELEMENTS, close_pairs, close_units, full_precision
+
+# Queries and candidates of theirs, int64 ``[p]`` each; queries in ascending order.
+Pairs = tuple[Tensor, Tensor]
 
 # On a CPU blocks that stay in the cache are faster than large ones.
 _CPU_BLOCK_ELEMENTS = 2**20
@@ -21,6 +25,7 @@ def distance_cross_entropy(
     squared: bool = False,
     label_smoothing: float = 0.0,
     scale: float = 1.0,
+    left_out: Pairs | None = None,
 ) -> Tensor:
     r"""The cross entropy of the true candidate of every query, scored by minus its distance.
 
@@ -35,6 +40,7 @@ def distance_cross_entropy(
         squared (bool): Whether distances are squared.
         label_smoothing (float): See :class:`~sheafprop.kge.CrossEntropyLoss`.
         scale (float): See :class:`~sheafprop.kge.CrossEntropyLoss`.
+        left_out (tuple, optional): See :class:`~sheafprop.kge.CrossEntropyLoss`.
 
     Shapes:
         - **queries:** :math:`(B, m)`, **candidates:** :math:`(C, m)`, **target:** :math:`(B)`
@@ -42,7 +48,7 @@ def distance_cross_entropy(
     """
     with full_precision(queries):
         return _DistanceCrossEntropy.apply(
-            queries, candidates, target, squared, label_smoothing, scale
+            queries, candidates, target, squared, label_smoothing, scale, left_out
         )
 
 
@@ -58,6 +64,7 @@ class _DistanceCrossEntropy(torch.autograd.Function):
         squared: bool,
         smoothing: float,
         scale: float,
+        left_out: Pairs | None,
     ) -> Tensor:
         size, num_candidates = a.size(0), b.size(0)
         a_square, b_square = a.square().sum(1, keepdim=True), b.square().sum(1)
@@ -79,7 +86,8 @@ class _DistanceCrossEntropy(torch.autograd.Function):
                 close = close_pairs(d, query, b, a_square[block], b_square.unsqueeze(1))
                 d.sqrt_()
             # Squares miss |a|^2, which shifts a row and leaves the loss as it is.
-            loss += softmax_weights(d, w, true, smoothing, scale, size)
+            out = pairs_within(left_out, block)
+            loss += softmax_weights(d, w, true, smoothing, scale, size, out)
             if grad_a is None or grad_b is None:
                 continue
             if squared:
@@ -103,7 +111,7 @@ class _DistanceCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_a, grad_b = ctx.saved_tensors
-        return grad * grad_a, grad * grad_b, None, None, None, None
+        return grad * grad_a, grad * grad_b, *[None] * 5
 
 
 def block_rows(num_queries: int, candidates: Tensor) -> int:
@@ -112,20 +120,46 @@ def block_rows(num_queries: int, candidates: Tensor) -> int:
     return min(num_queries, max(_LEAST_ROWS, elements // candidates.size(0)))
 
 
+def pairs_within(pairs: Pairs | None, block: slice) -> Pairs | None:
+    """The pairs of the queries of a block, which count from its first."""
+    if pairs is None:
+        return None
+    rows, columns = pairs
+    ends = torch.tensor([block.start, block.stop], device=rows.device)
+    first, last = torch.searchsorted(rows, ends).tolist()
+    return rows[first:last] - block.start, columns[first:last]
+
+
 def softmax_weights(
-    distance: Tensor, out: Tensor, target: Tensor, smoothing: float, scale: float, size: int
+    distance: Tensor,
+    out: Tensor,
+    target: Tensor,
+    smoothing: float,
+    scale: float,
+    size: int,
+    left_out: Pairs | None = None,
 ) -> Tensor:
     """The summed loss of a block of queries, and in ``out`` the gradient of the mean over ``size``
-    queries by the distances. ``out`` may be ``distance``."""
+    queries by the distances. ``out`` may be ``distance``, which is infinite for pairs left out."""
+    share: Tensor | float = smoothing / distance.size(1)
+    smoothed = distance.sum(1, keepdim=True) if smoothing > 0.0 else None
+    if left_out is not None:
+        if smoothed is not None:
+            smoothed[:, 0].index_add_(0, left_out[0], distance[left_out], alpha=-1)
+            gone = left_out[0].bincount(minlength=distance.size(0)).unsqueeze(1)
+            share = smoothing / (distance.size(1) - gone).to(distance.dtype)
+        distance[left_out] = math.inf
     lowest = distance.amin(1, keepdim=True)
     expected = (1 - smoothing) * (distance.gather(1, target) - lowest).sum()
-    if smoothing > 0.0:
-        expected += smoothing * (distance.mean(1, keepdim=True) - lowest).sum()
+    if smoothed is not None:
+        expected += (share * smoothed - smoothing * lowest).sum()
     torch.sub(lowest, distance, out=out).mul_(scale).exp_()
     total = out.sum(1, keepdim=True)
     factor = scale / size
     out.mul_(-factor / total)
     if smoothing > 0.0:
-        out.add_(factor * smoothing / distance.size(1))
+        out.add_(factor * share)
+        if left_out is not None:
+            out[left_out] = 0.0
     out.scatter_add_(1, target, out.new_full(target.shape, factor * (1 - smoothing)))
     return total.log().sum() + scale * expected

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import KGEModel, Side
+from sheafprop.kge.base import KGEModel, LeftOut, Side
 from sheafprop.kge.distance import full_precision, pairwise_distance
 from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
 from sheafprop.kge.losses import CrossEntropyLoss
@@ -42,11 +42,17 @@ class IsometricKGEModel(KGEModel):
         x: Tensor,
         triples: Tensor,
         sides: Literal["both", "tail"] = "both",
+        left_out: LeftOut | None = None,
     ) -> Tensor:
         if self.p != 2.0 or x.dim() != 2 or not isinstance(loss, CrossEntropyLoss):
-            return super().loss_over_entities(loss, x, triples, sides)
+            return super().loss_over_entities(loss, x, triples, sides, left_out)
         rows, (head_index, _, tail_index) = self._rows(x), triples.unbind(1)
         both = sides == "both"
+        pairs = None if left_out is None else left_out["tail"]
+        if left_out is not None and both:
+            # The queries for heads follow those for tails.
+            (i, tails), (j, heads) = left_out["tail"], left_out["head"]
+            pairs = torch.cat([i, j + len(triples)]), torch.cat([tails, heads])
         return distance_cross_entropy(
             self._queries(rows, triples, ("tail", "head") if both else ("tail",)).flatten(0, 1),
             rows.squeeze(1),
@@ -54,6 +60,7 @@ class IsometricKGEModel(KGEModel):
             squared=self.squared,
             label_smoothing=loss.label_smoothing,
             scale=loss.scale,
+            left_out=pairs,
         )
 
     def score_replaced(self, x: Tensor, triples: Tensor, entity: Tensor, at_head: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
-from sheafprop.kge.distance_cross_entropy import block_rows, softmax_weights
+from sheafprop.kge.distance_cross_entropy import Pairs, block_rows, pairs_within, softmax_weights
 
 
 def mapped_cross_entropy(
@@ -22,6 +22,7 @@ def mapped_cross_entropy(
     squared: bool = False,
     label_smoothing: float = 0.0,
     scale: float = 1.0,
+    left_out: Pairs | None = None,
 ) -> Tensor:
     r"""The cross entropy of the true candidate of every query, where a query :math:`\mathbf{q}` is
     as far from a candidate :math:`\mathbf{c}` as from its image under the query's map,
@@ -45,6 +46,7 @@ def mapped_cross_entropy(
         squared (bool): Whether distances are squared.
         label_smoothing (float): See :class:`~sheafprop.kge.CrossEntropyLoss`.
         scale (float): See :class:`~sheafprop.kge.CrossEntropyLoss`.
+        left_out (tuple, optional): See :class:`~sheafprop.kge.CrossEntropyLoss`.
 
     Shapes:
         - **queries:** :math:`(B, k)`, **candidates:** :math:`(C, d)`, **maps:** :math:`(G, k, d)`,
@@ -53,7 +55,7 @@ def mapped_cross_entropy(
     """
     with full_precision(queries):
         return _MappedCrossEntropy.apply(
-            queries, candidates, maps, group, target, squared, label_smoothing, scale
+            queries, candidates, maps, group, target, squared, label_smoothing, scale, left_out
         )
 
 
@@ -71,6 +73,7 @@ class _MappedCrossEntropy(torch.autograd.Function):
         squared: bool,
         smoothing: float,
         scale: float,
+        left_out: Pairs | None,
     ) -> Tensor:
         size, num_candidates = queries.size(0), candidates.size(0)
         counts = torch.bincount(group, minlength=maps.size(0)).tolist()
@@ -100,7 +103,8 @@ class _MappedCrossEntropy(torch.autograd.Function):
                 d[i, j] = residual.square().sum(1)
             if not squared:
                 d.sqrt_()
-            loss += softmax_weights(d, w, true, smoothing, scale, size)
+            out = pairs_within(left_out, block)
+            loss += softmax_weights(d, w, true, smoothing, scale, size, out)
             if grads is None:
                 continue
             weight_close = w[close]
@@ -136,7 +140,7 @@ class _MappedCrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *(grad * saved for saved in ctx.saved_tensors), *[None] * 5
+        return *(grad * saved for saved in ctx.saved_tensors), *[None] * 6
 
 
 class _Forms:

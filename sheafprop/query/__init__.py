@@ -3,6 +3,7 @@
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.query.evaluation import evaluate_queries
 from sheafprop.query.graph_executor import GraphExecutor, easy_and_hard
+from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
 from sheafprop.query.query_answer import QueryAnswer
@@ -20,6 +21,7 @@ __all__ = [
     "STRUCTURES",
     "AnswerSets",
     "GraphExecutor",
+    "InteriorPrior",
     "Query",
     "QueryAnswer",
     "QueryAnswering",

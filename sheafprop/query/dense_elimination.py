@@ -8,6 +8,7 @@ from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.dense_energy import DenseEnergy
 from sheafprop.query.edges import Edges
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Elimination
+from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
 
 # Maps of a larger condition number take singular values instead of a Cholesky factor.
@@ -32,10 +33,11 @@ class DenseElimination(Elimination):
     Args:
         sheaf (DenseSheaf): Maps and translations of the relations.
         x (Tensor): Vectors of the entities, ``[N, s, d]``.
+        prior (InteriorPrior, optional): An energy of its own for every vertex between.
     """
 
-    def __init__(self, sheaf: RelationSheaf, x: Tensor) -> None:
-        super().__init__(sheaf, x)
+    def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
+        super().__init__(sheaf, x, prior)
         if not isinstance(sheaf, DenseSheaf):
             raise ValueError(f"the maps must be matrices (got a {type(sheaf).__name__})")
         self._double = torch.complex128 if sheaf.head.is_complex() else torch.float64
@@ -161,6 +163,23 @@ class DenseElimination(Elimination):
         for part in parts:
             constant = constant + part.constant
         return DenseEnergy(constant, factor, pull, inverse.__getitem__, regular, index)
+
+    def expected(self, prior: InteriorPrior, relation: Tensor) -> DenseEnergy:
+        relation, index = torch.unique(relation, return_inverse=True)
+        root = prior.entries[relation].sqrt()
+        pull = (root.unsqueeze(1) * prior.centre[relation]).to(self._double)[index]
+
+        def inverse(rows: Tensor) -> Tensor:
+            return torch.diag_embed(1 / root[rows]).to(self._double)
+
+        return DenseEnergy(
+            pull.real.new_zeros(pull.shape[:2]),
+            torch.diag_embed(root).to(self._double),
+            pull,
+            inverse,
+            (root > 0).all(1),
+            index,
+        )
 
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
         assert isinstance(energy, DenseEnergy)

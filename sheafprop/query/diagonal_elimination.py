@@ -7,22 +7,24 @@ from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.diagonal_energy import DiagonalEnergy
 from sheafprop.query.edges import Edges
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Elimination
+from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, RelationSheaf
 
 
 class DiagonalElimination(Elimination):
     r"""Elimination for identity and diagonal maps: every coordinate is a resistor network.
 
-    Where all maps have modulus one, the precision is a number :math:`p`, and an edge behind it
-    gives :math:`w p / (w + p)`.
+    Where all maps have modulus one and no prior tells coordinates apart, the precision is a number
+    :math:`p`, and an edge behind it gives :math:`w p / (w + p)`.
 
     Args:
         sheaf (IdentitySheaf or DiagonalSheaf): Maps and translations of the relations.
         x (Tensor): Vectors of the entities, ``[N, s, d]``.
+        prior (InteriorPrior, optional): An energy of its own for every vertex between.
     """
 
-    def __init__(self, sheaf: RelationSheaf, x: Tensor) -> None:
-        super().__init__(sheaf, x)
+    def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
+        super().__init__(sheaf, x, prior)
         head = tail = None
         if isinstance(sheaf, DiagonalSheaf):
             head, tail = sheaf.head, sheaf.tail
@@ -58,6 +60,11 @@ class DiagonalElimination(Elimination):
             gap = squares(energy.centre - centre)
             constant = constant + energy.constant + (p.unsqueeze(1) * gap).sum(-1)
         return DiagonalEnergy(constant, centre, total)
+
+    def expected(self, prior: InteriorPrior, relation: Tensor) -> DiagonalEnergy:
+        centre = prior.centre[relation]
+        constant = centre.real.new_zeros(centre.shape[:2])
+        return DiagonalEnergy(constant, centre, prior.entries[relation])
 
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
         p, m = _entries(energy).unsqueeze(1), energy.centre

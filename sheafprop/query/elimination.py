@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from sheafprop.query.branch import Branch
 from sheafprop.query.branch_energy import BranchEnergy, double, squares
 from sheafprop.query.edges import Edges
+from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape
 from sheafprop.sheaf import RelationSheaf
@@ -39,11 +41,13 @@ class Elimination(ABC):
     Args:
         sheaf (RelationSheaf): Maps and translations of the relations.
         x (Tensor): Vectors of the entities, ``[N, s, d]``.
+        prior (InteriorPrior, optional): An energy of its own for every vertex between.
     """
 
-    def __init__(self, sheaf: RelationSheaf, x: Tensor) -> None:
+    def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
         self.sheaf = sheaf
         self.x = x
+        self.prior = prior
 
     @abstractmethod
     def leave(self, x: Tensor, edges: Edges) -> BranchEnergy:
@@ -56,6 +60,10 @@ class Elimination(ABC):
     @abstractmethod
     def join(self, energies: Sequence[BranchEnergy]) -> BranchEnergy:
         """The sum of energies at one vertex."""
+
+    @abstractmethod
+    def expected(self, prior: InteriorPrior, relation: Tensor) -> BranchEnergy:
+        """The energy of the prior at vertices that relations ``[Q]`` leave."""
 
     @abstractmethod
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
@@ -88,14 +96,20 @@ class Elimination(ABC):
             if inner[0].known is not None:
                 energy = self.leave(inner[0].known, edges)
             else:
-                assert inner[0].energy is not None
-                energy = self.through(inner[0].energy, edges)
+                before = inner[0].energy
+                assert before is not None
+                if self.prior is not None:
+                    before = self.join([before, self.expected(self.prior, edges.relation)])
+                    inner = (replace(inner[0], energy=before),)
+                energy = self.through(before, edges)
             return Branch(shape, None, energy, edges, inner)
 
         return visit(batch.shape, 0)
 
     def edge_energies(self, branch: Branch, target: Tensor) -> Tensor:
         """The energy of every edge at the minimiser, ``[Q, relations, s]`` in order of the slots.
+
+        That of the prior at a vertex counts with the edge that leaves it.
 
         Args:
             branch: What :meth:`run` returned.
@@ -115,4 +129,8 @@ class Elimination(ABC):
         own = (branch.edges.weight.unsqueeze(1) * squares(gap).sum(2)).unsqueeze(1)
         if inner.known is not None:
             return own
+        if self.prior is not None:
+            relation = branch.edges.relation
+            gap = squares(source - self.prior.centre[relation])
+            own = own + (self.prior.entries[relation].unsqueeze(1) * gap).sum(2).unsqueeze(1)
         return torch.cat([self.edge_energies(inner, source), own], dim=1)

@@ -16,6 +16,7 @@ from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.dense_energy import DenseEnergy
 from sheafprop.query.diagonal_elimination import DiagonalElimination
 from sheafprop.query.elimination import Elimination
+from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query, quoted
 from sheafprop.query.query_answer import QueryAnswer
@@ -56,6 +57,8 @@ class QueryAnswering:
             (default: all one)
         section_weight (sequence of float, optional): :math:`a_i \ge 0`, one for each section.
             (default: all one)
+        interior_prior (InteriorPrior, optional): What is expected of the vertices between, added to
+            the energy. (default: nothing, as in the paper)
 
     Raises:
         ValueError: If sizes do not fit, or a number is not finite.
@@ -70,6 +73,7 @@ class QueryAnswering:
         relations: Vocabulary | None = None,
         relation_weight: Tensor | None = None,
         section_weight: Sequence[float] | None = None,
+        interior_prior: InteriorPrior | None = None,
     ) -> None:
         if x.dim() == 2:
             x = x.unsqueeze(1)
@@ -111,12 +115,19 @@ class QueryAnswering:
         self.entities, self.relations = entities, relations
         self.relation_weight, self.section_weight = relation_weight, tuple(weights)
         kind = DenseElimination if isinstance(sheaf, DenseSheaf) else DiagonalElimination
-        self.elimination: Elimination = kind(sheaf, x)
+        if interior_prior is not None:
+            found, wanted = interior_prior.centre.shape, (2 * sheaf.num_relations, *x.shape[1:])
+            if found != wanted:
+                raise ValueError(
+                    f"'interior_prior' must be one of these vectors and relations, with centres "
+                    f"{list(wanted)} (got {list(found)})"
+                )
+        self.elimination: Elimination = kind(sheaf, x, interior_prior)
         # The largest squared length of a vector in each section.
         self._longest = torch.linalg.vector_norm(x, dim=2).square().double().amax(0)
-        # The last candidates, and features by section and whether they are of all entities.
+        # The last candidates, and features by section, whether of all entities, and their number.
         self._candidates, self._chosen = torch.empty(0, dtype=torch.long, device=x.device), x[:0]
-        self._kept: dict[tuple[int, bool], Tensor] = {}
+        self._kept: dict[tuple[int, bool, int], Tensor] = {}
 
     # Scores --------------------------------------------------------------------------------------
 
@@ -247,10 +258,10 @@ class QueryAnswering:
         self, energy: BranchEnergy, section: int, candidates: Tensor | None, columns: slice
     ) -> Tensor:
         """Features of some candidates; where those of all fit in a block, they are kept."""
-        key = (section, candidates is None)
+        x = real_rows(self._columns(section, candidates))
+        width = energy.features(x[:1]).shape[0]
+        key = (section, candidates is None, width)
         if key not in self._kept:
-            x = real_rows(self._columns(section, candidates))
-            width = energy.features(x[:1]).shape[0]
             if isinstance(energy, DenseEnergy) and width * len(x) > _BLOCK_FEATURES:
                 return energy.features(x[columns])
             self._kept[key] = energy.features(x)

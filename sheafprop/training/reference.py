@@ -8,6 +8,7 @@ from tqdm.auto import trange
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel
+from sheafprop.ranking import TripleFilter
 from sheafprop.training.cosine_decay import CosineDecay
 from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
 
@@ -38,6 +39,9 @@ def train_reference(
         if epochs is None:
             epochs = max(1, -(-steps // len(sampler)))
         decay = CosineDecay((module.settings["lr_epochs"] or epochs) * len(sampler))
+        known = None
+        if module.settings["leave_out_known"]:
+            known = TripleFilter(triples, data.inference.num_nodes, data.num_relations)
         constant = module.settings["lr_schedule"] == "constant"
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: 1.0 if constant else decay(step)
@@ -46,7 +50,7 @@ def train_reference(
             sampler.set_epoch(epoch)
             for batch in sampler:
                 number = torch.tensor(batch, device=module.device)
-                loss = module.batch_loss(model, triples[number], number, epoch)
+                loss = module.batch_loss(model, triples[number], number, epoch, known)
                 if not bool(torch.isfinite(loss)):
                     raise DivergenceError(
                         f"the reference's training loss became {float(loss)} in epoch {epoch}: "

@@ -12,6 +12,7 @@ from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.label_checks import check_choice
 from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel, NegativeSampler, build_loss, build_model
+from sheafprop.kge.base import LeftOut, Side
 from sheafprop.ranking import RankMetrics, TripleFilter, evaluate
 from sheafprop.seeding import combine_keys, seeded_integers
 from sheafprop.service import (
@@ -53,6 +54,8 @@ class SheafCompletion(LightningModule):
         num_candidates: Entities that the cross entropy compares with, drawn anew for every batch
             beside those of the batch; None for all. Fewer make training on large graphs cheaper.
             Each of several processes draws for its own share of a batch.
+        leave_out_known: Whether the cross entropy leaves out the other true answers of the training
+            graph, instead of treating them as wrong ones.
         num_negatives: Negatives for each triple, for losses that need them.
         optimizer: ``"adam"``, ``"adagrad"`` or ``"sgd"``.
         lr: Learning rate.
@@ -82,6 +85,7 @@ class SheafCompletion(LightningModule):
         loss_args: dict[str, Any] | None = None,
         sides: Literal["both", "tail"] = "both",
         num_candidates: int | None = None,
+        leave_out_known: bool = False,
         num_negatives: int = 32,
         optimizer: Literal["adam", "adagrad", "sgd"] = "adam",
         lr: float = 0.03,
@@ -122,6 +126,7 @@ class SheafCompletion(LightningModule):
             "loss_args": dict(loss_args or {}),
             "sides": sides,
             "num_candidates": num_candidates,
+            "leave_out_known": leave_out_known,
             "num_negatives": num_negatives,
             "optimizer": optimizer,
             "lr": lr,
@@ -137,6 +142,8 @@ class SheafCompletion(LightningModule):
         self.hparams.update(self.settings)
         self.search = propagation
         self.loss = build_loss(loss, **(loss_args or {}))
+        if leave_out_known and self.loss.needs_negatives:
+            raise ValueError(f"'leave_out_known' is for the cross entropy (the loss is '{loss}')")
         self.build(1, 1)  # arguments that do not fit are told before any data is there
         self.kge: KGEModel | None = None
         self.selection: Selection | None = None
@@ -146,6 +153,7 @@ class SheafCompletion(LightningModule):
         self._epoch_began: float | None = None
         self._transductive: RankMetrics | None = None
         self._known: TripleFilter | None = None
+        self._trained_on: TripleFilter | None = None
 
     # Set-up ---------------------------------------------------------------------------------------
 
@@ -249,7 +257,10 @@ class SheafCompletion(LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         triples, number = batch
-        loss = self.batch_loss(self.model, triples, number, self.current_epoch)
+        if self._trained_on is None and self.settings["leave_out_known"]:
+            train = self.data.train
+            self._trained_on = TripleFilter(train.triples, train.num_nodes, self.data.num_relations)
+        loss = self.batch_loss(self.model, triples, number, self.current_epoch, self._trained_on)
         if not bool(torch.isfinite(loss)):
             raise DivergenceError(
                 f"the training loss became {loss.item()} at step {self.global_step} (epoch "
@@ -266,7 +277,14 @@ class SheafCompletion(LightningModule):
         )
         return loss
 
-    def batch_loss(self, model: KGEModel, triples: Tensor, number: Tensor, epoch: int) -> Tensor:
+    def batch_loss(
+        self,
+        model: KGEModel,
+        triples: Tensor,
+        number: Tensor,
+        epoch: int,
+        known: TripleFilter | None = None,
+    ) -> Tensor:
         """The loss of a batch.
 
         Args:
@@ -274,13 +292,15 @@ class SheafCompletion(LightningModule):
             triples (Tensor): The triples, int64 ``[B, 3]``.
             number (Tensor): Their numbers in the training set ``[B]``, which negatives follow.
             epoch (int): The epoch, which they follow too.
+            known (TripleFilter, optional): True triples that are left out of the candidates.
         """
         x = model.entity_vectors()
         if not self.loss.needs_negatives:
-            count = self.settings["num_candidates"]
+            count, place, own = self.settings["num_candidates"], None, triples
             if count is not None and count < len(x):
-                x, triples = self._among_candidates(x, triples, number, epoch)
-            return model.loss_over_entities(self.loss, x, triples, self.settings["sides"])
+                x, triples, place = self._among_candidates(x, triples, number, epoch)
+            left_out = None if known is None else _known_answers(known, own, place)
+            return model.loss_over_entities(self.loss, x, triples, self.settings["sides"], left_out)
         sampler = NegativeSampler(
             model.num_nodes,
             model.num_relations,
@@ -296,15 +316,18 @@ class SheafCompletion(LightningModule):
 
     def _among_candidates(
         self, x: Tensor, triples: Tensor, number: Tensor, epoch: int
-    ) -> tuple[Tensor, Tensor]:
-        """The vectors of the batch's entities and some others, and the triples in their ids."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The vectors of the batch's entities and some others, the triples in their ids, and the id
+        that each entity has among them, or -1."""
         key = combine_keys(epoch, number[:1].cpu().numpy())
         count, seed = self.settings["num_candidates"], self.settings["seed"]
         drawn = torch.from_numpy(seeded_integers(key, count, len(x), seed)).to(x.device)
         own = triples[:, [0, 2]]
         ids, place = torch.cat([own.flatten(), drawn.flatten()]).unique(return_inverse=True)
         head, tail = place[: own.numel()].view(-1, 2).unbind(1)
-        return x[ids], torch.stack([head, triples[:, 1], tail], dim=1)
+        index = ids.new_full((len(x),), -1)
+        index[ids] = torch.arange(len(ids), device=x.device)
+        return x[ids], torch.stack([head, triples[:, 1], tail], dim=1), index
 
     def on_train_batch_end(self, *args: Any) -> None:
         # After the optimizer has stepped, so that forward and backward see the same weights.
@@ -423,6 +446,23 @@ class SheafCompletion(LightningModule):
         for key in ("hits@1", "hits@3", "hits@10", "mrr"):
             if key in first:
                 self.log(f"test/{key}", first[key], batch_size=len(batch), sync_dist=True)
+
+
+def _known_answers(known: TripleFilter, triples: Tensor, place: Tensor | None) -> LeftOut:
+    """For each side the other true answers of triples, by their place among the candidates."""
+    head, relation, tail = triples.unbind(1)
+    found: dict[Side, tuple[Tensor, Tensor]] = {}
+    answers: tuple[tuple[Side, Tensor, tuple[Tensor, Tensor]], ...] = (
+        ("tail", tail, known.tails(head, relation)),
+        ("head", head, known.heads(relation, tail)),
+    )
+    for side, true, (row, entity) in answers:
+        others = entity != true[row]
+        if place is not None:
+            others &= place[entity] >= 0
+        row, entity = row[others], entity[others]
+        found[side] = row, entity if place is None else place[entity]
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -122,3 +122,52 @@ def test_no_array_of_queries_x_candidates_is_kept():
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         distance_cross_entropy(a, b, target)
     assert sum(saved) <= a.numel() + b.numel()
+
+
+def without(scores, target, pairs, smoothing):
+    """The cross entropy of each query over the candidates that are left, one query at a time."""
+    losses = []
+    for i in range(len(scores)):
+        kept = torch.ones(scores.size(1), dtype=torch.bool)
+        kept[pairs[1][pairs[0] == i]] = False
+        place = kept[: target[i]].sum().unsqueeze(0)
+        losses.append(
+            torch.nn.functional.cross_entropy(
+                scores[i : i + 1, kept], place, label_smoothing=smoothing
+            )
+        )
+    return torch.stack(losses).mean()
+
+
+LEFT_OUT = (torch.tensor([0, 0, 2, 5, 5, 5, 6]), torch.tensor([1, 8, 0, 0, 2, 7, 3]))
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("squared", [False, True])
+def test_candidates_left_out_are_none(squared, smoothing):
+    a, b, target = rows(7, 4), rows(9, 4, seed=1), torch.tensor([0, 8, 3, 3, 5, 1, 8])
+    loss = distance_cross_entropy(
+        a, b, target, squared=squared, label_smoothing=smoothing, scale=2.0, left_out=LEFT_OUT
+    )
+    distance = row_distance(a.unsqueeze(1) - b, p=2.0, squared=squared, paired=False)
+    expected = without(-2 * distance, target, LEFT_OUT, smoothing)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, (a, b)), torch.autograd.grad(expected, (a, b)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
+
+
+def test_a_close_pair_left_out_gives_no_gradient():
+    a = rows(2, 4, dtype=torch.float32)
+    b = torch.cat([a.detach() + 1e-6, a.detach() + 1]).requires_grad_()
+    target = torch.tensor([2, 3])
+    pairs = (torch.tensor([0, 1]), torch.tensor([0, 1]))
+    loss = distance_cross_entropy(a, b, target, left_out=pairs, label_smoothing=0.1)
+    distance = row_distance(a.unsqueeze(1) - b, p=2.0, squared=False, paired=False)
+    expected = without(-distance, target, pairs, 0.1)
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, (a, b)), torch.autograd.grad(expected, (a, b)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -7,6 +7,7 @@ from sheafprop.kge.base import KGEModel
 from sheafprop.kge.distance import row_distance
 from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
 from sheafprop.kge.registry import build_model
+from tests.kge.test_distance_cross_entropy import LEFT_OUT, without
 
 GROUP = torch.tensor([0, 0, 0, 1, 2, 2, 2])
 TARGET = torch.tensor([0, 8, 3, 3, 5, 1, 8])
@@ -49,6 +50,27 @@ def test_equals_autograd(squared, smoothing, scale, k, d):
     for ours, theirs in zip(
         torch.autograd.grad(3 * loss, inputs),
         torch.autograd.grad(3 * expected, inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("squared", [False, True])
+def test_candidates_left_out_are_none(squared, smoothing):
+    q, c, maps = small(4, 3)
+    loss = mapped_cross_entropy(
+        q, c, maps, GROUP, TARGET,
+        squared=squared, label_smoothing=smoothing, scale=2.0, left_out=LEFT_OUT,
+    )  # fmt: skip
+    images = torch.einsum("bkd,cd->bck", maps[GROUP], c)
+    distance = row_distance(q.unsqueeze(1) - images, p=2.0, squared=squared, paired=False)
+    expected = without(-2 * distance, TARGET, LEFT_OUT, smoothing)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, (q, c, maps)),
+        torch.autograd.grad(expected, (q, c, maps)),
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
@@ -112,9 +134,17 @@ def test_maps_that_lose_directions():
 @pytest.mark.parametrize("sides", ["both", "tail"])
 @pytest.mark.parametrize(
     ("name", "more"),
-    [("se", {}), ("stranse", {}), ("transr", {"relation_channels": 7}), ("transr", {})],
+    [
+        ("se", {}),
+        ("stranse", {}),
+        ("transr", {"relation_channels": 7}),
+        ("transr", {}),
+        ("rotate", {}),
+        ("transe", {}),
+    ],
 )
-def test_models_train_as_by_their_scores(name, more, sides, squared):
+@pytest.mark.parametrize("leaving_out", [False, True])
+def test_models_train_as_by_their_scores(name, more, sides, squared, leaving_out):
     model = build_model(
         name, num_nodes=9, num_relations=4, hidden_channels=5, squared=squared, **more
     ).double()
@@ -123,10 +153,17 @@ def test_models_train_as_by_their_scores(name, more, sides, squared):
         [torch.randint(size, (20,), generator=generator) for size in (9, 4, 9)], dim=1
     )
     loss = CrossEntropyLoss(0.2, 3.0)
+    left_out = None
+    if leaving_out:
+        row, others = torch.arange(20), triples[:, :1] + torch.tensor([2, 5])
+        left_out = {
+            "tail": (row, (triples[:, 2] + 1) % 9),
+            "head": (row.repeat_interleave(2), others.flatten() % 9),
+        }
     found = []
     for function in (type(model).loss_over_entities, KGEModel.loss_over_entities):
         model.zero_grad()
-        value = function(model, loss, model.entity_vectors(), triples, sides)
+        value = function(model, loss, model.entity_vectors(), triples, sides, left_out)
         value.backward()
         found.append([value.detach(), *(p.grad for p in model.parameters())])
     for ours, theirs in zip(*found, strict=True):

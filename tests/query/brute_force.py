@@ -11,8 +11,9 @@ import torch
 
 
 def vertices_and_edges(tree):
-    """Anchors {vertex: entity} and edges (head vertex, tail vertex, relation, weight); target 0."""
-    anchors, edges, count = {}, [], [1]
+    """Anchors {vertex: entity}, edges (head vertex, tail vertex, relation, weight) and, for each
+    edge, its source and whether it is walked backwards; target 0."""
+    anchors, edges, walked, count = {}, [], [], [1]
 
     def visit(node, vertex):
         if node[0] == "anchor":
@@ -27,9 +28,10 @@ def vertices_and_edges(tree):
             head, tail = (vertex, source) if inverse else (source, vertex)
             visit(inner, source)
             edges.append((head, tail, relation, weight))
+            walked.append((source, inverse))
 
     visit(tree, 0)
-    return anchors, edges, count[0]
+    return anchors, edges, walked, count[0]
 
 
 def conjunctions(tree):
@@ -46,9 +48,12 @@ def conjunctions(tree):
     return [("and", term) for term in terms]
 
 
-def minimal_energies(tree, sheaf, x):
-    """The least energy of the conjunctive query with every entity as the answer, ``[N]``."""
-    anchors, edges, count = vertices_and_edges(tree)
+def minimal_energies(tree, sheaf, x, prior=None):
+    """The least energy of the conjunctive query with every entity as the answer, ``[N]``.
+
+    A prior is centres ``[2R, d]`` and weights ``[2R, d]`` of the vertices that relations leave.
+    """
+    anchors, edges, walked, count = vertices_and_edges(tree)
     d = x.shape[1]
     free = [v for v in range(1, count) if v not in anchors]
     column = {v: slice(i * d, i * d + d) for i, v in enumerate(free)}
@@ -74,6 +79,15 @@ def minimal_energies(tree, sheaf, x):
         blocks.append(block)
         known.append(constant)
         at_target.append(target)
+    for (source, inverse), (_, _, relation, _) in zip(walked, edges, strict=True):
+        if prior is not None and source in column:
+            row = relation + (sheaf.num_relations if inverse else 0)
+            root = np.sqrt(prior[1][row])
+            block = np.zeros((d, d * len(free)), dtype=x.dtype)
+            block[:, column[source]] = np.diag(root)
+            blocks.append(block)
+            known.append(-root * prior[0][row])
+            at_target.append(np.zeros((d, d), dtype=x.dtype))
     matrix, constant = np.concatenate(blocks), np.concatenate(known)
     right = -(constant[:, None] + np.concatenate(at_target) @ x.T)
     if matrix.shape[1]:
@@ -87,12 +101,17 @@ def translation(sheaf, relation, k):
     return np.zeros(k) if b is None else b[0].detach().numpy()
 
 
-def best_scores(tree, sheaf, x, weights=None):
+def best_scores(tree, sheaf, x, weights=None, prior=None):
     """Scores ``[N]``: minus the sum over sections of the root of the least energy."""
     sections = x.shape[1]
+
+    def energies(term, i):
+        own = None if prior is None else (prior[0][:, i], prior[1])
+        return minimal_energies(term, sheaf, x[:, i], own)
+
     weights = [1.0] * sections if weights is None else weights
     total = [
-        sum(-a * np.sqrt(minimal_energies(term, sheaf, x[:, i])) for i, a in enumerate(weights))
+        sum(-a * np.sqrt(energies(term, i)) for i, a in enumerate(weights))
         for term in conjunctions(tree)
     ]
     return np.max(total, axis=0)

@@ -10,6 +10,7 @@ from lightning.pytorch import Callback, Trainer
 from sheafprop.data import assemble
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.kge import KGE_REGISTRY, LOSS_REGISTRY
+from sheafprop.ranking import TripleFilter
 from sheafprop.service import InductivePropagation, PropagationSearch, PropagationSettings
 from sheafprop.training import BestCheckpoint, InductiveDataModule, Patience, SheafCompletion
 from sheafprop.training.reference import train_reference
@@ -329,6 +330,57 @@ def test_cross_entropy_compares_with_the_batch_and_what_is_drawn(kge, monkeypatc
     assert torch.equal(*every)
     with pytest.raises(ValueError, match="'num_candidates' must be an integer of at least 1"):
         module(num_candidates=0)
+
+
+@pytest.mark.parametrize("count", [None, 3])
+@pytest.mark.parametrize("kge", ["rotate", "se"])
+def test_other_true_answers_can_be_left_out(kge, count, monkeypatch):
+    known = torch.tensor([[0, 0, 9], [0, 0, 2], [0, 0, 30], [9, 1, 0], [5, 1, 0], [0, 1, 9]])
+    batch, number = known[[1, 3]], torch.arange(2)
+    some = module(kge=kge, num_candidates=count, leave_out_known=True)
+    model, seen = some.build(40, 2), []
+    loss_over_entities = type(model).loss_over_entities
+
+    def watched(self, loss, x, *rest):
+        seen.append((x.unsqueeze(1) == self.entity_vectors()).all(2).nonzero()[:, 1])
+        return loss_over_entities(self, loss, x, *rest)
+
+    monkeypatch.setattr(type(model), "loss_over_entities", watched)
+    loss = some.batch_loss(model, batch, number, 0, TripleFilter(known, 40, 2))
+    (ids,), x, losses = seen, model.entity_vectors(), []
+    for head, relation, tail in batch.tolist():
+        for side in ("tail", "head"):
+            triple = torch.tensor([head, relation, tail]).expand(len(ids), 3).clone()
+            triple[:, 2 if side == "tail" else 0] = ids
+            true = tail if side == "tail" else head
+            others = {tuple(t) for t in known.tolist()} - {(head, relation, tail)}
+            kept = torch.tensor([tuple(t) not in others for t in triple.tolist()])
+            scores = model.score_triples(x, *triple[kept].T).unsqueeze(0)
+            place = (ids[kept] == true).nonzero()[0]
+            losses.append(torch.nn.functional.cross_entropy(scores, place))
+    assert len(ids) < 40 if count else len(ids) == 40
+    assert torch.allclose(loss, torch.stack(losses).mean())
+
+
+def test_training_leaves_out_the_triples_of_its_graph(tmp_path, monkeypatch):
+    data, seen = toy_data(), []
+    batch_loss = SheafCompletion.batch_loss
+
+    def watched(self, model, triples, number, epoch, known=None):
+        seen.append(known)
+        return batch_loss(self, model, triples, number, epoch, known)
+
+    monkeypatch.setattr(SheafCompletion, "batch_loss", watched)
+    fit(tmp_path / "0", 1, data)
+    assert set(seen) == {None}
+    seen.clear()
+    model, _ = fit(tmp_path / "1", 1, data, leave_out_known=True)
+    assert {known.num_triples for known in seen} == {len(data.train.triples)}
+    seen.clear()
+    train_reference(model, data, epochs=1, batch_size=16)
+    assert {known.num_triples for known in seen} == {len(data.inference.triples)}
+    with pytest.raises(ValueError, match=r"for the cross entropy \(the loss is 'nssa'\)"):
+        module(loss="nssa", leave_out_known=True)
 
 
 def test_the_schedule_starts_at_the_full_rate_and_ends_at_zero(tmp_path):

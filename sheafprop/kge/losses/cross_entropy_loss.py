@@ -44,11 +44,21 @@ class CrossEntropyLoss(torch.nn.Module):
         self.label_smoothing = label_smoothing
         self.scale = scale
 
-    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The mean loss of scores ``[B, C]`` whose true columns are ``target``, int64 ``[B]``."""
+    def forward(
+        self, scores: Tensor, target: Tensor, left_out: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
+        """The mean loss of scores.
+
+        Args:
+            scores (Tensor): ``[B, C]``.
+            target (Tensor): The true columns, int64 ``[B]``.
+            left_out (tuple, optional): Rows and columns, int64 ``[p]`` each, of candidates that are
+                none for their query, such as its other true answers; rows in ascending order, and
+                no target among them. The sums over candidates, and their number, go without them.
+        """
         with full_precision(scores):
             return _SmoothedCrossEntropy.apply(
-                promote(scores), target, self.label_smoothing, self.scale
+                promote(scores), target, self.label_smoothing, self.scale, left_out
             )
 
     def extra_repr(self) -> str:
@@ -59,20 +69,37 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     """Keeps one matrix of probabilities, which the backward pass turns into the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, target: Tensor, smoothing: float, scale: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        target: Tensor,
+        smoothing: float,
+        scale: float,
+        left_out: tuple[Tensor, Tensor] | None,
+    ) -> Tensor:
         target = target.unsqueeze(1)
-        log_p = torch.log_softmax(scores * scale, dim=1)
+        scores = scores * scale
+        # What each candidate of a query has of the smoothing.
+        share = scores.new_full(target.shape, smoothing / scores.size(1))
+        if left_out is not None:
+            scores[left_out] = -torch.inf
+            gone = left_out[0].bincount(minlength=scores.size(0)).unsqueeze(1)
+            share = smoothing / (scores.size(1) - gone).to(scores.dtype)
+        log_p = torch.log_softmax(scores, dim=1)
         loss = -(1 - smoothing) * log_p.gather(1, target).mean()
         if smoothing > 0.0:
-            loss = loss - smoothing * log_p.mean()
-        ctx.save_for_backward(log_p.exp_(), target)
-        ctx.smoothing, ctx.scale = smoothing, scale
+            kept = log_p if left_out is None else log_p.index_put(left_out, log_p.new_zeros(()))
+            loss = loss - (share.squeeze(1) * kept.sum(1)).mean()
+        ctx.save_for_backward(log_p.exp_(), target, share)
+        ctx.smoothing, ctx.scale, ctx.left_out = smoothing, scale, left_out
         return loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        probability, target = ctx.saved_tensors
-        grad_scores = probability - ctx.smoothing / probability.size(1)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        probability, target, share = ctx.saved_tensors
+        grad_scores = probability - share
+        if ctx.left_out is not None:
+            grad_scores[ctx.left_out] = 0.0
         grad_scores.scatter_add_(1, target, grad_scores.new_full(target.shape, ctx.smoothing - 1))
-        return grad_scores.mul_(grad * (ctx.scale / target.size(0))), None, None, None
+        return grad_scores.mul_(grad * (ctx.scale / target.size(0))), *[None] * 4

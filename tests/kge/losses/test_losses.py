@@ -12,6 +12,7 @@ from sheafprop.kge import (
     build_loss,
     losses,
 )
+from tests.kge.test_distance_cross_entropy import LEFT_OUT, without
 
 
 def scores(*shape, seed=0):
@@ -136,3 +137,16 @@ def test_half_precision_scores_are_reduced_in_single(name):
 def test_bad_arguments_are_refused(name, config, message):
     with pytest.raises(ValueError, match=message):
         build_loss(name, **config)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_candidates_left_out_are_none(smoothing):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(7, 9, generator=generator, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 8, 3, 3, 5, 1, 8])
+    loss = CrossEntropyLoss(smoothing, 2.0)(scores, target, LEFT_OUT)
+    expected = without(2 * scores, target, LEFT_OUT, smoothing)
+    torch.testing.assert_close(loss, expected)
+    (ours,), (theirs,) = (torch.autograd.grad(value, scores) for value in (loss, expected))
+    torch.testing.assert_close(ours, theirs)
+    assert not bool(ours[LEFT_OUT].any())
