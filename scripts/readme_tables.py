@@ -1,13 +1,19 @@
 #!/usr/bin/env python
 """Renews the tables of the README and of scripts/results/README.md from the stored results."""
 
+import argparse
 from pathlib import Path
 
+from sheafprop.experiments.command_line import told_errors
+from sheafprop.io import write_text
 from sheafprop.report.stored_tables import fill_tables
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.parse_args()
     root = Path(__file__).parents[1]
-    for document in (root / "README.md", root / "scripts" / "results" / "README.md"):
-        text, count = fill_tables(document.read_text(encoding="utf-8"), root)
-        document.write_text(text, encoding="utf-8")
-        print(f"{document}: {count} tables are those of the stored results")
+    with told_errors(parser):
+        for document in (root / "README.md", root / "scripts" / "results" / "README.md"):
+            text, count = fill_tables(document.read_text(encoding="utf-8"), root)
+            write_text(document, text)
+            print(f"{document}: {count} tables are those of the stored results")

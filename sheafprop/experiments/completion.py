@@ -6,8 +6,10 @@ are not run again; an interrupted run goes on where it was.
 
 import argparse
 import multiprocessing
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tqdm.auto import tqdm
 from sheafprop.data import build_dataset
 from sheafprop.errors import SheafpropError
 from sheafprop.experiments.cell_store import CellStore
+from sheafprop.experiments.command_line import integer, told_errors
 from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.completion_cell import run_cell
 from sheafprop.experiments.completion_presets import (
@@ -31,6 +34,7 @@ from sheafprop.report import completion_report
 
 #: Baselines of a cell have a name of their own as their model, which the hash tells as well.
 CELL = ("dataset", "preset", "seed", "config_hash")
+FIELDS = ("model", "protocol", "hits@10", "mrr")
 
 Cell = dict[str, Any]
 
@@ -42,9 +46,13 @@ def cells(
     presets: Sequence[str],
     seeds: Sequence[int],
 ) -> list[tuple[Cell, dict[str, Any]]]:
-    """The cells of a selection with their configurations, one seed of all after the other."""
+    """The cells of a selection with their configurations, one seed of all after the other.
+
+    What is named twice is taken once.
+    """
     found = []
-    for seed, preset, version, family, model in product(seeds, presets, versions, families, models):
+    named = map(dict.fromkeys, (seeds, presets, versions, families, models))
+    for seed, preset, version, family, model in product(*named):
         if preset == "paper" and family == "nell":
             continue  # the paper has no settings for it
         config = completion_config(preset, family, version, model)
@@ -63,9 +71,13 @@ def run_in_processes(
 ) -> None:
     """Calls a function for each cell in a process of its own and stores what it finds.
 
-    A fresh process for each cell makes its peak memory its own. What is finished stays in the
-    store when one fails or the run is interrupted.
+    A fresh process for each cell makes its peak memory its own. A cell that fails does not stop
+    the others, and what is finished stays in the store when the run is interrupted.
+
+    Raises:
+        SheafpropError: At the end, with the cells that failed; or if a process was killed.
     """
+    failed = []
     with (
         ProcessPoolExecutor(
             jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
@@ -76,56 +88,94 @@ def run_in_processes(
         try:
             for done in as_completed(running):
                 cell = running[done]
-                bar.set_postfix_str(f"{cell['dataset']} {cell['model']}")
-                store.put(cell, [record | {"commit": current_commit()} for record in done.result()])
+                name = " ".join(str(value) for key, value in cell.items() if key != "config_hash")
+                bar.set_postfix_str(name)
+                try:
+                    found = done.result()
+                except SheafpropError as error:
+                    failed.append(f"{name}: {error}")
+                    tqdm.write(f"failed: {failed[-1]}", file=sys.stderr)
+                else:
+                    more = {"commit": current_commit()}
+                    store.put(cell, [record | more for record in found])
                 bar.update()
+        except BrokenProcessPool as error:
+            raise SheafpropError(
+                "the process of a cell was killed, most likely for want of memory; finished cells "
+                "are kept, and --jobs 1 needs the least"
+            ) from error
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    if failed:
+        raise SheafpropError(f"{len(failed)} of {len(work)} cells failed: {'; '.join(failed)}")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=["fb237"])
-    parser.add_argument("--version", nargs="+", choices=VERSIONS, default=["v1"])
-    parser.add_argument("--model", nargs="+", choices=MODELS, default=["rotate"])
-    parser.add_argument("--preset", nargs="+", choices=PRESETS, default=["best"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--all", action="store_true", help="all families, versions and models")
-    parser.add_argument("--results", type=Path, default=Path("scripts/results/completion.json"))
-    parser.add_argument(
-        "--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)"
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog="With --paper-code-step the script shows instead what the step of the paper's "
+        "published code does; --paper-code-step --help lists its options.",
     )
-    parser.add_argument("--jobs", type=int, default=1, help="cells that run at once (1)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each (1)")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--family", nargs="+", choices=FAMILIES, default=["fb237"], help="benchmarks (fb237)")
+    add("--version", nargs="+", choices=VERSIONS, default=["v1"], help="their versions (v1)")
+    add("--model", nargs="+", choices=MODELS, default=["rotate"], help="models (rotate)")
+    add("--preset", nargs="+", choices=PRESETS, default=["best"], help="settings (best)")
+    add("--seeds", nargs="+", type=int, default=[0], help="seeds (0)")
+    add("--all", action="store_true", help="all families, versions and models")
+    add_running_options(parser, Path("scripts/results/completion.json"))
+    add(
         "--report",
         metavar="FOLDER",
         nargs="?",
         const="runs/completion",
-        help="write tables and figures of the results there, without running anything",
+        help="write tables and figures of the results there (runs/completion), run nothing",
     )
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL)
-    if options.report:
-        print(completion_report(store.records(), Path(options.report)))
-        return
+    store = CellStore(options.results, CELL, FIELDS)
+    with told_errors(parser, "finished cells are kept, and the same command goes on"):
+        if not options.report:
+            _run(options, store)
+        elif records := store.records():
+            print(completion_report(records, Path(options.report)))
+        else:
+            print(f"{options.results} holds no results")
+
+
+def add_running_options(parser: argparse.ArgumentParser, results: Path) -> None:
+    """Adds the options of every command that calls :func:`run_in_processes`."""
+    parser.add_argument(
+        "--results",
+        metavar="FILE",
+        type=Path,
+        default=results,
+        help=f"where finished cells are kept ({results})",
+    )
+    parser.add_argument(
+        "--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)"
+    )
+    parser.add_argument("--jobs", type=integer(1), default=1, help="cells that run at once (1)")
+    parser.add_argument("--threads", type=integer(1), default=1, help="threads of each (1)")
+
+
+def _run(options: argparse.Namespace, store: CellStore) -> None:
+    store.check()
     chosen = (options.family, options.version, options.model)
     if options.all:
         chosen = (FAMILIES, VERSIONS, MODELS)
+    if "paper" in options.preset and "nell" in chosen[0]:
+        print("the paper has no settings for NELL-995: left out", file=sys.stderr)
     selection = cells(*chosen, options.preset, options.seeds)
-    try:
-        for name in sorted({cell["dataset"] for cell, _ in selection}):
-            build_dataset("grail", name=name, root=options.data).check()
-        work = [
-            (cell, (config, cell["preset"], cell["seed"]))
-            for cell, config in selection
-            if not store.holds(cell)
-        ]
-        limits = {"root": options.data, "threads": options.threads}
-        run_in_processes(run_cell, work, limits, store, jobs=options.jobs)
-    except SheafpropError as error:
-        parser.exit(1, f"{parser.prog}: {error}\n")
+    for name in sorted({cell["dataset"] for cell, _ in selection}):
+        build_dataset("grail", name=name, root=options.data).check()
+    work = [
+        (cell, (config, cell["preset"], cell["seed"]))
+        for cell, config in selection
+        if not store.holds(cell)
+    ]
+    limits = {"root": options.data, "threads": options.threads}
+    run_in_processes(run_cell, work, limits, store, jobs=options.jobs)
     wanted = [cell for cell, _ in selection]
     for record in store.records():
         own = any(all(record[key] == cell[key] for key in CELL) for cell in wanted)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sheafprop.config_files import merge
-from sheafprop.errors import SheafpropError
 from sheafprop.experiments.cell_store import CellStore
-from sheafprop.experiments.completion import run_in_processes
+from sheafprop.experiments.command_line import told_errors
+from sheafprop.experiments.completion import add_running_options, run_in_processes
 from sheafprop.experiments.completion_cell import load_data, train_model
 from sheafprop.experiments.completion_presets import (
     FAMILIES,
@@ -29,6 +29,7 @@ from sheafprop.training.sheaf_completion import SheafCompletion
 Config = dict[str, Any]
 
 CELL = ("dataset", "model", "seed", "trained", "config_hash")
+FIELDS = ("ablation", "validation_hits@10")
 
 
 def _propagation(**changes: Any) -> Config:
@@ -99,7 +100,8 @@ def cells(
     """All variants of the training, the propagation's under the name of the first."""
     found = []
     trained = ("as it is", *TRAINING)
-    for seed, family, version, name in product(seeds, families, versions, trained):
+    named = map(dict.fromkeys, (seeds, families, versions, trained))
+    for seed, family, version, name in product(*named):
         config = completion_config("best", family, version, model)
         changes = [PROPAGATION] if name == "as it is" else [TRAINING[name]]
         cell = {"dataset": f"{family}_{version}", "model": model, "seed": seed, "trained": name}
@@ -109,29 +111,28 @@ def cells(
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=["fb237", "WN18RR"])
-    parser.add_argument("--version", nargs="+", choices=VERSIONS, default=["v1"])
-    parser.add_argument("--model", choices=MODELS, default="rotate")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--results", type=Path, default=Path("scripts/results/ablations.json"))
-    parser.add_argument(
-        "--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="cells that run at once (1)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of each (1)")
-    parser.add_argument("--report", action="store_true", help="print the table, run nothing")
+    add = parser.add_argument
+    families = ["fb237", "WN18RR"]
+    add("--family", nargs="+", choices=FAMILIES, default=families, help="benchmarks (fb237 WN18RR)")
+    add("--version", nargs="+", choices=VERSIONS, default=["v1"], help="their versions (v1)")
+    add("--model", choices=MODELS, default="rotate", help="the model (rotate)")
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2], help="seeds (0 1 2)")
+    add_running_options(parser, Path("scripts/results/ablations.json"))
+    add("--report", action="store_true", help="print the table, run nothing")
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL)
-    if not options.report:
-        selection = cells(options.family, options.version, options.model, options.seeds)
-        work = [
-            (cell, (config, cell["trained"], cell["seed"]))
-            for cell, config in selection
-            if not store.holds(cell)
-        ]
-        limits = {"root": options.data, "threads": options.threads}
-        try:
+    store = CellStore(options.results, CELL, FIELDS)
+    with told_errors(parser, "finished cells are kept, and the same command goes on"):
+        if not options.report:
+            store.check()
+            selection = cells(options.family, options.version, options.model, options.seeds)
+            work = [
+                (cell, (config, cell["trained"], cell["seed"]))
+                for cell, config in selection
+                if not store.holds(cell)
+            ]
+            limits = {"root": options.data, "threads": options.threads}
             run_in_processes(run_ablation, work, limits, store, jobs=options.jobs)
-        except SheafpropError as error:
-            parser.exit(1, f"{parser.prog}: {error}\n")
-    print(ablation_table(store.records()))
+        if records := store.records():
+            print(ablation_table(records))
+        else:
+            print(f"{options.results} holds no results")

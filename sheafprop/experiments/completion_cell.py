@@ -4,7 +4,6 @@ import logging
 import math
 import tempfile
 import time
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -81,8 +80,6 @@ def load_data(config: dict[str, Any], *, root: str | None, threads: int) -> Indu
     """The data set of a configuration, in a process that is to train quietly on some threads."""
     torch.set_num_threads(threads)
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", message=".*does not have many workers")
-    warnings.filterwarnings("ignore", message=".*LeafSpec")
     data = config["data"]
     return build_dataset(data["dataset"], name=data["name"], root=root).load()
 

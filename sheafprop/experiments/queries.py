@@ -6,7 +6,7 @@ not run again, unless their configuration has changed.
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,11 @@ from tqdm.auto import tqdm
 
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.grail import ENVIRONMENT
+from sheafprop.data.datasets.query_data import QueryData
+from sheafprop.data.datasets.released_queries import read_released_queries
+from sheafprop.errors import DataError
 from sheafprop.experiments.cell_store import CellStore
+from sheafprop.experiments.command_line import integer, told_errors
 from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.query_cell import HEURISTIC, heuristic_records, run_cell
 from sheafprop.experiments.query_curve import SHARES, run_curve
@@ -27,6 +31,8 @@ from sheafprop.report import hits_by_ratio, query_curves, query_report, query_su
 
 CURVES = "query_curves.json"
 CELL = ("ratio", "model", "preset", "seed")
+FIELDS = ("type", "averaging", "hits@10")
+CURVE_FIELDS = ("steps", "micro", "macro")
 
 Cell = dict[str, Any]
 
@@ -40,18 +46,15 @@ def run(
     folder: Path,
 ) -> None:
     """Runs the cells that the store does not hold yet, and the heuristic of their ratios."""
-    cells = list(product(seeds, presets, models, ratios))
-    for seed, preset, model, ratio in tqdm(cells, desc="cells", disable=None):
-        config = query_config(preset, ratio, model)
-        cell = {"ratio": ratio, "model": model, "preset": preset, "seed": seed}
+    for cell in _cells("cells", seed=seeds, preset=presets, model=models, ratio=ratios):
+        ratio, seed = cell["ratio"], cell["seed"]
+        config = query_config(cell["preset"], ratio, cell["model"])
         key = config.hash(ratio, seed)
-        if not _is_done(store, key):
-            data = read_compact_queries(folder / f"{ratio}.npz")
-            _put(store, cell, key, run_cell(data, config, seed))
+        if not _is_done(store, cell, key):
+            _put(store, cell, key, run_cell(read_queries(folder, ratio), config, seed))
         cell = {"ratio": ratio, "model": HEURISTIC, "preset": "none", "seed": 0}
         if not store.holds(cell):
-            data = read_compact_queries(folder / f"{ratio}.npz")
-            _put(store, cell, "none", heuristic_records(data))
+            _put(store, cell, "none", heuristic_records(read_queries(folder, ratio)))
 
 
 def tune(
@@ -62,16 +65,14 @@ def tune(
     folder: Path,
 ) -> None:
     """Compares hyperparameters chosen by the training graph with those chosen by pi and ip."""
-    cells = list(product(seeds, models, ratios))
-    for seed, model, ratio in tqdm(cells, desc="cells", disable=None):
-        config = query_config("best", ratio, model)
+    for cell in _cells("cells", seed=seeds, model=models, ratio=ratios):
+        ratio, seed = cell["ratio"], cell["seed"]
+        config = query_config("best", ratio, cell["model"])
         key = config.hash(ratio, seed, CRITERIA, SPACE)
-        if _is_done(store, key):
+        if all(_is_done(store, cell | {"preset": name}, key) for name in CRITERIA):
             continue
-        data = read_compact_queries(folder / f"{ratio}.npz")
-        for name, records in run_tuning(data, config, seed).items():
-            cell = {"ratio": ratio, "model": model, "preset": name, "seed": seed}
-            _put(store, cell, key, records)
+        for name, records in run_tuning(read_queries(folder, ratio), config, seed).items():
+            _put(store, cell | {"preset": name}, key, records)
 
 
 def follow(
@@ -84,18 +85,45 @@ def follow(
     folder: Path,
 ) -> None:
     """Stores learning curves over a number of batches that replaces the preset's."""
-    cells = list(product(seeds, presets, models, ratios))
-    for seed, preset, model, ratio in tqdm(cells, desc="curves", disable=None):
-        config = replace(query_config(preset, ratio, model), max_epochs=-1, max_steps=steps)
-        cell = {"ratio": ratio, "model": model, "preset": preset, "seed": seed, "length": steps}
+    for cell in _cells("curves", seed=seeds, preset=presets, model=models, ratio=ratios):
+        ratio, seed = cell["ratio"], cell["seed"]
+        config = query_config(cell["preset"], ratio, cell["model"])
+        config = replace(config, max_epochs=-1, max_steps=steps)
+        cell["length"] = steps
         key = config.hash(ratio, seed, SHARES)
-        if not _is_done(store, key):
-            data = read_compact_queries(folder / f"{ratio}.npz")
-            _put(store, cell, key, run_curve(data, config, seed))
+        if not _is_done(store, cell, key):
+            _put(store, cell, key, run_curve(read_queries(folder, ratio), config, seed))
 
 
-def _is_done(store: CellStore, key: str) -> bool:
-    return any(record["config_hash"] == key for record in store.records())
+def read_queries(folder: Path, ratio: str) -> QueryData:
+    """Reads one split, as its authors released it or in the compact form.
+
+    Raises:
+        DataError: If the folder has neither, or it cannot be read.
+    """
+    released, compact = folder / ratio, folder / f"{ratio}.npz"
+    if compact.exists():
+        return read_compact_queries(compact)
+    if not released.exists():
+        raise DataError(
+            f"there is neither a folder {released}, as the split is released, nor {compact}: name "
+            "the folder that holds it with --data"
+        )
+    return read_released_queries(released)
+
+
+def _cells(title: str, **axes: Sequence[Any]) -> Iterator[Cell]:
+    """All cells, with a progress bar; what is named twice is taken once."""
+    found = list(product(*map(dict.fromkeys, axes.values())))
+    bar = tqdm(found, desc=title, disable=None)
+    for values in bar:
+        bar.set_postfix_str(" ".join(map(str, values)))
+        yield dict(reversed(list(zip(axes, values, strict=True))))
+
+
+def _is_done(store: CellStore, cell: Cell, key: str) -> bool:
+    wanted = cell | {"config_hash": key}
+    return any(wanted.items() <= record.items() for record in store.records())
 
 
 def _put(store: CellStore, cell: Cell, key: str, found: list[dict[str, Any]]) -> None:
@@ -117,10 +145,11 @@ def write_report(store: CellStore, folder: Path) -> list[Path]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ratio", nargs="+", choices=RATIOS, default=["550"])
-    parser.add_argument("--model", nargs="+", choices=MODELS, default=["rotate"])
-    parser.add_argument("--preset", nargs="+", choices=PRESETS, default=["best"])
-    parser.add_argument("--seed", nargs="+", type=int, default=[0])
+    add = parser.add_argument
+    add("--ratio", nargs="+", choices=RATIOS, default=["550"], help="splits (550)")
+    add("--model", nargs="+", choices=MODELS, default=["rotate"], help="models (rotate)")
+    add("--preset", nargs="+", choices=PRESETS, default=["best"], help="settings (best)")
+    add("--seeds", "--seed", dest="seed", nargs="+", type=int, default=[0], help="seeds (0)")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
         "--tune",
@@ -131,16 +160,27 @@ def main(arguments: list[str] | None = None) -> None:
     instead.add_argument(
         "--curve",
         metavar="BATCHES",
-        type=int,
+        type=integer(1),
         help="instead, train for so many batches and rank validation queries on the way; test "
         f"queries are not looked at (results: {CURVES} beside the others)",
     )
-    parser.add_argument("--all", action="store_true", help="all ratios, models and presets")
-    parser.add_argument("--results", type=Path, default=Path("scripts/results/queries.json"))
-    parser.add_argument(
-        "--data", type=Path, help=f"folder of the .npz files (default: {ENVIRONMENT}/inductiveqe)"
+    add("--all", action="store_true", help="all ratios, models and presets")
+    results = Path("scripts/results/queries.json")
+    add(
+        "--results",
+        metavar="FILE",
+        type=Path,
+        default=results,
+        help=f"where finished cells are kept ({results})",
     )
-    parser.add_argument(
+    add(
+        "--data",
+        metavar="FOLDER",
+        type=Path,
+        help="holds the splits: folders 106, 113, ... as they are released, or 106.npz, ... "
+        f"(default: {ENVIRONMENT}/inductiveqe)",
+    )
+    add(
         "--report",
         metavar="FOLDER",
         nargs="?",
@@ -149,28 +189,27 @@ def main(arguments: list[str] | None = None) -> None:
         help="write tables and the figure of the results there (runs/queries), run nothing",
     )
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL)
-    if options.report:
-        written = write_report(store, options.report)
-        print(*written, sep="\n") if written else print(f"{options.results} holds no results")
-        return
-    folder = options.data
-    if folder is None:
-        if ENVIRONMENT not in os.environ:
-            parser.error(f"give --data, or set {ENVIRONMENT} to a folder with inductiveqe/")
-        folder = Path(os.environ[ENVIRONMENT]) / "inductiveqe"
-    chosen = (options.ratio, options.model, options.preset)
-    if options.all:
-        chosen = (RATIOS, MODELS, PRESETS)
-    if options.curve is not None:
-        if options.curve < 1:
-            parser.error("--curve needs at least 1 batch")
-        curves = CellStore(options.results.with_name(CURVES), (*CELL, "length"))
-        follow(*chosen, options.seed, options.curve, curves, folder)
-        print(query_curves(curves.records()))
-        return
-    if options.tune:
-        tune(*chosen[:2], options.seed, store, folder)
-    else:
-        run(*chosen, options.seed, store, folder)
-    print(query_summary(store.records()))
+    store = CellStore(options.results, CELL, FIELDS)
+    curves = CellStore(options.results.with_name(CURVES), (*CELL, "length"), CURVE_FIELDS)
+    if options.report is None and options.data is None and ENVIRONMENT not in os.environ:
+        parser.error(f"give --data, or set {ENVIRONMENT} to a folder with inductiveqe/")
+    with told_errors(parser, "finished cells are kept, and the same command goes on"):
+        if options.report is not None:
+            written = write_report(store, options.report)
+            print(*written, sep="\n") if written else print(f"{options.results} holds no results")
+            return
+        folder = options.data or Path(os.environ[ENVIRONMENT]) / "inductiveqe"
+        chosen = (options.ratio, options.model, options.preset)
+        if options.all:
+            chosen = (RATIOS, MODELS, PRESETS)
+        if options.curve is not None:
+            curves.check()
+            follow(*chosen, options.seed, options.curve, curves, folder)
+            print(query_curves(curves.records()))
+            return
+        store.check()
+        if options.tune:
+            tune(*chosen[:2], options.seed, store, folder)
+        else:
+            run(*chosen, options.seed, store, folder)
+        print(query_summary(store.records()))

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lightning.pytorch import Callback
+
 from sheafprop.data.datasets.query_data import QueryData
 from sheafprop.data.inductive_data import InductiveData
-from sheafprop.experiments.plain_training import train_plainly
+from sheafprop.experiments.plain_training import BatchBar, train_plainly
 from sheafprop.experiments.query_presets import QueryConfig
 from sheafprop.experiments.query_task import QueryTask
 from sheafprop.kge import KGEModel
@@ -42,7 +44,9 @@ def run_cell(data: QueryData, config: QueryConfig, seed: int) -> list[Record]:
     return [record | more for record in test_records(data, model, config, settings)]
 
 
-def trained(config: QueryConfig, data: InductiveData, seed: int, **trainer: Any) -> KGEModel:
+def trained(
+    config: QueryConfig, data: InductiveData, seed: int, callbacks: Sequence[Callback] = ()
+) -> KGEModel:
     """A model trained on the training graph alone, with its last weights."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     module = SheafCompletion(**config.model, seed=seed)
@@ -53,7 +57,7 @@ def trained(config: QueryConfig, data: InductiveData, seed: int, **trainer: Any)
         accelerator="auto",
         max_epochs=config.max_epochs,
         max_steps=config.max_steps,
-        **trainer,
+        callbacks=[BatchBar(), *callbacks],
     )
 
 

@@ -1,5 +1,6 @@
 """The learning curve of a model for queries: what validation says while it trains."""
 
+import copy
 import sys
 import time
 from typing import Any
@@ -50,12 +51,12 @@ class _Curve(Callback):
             return
         self.steps.discard(trainer.global_step)
         begin = time.perf_counter()
-        model = pl_module.model
+        # A copy, as the module constrains its own model only after this.
+        model = copy.deepcopy(pl_module.model)
         assert isinstance(model, KGEModel)
-        model.eval()
+        model.eval().constrain_entities_()
         with torch.no_grad():
             best = self._best(model)
-        model.train()
         seconds = begin - self._begin - self._looking
         self._looking += time.perf_counter() - begin
         point = {"steps": trainer.global_step, "seconds": round(seconds, 1)} | best

@@ -16,8 +16,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from sheafprop.experiments.cell_store import CellStore
+from sheafprop.experiments.command_line import needs_pykeen, told_errors
 from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.pykeen_baseline import PyKEENBaseline
 from sheafprop.experiments.transductive import rank, train
@@ -147,15 +149,24 @@ def _shortest(clock: list[float]) -> float:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures the cases and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--datasets", nargs="+", choices=sorted({c.dataset for c in CASES}))
-    parser.add_argument("--models", nargs="+", choices=sorted(TRAINING))
-    parser.add_argument("--out", type=Path, default=Path("scripts/results/training.json"))
+    add = parser.add_argument
+    add("--datasets", nargs="+", choices=sorted({c.dataset for c in CASES}), help="(all)")
+    add("--models", nargs="+", choices=sorted(TRAINING), help="(all)")
+    results = Path("scripts/results/training.json")
+    add("--out", type=Path, default=results, help=f"where results are written ({results})")
     options = parser.parse_args(arguments)
-    store = CellStore(options.out, ("dataset", "model"))
-    for case in CASES:
-        chosen = case.dataset in (options.datasets or case.dataset)
-        if chosen and case.model in (options.models or case.model):
+    store = CellStore(options.out, ("dataset", "model"), ("ratio_epoch", "ratio_ranking"))
+    with told_errors(parser, "cases that were measured are kept"):
+        needs_pykeen()
+        store.check()
+        chosen = [
+            case
+            for case in CASES
+            if case.dataset in (options.datasets or case.dataset)
+            and case.model in (options.models or case.model)
+        ]
+        for case in tqdm(chosen, desc="cases", disable=None):
             found = measured(case)
             store.put({"dataset": case.dataset, "model": case.model}, [found])
             epoch, ranking = found["ratio_epoch"], found["ratio_ranking"]
-            print(f"{case}: epoch {epoch:.1f}x, ranking {ranking:.1f}x", flush=True)
+            tqdm.write(f"{case}: epoch {epoch:.1f}x, ranking {ranking:.1f}x")

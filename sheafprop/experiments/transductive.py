@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from tqdm.auto import tqdm
 
 from sheafprop.experiments.cell_store import CellStore
+from sheafprop.experiments.command_line import integer, needs_pykeen, told_errors
 from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.plain_training import train_plainly
 from sheafprop.experiments.pykeen_baseline import PyKEENBaseline
@@ -25,6 +26,7 @@ from sheafprop.report.hardware import describe_hardware
 from sheafprop.training import SheafCompletion
 
 DATASET = "codex-s"
+RESULTS = Path("scripts/results/transductive.json")
 LIBRARIES = ("sheafprop", "pykeen")
 BATCH_SIZE = 512
 #: By model: the epochs, and arguments of :class:`~sheafprop.training.SheafCompletion`.
@@ -122,17 +124,25 @@ def run_cell(name: str, library: str, data: TransductiveData, epochs: int) -> di
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the cells that are missing from the file of results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
-    parser.add_argument("--epochs", type=int, help="train for as many epochs, to try it out")
-    parser.add_argument("--out", type=Path, default=Path("scripts/results/transductive.json"))
+    add = parser.add_argument
+    names = list(SETTINGS)
+    add("--models", nargs="+", default=names, choices=names, help=f"models ({' '.join(names)})")
+    add("--epochs", type=integer(1), help="train for as many epochs; needs an --out of its own")
+    add("--out", type=Path, default=RESULTS, help=f"where finished cells are kept ({RESULTS})")
     options = parser.parse_args(arguments)
-    data = TransductiveData.load(DATASET)
-    store = CellStore(options.out, ("dataset", "model", "library"))
-    for name in options.models:
-        for library in LIBRARIES:
-            cell = {"dataset": DATASET, "model": name, "library": library}
-            if not store.holds(cell):
-                epochs = options.epochs or SETTINGS[name][0]
-                store.put(cell, [run_cell(name, library, data, epochs)])
-    for record in store.records():
-        print(f"{record['model']:8}{record['library']:12}MRR {record['mrr']:.4f}")
+    if options.epochs is not None and options.out == RESULTS:
+        parser.error(f"--epochs needs --out FILE: {RESULTS} is for the epochs of the settings")
+    store = CellStore(options.out, ("dataset", "model", "library"), ("epochs", "mrr"))
+    with told_errors(parser, "finished cells are kept, and the same command goes on"):
+        needs_pykeen()
+        store.check()
+        data = TransductiveData.load(DATASET)
+        for name in options.models:
+            epochs = options.epochs or SETTINGS[name][0]
+            for library in LIBRARIES:
+                cell = {"dataset": DATASET, "model": name, "library": library}
+                done = cell | {"epochs": epochs}
+                if not any(done.items() <= record.items() for record in store.records()):
+                    store.put(cell, [run_cell(name, library, data, epochs)])
+        for record in store.records():
+            print(f"{record['model']:8}{record['library']:12}MRR {record['mrr']:.4f}")

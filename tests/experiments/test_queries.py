@@ -108,7 +108,7 @@ def test_only_validation_chooses(folder, monkeypatch):
     )
     asked, current = [], []
 
-    def scorer(self, model, x, settings):
+    def scorer(self, model, x, settings, interior_prior):
         current.append(x)
         return x
 
