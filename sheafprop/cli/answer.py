@@ -20,6 +20,12 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--explain", action="store_true", help="a row for every edge, with its part of the energy"
     )
+    parser.add_argument(
+        "--prior",
+        action="store_true",
+        help="expect the vertices between where the facts of their relations have entities: better "
+        "on paths",
+    )
     parser.add_output()
     options = parser.parse_args(list(words))
     folder = parser.model_of(options)
@@ -30,7 +36,8 @@ def run(words: Sequence[str]) -> int:
     from sheafprop.service import SheafModel
 
     model = SheafModel.load(folder)
-    write_table(model.answer(queries, options.k, explain=options.explain), options)
+    table = model.answer(queries, options.k, explain=options.explain, prior=options.prior)
+    write_table(table, options)
     return 0
 
 

@@ -51,7 +51,7 @@ def cells(
     What is named twice is taken once.
     """
     found = []
-    named = map(dict.fromkeys, (seeds, presets, versions, families, models))
+    named: Any = map(dict.fromkeys, (seeds, presets, versions, families, models))
     for seed, preset, version, family, model in product(*named):
         if preset == "paper" and family == "nell":
             continue  # the paper has no settings for it

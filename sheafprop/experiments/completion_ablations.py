@@ -100,7 +100,7 @@ def cells(
     """All variants of the training, the propagation's under the name of the first."""
     found = []
     trained = ("as it is", *TRAINING)
-    named = map(dict.fromkeys, (seeds, families, versions, trained))
+    named: Any = map(dict.fromkeys, (seeds, families, versions, trained))
     for seed, family, version, name in product(*named):
         config = completion_config("best", family, version, model)
         changes = [PROPAGATION] if name == "as it is" else [TRAINING[name]]

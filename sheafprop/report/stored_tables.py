@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sheafprop.errors import FormatError
 from sheafprop.report.benchmark_tables import (
     propagation_table,
     query_speed_table,
@@ -55,6 +56,7 @@ def fill_tables(text: str, root: Path) -> tuple[str, int]:
 
     Raises:
         ValueError: If there is no table of such a kind.
+        FormatError: If a file is not JSON.
     """
 
     def fill(match: re.Match[str]) -> str:
@@ -62,7 +64,10 @@ def fill_tables(text: str, root: Path) -> tuple[str, int]:
         if kind not in _TABLES:
             known = ", ".join(name for name in _TABLES if name)
             raise ValueError(f"there is no table {kind!r}; there are {known}")
-        stored = json.loads((root / file).read_text(encoding="utf-8"))
+        try:
+            stored = json.loads((root / file).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise FormatError(f"{root / file} is not JSON ({error})") from error
         return f"{begin}{_TABLES[kind](stored)}\n{end}"
 
     return _MARKED.subn(fill, text)

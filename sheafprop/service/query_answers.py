@@ -9,6 +9,7 @@ from sheafprop.data import Vocabulary
 from sheafprop.errors import DataError
 from sheafprop.query import (
     GraphExecutor,
+    InteriorPrior,
     Query,
     QueryAnswer,
     QueryAnswering,
@@ -32,21 +33,27 @@ class QueryAnswers:
 
     def __init__(self, state: ModelState):
         self.state = state
+        self._kept: dict[bool, QueryAnswering] = {}
 
     @cached_property
     def _entities(self) -> Vocabulary:
         return self.state.index.vocabulary()
 
-    @cached_property
-    def _answering(self) -> QueryAnswering:
-        state = self.state
-        return QueryAnswering(
-            state.base.sheaf,
-            state.vectors(),
-            entities=self._entities,
-            relations=state.relations,
-            section_weight=state.section_weight,
-        )
+    def _answering(self, prior: bool) -> QueryAnswering:
+        if prior not in self._kept:
+            state = self.state
+            sheaf, x, facts = state.base.sheaf, state.vectors(), state.facts.from_row(0)
+            if prior and len(facts) == 0:
+                raise DataError("a prior needs facts, and the model has none")
+            self._kept[prior] = QueryAnswering(
+                sheaf,
+                x,
+                entities=self._entities,
+                relations=state.relations,
+                section_weight=state.section_weight,
+                interior_prior=InteriorPrior.of_facts(sheaf, x, facts) if prior else None,
+            )
+        return self._kept[prior]
 
     @cached_property
     def _executor(self) -> GraphExecutor:
@@ -54,7 +61,7 @@ class QueryAnswers:
         return GraphExecutor(state.facts.from_row(0), state.num_entities, len(state.relations))
 
     def answer(
-        self, queries: str | Query | Iterable[str | Query], k: int, explain: bool
+        self, queries: str | Query | Iterable[str | Query], k: int, explain: bool, prior: bool
     ) -> "pd.DataFrame":
         """The best answers to queries; see :meth:`SheafModel.answer`."""
         import pandas as pd
@@ -65,7 +72,7 @@ class QueryAnswers:
         tables: dict[int, list[dict[str, Any]]] = {}
         for batch, rows in QueryBatch.from_queries(parsed, self._entities, self.state.relations):
             observed = self._executor.answers(batch)
-            found = self._answering.answer(batch, k, explain=explain)
+            found = self._answering(prior).answer(batch, k, explain=explain)
             for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
                 known = set(observed[own].tolist())
                 tables[row] = [

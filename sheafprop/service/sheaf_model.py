@@ -293,7 +293,12 @@ class SheafModel:
         return self._predictor.rank(label_triples(triples), further, progress)
 
     def answer(
-        self, query: str | Query | Iterable[str | Query], k: int = 10, *, explain: bool = False
+        self,
+        query: str | Query | Iterable[str | Query],
+        k: int = 10,
+        *,
+        explain: bool = False,
+        prior: bool = False,
     ) -> "pd.DataFrame":
         r"""The best answers to logical queries, by the least energy of the query graph.
 
@@ -304,6 +309,9 @@ class SheafModel:
             k: How many answers; all entities if they are fewer.
             explain: Whether to split the energy of each answer by edge: a row for every edge then,
                 with columns ``edge`` (the relation) and ``edge_energy``.
+            prior: Whether the vertices between sources and answer are expected where the facts of
+                the relations that leave them have entities, see
+                :class:`~sheafprop.query.InteriorPrior`: better on paths.
 
         Returns:
             A frame with columns ``query``, ``answer``, ``score`` (minus the root of the energy,
@@ -313,10 +321,10 @@ class SheafModel:
 
         Raises:
             DataError: If a text is not a query, a label is unknown (the nearest spelling is
-                suggested), or a query has a negation.
+                suggested), a query has a negation, or a prior is asked for without facts.
             ValueError: If ``k`` is not positive.
         """
-        return self._answers.answer(query, k, explain)
+        return self._answers.answer(query, k, explain, prior)
 
     def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
         r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.

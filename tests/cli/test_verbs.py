@@ -362,6 +362,12 @@ def test_answer(tmp_path, capsys, model):
     expected = loaded.answer(query, 4)
     got = table(output(capsys, "answer", "--run", model, "--query", query, "-k", 4).out)
     pd.testing.assert_frame_equal(got, expected, check_dtype=False, atol=1e-12)
+    path = ["answer", model, "--query", "via(far, via(next, a0))", "-k", 4]
+    for words, prior in ((path, False), ([*path, "--prior"], True)):
+        expected = loaded.answer(path[3], 4, prior=prior)
+        pd.testing.assert_frame_equal(
+            table(output(capsys, *words).out), expected, check_dtype=False, atol=1e-12
+        )
     words = ["answer", model, "--query", query, "-k", 999, "--explain"]
     got = table(output(capsys, *words).out)
     assert len(got) == 2 * loaded.num_entities

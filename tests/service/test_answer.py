@@ -5,7 +5,7 @@ import torch
 
 from sheafprop.errors import DataError
 from sheafprop.kge import KGE_REGISTRY
-from sheafprop.query import Query
+from sheafprop.query import InteriorPrior, Query
 from tests.query.brute_force import best_scores
 from tests.service.models import ADRIFT, FACTS, sheaf_model
 
@@ -79,6 +79,32 @@ def test_an_explained_energy_is_split_by_edge(name, propagation):
     sums = split["edge_energy"].to_numpy().reshape(3, 3).sum(1)
     np.testing.assert_allclose(sums, plain["energy"], rtol=1e-6)
     assert (split["edge_energy"] >= 0).all()
+
+
+@pytest.mark.parametrize("propagation", ["exact", "selected"])
+@pytest.mark.parametrize("name", ["transe", "rotate", "se"])
+def test_a_prior_expects_the_vertices_between_where_facts_have_entities(name, propagation):
+    model = sheaf_model(name).extend(FACTS, propagation=propagation)
+    entity = {label: i for i, label in enumerate(model.labels())}
+    index = (entity, model.relations.index, entity)
+    facts = torch.tensor(
+        [
+            [ids[label] for ids, label in zip(index, triple, strict=True)]
+            for triple in model.facts().itertuples(index=False)
+        ]
+    )
+    prior = InteriorPrior.of_facts(model.kge.sheaf(), model.vectors(), facts)
+    weights = [value for value, x in model.scorer()._groups for _ in range(x.shape[1])]
+    node = tree(model, "n0", ("next", "far"))
+    numbers = prior.centre.numpy(), prior.entries.numpy()
+    want = best_scores(node, model.kge.sheaf(), model.vectors().numpy(), weights, numbers)
+    frame = model.answer("via(far, via(next, n0))", model.num_entities, prior=True, explain=True)
+    got = frame.iloc[::2].set_index("answer")["score"].loc[list(model.labels())]
+    np.testing.assert_allclose(got, want, atol=1e-6)
+    sums = frame["edge_energy"].to_numpy().reshape(-1, 2).sum(1)
+    np.testing.assert_allclose(sums, frame["energy"].iloc[::2], rtol=1e-6)
+    one = "via(next, n1)"
+    pd.testing.assert_frame_equal(model.answer(one, 5, prior=True), model.answer(one, 5))
 
 
 def test_known_answers_follow_from_the_facts():
