@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sheafprop.experiments.command_line import told_errors
 from sheafprop.experiments.completion_cell import load_data, train_model
 from sheafprop.experiments.completion_presets import completion_config
 from sheafprop.ranking import evaluate
@@ -44,13 +45,19 @@ def step_of(
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--family", default="fb237", choices=("fb237", "WN18RR"))
-    parser.add_argument("--version", default="v1", choices=("v1", "v2", "v3", "v4"))
-    parser.add_argument("--step-size", type=float, default=0.9)
+    parser.add_argument("--family", default="fb237", choices=("fb237", "WN18RR"), help="(fb237)")
+    parser.add_argument("--version", default="v1", choices=("v1", "v2", "v3", "v4"), help="(v1)")
+    parser.add_argument("--step-size", type=float, default=0.9, help="h (0.9)")
     parser.add_argument("--data", help="folder of the benchmark's files (default: SHEAFPROP_DATA)")
     options = parser.parse_args(arguments)
-    config = completion_config("best", options.family, options.version, "rotate")
-    data = load_data(config, root=options.data, threads=torch.get_num_threads())
+    with told_errors(parser):
+        compare(options.family, options.version, options.step_size, options.data)
+
+
+def compare(family: str, version: str, step_size: float, root: str | None) -> None:
+    """Prints energy and Hits@10 after some numbers of steps of each kind."""
+    config = completion_config("best", family, version, "rotate")
+    data = load_data(config, root=root, threads=torch.get_num_threads())
     model = train_model(SheafCompletion(**(config["model"] | {"seed": 0})), config, data)
     triples, known = data.inference.triples, inference_filter(data)
     assert data.inference.entities is not None
@@ -80,8 +87,8 @@ def main(arguments: list[str] | None = None) -> None:
                         scores = scorer.score_tails, scorer.score_heads
                         result = evaluate(*scores, data.valid, known).metrics("full")
                         hits = f"{result['hits@10']:.3f}"
-                    print(name, count, f"{energy:.3g}", hits, sep="\t")
-                x = step(x, options.step_size)
+                    print(name, count, f"{energy:.3g}", hits, sep="\t", flush=True)
+                x = step(x, step_size)
 
 
 if __name__ == "__main__":

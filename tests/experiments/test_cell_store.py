@@ -5,6 +5,7 @@ import pytest
 
 from sheafprop.errors import FormatError
 from sheafprop.experiments.cell_store import CellStore
+from sheafprop.io import StorageError
 
 KEYS = ("dataset", "seed")
 
@@ -54,6 +55,40 @@ def test_a_file_of_another_kind_is_named_and_left_alone(tmp_path, content):
     with pytest.raises(FormatError, match=r"results\.json is not"):
         CellStore(path, KEYS).put(cell(), [{"x": 1}])
     assert path.read_text() == content
+
+
+def test_records_of_another_experiment_are_named_and_left_alone(tmp_path):
+    path = tmp_path / "results.json"
+    CellStore(path, KEYS).put(cell(), [{"x": 1}])
+    content = path.read_text()
+    for keys, fields, missing in (((*KEYS, "model"), (), "'model'"), (KEYS, ("x", "y"), "'y'")):
+        other = CellStore(path, keys, fields)
+        for use in (other.records, other.check, lambda o=other: o.put({k: 0 for k in o.keys}, [])):
+            with pytest.raises(FormatError, match=f"record 0 has no {missing}; name another file"):
+                use()
+    assert path.read_text() == content
+    CellStore(path, KEYS, ("x",)).check()
+
+
+def test_a_place_that_cannot_be_written_is_told_by_its_name(tmp_path, monkeypatch):
+    folder = tmp_path / "folder.json"
+    folder.mkdir()
+    with pytest.raises(StorageError, match=r"folder\.json' cannot be written: it is a folder"):
+        CellStore(folder, KEYS).check()
+    with pytest.raises(StorageError, match=r"folder\.json' cannot be read: it is a folder"):
+        CellStore(folder, KEYS).records()
+    store = CellStore(tmp_path / "deep" / "r.json", KEYS)
+    store.check()
+    assert store.records() == []
+    assert not store.path.exists()
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    for use in (store.check, lambda: store.put(cell(), [{"x": 1}])):
+        with pytest.raises(StorageError, match=r"r\.json' cannot be written: permission denied"):
+            use()
 
 
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 import json
 import math
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from sheafprop.errors import DivergenceError
 from sheafprop.experiments import completion, completion_cell, plain_training
 from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.completion_presets import (
@@ -180,20 +182,19 @@ def test_a_score_that_is_no_number_is_an_error():
         completion_cell._figures(dict.fromkeys(FIGURES, math.nan), "full")
 
 
-def test_an_interrupted_run_goes_on_and_reports(toy, tmp_path, monkeypatch, capsys):
-    path = tmp_path / "completion.json"
-    done = []
+def stored():
+    """The records of a cell, without the names of the cell."""
+    return [
+        {"protocol": "full", "iterations": 2, "start": "mixed", "peak_bytes": 1}
+        | {"validation_curve": [["mixed", 1, 0.25], ["mixed", 2, 0.5]]}
+        | {"seconds_train": 1.0, "selection_hits@10": 0.5}
+        | dict.fromkeys(FIGURES, 0.5)
+    ]
 
-    def cell(config, preset, seed, **_):
-        done.append(seed)
-        if seed == 1 and len(done) < 3:
-            raise KeyboardInterrupt
-        return [
-            {"protocol": "full", "iterations": 2, "start": "mixed", "peak_bytes": 1}
-            | {"validation_curve": [["mixed", 1, 0.25], ["mixed", 2, 0.5]]}
-            | {"seconds_train": 1.0, "selection_hits@10": 0.5}
-            | dict.fromkeys(FIGURES, 0.5)
-        ]
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Cells run at once and in this process; benchmarks are at hand."""
 
     class Pool:
         """Runs at once, in this process."""
@@ -216,14 +217,28 @@ def test_an_interrupted_run_goes_on_and_reports(toy, tmp_path, monkeypatch, caps
         def __init__(self, result):
             self.result = result
 
-    monkeypatch.setattr(completion, "run_cell", cell)
     monkeypatch.setattr(completion, "ProcessPoolExecutor", Pool)
     monkeypatch.setattr(completion, "as_completed", list)
     dataset = SimpleNamespace(check=lambda: None)
     monkeypatch.setattr(completion, "build_dataset", lambda *_, **__: dataset)
+
+
+def test_an_interrupted_run_goes_on_and_reports(at_once, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "completion.json"
+    done = []
+
+    def cell(config, preset, seed, **_):
+        done.append(seed)
+        if seed == 1 and len(done) < 3:
+            raise KeyboardInterrupt
+        return stored()
+
+    monkeypatch.setattr(completion, "run_cell", cell)
     words = ["--results", str(path), "--seeds", "0", "1", "2"]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit) as stop:
         completion.main(words)
+    assert stop.value.code == 130
+    assert "finished cells are kept" in capsys.readouterr().err
     completion.main(words)
     assert done == [0, 1, 1, 2]
     assert [r["seed"] for r in json.loads(path.read_text())] == [0, 1, 2]
@@ -232,3 +247,47 @@ def test_an_interrupted_run_goes_on_and_reports(toy, tmp_path, monkeypatch, caps
     assert "50.0 ± 0.0" in capsys.readouterr().out
     assert (tmp_path / "report" / "hits_by_iteration.png").stat().st_size > 1000
     assert (tmp_path / "report" / "hits_by_version.png").stat().st_size > 1000
+
+
+def test_a_cell_that_fails_does_not_stop_the_others(at_once, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "completion.json"
+
+    def cell(config, preset, seed, **_):
+        if seed == 1:
+            raise DivergenceError("the loss became nan")
+        return stored()
+
+    monkeypatch.setattr(completion, "run_cell", cell)
+    with pytest.raises(SystemExit) as stop:
+        completion.main(["--results", str(path), "--seeds", "0", "1", "2"])
+    assert stop.value.code == 1
+    told = capsys.readouterr().err
+    assert "1 of 3 cells failed: fb237_v1 rotate best 1: the loss became nan" in told
+    assert [r["seed"] for r in json.loads(path.read_text())] == [0, 2]
+
+
+def test_a_process_that_was_killed_is_told(at_once, tmp_path, monkeypatch, capsys):
+    def cell(*_, **__):
+        raise BrokenProcessPool("a process was terminated abruptly")
+
+    monkeypatch.setattr(completion, "run_cell", cell)
+    with pytest.raises(SystemExit) as stop:
+        completion.main(["--results", str(tmp_path / "completion.json")])
+    assert stop.value.code == 1
+    assert "most likely for want of memory" in capsys.readouterr().err
+
+
+def test_what_is_named_twice_is_run_once():
+    twice = completion.cells(
+        ["fb237", "fb237"], ["v1", "v1"], ["se", "se"], ["best", "best"], [0, 1, 0]
+    )
+    assert [cell["seed"] for cell, _ in twice] == [0, 1]
+
+
+def test_what_the_paper_has_no_settings_for_is_told(at_once, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(completion, "run_cell", lambda *_, **__: stored())
+    words = ["--preset", "paper", "--family", "nell", "fb237"]
+    completion.main([*words, "--results", str(tmp_path / "completion.json")])
+    told = capsys.readouterr()
+    assert "the paper has no settings for NELL-995: left out" in told.err
+    assert "fb237_v1" in told.out

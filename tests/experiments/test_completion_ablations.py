@@ -57,3 +57,4 @@ def test_cells_of_different_variants_differ_in_their_hash():
     found = ablations.cells(["fb237"], ["v1"], "rotate", [0, 1])
     assert len(found) == 2 * (1 + len(ablations.TRAINING))
     assert len({cell["config_hash"] for cell, _ in found}) == 1 + len(ablations.TRAINING)
+    assert ablations.cells(["fb237", "fb237"], ["v1", "v1"], "rotate", [0, 1, 0]) == found

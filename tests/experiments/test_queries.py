@@ -7,6 +7,7 @@ import torch
 
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.query_split import inductive_query_split
+from sheafprop.errors import DataError
 from sheafprop.experiments import queries as experiment
 from sheafprop.experiments import query_cell, query_curve, query_tuning
 from sheafprop.experiments.query_cell import HEURISTIC, TYPES, chosen_settings
@@ -17,6 +18,7 @@ from sheafprop.ranking import RankCounts, TripleFilter
 from sheafprop.report import published_rows
 from sheafprop.service import PropagationSettings
 from sheafprop.training.sheaf_completion import SheafCompletion
+from tests.data.datasets.test_query_files import write_compact, write_released
 from tests.data.datasets.test_query_split import triples
 
 
@@ -238,6 +240,39 @@ def test_hyperparameters_are_tuned_by_two_criteria(folder, short, tmp_path, monk
     monkeypatch.setattr(experiment, "run_tuning", None)
     experiment.main(arguments)
     assert json.loads(results.read_text()) == records
+
+
+def test_tuning_that_was_stopped_between_its_criteria_is_run_again(
+    folder, short, tmp_path, monkeypatch
+):
+    results = tmp_path / "queries.json"
+    arguments = ["--data", str(folder), "--results", str(results), "--tune"]
+    record = {"type": "1p", "averaging": "macro", "hits@10": 0.5, "tried": []}
+    monkeypatch.setattr(
+        experiment, "run_tuning", lambda *_: {name: [record] for name in query_tuning.CRITERIA}
+    )
+    monkeypatch.setattr(experiment, "query_summary", lambda records: "")
+    experiment.main(arguments)
+    whole = json.loads(results.read_text())
+    results.write_text(json.dumps(whole[:1]))
+    experiment.main(arguments)
+    assert json.loads(results.read_text()) == whole
+
+
+def test_what_is_named_twice_is_one_cell():
+    found = list(experiment._cells("cells", seed=[0, 1, 0], model=["se", "se"]))
+    assert found == [{"model": "se", "seed": 0}, {"model": "se", "seed": 1}]
+
+
+def test_splits_are_read_as_they_are_released_too(tmp_path):
+    write_released(tmp_path / "550")
+    data = experiment.read_queries(tmp_path, "550")
+    assert data.name == "550"
+    assert data.queries["valid"]["1p"].tolist() == [[2, 1], [3, 3]]
+    write_compact(tmp_path / "106.npz")
+    assert experiment.read_queries(tmp_path, "106").name == "106"
+    with pytest.raises(DataError, match=r"neither a folder .*113, as .* nor .*113\.npz: name"):
+        experiment.read_queries(tmp_path, "113")
 
 
 def test_each_criterion_picks_its_own_best(folder, monkeypatch):

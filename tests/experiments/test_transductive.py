@@ -190,14 +190,18 @@ def test_the_check_is_resumed_by_model_and_library(data, monkeypatch, tmp_path, 
         done.append((name, library))
         if len(done) == 2:
             raise KeyboardInterrupt
-        return {"mrr": 0.25}
+        return {"epochs": 30, "mrr": 0.25}
 
     monkeypatch.setattr(transductive, "run_cell", cell)
     monkeypatch.setattr(transductive.TransductiveData, "load", classmethod(lambda cls, name: data))
     words = ["--models", "transe", "--out", str(tmp_path / "t.json")]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit) as stop:
         transductive.main(words)
+    assert stop.value.code == 130
     transductive.main(words)
     assert done == [("transe", "sheafprop"), ("transe", "pykeen"), ("transe", "pykeen")]
     assert len(json.loads((tmp_path / "t.json").read_text())) == 2
     assert capsys.readouterr().out.count("MRR 0.2500") == 2
+    # Cells that were trained for another number of epochs are not those asked for.
+    transductive.main([*words, "--epochs", "2"])
+    assert len(done) == 5
