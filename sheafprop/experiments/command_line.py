@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,14 @@ def told_errors(parser: argparse.ArgumentParser, again: str = "") -> Iterator[No
         if os.environ.get("SHEAFPROP_DEBUG"):
             raise
         parser.exit(1, f"{parser.prog}: {error}\n")
+
+
+def end_silently() -> None:
+    """Lets an interruption from the keyboard end this process without a traceback.
+
+    For the processes that a command starts: the command itself tells of the interruption.
+    """
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
 
 
 def integer(least: int) -> Callable[[str], int]:

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from sheafprop.data import build_dataset
 from sheafprop.errors import SheafpropError
 from sheafprop.experiments.cell_store import CellStore
-from sheafprop.experiments.command_line import integer, told_errors
+from sheafprop.experiments.command_line import end_silently, integer, told_errors
 from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.completion_cell import run_cell
 from sheafprop.experiments.completion_presets import (
@@ -80,7 +80,10 @@ def run_in_processes(
     failed = []
     with (
         ProcessPoolExecutor(
-            jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1
+            jobs,
+            multiprocessing.get_context("spawn"),
+            initializer=end_silently,
+            max_tasks_per_child=1,
         ) as pool,
         tqdm(total=len(work), desc="cells", disable=None) as bar,
     ):

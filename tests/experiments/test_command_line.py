@@ -184,6 +184,18 @@ def test_integers_have_a_least_value():
             integer(2)(word)
 
 
+def test_processes_of_a_command_end_silently():
+    code = (
+        "import os, signal\n"
+        "from sheafprop.experiments.command_line import end_silently\n"
+        "end_silently()\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "print('still here')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     code = (
         "import argparse\n"
