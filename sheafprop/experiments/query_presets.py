@@ -17,6 +17,8 @@ MODELS = ("transe", "rotate", "transr", "se")
 PRESETS = ("best", "paper")
 #: Batches to train for on the two largest training graphs, of 200,000 triples and more.
 _LONGER = {"106": 5000, "113": 5000}
+#: Models whose preset ``best`` has a prior of the vertices between.
+_WITH_PRIOR = ("rotate",)
 _PAPER_NAMES = {"transe": "TransE", "rotate": "RotatE", "transr": "TransR", "se": "SE"}
 _PAPER_LOSSES = {"crossentropy": "cross_entropy", "nssa": "nssa"}
 
@@ -90,7 +92,7 @@ def _from_config(config: Config, own_inverse: bool) -> QueryConfig:
         propagation=PropagationSettings(start=start, step_size=step_size, **search["settings"]),
         iterations=tuple(search["iterations"]),
         selection_types=("1p",) if own_inverse else CONJUNCTIVE,
-        interior_prior=config.get("interior_prior", False),
+        interior_prior=not own_inverse and model["kge"] in _WITH_PRIOR,
     )
 
 

@@ -399,7 +399,7 @@ def test_queries_that_fail(tmp_path, capsys, model):
     (tmp_path / "q.txt").write_bytes(b"\xff\x00")
     assert "cannot be read" in failing(capsys, "answer", model, "--queries", tmp_path / "q.txt")
     assert "cannot be read" in failing(capsys, "answer", model, "--queries", tmp_path / "nowhere")
-    assert "positive" in failing(capsys, "answer", model, "--query", "via(next, a0)", "-k", 0)
+    assert "at least 1" in failing(capsys, "answer", model, "--query", "via(next, a0)", "-k", 0)
 
 
 def test_explain(tmp_path, capsys, model):
