@@ -5,13 +5,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.kge.distance import BLOCK_ELEMENTS
+from sheafprop.kge.distance import BLOCK_ELEMENTS, promote
 from sheafprop.query.branch_energy import double, squares
+from sheafprop.ranking._grouped_values import check_triples
 from sheafprop.sheaf import RelationSheaf, coboundary
+from sheafprop.sheaf.graph_checks import check_finite_features, check_finite_sheaf
 
 # Share of the variance of all vectors that is added to that of the sources of a relation, so that
 # a single source does not become a certainty.
 _FLOOR = 0.01
+# Differences of equal numbers from their mean are this share of them at most.
+_ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,21 +24,25 @@ class InteriorPrior:
 
     The energy of a query leaves them free: a vertex between may lie where no entity does, so that
     walking a relation and back returns to the start. But the vertex that a relation :math:`r`
-    leaves should be one of the entities that :math:`r` leaves in the facts. Their mean and variance
+    leaves should be one of the entities that :math:`r` leaves in the facts. Their mean
+    :math:`\mu_r` and variance :math:`v_r`, in which an entity counts once for each of its facts,
     make an energy of it,
 
     .. math::
         E_r(z) = \sum_j \lambda_{rj} {| z_j - \mu_{rj} |}^2, \qquad
-        \lambda_{rj} = \frac{\sigma^2}{v_{rj}}
+        \lambda_{rj} = \frac{\sigma^2}{v_{rj} + 0.01 \, v}
 
-    where :math:`\sigma^2` is the mean squared residual of the facts per coordinate. If residuals
+    where :math:`\sigma^2` is the mean squared residual of the facts per coordinate, and :math:`v`
+    the variance of all vectors, in the mean over coordinates, which keeps a single entity from
+    becoming a certainty. Sections have means of their own, and share the variances. If residuals
     and vectors were Gaussian, the least energy would be at the most probable interior (MacKay,
     "Information Theory, Inference, and Learning Algorithms", 2003, chapter 28). Nothing is trained.
 
     Args:
         centre (Tensor): :math:`\mu`, ``[2R, s, d]``, double precision; from row :math:`R` on those
             of inverse relations, which leave the tails.
-        entries (Tensor): :math:`\lambda \ge 0`, real ``[2R, d]``; zero for relations without facts.
+        entries (Tensor): :math:`\lambda \ge 0`, real ``[2R, d]``; zero for relations without facts,
+            and for all of them where all vectors are equal.
     """
 
     centre: Tensor
@@ -51,11 +59,19 @@ class InteriorPrior:
             triples (Tensor): The facts, int64 ``[m, 3]``.
 
         Raises:
-            ValueError: If there are no facts.
+            ValueError: If there are no facts, they are not int64 ``[m, 3]``, an id is out of range,
+                the vectors do not fit the maps, or a number is not finite.
         """
+        x = promote(x.detach()[:, None] if x.dim() == 2 else x.detach())
+        if x.dim() != 3 or sheaf.stalk_dim not in (None, x.shape[-1]):
+            width = sheaf.stalk_dim or "d"
+            raise ValueError(f"'x' must be [N, {width}] or [N, s, {width}] (got {list(x.shape)})")
+        check_triples(triples, x.shape[0], sheaf.num_relations)
         if len(triples) == 0:
             raise ValueError("a prior needs facts (got none)")
-        x = x.detach()[:, None] if x.dim() == 2 else x.detach()
+        check_finite_features(x.transpose(0, 1))
+        check_finite_sheaf(sheaf)
+        triples = triples.to(x.device)
         noise, x = _noise(sheaf, x, triples), double(x)
         head, relation, tail = triples.unbind(1)
         source = torch.cat([head, tail])
@@ -74,11 +90,15 @@ class InteriorPrior:
             sums = (counts @ flat.reshape(len(flat), -1)).view(-1, *flat.shape[1:])
             return (torch.view_as_complex(sums) if values.is_complex() else sums) * share
 
-        centre, whole = mean(x), squares(x - x.mean(0)).mean()
+        # From their mean on, so that vectors far from zero keep the digits of their variance.
+        middle, length = x.mean(0), squares(x).mean()
+        x = x - middle
+        whole, centre = squares(x).mean(), mean(x)
         variance = (mean(squares(x)) - squares(centre)).mean(1).clamp(min=0)
         entries = noise / (variance + _FLOOR * whole)
-        known = (number > 0).unsqueeze(1) & (entries < float("inf"))
-        return cls(centre, torch.where(known, entries, 0.0))
+        known = (number > 0).unsqueeze(1) & (whole > _ROUNDING**2 * length)
+        known = known & (entries < float("inf"))
+        return cls(centre + middle, torch.where(known, entries, 0.0))
 
 
 def _noise(sheaf: RelationSheaf, x: Tensor, triples: Tensor) -> Tensor:
@@ -92,6 +112,6 @@ def _noise(sheaf: RelationSheaf, x: Tensor, triples: Tensor) -> Tensor:
         translation = sheaf.translation_of(relation)
         if translation is not None:
             residual = residual - translation
-        total += squares(residual).sum(dtype=torch.float64)
+        total += squares(double(residual)).sum()
         size += residual.numel()
     return total / size

@@ -116,12 +116,7 @@ class QueryAnswering:
         self.relation_weight, self.section_weight = relation_weight, tuple(weights)
         kind = DenseElimination if isinstance(sheaf, DenseSheaf) else DiagonalElimination
         if interior_prior is not None:
-            found, wanted = interior_prior.centre.shape, (2 * sheaf.num_relations, *x.shape[1:])
-            if found != wanted:
-                raise ValueError(
-                    f"'interior_prior' must be one of these vectors and relations, with centres "
-                    f"{list(wanted)} (got {list(found)})"
-                )
+            _check_prior(interior_prior, x, 2 * sheaf.num_relations)
         self.elimination: Elimination = kind(sheaf, x, interior_prior)
         # The largest squared length of a vector in each section.
         self._longest = torch.linalg.vector_norm(x, dim=2).square().double().amax(0)
@@ -440,6 +435,27 @@ def _check_finite(values: Tensor, what: str) -> None:
     values = torch.view_as_real(values) if values.is_complex() else values
     if values.is_floating_point() and not bool(values.isfinite().all()):
         raise ValueError(f"{what} is not finite, so no score would mean anything")
+
+
+def _check_prior(prior: InteriorPrior, x: Tensor, rows: int) -> None:
+    for what, values, wanted in (
+        ("centres", prior.centre, [rows, *x.shape[1:]]),
+        ("entries", prior.entries, [rows, x.shape[2]]),
+    ):
+        if list(values.shape) != wanted:
+            raise ValueError(
+                f"'interior_prior' must be one of these vectors and relations, with {what} "
+                f"{wanted} (got {list(values.shape)})"
+            )
+        _check_finite(values, f"a number among the {what} of 'interior_prior'")
+    if prior.centre.is_complex() and not x.is_complex():
+        raise ValueError(
+            f"'interior_prior' must have real centres, as the vectors are real "
+            f"(got {prior.centre.dtype})"
+        )
+    if prior.entries.is_complex() or bool((prior.entries < 0).any()):
+        found = prior.entries.dtype if prior.entries.is_complex() else float(prior.entries.min())
+        raise ValueError(f"'interior_prior' must have real entries from 0 on (got {found})")
 
 
 def _check_candidates(candidates: Tensor, num_entities: int) -> None:

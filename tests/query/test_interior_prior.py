@@ -149,3 +149,100 @@ def test_a_prior_of_other_vectors_is_refused():
         QueryAnswering(sheaf, x[:, 0], interior_prior=prior)
     with pytest.raises(ValueError, match="needs facts"):
         InteriorPrior.of_facts(sheaf, x, FACTS[:0])
+
+
+KINDS = [
+    "identity",
+    "diagonal, unitary",
+    "diagonal, real pair",
+    "dense, tall complex",
+    "dense, pair",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ([[0, 0, 1], [7, 0, 1]], "head entity ids from 0 to 6 .got 7"),
+        ([[0, 0, 1], [-1, 0, 1]], "head entity ids from 0 to 6 .got -1"),
+        ([[0, 0, 1], [1, 0, 70]], "tail entity ids from 0 to 6 .got 70"),
+        ([[0, 0, 1], [1, 0, -2]], "tail entity ids from 0 to 6 .got -2"),
+        ([[0, 0, 1], [1, 4, 2]], "relation ids from 0 to 3 .got 4"),
+        ([[0, 0, 1], [1, -1, 2]], "relation ids from 0 to 3 .got -1"),
+        ([[0, 0], [1, 1]], r"shape \[m, 3\] \(got \(2, 2\)"),
+        ([0, 0, 1], r"shape \[m, 3\] \(got \(3,\)"),
+        ([[0.0, 0.0, 1.0]], "int64 vector .*float32"),
+    ],
+)
+def test_facts_that_are_none_are_refused(kind, facts, message):
+    sheaf, x, _ = random_case(kind)
+    with pytest.raises(ValueError, match=message):
+        InteriorPrior.of_facts(sheaf, x, torch.tensor(facts))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_that_do_not_fit_are_refused(kind):
+    sheaf, x, _ = random_case(kind)
+    facts = FACTS[:1]
+    for wrong in (x[0, 0], x[None]):
+        with pytest.raises(ValueError, match=r"'x' must be \[N, 3\] or \[N, s, 3\]"):
+            InteriorPrior.of_facts(sheaf, wrong, facts)
+    with pytest.raises(ValueError, match=r"\[N, s, 3\] \(got \[7, 2, 2\]\)"):
+        InteriorPrior.of_facts(sheaf, x[..., :2], facts)
+    for value in (float("nan"), float("inf")):
+        wrong = x.clone()
+        wrong[4, 1, 0] = value
+        with pytest.raises(ValueError, match=r"'x' must be finite \(got .* in row 4\)"):
+            InteriorPrior.of_facts(sheaf, wrong, facts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [3, 7, 11, 97])
+def test_equal_vectors_leave_the_interior_free(kind, count):
+    """The variance is zero, of which rounding makes a little more than that."""
+    sheaf, x, _ = random_case(kind)
+    x = (x[:1] / 3).expand(count, -1, -1).contiguous()
+    prior = InteriorPrior.of_facts(sheaf, x, torch.tensor([[0, 0, 1], [1, 1, 2]]))
+    assert not bool(prior.entries.any())
+    batch = QueryBatch.of("2p", torch.tensor([[0, 0, 1]]))
+    free = QueryAnswering(sheaf, x).score(batch)
+    torch.testing.assert_close(QueryAnswering(sheaf, x, interior_prior=prior).score(batch), free)
+
+
+def test_vectors_far_from_zero_have_the_same_variance():
+    sheaf, x = model_and_vectors("transe", {})
+    near = InteriorPrior.of_facts(sheaf, x, FACTS)
+    far = InteriorPrior.of_facts(sheaf, x + 1e7, FACTS)
+    torch.testing.assert_close(far.entries, near.entries, rtol=1e-6, atol=0)
+    torch.testing.assert_close(far.centre[:3], near.centre[:3] + 1e7, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_the_scale_of_single_precision_vectors_does_not_matter(scale):
+    """Squares of such numbers are none in single precision."""
+    sheaf = IdentitySheaf(relations=3)
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    entries = InteriorPrior.of_facts(sheaf, x, FACTS).entries
+    scaled = InteriorPrior.of_facts(sheaf, x * scale, FACTS).entries
+    torch.testing.assert_close(scaled, entries, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("centre", "entries", "message"),
+    [
+        (torch.zeros(6, 2, 4), torch.ones(6, 3), r"with entries \[6, 4\] \(got \[6, 3\]\)"),
+        (torch.zeros(6, 2, 4), torch.ones(6), r"with entries \[6, 4\] \(got \[6\]\)"),
+        (torch.zeros(3, 2, 4), torch.ones(6, 4), r"with centres \[6, 2, 4\] \(got \[3, 2, 4\]"),
+        (torch.zeros(6, 2, 4), torch.full((6, 4), -2.0), r"real entries from 0 on \(got -2.0\)"),
+        (torch.zeros(6, 2, 4), torch.ones(6, 4).cfloat(), r"real entries.*complex64"),
+        (torch.zeros(6, 2, 4).cfloat(), torch.ones(6, 4), r"real centres.*got torch.complex64"),
+        (torch.full((6, 2, 4), torch.nan), torch.ones(6, 4), "centres.*is not finite"),
+        (torch.zeros(6, 2, 4), torch.full((6, 4), torch.inf), "entries.*is not finite"),
+    ],
+)
+@pytest.mark.parametrize("name", ["transe", "transr"])
+def test_a_prior_that_is_none_is_refused(name, centre, entries, message):
+    sheaf, x = model_and_vectors(name, {})
+    with pytest.raises(ValueError, match=message):
+        QueryAnswering(sheaf, x, interior_prior=InteriorPrior(centre, entries))
