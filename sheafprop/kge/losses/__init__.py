@@ -1,5 +1,6 @@
 """Losses of knowledge graph embedding models, over scores that are higher for better triples."""
 
+import inspect
 from typing import Any
 
 from torch.nn import Module
@@ -17,11 +18,18 @@ def build_loss(name: str, **config: Any) -> Module:
     r"""Builds a loss from its name in :obj:`LOSS_REGISTRY` and the arguments of its constructor.
 
     Raises:
-        ValueError: If there is no such loss.
+        ValueError: If there is no such loss, or it does not take an argument.
     """
     if name not in LOSS_REGISTRY:
         raise ValueError(f"There is no loss '{name}'; expected one of {sorted(LOSS_REGISTRY)}")
-    return LOSS_REGISTRY[name](**config)
+    loss = LOSS_REGISTRY[name]
+    taken = list(inspect.signature(loss).parameters)
+    wrong = [key for key in config if key not in taken]
+    if wrong:
+        raise ValueError(
+            f"The loss '{name}' takes no argument '{wrong[0]}'; expected some of {taken}"
+        )
+    return loss(**config)
 
 
 __all__ = ["LOSS_REGISTRY", "CrossEntropyLoss", "MarginRankingLoss", "NSSALoss", "build_loss"]

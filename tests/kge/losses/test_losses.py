@@ -132,6 +132,9 @@ def test_half_precision_scores_are_reduced_in_single(name):
         ("cross_entropy", {"scale": 0.0}, r"'scale'.*got 0.0"),
         ("nssa", {"adversarial_temperature": -1.0}, r"'adversarial_temperature'.*got -1.0"),
         ("bce", {}, r"no loss 'bce'.*'nssa'"),
+        ("nssa", {"label_smoothing": 0.1}, r"'nssa' takes no argument 'label_smoothing'.*'margin'"),
+        ("cross_entropy", {"margin": 1.0}, r"'cross_entropy' takes no argument 'margin'.*'scale'"),
+        ("margin_ranking", {"scale": 1.0}, r"'margin_ranking' takes no argument 'scale'.*'margin'"),
     ],
 )
 def test_bad_arguments_are_refused(name, config, message):
