@@ -333,9 +333,10 @@ def test_cross_entropy_compares_with_the_batch_and_what_is_drawn(kge, monkeypatc
 
 
 @pytest.mark.parametrize("count", [None, 3])
-@pytest.mark.parametrize("kge", ["rotate", "se"])
+@pytest.mark.parametrize("kge", ["rotate", "se", "transr", "transh", "pairre"])
 def test_other_true_answers_can_be_left_out(kge, count, monkeypatch):
     known = torch.tensor([[0, 0, 9], [0, 0, 2], [0, 0, 30], [9, 1, 0], [5, 1, 0], [0, 1, 9]])
+    known = torch.cat([known, known[[0, 1, 3]]])  # a triple that is given twice is one
     batch, number = known[[1, 3]], torch.arange(2)
     some = module(kge=kge, num_candidates=count, leave_out_known=True)
     model, seen = some.build(40, 2), []
