@@ -69,7 +69,7 @@ class QueryTask:
         vectors[rows >= 0] = x[rows[rows >= 0]]
         sheaf, prior = model.sheaf(), None
         if interior_prior:
-            facts = torch.as_tensor(self.data.observed(self.split)).clone()
+            facts = self.data.observed(self.split).clone()
             facts[:, 1] = self.relations[facts[:, 1]]
             prior = InteriorPrior.of_facts(sheaf, vectors, facts)
         return QueryAnswering(

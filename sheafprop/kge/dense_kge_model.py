@@ -52,11 +52,9 @@ class DenseKGEModel(MappedKGEModel):
             place = _inverse(order)
             left_out = {side: _in_order(place[i], j) for side, (i, j) in left_out.items()}
         tails = self._cross_entropy(loss, x, triples, "tail", left_out)
-        return (
-            tails
-            if sides == "tail"
-            else (tails + self._cross_entropy(loss, x, triples, "head", left_out)) / 2
-        )
+        if sides == "tail":
+            return tails
+        return (tails + self._cross_entropy(loss, x, triples, "head", left_out)) / 2
 
     def _cross_entropy(
         self,

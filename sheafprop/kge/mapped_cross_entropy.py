@@ -112,7 +112,8 @@ class _MappedCrossEntropy(torch.autograd.Function):
                 w.mul_(2)
                 weight_close = 2 * weight_close
             else:
-                weight_close = weight_close / d[close].masked_fill_(d[close] == 0, math.inf)
+                length = d[close]
+                weight_close = weight_close / length.masked_fill(length == 0, math.inf)
                 w.div_(d)
             w[close] = 0.0
             grad_queries, grad_candidates, grad_maps = grads
@@ -127,13 +128,10 @@ class _MappedCrossEntropy(torch.autograd.Function):
         if grads is not None:
             grad_queries, grad_candidates, grad_maps = grads
             forms.add_gradient(sums, grad_candidates, grad_maps)
-            parts = zip(queries.split(counts), grad_pulled.split(counts), strict=True)
-            for r, (q, g) in enumerate(parts):
+            parts = (x.split(counts) for x in (queries, grad_pulled, grad_queries))
+            for r, (q, g, grad_q) in enumerate(zip(*parts, strict=True)):
                 grad_maps[r].addmm_(q.t(), g)
-            for g, q, m in zip(
-                grad_pulled.split(counts), grad_queries.split(counts), maps, strict=True
-            ):
-                q.addmm_(g, m.t())
+                grad_q.addmm_(g, maps[r].t())
             ctx.save_for_backward(*grads)
         return loss / size
 

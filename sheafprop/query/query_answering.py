@@ -203,13 +203,14 @@ class QueryAnswering:
             limits.append((math.sqrt(torch.finfo(total.dtype).eps) * size).to(total.dtype))
         shared = energy.shared()
         own, index = (total[:0], None) if shared is None else (shared[0].to(total.dtype), shared[1])
+        first = 0 if shared is None else own.shape[1]
         # All sections of a tile come one after the other, while it is in the cache.
         step = max(1, _TILE_SCORES // max(1, total.shape[0]))
         for start in range(0, total.shape[1], step):
             columns = slice(start, min(start + step, total.shape[1]))
             for section, weight in enumerate(self.section_weight):
-                features = self._features(energy, section, candidates, columns)
-                first = features.shape[0] - coefficients[section].shape[1]
+                width = first + coefficients[section].shape[1]
+                features = self._features(energy, section, candidates, columns, width)
                 energies = coefficients[section] @ features[first:]
                 table = own[:, :first] @ features[:first] if shared else energies[:0]
                 fresh = section == 0
@@ -250,13 +251,20 @@ class QueryAnswering:
         return self._chosen[:, section]
 
     def _features(
-        self, energy: BranchEnergy, section: int, candidates: Tensor | None, columns: slice
+        self,
+        energy: BranchEnergy,
+        section: int,
+        candidates: Tensor | None,
+        columns: slice,
+        width: int,
     ) -> Tensor:
-        """Features of some candidates; where those of all fit in a block, they are kept."""
-        x = real_rows(self._columns(section, candidates))
-        width = energy.features(x[:1]).shape[0]
+        """The ``width`` features of some candidates; those of all are kept where they fit a block.
+
+        :meth:`_columns` has forgotten those of other candidates.
+        """
         key = (section, candidates is None, width)
         if key not in self._kept:
+            x = real_rows(self._columns(section, candidates))
             if isinstance(energy, DenseEnergy) and width * len(x) > _BLOCK_FEATURES:
                 return energy.features(x[columns])
             self._kept[key] = energy.features(x)

@@ -299,8 +299,9 @@ class SheafCompletion(LightningModule):
             count, place, own = self.settings["num_candidates"], None, triples
             if count is not None and count < len(x):
                 x, triples, place = self._among_candidates(x, triples, number, epoch)
-            left_out = None if known is None else _known_answers(known, own, place)
-            return model.loss_over_entities(self.loss, x, triples, self.settings["sides"], left_out)
+            sides = self.settings["sides"]
+            left_out = None if known is None else _known_answers(known, own, place, sides)
+            return model.loss_over_entities(self.loss, x, triples, sides, left_out)
         sampler = NegativeSampler(
             model.num_nodes,
             model.num_relations,
@@ -448,14 +449,16 @@ class SheafCompletion(LightningModule):
                 self.log(f"test/{key}", first[key], batch_size=len(batch), sync_dist=True)
 
 
-def _known_answers(known: TripleFilter, triples: Tensor, place: Tensor | None) -> LeftOut:
+def _known_answers(
+    known: TripleFilter, triples: Tensor, place: Tensor | None, sides: Literal["both", "tail"]
+) -> LeftOut:
     """For each side the other true answers of triples, by their place among the candidates."""
     head, relation, tail = triples.unbind(1)
     found: dict[Side, tuple[Tensor, Tensor]] = {}
-    answers: tuple[tuple[Side, Tensor, tuple[Tensor, Tensor]], ...] = (
-        ("tail", tail, known.tails(head, relation)),
-        ("head", head, known.heads(relation, tail)),
-    )
+    answers: list[tuple[Side, Tensor, tuple[Tensor, Tensor]]]
+    answers = [("tail", tail, known.tails(head, relation))]
+    if sides == "both":
+        answers.append(("head", head, known.heads(relation, tail)))
     for side, true, (row, entity) in answers:
         others = entity != true[row]
         if place is not None:

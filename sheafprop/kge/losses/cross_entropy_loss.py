@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kge.distance import full_precision, promote
+from sheafprop.kge.distance_cross_entropy import Pairs, softmax_weights
 
 
 class CrossEntropyLoss(torch.nn.Module):
@@ -44,9 +45,7 @@ class CrossEntropyLoss(torch.nn.Module):
         self.label_smoothing = label_smoothing
         self.scale = scale
 
-    def forward(
-        self, scores: Tensor, target: Tensor, left_out: tuple[Tensor, Tensor] | None = None
-    ) -> Tensor:
+    def forward(self, scores: Tensor, target: Tensor, left_out: Pairs | None = None) -> Tensor:
         """The mean loss of scores.
 
         Args:
@@ -66,7 +65,7 @@ class CrossEntropyLoss(torch.nn.Module):
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """Keeps one matrix of probabilities, which the backward pass turns into the gradient."""
+    """Computes the gradient along with the loss, in the one array that is kept."""
 
     @staticmethod
     def forward(
@@ -75,31 +74,17 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         target: Tensor,
         smoothing: float,
         scale: float,
-        left_out: tuple[Tensor, Tensor] | None,
+        left_out: Pairs | None,
     ) -> Tensor:
-        target = target.unsqueeze(1)
-        scores = scores * scale
-        # What each candidate of a query has of the smoothing.
-        share = scores.new_full(target.shape, smoothing / scores.size(1))
-        if left_out is not None:
-            scores[left_out] = -torch.inf
-            gone = left_out[0].bincount(minlength=scores.size(0)).unsqueeze(1)
-            share = smoothing / (scores.size(1) - gone).to(scores.dtype)
-        log_p = torch.log_softmax(scores, dim=1)
-        loss = -(1 - smoothing) * log_p.gather(1, target).mean()
-        if smoothing > 0.0:
-            kept = log_p if left_out is None else log_p.index_put(left_out, log_p.new_zeros(()))
-            loss = loss - (share.squeeze(1) * kept.sum(1)).mean()
-        ctx.save_for_backward(log_p.exp_(), target, share)
-        ctx.smoothing, ctx.scale, ctx.left_out = smoothing, scale, left_out
-        return loss
+        size, weights = scores.size(0), -scores
+        loss = softmax_weights(
+            weights, weights, target.unsqueeze(1), smoothing, scale, size, left_out
+        )
+        ctx.save_for_backward(weights)
+        return loss / size
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        probability, target, share = ctx.saved_tensors
-        grad_scores = probability - share
-        if ctx.left_out is not None:
-            grad_scores[ctx.left_out] = 0.0
-        grad_scores.scatter_add_(1, target, grad_scores.new_full(target.shape, ctx.smoothing - 1))
-        return grad_scores.mul_(grad * (ctx.scale / target.size(0))), *[None] * 4
+        (weights,) = ctx.saved_tensors
+        return -grad * weights, *[None] * 4
