@@ -208,7 +208,27 @@ def complex_rows(  # type: ignore[no-untyped-def]
             for j in range(half):
                 real[j] = 0
                 imaginary[j] = 0
-            for e in range(start[v], start[v + 1]):
+            e, stop = start[v], start[v + 1]
+            while e + 1 < stop:
+                _prefetch(x, col[min(e + ahead, last)])
+                _prefetch(x, col[min(e + 1 + ahead, last)])
+                a0, b0 = table[0, label[e]], table[1, label[e]]
+                a1, b1 = table[0, label[e + 1]], table[1, label[e + 1]]
+                w0 = one if weight is None else weight[e]
+                w1 = one if weight is None else weight[e + 1]
+                base = 0
+                while base < half:
+                    x0 = x[col[e], 2 * base : 2 * (base + d)]
+                    x1 = x[col[e + 1], 2 * base : 2 * (base + d)]
+                    y, z = real[base : base + d], imaginary[base : base + d]
+                    for j in range(d):
+                        p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
+                        p1, q1 = w1 * x1[2 * j], w1 * x1[2 * j + 1]
+                        y[j] += (a0[j] * p0 - b0[j] * q0) + (a1[j] * p1 - b1[j] * q1)
+                        z[j] += (a0[j] * q0 + b0[j] * p0) + (a1[j] * q1 + b1[j] * p1)
+                    base += d
+                e += 2
+            if e < stop:
                 _prefetch(x, col[min(e + ahead, last)])
                 a0, b0 = table[0, label[e]], table[1, label[e]]
                 w0 = one if weight is None else weight[e]

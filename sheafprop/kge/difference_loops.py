@@ -1,4 +1,4 @@
-"""Differences of chosen rows, compiled by numba; imported where they first run."""
+"""Loops over the rows of a batch, compiled by numba; imported where they first run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,3 +52,31 @@ def weighted_sums(start, order, weight, a, b, in_b, out, lo, hi):  # type: ignor
             w0, b0 = weight[e], b[in_b[e]]
             for j in range(y.size):
                 y[j] += w0 * (x[j] - b0[j])
+
+
+@compiled
+def mapped(table, group, x, out, lo, hi):  # type: ignore[no-untyped-def]
+    """``out_i = x_i table[group_i]``; every row of ``group`` stands for as many rows of ``x``."""
+    size = x.shape[0] // group.size
+    for i in range(lo, hi):
+        matrix, y = table[group[i // size]], out[i]
+        for k in range(y.size):
+            y[k] = 0
+        for j in range(matrix.shape[0]):
+            factor, row = x[i, j], matrix[j]
+            for k in range(y.size):
+                y[k] += factor * row[k]
+
+
+@compiled
+def sums_of_products(size, start, order, a, b, out, lo, hi):  # type: ignore[no-untyped-def]
+    """``out_v = sum_e a_e b_e^T`` over the entries ``order`` of each row, ``size`` pairs each."""
+    for v in range(lo, hi):
+        out[v] = 0
+        for e in order[start[v] : start[v + 1]]:
+            for i in range(e * size, e * size + size):
+                y = b[i]
+                for j in range(a.shape[1]):
+                    factor, row = a[i, j], out[v, j]
+                    for k in range(y.size):
+                        row[k] += factor * y[k]

@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision, pairwise_distance
+from sheafprop.kge.mapped_rows import groups
 
 Mapping = Callable[[Tensor, Tensor], Tensor]
 
@@ -116,10 +117,3 @@ class _GroupedDistance(torch.autograd.Function):
                 if grad_rows is not None:
                     grad_rows += rest[0]
         return None, None, None, grad_queries, grad_rows, grad_maps
-
-
-def groups(rel_type: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-    """An order that brings equal relations together, the relations, and how many of each."""
-    ordered, order = rel_type.sort(stable=True)
-    relations, counts = ordered.unique_consecutive(return_counts=True)
-    return order, relations, counts.tolist()
