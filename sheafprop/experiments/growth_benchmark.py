@@ -45,7 +45,7 @@ def _scaling(maps: str, num_nodes: int, num_triples: int, width: int) -> Case:
     graph, x = power_law_multigraph(num_nodes, num_triples), make_features(maps, num_nodes, width)
     (plan, constant), starting = timed(lambda: build(graph, x))
     out = torch.empty_like(x)
-    best = interleaved({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 8)
+    best = interleaved({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 6)
     return benchmark_case(
         graph,
         maps,

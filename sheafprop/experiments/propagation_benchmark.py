@@ -61,16 +61,19 @@ def _dense_case(graph: BenchmarkGraph, width: int, device: str, rounds: int = 4)
 
 
 def growth_cases(quick: bool) -> Iterator[Case]:
-    """Plan and step of three sizes, and the exponents of time and memory in the triples."""
+    """Plan and step of four sizes, and the exponents of time and memory in the triples.
+
+    Features of the smallest, and they alone, may fit a machine's last cache: steps in it and beside
+    it cost differently, so that the exponents are those of the others.
+    """
     for maps in ("identity",) if quick else ("identity", "diagonal"):
-        # Features of the smallest fill the last cache of most machines.
-        top = 40_000 if quick else 4_000_000
-        sizes = (top // 4, top // 2, top)
-        # All sizes once more: what else the machine does then hits none of them both times.
+        unit = 10_000 if quick else 1_000_000
+        sizes = (unit, 2 * unit, 3 * unit, 4 * unit)
+        # All sizes twice: what else the machine does then hits none of them both times.
         turns = [[scaling_case(maps, n, 10 * n, 64) for n in sizes] for _ in range(2)]
         found = [better(*pair) for pair in zip(*turns, strict=True)]
         for key in ("seconds", "peak_bytes_beyond_imports", "startup_seconds"):
-            found[-1][f"slope_{key}"] = slope(found, key)
+            found[-1][f"slope_{key}"] = slope(found[1:], key)
         yield from found
 
 
