@@ -227,6 +227,11 @@ def as_real_rows(x: Tensor) -> Tensor:
     return x.flatten(1)
 
 
+def as_arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
+    """Contiguous arrays for a compiled loop, without gradients."""
+    return tuple(tensor.detach().contiguous().numpy() for tensor in tensors)
+
+
 def as_array(tensor: Tensor | None) -> np.ndarray | None:
     return None if tensor is None else tensor.numpy()
 

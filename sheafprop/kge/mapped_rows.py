@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import backend_of, run_rows, stable_order
+from sheafprop.kernels.backend import as_arrays, backend_of, run_rows, stable_order
 from sheafprop.kernels.memory import empty
 from sheafprop.kge.distance import full_precision
 
@@ -60,7 +60,7 @@ class _MappedRows(torch.autograd.Function):
 
             out = rows.new_empty(*rows.shape[:2], width)
             table = maps.transpose(1, 2)
-            arguments = _arrays(table, rel_type, rows.flatten(0, 1), out.view(-1, width))
+            arguments = as_arrays(table, rel_type, rows.flatten(0, 1), out.view(-1, width))
             run_rows(mapped, arguments, np.arange(out[..., 0].numel() + 1), maps[0].numel())
             return out
         order, relations, counts = groups(rel_type)
@@ -97,7 +97,7 @@ class _SumOfProducts(torch.autograd.Function):
             from sheafprop.kge.difference_loops import sums_of_products
 
             start, order = stable_order(rel_type, num_relations)
-            arguments = _arrays(start, order, left.flatten(0, 1), right.flatten(0, 1), out)
+            arguments = as_arrays(start, order, left.flatten(0, 1), right.flatten(0, 1), out)
             run_rows(sums_of_products, (size, *arguments), start.numpy(), size * out[0].numel())
             return out
         order, relations, counts = groups(rel_type)
@@ -134,7 +134,3 @@ def _is_small(rows: Tensor, shape: torch.Size, rel_type: Tensor) -> bool:
 def _blocks(counts: list[int], size: int, *tables: Tensor) -> list[tuple[Tensor, ...]]:
     """The rows of each group, of tables with `size` rows for each row that is counted."""
     return [table.view(-1, table.size(-1)).split([size * n for n in counts]) for table in tables]
-
-
-def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
-    return tuple(tensor.detach().contiguous().numpy() for tensor in tensors)

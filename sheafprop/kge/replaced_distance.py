@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sheafprop.kernels.backend import backend_of, run_rows, stable_order
+from sheafprop.kernels.backend import as_arrays, backend_of, run_rows, stable_order
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
 
 # On a CPU blocks that stay in the cache are faster than large ones.
@@ -78,7 +78,7 @@ def _lengths(queries: Tensor, rows: Tensor, index: Tensor, choice: Tensor, out: 
                 f"'{name}' needs numbers from 0 to {size - 1} (got {int(low)} to {int(high)})"
             )
     flat, place = queries.flatten(0, 1), _place(queries, choice)
-    arguments = _arrays(flat, rows, place, index.flatten(), out.view(-1))
+    arguments = as_arrays(flat, rows, place, index.flatten(), out.view(-1))
     run_rows(lengths, arguments, np.arange(index.numel() + 1), rows.size(1))
 
 
@@ -102,7 +102,7 @@ def _compiled_sums(
         out = a.new_empty(a.shape) if need else None
         if out is not None:
             start, order = stable_order(in_a, a.size(0))
-            arguments = _arrays(start, order, weight.flatten(), a, b, in_b, out)
+            arguments = as_arrays(start, order, weight.flatten(), a, b, in_b, out)
             run_rows(weighted_sums, arguments, start.numpy(), a.size(1))
         found.append(out)
     grad_queries, grad_rows = found
@@ -113,10 +113,6 @@ def _place(queries: Tensor, choice: Tensor) -> Tensor:
     """The chosen rows, numbered over all queries."""
     size = queries.size(1)
     return (size * choice + torch.arange(size, device=choice.device).unsqueeze(1)).flatten()
-
-
-def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
-    return tuple(tensor.detach().contiguous().numpy() for tensor in tensors)
 
 
 def _sums(

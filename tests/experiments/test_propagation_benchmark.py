@@ -8,7 +8,7 @@ import torch
 from sheafprop.experiments import benchmark_cases, step_benchmark
 from sheafprop.experiments import propagation_benchmark as benchmark
 from sheafprop.experiments.benchmark_graphs import power_law_multigraph
-from sheafprop.experiments.growth_benchmark import slope
+from sheafprop.experiments.growth_benchmark import better, slope
 from sheafprop.experiments.limit_benchmark import limit_cases
 from sheafprop.experiments.measuring import interleaved, with_peak
 from sheafprop.experiments.propagation_baselines import TwoPropagates, in_chunks, lean_messages
@@ -75,6 +75,12 @@ def test_a_baseline_that_computes_something_else_is_refused():
 def test_slope_of_a_power_law():
     cases = [{"triples": n, "seconds": 3e-9 * n**1.1} for n in (10, 100, 500)]
     assert slope(cases, "seconds") == pytest.approx(1.1)
+
+
+def test_each_time_is_the_shorter_of_two_runs():
+    one = {"name": "a", "seconds": 2.0, "startup_seconds": 5.0, "peak_bytes": 7}
+    other = {"name": "a", "seconds": 3.0, "startup_seconds": 4.0, "peak_bytes": 8}
+    assert better(one, other) == {**one, "startup_seconds": 4.0}
 
 
 def test_limit_cases_count_applications(graph):
