@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kge.base import LeftOut, Side, fill_
-from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision, row_distance
+from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
 from sheafprop.kge.losses import CrossEntropyLoss
 from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
 from sheafprop.kge.mapped_kge_model import MappedKGEModel
@@ -30,30 +30,6 @@ class DenseKGEModel(MappedKGEModel):
 
     def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         return mapped_rows(rows, self._maps(side), rel_type)
-
-    def score_replaced(self, x: Tensor, triples: Tensor, entity: Tensor, at_head: Tensor) -> Tensor:
-        rows, (head_index, rel_type, tail_index) = self._rows(x), triples.unbind(1)
-        place = {"head": at_head.nonzero(as_tuple=True), "tail": (~at_head).nonzero(as_tuple=True)}
-        known: dict[str, Tensor] = {}
-        put: dict[str, Tensor] = {}
-        ends: list[tuple[Side, Tensor]] = [("head", head_index), ("tail", tail_index)]
-        with full_precision(x):
-            # What a map is applied to goes through it at once, the ends that stay only once.
-            for side, index in ends:
-                triple = place[side][0]
-                mapped = self._mapped(
-                    rows.index_select(0, torch.cat([index, entity[place[side]]])),
-                    torch.cat([rel_type, rel_type[triple]]),
-                    side,
-                )
-                known[side], put[side] = mapped.split([index.numel(), triple.numel()])
-            distance = rows.new_zeros(entity.shape)
-            for side, other, sign in (("head", "tail", -1), ("tail", "head", 1)):
-                query = self._shifted(known[other], rel_type, sign)
-                residual = query.index_select(0, place[side][0]) - put[side]
-                found = row_distance(residual, p=self.p, squared=self.squared, paired=False)
-                distance = distance.index_put(place[side], found.sum(1))
-        return -distance
 
     def loss_over_entities(
         self,

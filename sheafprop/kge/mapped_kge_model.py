@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kge.base import KGEModel, Side
-from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision, pairwise_distance
+from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision, pairwise_distance, row_distance
 from sheafprop.kge.mapped_rows import groups
 
 Mapping = Callable[[Tensor, Tensor], Tensor]
@@ -63,6 +63,30 @@ class MappedKGEModel(KGEModel):
         """What the mapped candidates at a side are compared with, of shape [B, s, k]."""
         mapped = self._mapped(known, rel_type, "head" if side == "tail" else "tail")
         return self._shifted(mapped, rel_type, 1 if side == "tail" else -1)
+
+    def score_replaced(self, x: Tensor, triples: Tensor, entity: Tensor, at_head: Tensor) -> Tensor:
+        rows, (head_index, rel_type, tail_index) = self._rows(x), triples.unbind(1)
+        place = {"head": at_head.nonzero(as_tuple=True), "tail": (~at_head).nonzero(as_tuple=True)}
+        known: dict[str, Tensor] = {}
+        put: dict[str, Tensor] = {}
+        ends: list[tuple[Side, Tensor]] = [("head", head_index), ("tail", tail_index)]
+        with full_precision(x):
+            # What a map is applied to goes through it at once, the ends that stay only once.
+            for side, index in ends:
+                triple = place[side][0]
+                mapped = self._mapped(
+                    rows.index_select(0, torch.cat([index, entity[place[side]]])),
+                    torch.cat([rel_type, rel_type[triple]]),
+                    side,
+                )
+                known[side], put[side] = mapped.split([index.numel(), triple.numel()])
+            distance = rows.new_zeros(entity.shape)
+            for side, other, sign in (("head", "tail", -1), ("tail", "head", 1)):
+                query = self._shifted(known[other], rel_type, sign)
+                residual = query.index_select(0, place[side][0]) - put[side]
+                found = row_distance(residual, p=self.p, squared=self.squared, paired=False)
+                distance = distance.index_put(place[side], found.sum(1))
+        return -distance
 
     def _chunk_size(self, rows: Tensor) -> int:
         return max(1, BLOCK_ELEMENTS // (rows.size(1) * self.hidden_channels))

@@ -21,7 +21,7 @@ def mapped_rows(rows: Tensor, maps: Tensor, rel_type: Tensor) -> Tensor:
     .. math::
         \mathbf{y}_i = \mathbf{M}_{r_i} \mathbf{x}_i
 
-    Maps are read where they lie; of those that no row uses only the gradient is written, as zero.
+    No map is copied. The gradient of one that no row uses is zero.
 
     Args:
         rows (Tensor): The real rows :math:`\mathbf{x}`.
@@ -80,7 +80,7 @@ class _MappedRows(torch.autograd.Function):
         need_rows, need_maps, _ = ctx.needs_input_grad
         with full_precision(grad):
             return (
-                mapped_rows(grad, maps.transpose(1, 2), rel_type) if need_rows else None,
+                _MappedRows.apply(grad, maps.transpose(1, 2), rel_type) if need_rows else None,
                 _SumOfProducts.apply(grad, rows, rel_type, maps.size(0)) if need_maps else None,
                 None,
             )
@@ -118,8 +118,8 @@ class _SumOfProducts(torch.autograd.Function):
         left, right, rel_type = ctx.saved_tensors
         with full_precision(grad):
             return (
-                mapped_rows(right, grad, rel_type),
-                mapped_rows(left, grad.transpose(1, 2), rel_type),
+                _MappedRows.apply(right, grad, rel_type),
+                _MappedRows.apply(left, grad.transpose(1, 2), rel_type),
                 None,
                 None,
             )
