@@ -63,6 +63,26 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 @contextmanager
+def lasting() -> Iterator[None]:
+    """For tensors that are kept for later calls: what is made in ``torch.inference_mode`` could
+    neither take part in gradients nor be written to outside of it."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    # Leaving the mode would switch gradients on.
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def outside_inference(tensor: Tensor) -> Tensor:
+    """A copy, where the tensor was made in ``torch.inference_mode``; else the tensor itself."""
+    if is_traced(tensor) or not tensor.is_inference():
+        return tensor
+    with lasting():
+        return tensor.clone()
+
+
+@contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
     """Forces one implementation, for tests and comparisons."""
     token = _FORCED.set(backend)

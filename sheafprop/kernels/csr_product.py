@@ -13,6 +13,7 @@ from sheafprop.kernels.backend import (
     compact,
     entries_ahead,
     is_traced,
+    lasting,
     numba_loops,
     run_rows,
     run_starts,
@@ -21,6 +22,12 @@ from sheafprop.kernels.backend import (
     triton_loops,
 )
 from sheafprop.kernels.memory import empty
+from sheafprop.kernels.rows import as_pairs
+
+# Where torch multiplies by sparse matrices; elsewhere rows are gathered and added.
+_SPARSE_DEVICES = ("cpu", "cuda")
+# Bytes of gathered rows that are held at once.
+_BLOCK_BYTES = 64 * 2**20
 
 
 class CSRProduct:
@@ -79,9 +86,10 @@ class CSRProduct:
 
     def transposed(self) -> "CSRProduct":
         if self._transposed is None:
-            self._transposed = CSRProduct(
-                self._col.long(), self._row(), self._value, self.num_cols, self.num_rows
-            )
+            with lasting():
+                self._transposed = CSRProduct(
+                    self._col.long(), self._row(), self._value, self.num_cols, self.num_rows
+                )
             self._transposed._transposed = self
         return self._transposed
 
@@ -159,7 +167,8 @@ class CSRProduct:
         if self._value.dtype == dtype:
             return self._value
         if dtype not in self._values:
-            self._values[dtype] = self._value.to(dtype)
+            with lasting():
+                self._values[dtype] = self._value.to(dtype)
         return self._values[dtype]
 
     def _row(self) -> Tensor:
@@ -181,6 +190,8 @@ class _SparseMatmul(torch.autograd.Function):
 
 
 def _torch_product(product: CSRProduct, x: Tensor) -> Tensor:
+    if x.device.type not in _SPARSE_DEVICES:
+        return _gathered_product(product, x)
     real = as_real_rows(x)
     if real.numel() == 0 or product.nnz == 0:
         return x.new_zeros(product.num_rows, *x.shape[1:])
@@ -192,10 +203,17 @@ def _torch_product(product: CSRProduct, x: Tensor) -> Tensor:
 
 
 def _gathered_product(product: CSRProduct, x: Tensor) -> Tensor:
-    """The product in operations that every tracer and transformation knows."""
+    """The product in real operations that every tracer, transformation and device knows."""
+    if x.is_complex():
+        return torch.view_as_complex(_gathered_product(product, as_pairs(x)))
+    row, col = product._row(), product._col.long()
     value = product._value.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
     out = x.new_zeros(product.num_rows, *x.shape[1:])
-    return out.index_add(0, product._row(), x[product._col.long()] * value)
+    block = max(1, _BLOCK_BYTES // max(1, x[:1].numel() * x.element_size()))
+    for start in range(0, product.nnz, block):
+        part = slice(start, start + block)
+        out = out.index_add(0, row[part], x.index_select(0, col[part]) * value[part])
+    return out
 
 
 def _sorted(

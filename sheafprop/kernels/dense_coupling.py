@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import backend_of, is_traced
+from sheafprop.kernels.backend import backend_of, is_traced, lasting
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.memory import announce, empty
@@ -126,7 +126,8 @@ class DenseCoupling(Coupling):
         # The system takes as long to give fresh memory as the products take to fill it.
         if [(part.numel(), part.dtype) for part in spare] != [(size, x.dtype) for size in sizes]:
             announce(sum(sizes) * x.element_size(), "features in the edge stalks")
-            spare = [empty((size,), x) for size in sizes]
+            with lasting():
+                spare = [empty((size,), x) for size in sizes]
         first, second = spare
         sent = self.map_out(x, first[: sections * source * k].view(source, sections, k))
         received = self._mix.combine(sent, out=second.view(target, sections, k))

@@ -9,6 +9,7 @@ from sheafprop.kernels.backend import (
     backend_of,
     entries_ahead,
     is_traced,
+    lasting,
     numba_loops,
     run_rows,
     scalars,
@@ -16,6 +17,7 @@ from sheafprop.kernels.backend import (
 )
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.memory import empty
+from sheafprop.kernels.rows import add_rows, take_rows
 from sheafprop.kernels.typed_entries import TypedEntries
 
 # Bytes of gathered messages the reference holds at once.
@@ -55,9 +57,10 @@ class DiagonalCoupling(Coupling):
     ) -> Tensor:
         if backend_of(x) == "torch" or needs_gradient(x, self._table, own, gain, constant):
             return super().combine(x, factors, own, gain, constant)
-        x, table = self._promoted(x)
+        x, _ = self._promoted(x)
         if x.dtype not in self._planes:
-            self._planes[x.dtype] = _planes(table)
+            with lasting():
+                self._planes[x.dtype] = _planes(self._table.to(x.dtype))
         planes = self._planes[x.dtype]
         return fused_messages(x, planes, self._entries, factors, own, gain, constant, out)
 
@@ -126,10 +129,11 @@ def reference_messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tenso
     block = max(1, _BLOCK_BYTES // max(1, x[:1].numel() * x.element_size()))
     for start in range(0, dst.numel(), block):
         part = slice(start, start + block)
-        message = x[entries.src[part].long()] * table[entries.label[part].long()].unsqueeze(1)
+        factor = take_rows(table, 0, entries.label[part].long()).unsqueeze(1)
+        message = take_rows(x, 0, entries.src[part].long()) * factor
         if entries.weight is not None:
             message = message * entries.weight[part].view(-1, 1, 1).to(message.dtype)
-        out = out.index_add(0, dst[part], message)
+        out = add_rows(out, 0, dst[part], message)
     return out
 
 
@@ -206,7 +210,7 @@ def label_sums(x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> 
         )
     if x.is_complex():
         partial = torch.view_as_complex(partial.view(partial.shape[0], -1, 2))
-    return out.index_add_(0, pieces.label, partial)
+    return add_rows(out, 0, pieces.label, partial)
 
 
 def _reference_label_sums(x: Tensor, g: Tensor, entries: TypedEntries, out: Tensor) -> Tensor:
@@ -217,7 +221,7 @@ def _reference_label_sums(x: Tensor, g: Tensor, entries: TypedEntries, out: Tens
         product = (x[entries.src[part].long()].conj() * g[dst[part]]).sum(1)
         if entries.weight is not None:
             product = product * entries.weight[part].unsqueeze(1).to(product.dtype)
-        out.index_add_(0, entries.label[part].long(), product)
+        out = add_rows(out, 0, entries.label[part].long(), product)
     return out
 
 

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from sheafprop.kernels.coupling import CouplingEntries
 from sheafprop.kernels.csr_product import CSRProduct
+from sheafprop.kernels.rows import add_rows, take_rows
 
 
 class RelationIncidence:
@@ -62,8 +63,8 @@ class RelationIncidence:
         if width > 1:
             return self._product(table)
         # A column is summed faster than the ends are sorted.
-        value = self.weight.to(table.dtype) * table.flatten()[self.label]
-        total = value.new_zeros(self.num_vertices).index_add(0, self.vertex, value)
+        value = self.weight.to(table.dtype) * take_rows(table.flatten(), 0, self.label)
+        total = add_rows(value.new_zeros(self.num_vertices), 0, self.vertex, value)
         return total.view(-1, *table.shape[1:])
 
     def total(self) -> Tensor:

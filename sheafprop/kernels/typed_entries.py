@@ -4,7 +4,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import compact, run_starts, sort_rows, stable_order
+from sheafprop.kernels.backend import compact, lasting, run_starts, sort_rows, stable_order
 from sheafprop.kernels.coupling import CouplingEntries
 
 # Entries behind one partial sum of a table's gradient; fixed, so that no sum depends on threads.
@@ -74,11 +74,13 @@ class TypedEntries:
         return self._transposed, table
 
     @cached_property
+    @lasting()
     def _transposed(self) -> "TypedEntries":
         sizes = (self.num_src, self.num_dst, self.num_labels)
         return _sorted(self.src.long(), self.dst(), self.label.long(), self.weight, sizes, False)
 
     @cached_property
+    @lasting()
     def pieces(self) -> LabelPieces:
         """The entries by label, for sums over the entries of each."""
         start, order = stable_order(self.label.long(), self.num_labels)

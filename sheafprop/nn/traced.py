@@ -8,6 +8,7 @@ that large ones are better propagated eagerly.
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.rows import add_rows, take_rows
 from sheafprop.sheaf.dense_sheaf import DenseSheaf
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.identity_sheaf import IdentitySheaf
@@ -100,17 +101,16 @@ class TracedPropagation:
         return moved if self._free is None else torch.where(self._free, moved, x)
 
     def _gradient(self, x: Tensor) -> Tensor:
-        residual = self._restrict(x.index_select(-2, self._tail), "tail") - self._restrict(
-            x.index_select(-2, self._head), "head"
+        residual = self._restrict(take_rows(x, -2, self._tail), "tail") - self._restrict(
+            take_rows(x, -2, self._head), "head"
         )
         if self._translation is not None:
             residual = residual - self._translation
         residual = residual * self._weight.unsqueeze(-1)
-        return (
-            torch.zeros_like(x)
-            .index_add(-2, self._tail, self._restrict_adjoint(residual, "tail"))
-            .index_add(-2, self._head, -self._restrict_adjoint(residual, "head"))
-        )
+        into_tail = self._restrict_adjoint(residual, "tail")
+        into_head = self._restrict_adjoint(residual, "head")
+        received = add_rows(torch.zeros_like(x), -2, self._tail, into_tail)
+        return add_rows(received, -2, self._head, -into_head)
 
     def _restrict(self, x: Tensor, side: Side) -> Tensor:
         if isinstance(self._sheaf, DenseSheaf):

@@ -7,6 +7,7 @@ without an edge-sized intermediate.
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.rows import add_rows, take_rows
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 
@@ -25,8 +26,8 @@ def coboundary(x: Tensor, edge_index: Tensor, edge_type: Tensor, sheaf: Relation
         Tensor: ``[..., E, k]``.
     """
     head, tail = edge_index
-    return sheaf.restrict(x.index_select(-2, tail), edge_type, "tail") - sheaf.restrict(
-        x.index_select(-2, head), edge_type, "head"
+    return sheaf.restrict(take_rows(x, -2, tail), edge_type, "tail") - sheaf.restrict(
+        take_rows(x, -2, head), edge_type, "head"
     )
 
 
@@ -47,7 +48,7 @@ def coboundary_adjoint(
     into_tail = sheaf.restrict_adjoint(y, edge_type, "tail")
     into_head = sheaf.restrict_adjoint(y, edge_type, "head")
     out = into_tail.new_zeros(*into_tail.shape[:-2], num_nodes, into_tail.shape[-1])
-    return out.index_add(-2, tail, into_tail).index_add(-2, head, -into_head)
+    return add_rows(add_rows(out, -2, tail, into_tail), -2, head, -into_head)
 
 
 def edge_energy(

@@ -5,8 +5,11 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.inspection import connected_components
+from sheafprop.kernels.backend import lasting, outside_inference
 from sheafprop.kernels.coupling import Coupling, needs_gradient
+from sheafprop.kernels.device_check import check_device
 from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.graph_checks import check_graph
 from sheafprop.sheaf.plan_inputs import PlanInputs
@@ -48,6 +51,7 @@ class PropagationPlan:
         ValueError: If the graph, the weights or the mask do not fit each other.
     """
 
+    @lasting()
     def __init__(
         self,
         edge_index: Tensor,
@@ -62,6 +66,10 @@ class PropagationPlan:
     ):
         check_normalization(normalization)
         check_graph(edge_index, edge_type, sheaf, num_nodes, edge_weight, boundary_mask)
+        check_device(edge_index.device)
+        edge_index, edge_type = outside_inference(edge_index), outside_inference(edge_type)
+        edge_weight = None if edge_weight is None else outside_inference(edge_weight)
+        sheaf = sheaf.mapped(outside_inference)
         device = edge_index.device
         #: The sheaf as it was given; the operators use it in the number type of the features.
         self.sheaf = sheaf
@@ -154,7 +162,7 @@ class PropagationPlan:
         """
         out = x.new_zeros(self.num_free, *x.shape[1:])
         if self._boundary_coupling is not None:
-            out = out + self._boundary_coupling(x[self._source_index])
+            out = out + self._boundary_coupling(take_rows(x, 0, self._source_index))
         if self._translation is not None:
             out = out + self._translation
         return out
@@ -230,6 +238,7 @@ class PropagationPlan:
         return x_free.index_copy(0, index, first[index]) if index.numel() else x_free
 
     @cached_property
+    @lasting()
     def isolated(self) -> Tensor:
         """Bool ``[n]``: free vertices that no edge of positive weight touches."""
         head, tail, _, weight = self.edges
@@ -239,10 +248,12 @@ class PropagationPlan:
         return ~touched[self.free_index]
 
     @cached_property
+    @lasting()
     def _isolated_index(self) -> Tensor:
         return self.isolated.nonzero().flatten()
 
     @cached_property
+    @lasting()
     def _relaxation(self) -> tuple[Tensor | None, Tensor | None] | None:
         r"""The diagonals of :math:`M^+ D` and :math:`M^+`, if both are (None for ones)."""
         metric = self._preconditioner
@@ -280,6 +291,6 @@ def check_normalization(normalization: str | None) -> None:
 
 
 def working_dtype(dtype: torch.dtype, sheaf: RelationSheaf) -> torch.dtype:
-    """What features of a type and the sheaf promote to; half precision loses boundary values."""
+    """What features of a type and the sheaf promote to, in single precision at least."""
     dtype = torch.promote_types(dtype, torch.float32)
     return dtype if sheaf.dtype is None else torch.promote_types(dtype, sheaf.dtype)

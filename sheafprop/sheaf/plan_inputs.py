@@ -13,10 +13,13 @@ class PlanInputs:
     """What a plan was built from, to tell whether a layer is given the same again.
 
     A tensor is recognised by its memory and by how often it has been written to, which costs
-    nothing; only another tensor is compared by its values. Traced tensors are not compared.
+    nothing; only another tensor is compared by its values. Traced tensors are not compared. What
+    is written through ``.data`` or a numpy view counts as no write and is not noticed; another
+    tensor put in the place of ``.data`` is.
 
     Args:
-        edge_index, edge_type (Tensor): The triples.
+        edge_index, edge_type (Tensor): The triples; none of the tensors is an inference tensor,
+            which would not count what is written to it.
         sheaf (RelationSheaf): The sheaf.
         edge_weight (Tensor, optional): Weights of the triples; None for ones.
         boundary_mask (Tensor): Known vertices, a copy that nobody writes to.
@@ -110,19 +113,17 @@ class _Record:
     """A tensor as it was when the plan was built."""
 
     def __init__(self, tensor: Tensor):
-        # Inference tensors do not count what is written to them.
-        self._version = None if tensor.is_inference() else tensor._version
-        self.tensor = tensor.clone() if tensor.is_inference() else tensor
+        self.tensor, self._version = tensor, tensor._version
+        self._place = None if is_traced(tensor) else tensor.data_ptr()
 
     def state(self, given: Tensor) -> _State:
         own = self.tensor
         if is_traced(own) or is_traced(given):
             return "same" if own.shape == given.shape else "other"
-        if self._version is not None and own._version != self._version:
+        if own._version != self._version or own.data_ptr() != self._place:
             return "changed"
         shared = (
-            self._version is not None
-            and own.data_ptr() == given.data_ptr()
+            own.data_ptr() == given.data_ptr()
             and own.dtype == given.dtype
             and own.device == given.device
             and own.shape == given.shape

@@ -1,5 +1,6 @@
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import torch
@@ -121,11 +122,20 @@ class RelationSheaf(ABC):
 
         A tensor given twice stays one tensor, and gradients reach the tensors given.
         """
-        tensors = self.tensors()
-        if all(tensor.dtype == dtype for tensor in tensors.values()):
+        if all(tensor.dtype == dtype for tensor in self.tensors().values()):
             return self
-        cast = {id(tensor): tensor.to(dtype) for tensor in tensors.values()}
-        changes: Any = {name: cast[id(tensor)] for name, tensor in tensors.items()}
+        return self.mapped(lambda tensor: tensor.to(dtype))
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """The sheaf with a ``function`` applied to its tensors; itself if that changes none.
+
+        A tensor given twice stays one tensor.
+        """
+        tensors = self.tensors()
+        image = {id(tensor): function(tensor) for tensor in tensors.values()}
+        changes: Any = {name: image[id(tensor)] for name, tensor in tensors.items()}
+        if all(changes[name] is tensor for name, tensor in tensors.items()):
+            return self
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     def tensors(self) -> dict[str, Tensor]:

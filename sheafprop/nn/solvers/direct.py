@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.rows import add_rows
 from sheafprop.nn.solvers.column_system import ColumnSystem
 from sheafprop.nn.solvers.linear_system import LinearSystem, norm_of
 from sheafprop.nn.solvers.solution import Solution
@@ -197,7 +198,8 @@ def _edge_residual(
     y = y * weight.to(y.real.dtype).unsqueeze(-1)
     into_tail = sheaf.restrict_adjoint(y, edge_type, "tail")
     into_head = -sheaf.restrict_adjoint(y, edge_type, "head")
-    gradient = torch.zeros_like(x).index_add(1, tail, into_tail).index_add(1, head, into_head)
+    gradient = add_rows(torch.zeros_like(x), 1, tail, into_tail)
+    gradient = add_rows(gradient, 1, head, into_head)
     bulk = torch.zeros_like(x.real)
     bulk = bulk.index_add(1, tail, into_tail.abs()).index_add(1, head, into_head.abs())
     free = plan.free_index

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sheafprop.kernels.rows import add_rows, take_rows
 from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of
 from sheafprop.nn.solvers.solution import Solution
 from sheafprop.sheaf.plan import PropagationPlan
@@ -111,7 +112,10 @@ class _Limit(torch.autograd.Function):
         with torch.enable_grad():
             sections = sections.detach().requires_grad_()
             residual = affine_gradient(
-                system, free.detach(), sections[plan.free_index], plan.constant(sections)
+                system,
+                free.detach(),
+                take_rows(sections, 0, plan.free_index),
+                plan.constant(sections),
             )
             total = -_pair(adjoint, residual)
             if kernel is not None and inward is not None:
@@ -132,7 +136,7 @@ class _Limit(torch.autograd.Function):
             )
         start = outside if kernel is None else outside + plan.apply_metric(kernel)
         into_x = torch.zeros_like(sections) if found[0] is None else found[0]
-        into_x = into_x.detach().index_add(0, plan.free_index, start)
+        into_x = add_rows(into_x.detach(), 0, plan.free_index, start)
         into_tensors: list[Tensor | None] = [None] * len(tensors)
         for position, gradient in zip(wanted, found[1:], strict=True):
             into_tensors[position] = gradient

@@ -1,0 +1,27 @@
+"""Sums over rows and picks of rows with complex numbers as pairs of real ones.
+
+Some devices (Apple's MPS) add rows of real numbers only.
+"""
+
+import torch
+from torch import Tensor
+
+
+def add_rows(out: Tensor, dim: int, index: Tensor, rows: Tensor) -> Tensor:
+    """Computes ``out.index_add(dim, index, rows)``, for negative ``dim`` too."""
+    if not out.is_complex():
+        return out.index_add(dim, index, rows)
+    pairs = as_pairs(out).index_add(dim % out.dim(), index, as_pairs(rows.to(out.dtype)))
+    return torch.view_as_complex(pairs)
+
+
+def take_rows(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Computes ``x.index_select(dim, index)``, whose gradient is a sum over rows."""
+    if not x.is_complex():
+        return x.index_select(dim, index)
+    return torch.view_as_complex(as_pairs(x).index_select(dim % x.dim(), index))
+
+
+def as_pairs(x: Tensor) -> Tensor:
+    """A complex tensor as a real one with another dimension of size 2 at the end."""
+    return torch.view_as_real(x.resolve_conj())
