@@ -11,6 +11,7 @@ from sheafprop.nn.harmonic_result import HarmonicResult
 from sheafprop.nn.sheaf_conv import (
     SheafConv,
     check_result,
+    finished,
     from_sections,
     prepared,
     to_sections,
@@ -166,7 +167,7 @@ class HarmonicExtension(SheafConv):
                 ``singular`` cost further operator applications. (default: ``False``)
         """
         edge_index, edge_type = as_edges(edge_index, edge_type, x)
-        return self._solve(
+        out, result = self._solve(
             prepared(x, sheaf),
             edge_index,
             edge_type,
@@ -176,6 +177,8 @@ class HarmonicExtension(SheafConv):
             plan,
             return_result,
         )
+        out = finished(out, x)
+        return out if result is None else (out, result)
 
     @torch.compiler.disable
     def _solve(
@@ -188,7 +191,7 @@ class HarmonicExtension(SheafConv):
         boundary_mask: Tensor | None,
         plan: PropagationPlan | None,
         return_result: bool,
-    ) -> Tensor | tuple[Tensor, HarmonicResult]:
+    ) -> tuple[Tensor, HarmonicResult | None]:
         if self._sends_messages:
             raise ValueError(
                 "HarmonicExtension solves for the limit and sends no messages that hooks or "
@@ -225,7 +228,7 @@ class HarmonicExtension(SheafConv):
             check_result(out, x)
             collapsed = self._has_collapsed(plan, sections, free)
             if not return_result:
-                return out
+                return out, None
             with torch.no_grad():
                 edges = (edge_index, edge_type, sheaf, plan.inputs.edge_weight)
                 result = HarmonicResult(

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.kernels.rows import add_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class RelationPrototypes:
         row = torch.cat([edge_type, edge_type + num_relations])
         vertex = torch.cat([tail, head])
         count = torch.bincount(row, minlength=2 * num_relations)
-        total = x.new_zeros(2 * num_relations, x.shape[1]).index_add(0, row, x[vertex])
+        total = add_rows(x.new_zeros(2 * num_relations, x.shape[1]), 0, row, x[vertex])
         return cls(total / count.clamp_min(1).unsqueeze(1), count)
 
     def start(
@@ -60,10 +61,12 @@ class RelationPrototypes:
         Returns:
             The means ``[N, d]``, and a bool mask ``[N]`` of the vertices that have one.
         """
+        # Sums of half precision would lose what they add.
+        mean = self.mean.to(torch.promote_types(self.mean.dtype, torch.float32))
         weight = (
-            self.mean.real.new_ones(edge_type.numel())
+            mean.real.new_ones(edge_type.numel())
             if edge_weight is None
-            else edge_weight.to(self.mean.real.dtype)
+            else edge_weight.to(mean.real.dtype)
         )
         ends = RelationIncidence.of_triples(
             edge_index[0], edge_index[1], edge_type, weight, num_nodes, self.count.numel() // 2
@@ -71,4 +74,4 @@ class RelationPrototypes:
         usable = (self.count > 0).to(weight.dtype).unsqueeze(1)
         total = ends.sum(usable)
         found = total.flatten() > 0
-        return ends.sum(self.mean * usable) / torch.where(total > 0, total, 1.0), found
+        return ends.sum(mean * usable) / torch.where(total > 0, total, 1.0), found

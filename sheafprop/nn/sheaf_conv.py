@@ -9,9 +9,11 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import Adj
 
 from sheafprop.errors import DivergenceError
-from sheafprop.kernels.backend import all_finite
+from sheafprop.kernels.backend import all_finite, outside_inference
+from sheafprop.kernels.rows import add_rows, take_rows
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.traced import TracedPropagation, is_traceable
+from sheafprop.nn.trainable_sheaf import warn_unregistered
 from sheafprop.sheaf.graph_checks import (
     check_features,
     check_finite_features,
@@ -25,9 +27,12 @@ from sheafprop.sheaf.plan import (
     working_dtype,
 )
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
+from sheafprop.sheaf.spectrum import largest_eigenvalue
 
 # The plan behind a call of propagate(), whose arguments PyG fixes.
 _SENDING: ContextVar[PropagationPlan | None] = ContextVar("sheafprop_sending", default=None)
+
+_HALF = (torch.float16, torch.bfloat16, torch.complex32)
 
 Inputs = tuple[Tensor, Tensor, RelationSheaf, Tensor | None, Tensor | None]
 
@@ -63,8 +68,10 @@ class SheafConv(MessagePassing):
             :math:`v`, for maps too large to factor. ``None``: plain gradient flow, stable for
             :math:`h < 2 / \lambda_{\max}(L_{UU})`. (default: ``"block"``)
         cached (bool): Keep the plan of the first call for all further ones: same graph, weights,
-            boundary and sheaf, other features; anything else is refused. :meth:`reset_parameters`
-            drops it, and so do copies of the layer. (default: ``False``)
+            boundary and sheaf, other features; anything else is refused. What is written to them
+            behind autograd's back, through ``.data`` or a numpy view, is not noticed: call
+            :meth:`reset_parameters`, which drops the plan, as copies of the layer do.
+            (default: ``False``)
         **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`; flow,
             aggregation and the dimension of the nodes are fixed by the mathematics.
 
@@ -74,7 +81,8 @@ class SheafConv(MessagePassing):
         - **edge_index:** :math:`(2, E)` heads and tails, or a ``SparseTensor`` ``adj_t``
         - **edge_type:** :math:`(E)` relation ids
         - **output:** as **x**, in the number type that ``x``, the maps and the translations promote
-          to, single precision at least (also under autocast)
+          to, single precision at least; in half precision (float16, bfloat16) where ``x`` is. The
+          layer computes in single precision at least, also under autocast
 
     Raises:
         ValueError: If the graph, the features and the sheaf do not fit each other, or features,
@@ -150,18 +158,34 @@ class SheafConv(MessagePassing):
         """
         edge_index, edge_type = as_edges(edge_index, edge_type, x)
         graph = (edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-        x = prepared(x, sheaf)
+        given, x = x, prepared(x, sheaf)
         if plan is None and self._is_traced(sheaf):
             with torch.autocast(x.device.type, enabled=False):
-                return self._apply_traced(self._traced(x, *graph), x)
-        return self._forward_eager(x, graph, plan)
+                return finished(self._apply_traced(self._traced(x, *graph), x), given)
+        return finished(self._forward_eager(x, graph, plan), given)
 
     @torch.compiler.disable
     def _forward_eager(self, x: Tensor, graph: Inputs, plan: PropagationPlan | None) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            out = self._apply_plan(self._plan_for(plan, x, *graph), x)
-            check_result(out, x)
+            plan = self._plan_for(plan, x, *graph)
+            out = self._apply_plan(plan, x)
+            if not all_finite(out):
+                check_finite_features(x)
+                self._check_stable(plan, x)
+                check_result(out, x)
             return out
+
+    def _check_stable(self, plan: PropagationPlan, x: Tensor) -> None:
+        """Raises :class:`DivergenceError` if the steps of a diverged result are too large."""
+        top = largest_eigenvalue(plan, x.shape[-1])
+        # Ritz values come that close from below.
+        if self.step_size * top >= 2 * (1 - 1e-6):
+            remedy = "" if self.normalization == "block" else ", or normalization='block'"
+            raise DivergenceError(
+                f"the values became too large for {x.dtype}: repeated steps diverge where the step "
+                f"is not below 2 / lambda_max = {2 / top:.4g} (got step_size={self.step_size}); "
+                f"take a smaller step{remedy}"
+            )
 
     def _apply_traced(self, traced: TracedPropagation, x: Tensor) -> Tensor:
         """What the layer computes, in tensor code for compilers."""
@@ -173,7 +197,7 @@ class SheafConv(MessagePassing):
             return self._send(plan, x)
         sections = to_sections(x)
         constant = plan.constant(sections)
-        free = plan.step(sections[plan.free_index], constant, self.step_size)
+        free = plan.step(take_rows(sections, 0, plan.free_index), constant, self.step_size)
         return from_sections(with_free(sections, plan, free), x)
 
     def plan(
@@ -306,7 +330,7 @@ class SheafConv(MessagePassing):
             return plan.step(free, constant, step_size, out)
         x = with_free(sections, plan, free).transpose(0, 1)
         moved = self._send(plan, x.squeeze(0) if x.shape[0] == 1 else x)
-        moved = moved.view_as(x).transpose(0, 1)[plan.free_index]
+        moved = take_rows(moved.view_as(x).transpose(0, 1), 0, plan.free_index)
         return free + step_size / self.step_size * (moved - free)
 
     def _is_traced(self, sheaf: RelationSheaf) -> bool:
@@ -368,11 +392,8 @@ class SheafConv(MessagePassing):
     ) -> Tensor:
         """Adds both messages of every triple: the first at its tail, the second at its head."""
         head, tail = edge_index
-        return (
-            inputs.new_zeros(x.shape)
-            .index_add(self.node_dim, tail, inputs[0])
-            .index_add(self.node_dim, head, inputs[1])
-        )
+        received = add_rows(inputs.new_zeros(x.shape), self.node_dim, tail, inputs[0])
+        return add_rows(received, self.node_dim, head, inputs[1])
 
     def update(  # type: ignore[override]
         self,
@@ -385,14 +406,14 @@ class SheafConv(MessagePassing):
         boundary_mask: Optional[Tensor],  # noqa: UP045
     ) -> Tensor:
         """The Euler step from the gradient: free vertices move, the boundary stays."""
-        x = prepared(x, sheaf)
+        given, x = x, prepared(x, sheaf)
         plan = _SENDING.get()
         if plan is None:
             plan = self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         sections = to_sections(x)
-        gradient = plan.precondition(to_sections(inputs)[plan.free_index])
-        free = sections[plan.free_index] - self.step_size * gradient
-        return from_sections(with_free(sections, plan, free), x)
+        gradient = plan.precondition(take_rows(to_sections(inputs), 0, plan.free_index))
+        free = take_rows(sections, 0, plan.free_index) - self.step_size * gradient
+        return finished(from_sections(with_free(sections, plan, free), x), given)
 
     #: Settings that ``repr`` shows also where they have their default.
     _always_shown: ClassVar[tuple[str, ...]] = ("step_size", "normalization")
@@ -433,7 +454,27 @@ def with_free(sections: Tensor, plan: PropagationPlan, free: Tensor) -> Tensor:
 def prepared(x: Tensor, sheaf: RelationSheaf) -> Tensor:
     """Features in the number type that the layers compute in."""
     check_features(x, sheaf)
+    warn_unregistered(sheaf)
+    if torch.is_grad_enabled():
+        x = outside_inference(x)
     return x.to(working_dtype(x.dtype, sheaf))
+
+
+def finished(out: Tensor, x: Tensor) -> Tensor:
+    """The result in half precision where the features ``x`` are.
+
+    Raises:
+        DivergenceError: If it is too large for that type.
+    """
+    if x.dtype not in _HALF:
+        return out
+    rounded = out.to(x.dtype)
+    if not all_finite(torch.view_as_real(rounded) if rounded.is_complex() else rounded):
+        raise DivergenceError(
+            f"the values became too large for {x.dtype}: scale the features down, or take bfloat16 "
+            "or single precision"
+        )
+    return rounded
 
 
 def check_result(out: Tensor, x: Tensor) -> None:

@@ -3,6 +3,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from sheafprop.kernels.rows import take_rows
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, exponential_weights
 from sheafprop.nn.sheaf_conv import SheafConv, from_sections, to_sections, with_free
 from sheafprop.nn.traced import TracedPropagation
@@ -90,13 +91,16 @@ class SheafDiffusion(SheafConv):
         )
         return traced.keep_boundary(x, moved)
 
+    def _check_stable(self, plan: PropagationPlan, x: Tensor) -> None:
+        """The expansion is stable whatever ``step_size`` is."""
+
     def _apply_plan(self, plan: PropagationPlan, x: Tensor) -> Tensor:
         sections = to_sections(x)
-        constant, first = plan.constant(sections), sections[plan.free_index]
+        constant, first = plan.constant(sections), take_rows(sections, 0, plan.free_index)
         # The step that maps the spectrum [a, a + bound] into [-1, 1].
         rate = upper_bound(plan) / 2 + self.teleport
         if rate == 0:
-            return x
+            return x.clone()
 
         def step(free: Tensor) -> Tensor:
             moved = self._step_free(plan, sections, free, constant, 1 / rate)

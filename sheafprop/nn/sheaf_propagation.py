@@ -10,11 +10,13 @@ from torch_geometric.typing import Adj
 from sheafprop.argument_checks import check_integer
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite
+from sheafprop.kernels.rows import take_rows
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, power_weights
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_conv import (
     SheafConv,
+    finished,
     from_sections,
     prepared,
     to_sections,
@@ -159,11 +161,11 @@ class SheafPropagation(SheafConv):
                 ``"mixed"``.
         """
         edge_index, edge_type = as_edges(edge_index, edge_type, x)
-        x = prepared(x, sheaf)
+        given, x = x, prepared(x, sheaf)
         arguments = (x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         if plan is None and self._is_traced(sheaf):
-            return self._forward_traced(*arguments)
-        return self._propagate_eager(*arguments, plan, node_keys, prototypes)
+            return finished(self._forward_traced(*arguments), given)
+        return finished(self._propagate_eager(*arguments, plan, node_keys, prototypes), given)
 
     @torch.compiler.disable
     def _propagate_eager(
@@ -215,8 +217,8 @@ class SheafPropagation(SheafConv):
     ) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             traced = self._traced(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-            if self.start == "zeros":
-                x = traced.zero_start(x)
+            # A copy, as a plan gives it, also where no step is made.
+            x = traced.zero_start(x) if self.start == "zeros" else x.clone()
             first = x
             for _ in range(self.num_iterations):
                 x = traced.pulled_step(x, first, self.step_size, self.teleport)
@@ -239,30 +241,32 @@ class SheafPropagation(SheafConv):
 
         Args:
             plan (PropagationPlan): From :meth:`plan`.
-            sections (Tensor): Start ``[N, s, d]``, boundary rows included.
+            sections (Tensor): Start ``[N, s, d]``, boundary rows included. The vectors have its
+                number type, and at least single precision while they propagate.
             iterations (Iterable[int]): Ascending iteration counts.
 
         Yields:
             The count and the vectors ``[N, s, d]`` after so many steps (after fewer, if ``tol`` was
             met), with ``normalize_output`` applied.
         """
-        steps = self._trajectory(plan, sections, iterations)
+        self._check_plan(plan, sections.transpose(0, 1), None, "the plan", "build another one")
+        steps = self._trajectory(plan, sections.to(plan.dtype), iterations)
         while True:
             # Around each step, not around the loop: the caller's autocast is back at every yield.
             with torch.autocast(sections.device.type, enabled=False):
                 found = next(steps, None)
             if found is None:
                 return
-            yield found
+            count, vectors = found
+            yield count, finished(vectors, sections)
 
     def _trajectory(
         self, plan: PropagationPlan, sections: Tensor, iterations: Iterable[int]
     ) -> Iterator[tuple[int, Tensor]]:
-        self._check_plan(plan, sections.transpose(0, 1), None, "the plan", "build another one")
         check_finite_features(sections.transpose(0, 1))
         stable = self._check_step(plan, sections.shape[-1])
         constant = plan.constant(sections)
-        free = first = sections[plan.free_index]
+        free = first = take_rows(sections, 0, plan.free_index)
         length = self._target_length(sections, plan.boundary_mask)
         run = _Run(plan, sections, first, constant)
         stop_below = None if self.tol is None else self.tol * self._residual(run, free)
