@@ -8,7 +8,15 @@ from sheafprop.version import __version__
 if TYPE_CHECKING:
     from sheafprop.data.knowledge_graph import KnowledgeGraph
     from sheafprop.kge import SE, RotatE, TransE, TransR
-    from sheafprop.nn import HarmonicExtension, SheafConv, SheafPropagation
+    from sheafprop.nn import (
+        HarmonicExtension,
+        HeteroGraph,
+        SheafConv,
+        SheafDiffusion,
+        SheafPropagation,
+        TrainableSheaf,
+        k_hop_batch,
+    )
     from sheafprop.ranking import RankMetrics
     from sheafprop.service import SheafModel
     from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
@@ -19,15 +27,19 @@ _HOMES = {
     "DiagonalSheaf": "sheafprop.sheaf",
     "IdentitySheaf": "sheafprop.sheaf",
     "HarmonicExtension": "sheafprop.nn",
+    "HeteroGraph": "sheafprop.nn",
     "KnowledgeGraph": "sheafprop.data",
     "RankMetrics": "sheafprop.ranking",
     "RotatE": "sheafprop.kge",
     "SE": "sheafprop.kge",
     "SheafConv": "sheafprop.nn",
+    "SheafDiffusion": "sheafprop.nn",
     "SheafModel": "sheafprop.service",
     "SheafPropagation": "sheafprop.nn",
+    "TrainableSheaf": "sheafprop.nn",
     "TransE": "sheafprop.kge",
     "TransR": "sheafprop.kge",
+    "k_hop_batch": "sheafprop.nn",
 }
 
 __all__ = [
@@ -35,16 +47,20 @@ __all__ = [
     "DenseSheaf",
     "DiagonalSheaf",
     "HarmonicExtension",
+    "HeteroGraph",
     "IdentitySheaf",
     "KnowledgeGraph",
     "RankMetrics",
     "RotatE",
     "SheafConv",
+    "SheafDiffusion",
     "SheafModel",
     "SheafPropagation",
+    "TrainableSheaf",
     "TransE",
     "TransR",
     "__version__",
+    "k_hop_batch",
 ]
 
 

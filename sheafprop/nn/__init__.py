@@ -4,10 +4,12 @@ from sheafprop.nn.batch import unbatch, unbatch_hetero
 from sheafprop.nn.harmonic_extension import HarmonicExtension
 from sheafprop.nn.harmonic_result import HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
+from sheafprop.nn.k_hop_batch import k_hop_batch
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.sheaf_diffusion import SheafDiffusion
 from sheafprop.nn.sheaf_propagation import SheafPropagation
+from sheafprop.nn.trainable_sheaf import TrainableSheaf
 
 __all__ = [
     "HarmonicExtension",
@@ -17,6 +19,8 @@ __all__ = [
     "SheafConv",
     "SheafDiffusion",
     "SheafPropagation",
+    "TrainableSheaf",
+    "k_hop_batch",
     "unbatch",
     "unbatch_hetero",
 ]

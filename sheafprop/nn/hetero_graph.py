@@ -8,6 +8,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.typing import EdgeType, NodeType
 
 from sheafprop.nn.graph_input import as_edges
+from sheafprop.nn.k_hop_batch import warn_sampled
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +76,7 @@ class HeteroGraph:
         """
         if not isinstance(data, HeteroData):
             raise ValueError(f"'data' must be a HeteroData (got {type(data).__name__})")
+        warn_sampled(data)
         num_nodes_of = {kind: _num_nodes(data, kind, x) for kind in data.node_types}
         if relation_ids is None:
             names = dict.fromkeys(name for _, name, _ in data.edge_types)

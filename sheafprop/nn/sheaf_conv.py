@@ -50,10 +50,11 @@ class SheafConv(MessagePassing):
     :math:`e = (h, r, t)`, with the vertices of the boundary :math:`B` held fixed. Both ends of a
     triple receive a message, the head through the adjoint of its map, so inverse triples must not
     be added, and samplers that follow edges one way, as PyG's ``NeighborLoader`` does, miss the
-    triples whose head is a seed. Vertices without edges, and directions no map sees, keep their
-    value.
+    triples whose head is a seed: :func:`~sheafprop.nn.k_hop_batch` makes mini-batches that agree
+    with the full graph. Vertices without edges, and directions no map sees, keep their value.
 
-    The layer has no parameters and holds no graph. :meth:`forward` runs the fused step of a
+    The layer has no parameters and holds no graph; :class:`~sheafprop.nn.TrainableSheaf` holds
+    those of a sheaf that trains. :meth:`forward` runs the fused step of a
     :class:`~sheafprop.sheaf.PropagationPlan`; :meth:`propagate` alone, with edge messages, gives
     the same step and is taken when PyG's explainers or message hooks are at work. Under
     ``torch.compile`` and ``torch.export`` the step is straight-line tensor code, and the values of

@@ -117,8 +117,9 @@ def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
     """
     _check_tensor("x", x)
     if not isinstance(sheaf, RelationSheaf):
+        hint = ", or call it, as sheaf()" if isinstance(sheaf, torch.nn.Module) else ""
         raise ValueError(
-            "'sheaf' must be a RelationSheaf, such as IdentitySheaf(translation) "
+            f"'sheaf' must be a RelationSheaf, such as IdentitySheaf(translation){hint} "
             f"(got {type(sheaf).__name__})"
         )
     if x.device.type == "meta" and not is_traced(x):

@@ -1,6 +1,7 @@
 """The limit as a differentiable function, without a graph through the iterations."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -62,6 +63,15 @@ def sheaf_tensors(plan: PropagationPlan) -> list[Tensor]:
     return list({id(value): value for value in values if isinstance(value, Tensor)}.values())
 
 
+def _outside_autocast(backward: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(backward)
+    def run(ctx: Any, cotangent: Tensor) -> Any:
+        with torch.autocast(cotangent.device.type, enabled=False):
+            return backward(ctx, cotangent)
+
+    return run
+
+
 class _Limit(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -85,6 +95,7 @@ class _Limit(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @_outside_autocast
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         sections, free, *tensors = ctx.saved_tensors
         plan = ctx.system.plan
