@@ -6,6 +6,7 @@ from torch import Tensor
 from sheafprop.kernels.backend import backend_of, numba_loops, run_rows
 from sheafprop.kernels.coupling import needs_gradient
 from sheafprop.kernels.memory import empty
+from sheafprop.kernels.rows import take_rows
 
 
 def multiply_blocks(blocks: Tensor, kind: Tensor, x: Tensor) -> Tensor:
@@ -17,7 +18,7 @@ def multiply_blocks(blocks: Tensor, kind: Tensor, x: Tensor) -> Tensor:
     """
     fits = backend_of(x) == "numba" and x.dtype == blocks.dtype and not x.is_complex()
     if not fits or needs_gradient(blocks, x):
-        return x @ blocks[kind].mT
+        return x @ take_rows(blocks, 0, kind).mT
     x = x.detach().contiguous()
     out = empty(tuple(x.shape), x)
     n, d = kind.numel(), blocks.shape[-1]

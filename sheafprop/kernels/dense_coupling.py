@@ -7,6 +7,7 @@ from sheafprop.kernels.backend import backend_of, is_traced, lasting
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.memory import announce, empty
+from sheafprop.kernels.rows import take_rows
 
 # Rows multiplied by one map, padded to the next of these lengths so that maps share batched
 # products: many small products in a row wait for each other's threads.
@@ -97,8 +98,8 @@ class DenseCoupling(Coupling):
         target = _Stalks(receive, entries.dst, entries.num_dst)
         self._widths = k, d
         self._source, self._target = source, target
-        self._out_maps = [maps[b.kinds].mT.contiguous() for b in source.buckets]
-        self._in_maps = [maps[b.kinds].conj().resolve_conj() for b in target.buckets]
+        self._out_maps = [take_rows(maps, 0, b.kinds).mT.contiguous() for b in source.buckets]
+        self._in_maps = [take_rows(maps, 0, b.kinds).conj().resolve_conj() for b in target.buckets]
         self._spare: list[list[Tensor]] = []
         self._mix = CSRProduct(
             target.row_of, source.row_of, entries.weight, target.num_rows, source.num_rows
@@ -161,7 +162,7 @@ def _by_bucket(
     if recorded:
         parts = []
         for bucket, matrices in zip(stalks.buckets, maps, strict=True):
-            features = x.index_select(0, stalks.vertex[bucket.rows]) if gather else x[bucket.rows]
+            features = take_rows(x, 0, stalks.vertex[bucket.rows]) if gather else x[bucket.rows]
             features = features.view(matrices.shape[0], -1, matrices.shape[1])
             parts.append((features @ matrices.to(dtype)).view(-1, sections, width))
         return torch.cat(parts)

@@ -55,7 +55,7 @@ def _compare_sums(device: torch.device) -> None:
         (
             DiagonalCoupling(entries, table),
             x,
-            [[-12 - 3j, 1 + 17j], [0, 0], [2 + 1j, 2 + 5j], [0, 0]],
+            [[-12 - 3j, 1 + 17j], [0, 0], [3 + 2j, 2 + 5j], [0, 0]],
         ),
     ]
     for coupling, features, expected in cases:

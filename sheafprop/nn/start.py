@@ -69,7 +69,7 @@ def start_sections(
         values = (
             replaced if start == "prototype" else torch.cat([replaced[:, :1], values[:, 1:]], 1)
         )
-    return x.masked_scatter(free.view(-1, 1, 1), values.to(x.dtype))
+    return x.index_copy(0, free.nonzero().flatten(), values.to(x.dtype))
 
 
 def known_length(sections: Tensor, boundary_mask: Tensor) -> float:

@@ -13,6 +13,7 @@ from sheafprop.kernels.definite_inverse import (
     root_of_inverse,
 )
 from sheafprop.kernels.memory import announce, empty
+from sheafprop.kernels.rows import take_rows
 from sheafprop.kernels.tiled_sum import TiledSum
 from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_tolerance
 
@@ -137,14 +138,14 @@ class DenseBlocks(VertexBlocks):
             return x
         index = self._singular_index
         projections, kind = self._projections
-        return x.index_copy(0, index, x[index] @ projections[kind].mT)
+        return x.index_copy(0, index, take_rows(x, 0, index) @ take_rows(projections, 0, kind).mT)
 
     @cached_property
     def _projections(self) -> tuple[Tensor, Tensor]:
         with torch.inference_mode(False):
             present, kind = torch.unique(self._kind[self._singular_index], return_inverse=True)
-            blocks = self.blocks[present] if self._recorded else self._some(present)
-            return self.inverses[present] @ blocks, kind
+            blocks = take_rows(self.blocks, 0, present) if self._recorded else self._some(present)
+            return take_rows(self.inverses, 0, present) @ blocks, kind
 
     def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(self.inverses)
@@ -178,10 +179,10 @@ def _pseudo_inverse(blocks: Tensor, inverse: Tensor, definite: Tensor) -> tuple[
     if blocks.requires_grad:
         inverse = torch.zeros_like(blocks)
         certain = regular.nonzero().flatten()
-        root = root_of_inverse(torch.linalg.cholesky(blocks[certain]))
+        root = root_of_inverse(torch.linalg.cholesky(take_rows(blocks, 0, certain)))
         inverse = inverse.index_copy(0, certain, root.mH @ root)
     if doubtful.numel():
-        part = blocks[doubtful]
+        part = take_rows(blocks, 0, doubtful)
         values, vectors = torch.linalg.eigh(part.detach())
         singular[doubtful] = values[:, 0] <= rtol * values[:, -1]
         if blocks.requires_grad:

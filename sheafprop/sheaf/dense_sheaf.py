@@ -7,6 +7,7 @@ from sheafprop.kernels.coupling import Coupling, CouplingEntries, EmptyCoupling
 from sheafprop.kernels.dense_coupling import DenseCoupling
 from sheafprop.kernels.memory import announce
 from sheafprop.kernels.relation_incidence import RelationIncidence, equal_rows, joint_product
+from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.dense_blocks import DenseBlocks
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
@@ -75,7 +76,7 @@ class DenseSheaf(RelationSheaf):
         return _by_relation(y, edge_type, self._map(side).mH)
 
     def translation_of(self, edge_type: Tensor) -> Tensor | None:
-        return None if self.translation is None else self.translation[edge_type]
+        return None if self.translation is None else take_rows(self.translation, 0, edge_type)
 
     def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
         return self._map(side)[relation]
@@ -99,9 +100,9 @@ class DenseSheaf(RelationSheaf):
         tails, heads, looped = (
             column[(column >= i * size) & (column < (i + 1) * size)] - i * size for i in range(3)
         )
-        squares = [self.tail[tails], self.head[heads]]
+        squares = [take_rows(self.tail, 0, tails), take_rows(self.head, 0, heads)]
         if looped.numel():
-            squares.append(self.tail[looped] - self.head[looped])
+            squares.append(take_rows(self.tail - self.head, 0, looped))
         return DenseBlocks(product, torch.cat([m.mH @ m for m in squares]), first, kind)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:

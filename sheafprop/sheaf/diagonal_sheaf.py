@@ -6,6 +6,7 @@ from torch import Tensor
 from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
@@ -63,14 +64,14 @@ class DiagonalSheaf(RelationSheaf):
 
     def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
         table = self._map(side)
-        return x if table is None else x * table[edge_type]
+        return x if table is None else x * take_rows(table, 0, edge_type)
 
     def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
         table = self._map(side)
-        return y if table is None else y * table.conj()[edge_type]
+        return y if table is None else y * take_rows(table, 0, edge_type).conj()
 
     def translation_of(self, edge_type: Tensor) -> Tensor | None:
-        return None if self.translation is None else self.translation[edge_type]
+        return None if self.translation is None else take_rows(self.translation, 0, edge_type)
 
     def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
         table = self._map(side)

@@ -6,6 +6,7 @@ from torch import Tensor
 from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.identity_coupling import IdentityCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
@@ -69,7 +70,7 @@ class IdentitySheaf(RelationSheaf):
         return y
 
     def translation_of(self, edge_type: Tensor) -> Tensor | None:
-        return None if self.translation is None else self.translation[edge_type]
+        return None if self.translation is None else take_rows(self.translation, 0, edge_type)
 
     def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
         size = self.stalk_dim or width

@@ -235,7 +235,9 @@ class PropagationPlan:
         Both ``x_free`` and ``first`` are ``[n, s, d]``.
         """
         index = self._isolated_index
-        return x_free.index_copy(0, index, first[index]) if index.numel() else x_free
+        if index.numel() == 0:
+            return x_free
+        return x_free.index_copy(0, index, take_rows(first, 0, index))
 
     @cached_property
     @lasting()
