@@ -276,6 +276,8 @@ class SheafConv(MessagePassing):
         dtype = working_dtype(x.dtype, plan.sheaf if inputs is None else inputs[2])
         if plan.num_nodes != x.shape[-2]:
             found = f"{plan.num_nodes} nodes (got {x.shape[-2]})"
+        elif plan.free_index.device != x.device:
+            found = f"tensors on {plan.free_index.device} (got 'x' on {x.device})"
         elif plan.dtype != dtype:
             found = f"{plan.dtype} features (got {dtype})"
         elif plan.normalization != self.normalization:

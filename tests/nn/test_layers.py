@@ -515,6 +515,7 @@ def test_trajectories_check_their_plan():
     for layer, x, message in (
         (SheafPropagation(normalization="degree"), sections, "normalization='block'"),
         (SheafPropagation(), sections[:5], "12 nodes"),
+        (SheafPropagation(), sections.to("meta"), "tensors on cpu \\(got 'x' on meta"),
     ):
         with pytest.raises(ValueError, match=message):
             list(layer.trajectory(plan, x, [1]))
@@ -621,6 +622,67 @@ def test_awkward_graphs(case, name, normalization):
     assert torch.equal(run(layer, case, **ints), expected)
     single = run(layer, case, x=case.x.unsqueeze(0))
     assert torch.allclose(single.squeeze(0), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "no steps", "no time"])
+@pytest.mark.parametrize("normalization", ["block", "degree", None])
+def test_the_result_never_shares_memory_with_the_features(name, normalization):
+    case = make_case("identity", 3)
+    empty = torch.zeros(2, 0, dtype=torch.long)
+    layers = LAYERS | {
+        "no steps": lambda **k: SheafPropagation(0, **k),
+        "no time": lambda **k: SheafDiffusion(0.0, **k),
+    }
+    layer = layers[name](normalization=normalization)
+    if normalization is None:
+        layer.step_size = 0.01
+    nobody, everyone = torch.zeros(12, dtype=torch.bool), torch.ones(12, dtype=torch.bool)
+    for changes in (
+        dict(edge_index=empty, edge_type=empty[0], edge_weight=None),
+        dict(edge_index=empty, edge_type=empty[0], edge_weight=None, boundary_mask=None),
+        dict(boundary_mask=everyone),
+        dict(boundary_mask=nobody),
+        dict(edge_weight=torch.zeros(30).double()),
+        {},
+    ):
+        x = case.x.clone()
+        out = run(layer, case, x=x, **changes)
+        out.fill_(7)
+        assert torch.equal(x, case.x)
+        many = run(layer, case, x=x.unsqueeze(0), **changes)
+        many.fill_(7)
+        assert torch.equal(x, case.x)
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal, real pair", "dense, shared"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_another_tensor_behind_data_is_noticed(kind, name):
+    case = make_case(kind, 3)
+    maps = case.sheaf.mapped(lambda t: torch.nn.Parameter(t.clone()))
+    case.edge_type = case.edge_type.clone()
+    layer = LAYERS[name](cached=True)
+    run(layer, case, sheaf=maps)
+    tensor = next(iter(maps.tensors().values()))
+    tensor.data = 3 * tensor.data
+    with pytest.raises(ValueError, match="values of sheaf that were changed"):
+        run(layer, case, sheaf=maps)
+    layer.reset_parameters()
+    run(layer, case, sheaf=maps)
+    case.edge_type.data = (case.edge_type + 1) % 4
+    with pytest.raises(ValueError, match="values of 'edge_type' that were changed"):
+        run(layer, case, sheaf=maps)
+    layer.reset_parameters()
+    fresh = LAYERS[name]()
+    assert torch.equal(run(layer, case, sheaf=maps), run(fresh, case, sheaf=maps))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_masks_of_another_length_are_refused(name):
+    case = make_case("identity", 3)
+    for length in (0, 11, 13, 24):
+        mask = torch.zeros(length, dtype=torch.bool)
+        with pytest.raises(ValueError, match=rf"for each of the 12 nodes \(got shape \[{length}\]"):
+            run(LAYERS[name](), case, boundary_mask=mask)
 
 
 MISPLACED = [

@@ -1,5 +1,6 @@
 import copy
 import pickle
+import re
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 
+from sheafprop.errors import DivergenceError
 from sheafprop.nn import (
     HarmonicExtension,
     SheafConv,
@@ -440,3 +442,45 @@ def test_products_of_ids_beyond_32_bits(dtype):
     kinds = (few + num_relations - 5).to(dtype)
     out = SheafConv()(x, edge_index.to(dtype), kinds, DiagonalSheaf(*big))
     assert torch.allclose(out, expected, atol=1e-12)
+
+
+# Divergence by too large a step -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalization", [None, "degree", "block"])
+@pytest.mark.parametrize("kind", ["identity", "diagonal", "dense"])
+def test_steps_that_diverge_name_the_largest_stable_step(kind, normalization):
+    # Two nodes and one triple of maps c I: the Laplacian has the eigenvalues 0 and 2 c^2, the
+    # normalized one 0 and 2.
+    scale = 1.0 if kind == "identity" else 7.0
+    maps = scale * torch.ones(1, 2)
+    sheaf = {
+        "identity": IdentitySheaf(torch.zeros(1, 2)),
+        "diagonal": DiagonalSheaf(maps, maps),
+        "dense": DenseSheaf(torch.diag_embed(maps), torch.diag_embed(maps)),
+    }[kind]
+    graph = torch.tensor([[0], [1]]), torch.tensor([0]), sheaf
+    most = 1 / scale**2 if normalization is None else 1.0
+    x = torch.tensor([[1.0, -2.0], [3.0, 0.5]])
+    layer = SheafConv(step_size=3 * most, normalization=normalization)
+
+    def steps(layer, x):
+        for _ in range(300):
+            x = layer(x, *graph)
+        return x
+
+    with pytest.raises(DivergenceError, match=r"2 / lambda_max = ") as error:
+        steps(layer, x)
+    named = float(re.search(r"lambda_max = ([^ ]+)", str(error.value))[1])
+    assert named == pytest.approx(most, rel=1e-3)
+    assert "smaller features" not in str(error.value)
+    assert steps(SheafConv(step_size=0.9 * named, normalization=normalization), x).isfinite().all()
+
+
+def test_values_that_overflow_in_a_stable_step_are_not_blamed_on_the_step():
+    # The sum of two neighbours is beyond single precision, the step is not too large.
+    x = torch.full((3, 1), 3e38)
+    edges, kinds = torch.tensor([[0, 1], [2, 2]]), torch.tensor([0, 0])
+    with pytest.raises(DivergenceError) as error:
+        SheafConv(step_size=0.1, normalization=None)(x, edges, kinds, IdentitySheaf(relations=1))
+    assert "lambda_max" not in str(error.value)
