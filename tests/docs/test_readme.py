@@ -13,12 +13,18 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_demo_runs_as_printed(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 15
     exec(compile(code, "README.md", "exec"), {})
     expected = re.search(r"print\(.*\)  # (.*)", code)
     assert expected is not None
     assert capsys.readouterr().out.strip() == expected.group(1)
+
+
+def test_the_mini_batches_agree_as_the_readme_asserts():
+    _, code = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+    assert "assert torch.allclose" in code
+    exec(compile(code, "README.md", "exec"), {})
 
 
 @pytest.mark.parametrize("document", ["README.md", "scripts/results/README.md"])
