@@ -14,13 +14,13 @@ from sheafprop.kernels.backend import (
     entries_ahead,
     is_traced,
     numba_loops,
-    run_rows,
     run_starts,
     scalars,
     sort_rows,
     triton_loops,
 )
 from sheafprop.kernels.memory import empty
+from sheafprop.kernels.threads import run_rows
 
 
 class CSRProduct:

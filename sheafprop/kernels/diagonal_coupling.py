@@ -10,12 +10,12 @@ from sheafprop.kernels.backend import (
     entries_ahead,
     is_traced,
     numba_loops,
-    run_rows,
     scalars,
     triton_loops,
 )
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.memory import empty
+from sheafprop.kernels.threads import run_rows
 from sheafprop.kernels.typed_entries import TypedEntries
 
 # Bytes of gathered messages the reference holds at once.
