@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
+from sheafprop.experiments.busy_processes import busy_processes
 from sheafprop.experiments.commit import current_commit
 from sheafprop.experiments.measuring import interleaved, timed, with_peak
 from sheafprop.io import StoredModel
@@ -82,9 +83,15 @@ def new_facts(count: int, num_entities: int, each: int = _NEW_FACTS) -> list[tup
     return facts
 
 
-def measure(name: str, entities: Vocabulary, width: int) -> dict[str, Any]:
-    """Times of one model."""
-    model, num_entities = large_model(name, entities, width), len(entities)
+def measure(name: str, entities: Vocabulary, width: int, busy: int = 0) -> dict[str, Any]:
+    """Times of one model, beside ``busy`` processes that each keep a core busy."""
+    model = large_model(name, entities, width)
+    with busy_processes(busy):
+        return {"model": name, "busy_processes": busy, **_measure(model, width)}
+
+
+def _measure(model: SheafModel, width: int) -> dict[str, Any]:
+    num_entities = model.num_entities
     thousand, one = new_facts(1000, num_entities), new_facts(1, num_entities)
     grown, peak = with_peak(lambda: model.extend(thousand))
     extensions = interleaved(
@@ -99,8 +106,7 @@ def measure(name: str, entities: Vocabulary, width: int) -> dict[str, Any]:
     )
     recomputed = _recomputed(model, grown)
     return {
-        "model": name,
-        "maps": _MODELS[name][0],
+        "maps": _MODELS[model.kge.name][0],
         "extend_seconds": extensions["thousand"],
         "extend_peak_bytes": peak,
         "extend_one_seconds": extensions["one"],
@@ -144,6 +150,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--entities", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--models", nargs="+", choices=sorted(_MODELS), default=list(_MODELS))
+    parser.add_argument(
+        "--busy",
+        type=int,
+        choices=range(65),
+        metavar="N",
+        default=0,
+        help="keep so many cores busy by other processes meanwhile, which are ended in any case",
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the results there")
     options = parser.parse_args(arguments)
     entities = Vocabulary((f"e{i}" for i in range(options.entities)), kind="entities")
@@ -155,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "entities": options.entities,
         "facts": _OLD_FACTS * options.entities,
         "width": options.width,
-        "cases": [measure(name, entities, options.width) for name in options.models],
+        "cases": [measure(name, entities, options.width, options.busy) for name in options.models],
     }
     print(service_table(result))
     if options.json is not None:

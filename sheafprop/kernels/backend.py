@@ -1,13 +1,10 @@
-"""Which implementation of the loops over neighbours runs, and over how many threads."""
+"""Which implementation of the loops over neighbours runs, and what they have in common."""
 
 import cmath
 import functools
 import importlib
-import itertools
-import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -21,10 +18,6 @@ Backend = Literal["numba", "triton", "torch"]
 
 _FORCED: ContextVar[Backend | None] = ContextVar("sheafprop_backend", default=None)
 _DTYPES = (torch.float32, torch.float64, torch.complex64, torch.complex128)
-# Fewer multiplications than this are done before a second thread has started.
-_SERIAL_WORK = 2**19
-# Pieces of rows for each thread: enough to even out what hubs and other processes take.
-_PIECES = 8
 
 
 def backend_of(x: Tensor) -> Backend:
@@ -113,66 +106,6 @@ def triton_loops() -> ModuleType | None:
         return importlib.import_module("sheafprop.kernels.triton_loops")
     except ImportError:
         return None
-
-
-def run_rows(loop: Callable[..., None], arguments: tuple, start: np.ndarray, width: int) -> None:
-    """Calls ``loop(*arguments, lo, hi)`` for pieces of all rows, on as many threads as torch uses.
-
-    Args:
-        start: First entry of each row, and the number of entries; the pieces share entries evenly.
-    """
-    num_rows, num_entries = start.size - 1, int(start[-1])
-    threads = torch.get_num_threads()
-    if threads == 1 or (num_entries + num_rows) * width < _SERIAL_WORK:
-        loop(*arguments, 0, num_rows)
-        return
-    # A row costs its entries and one pass of its own.
-    cost = start + np.arange(num_rows + 1)
-    bounds = np.searchsorted(cost, np.linspace(0, cost[-1], _PIECES * threads + 1))
-    bounds[0], bounds[-1] = 0, num_rows
-    pieces = itertools.count()
-
-    def work() -> None:
-        while (i := next(pieces)) < bounds.size - 1:
-            loop(*arguments, int(bounds[i]), int(bounds[i + 1]))
-
-    helpers = [_pool(os.getpid(), threads).submit(work) for _ in range(threads - 1)]
-    try:
-        work()
-    finally:
-        for helper in helpers:
-            helper.result()
-
-
-def run_chunks(work: Callable[[Any], None], chunks: Sequence[Any]) -> None:
-    """Calls ``work`` on every chunk: small linear algebra runs best on one thread for each chunk.
-
-    Libraries that share a small matrix between threads wait for each other most of the time.
-    """
-    threads = torch.get_num_threads()
-    if threads == 1 or len(chunks) == 1:
-        for chunk in chunks:
-            work(chunk)
-        return
-
-    def alone(chunk: Any) -> None:
-        # The setting belongs to the thread.
-        torch.set_num_threads(1)
-        work(chunk)
-
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(alone, chunk) for chunk in chunks]:
-                done.result()
-    finally:
-        torch.set_num_threads(threads)
-
-
-@functools.lru_cache(maxsize=2)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    # Threads do not survive a fork, hence one pool for each process.
-    return ThreadPoolExecutor(threads - 1, thread_name_prefix="sheafprop")
 
 
 def stable_order(key: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:

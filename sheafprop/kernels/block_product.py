@@ -3,10 +3,11 @@
 import numpy as np
 from torch import Tensor
 
-from sheafprop.kernels.backend import backend_of, numba_loops, run_rows
+from sheafprop.kernels.backend import backend_of, numba_loops
 from sheafprop.kernels.coupling import needs_gradient
 from sheafprop.kernels.memory import empty
 from sheafprop.kernels.rows import take_rows
+from sheafprop.kernels.threads import run_rows
 
 
 def multiply_blocks(blocks: Tensor, kind: Tensor, x: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from sheafprop.kernels.backend import (
     is_traced,
     lasting,
     numba_loops,
-    run_rows,
     run_starts,
     scalars,
     sort_rows,
@@ -28,6 +27,7 @@ from sheafprop.kernels.rows import as_pairs
 _SPARSE_DEVICES = ("cpu", "cuda")
 # Bytes of gathered rows that are held at once.
 _BLOCK_BYTES = 64 * 2**20
+from sheafprop.kernels.threads import run_rows
 
 
 class CSRProduct:

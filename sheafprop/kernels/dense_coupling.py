@@ -8,6 +8,7 @@ from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.rows import take_rows
+from sheafprop.kernels.threads import SpareMemory, run_chunks
 
 # Rows multiplied by one map, padded to the next of these lengths so that maps share batched
 # products: many small products in a row wait for each other's threads.
@@ -169,18 +170,28 @@ def _by_bucket(
     if out is None:
         announce(stalks.num_rows * sections * width * dtype.itemsize, "features in the edge stalks")
         out = empty((stalks.num_rows, sections, width), x)
-    # Gathered rows are multiplied while they are in the cache.
+    # Rows are multiplied while they are in the cache.
     fitting = max(1, _GATHERED_BYTES // max(1, x.shape[1] * x.element_size()))
+    pieces = []
     for bucket, matrices in zip(stalks.buckets, maps, strict=True):
-        groups = max(1, fitting // bucket.length) if gather else matrices.shape[0]
-        for first in range(0, matrices.shape[0], groups):
-            some = matrices[first : first + groups]
-            start = bucket.start + first * bucket.length
-            rows = slice(start, start + some.shape[0] * bucket.length)
-            features = x.index_select(0, stalks.vertex[rows]) if gather else x[rows]
+        groups = max(1, fitting // bucket.length)
+        for first, some in enumerate(matrices.split(groups)):
+            start = bucket.start + first * groups * bucket.length
+            pieces.append((slice(start, start + some.shape[0] * bucket.length), some))
+
+    most = max((rows.stop - rows.start for rows, _ in pieces), default=0)
+    spare = SpareMemory(most * x.shape[1] if gather else 0, x)
+
+    def multiply(piece: tuple[slice, Tensor]) -> None:
+        rows, some = piece
+        with spare.take(rows.stop - rows.start if gather else 0, x.shape[1]) as features:
+            if gather:
+                torch.index_select(x, 0, stalks.vertex[rows], out=features)
             torch.bmm(
-                features.view(some.shape[0], -1, some.shape[1]),
+                (features if gather else x[rows]).view(some.shape[0], -1, some.shape[1]),
                 some.to(dtype),
                 out=out[rows].view(some.shape[0], -1, width),
             )
+
+    run_chunks(multiply, pieces, x.shape[1] * width * stalks.num_rows)
     return out

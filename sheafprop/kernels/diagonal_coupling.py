@@ -11,13 +11,13 @@ from sheafprop.kernels.backend import (
     is_traced,
     lasting,
     numba_loops,
-    run_rows,
     scalars,
     triton_loops,
 )
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.memory import empty
 from sheafprop.kernels.rows import add_rows, take_rows
+from sheafprop.kernels.threads import run_rows
 from sheafprop.kernels.typed_entries import TypedEntries
 
 # Bytes of gathered messages the reference holds at once.

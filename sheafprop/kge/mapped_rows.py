@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import as_arrays, backend_of, run_rows, stable_order
+from sheafprop.kernels.backend import as_arrays, backend_of, stable_order
 from sheafprop.kernels.memory import empty
+from sheafprop.kernels.threads import run_rows
 from sheafprop.kge.distance import full_precision
 
 # Up to this size of a map, and of all rows' maps together, a compiled loop over the rows is faster

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sheafprop.kernels.backend import as_arrays, backend_of, run_rows, stable_order
+from sheafprop.kernels.backend import as_arrays, backend_of, stable_order
+from sheafprop.kernels.threads import run_rows
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
 
 # On a CPU blocks that stay in the cache are faster than large ones.

@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import run_chunks
+from sheafprop.kernels.threads import run_chunks
 from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.dense_energy import DenseEnergy
 from sheafprop.query.edges import Edges

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.kernels.backend import backend_of, run_rows
+from sheafprop.kernels.backend import backend_of
+from sheafprop.kernels.threads import run_rows
 from sheafprop.kge.distance import promote, real_rows
 from sheafprop.query.branch import Branch
 from sheafprop.query.branch_energy import BranchEnergy, double

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from sheafprop.errors import DivergenceError
-from sheafprop.kernels.backend import backend_of, run_rows
+from sheafprop.kernels.backend import backend_of
+from sheafprop.kernels.threads import run_rows
 from sheafprop.ranking.protocols import Ties, check_ties
 
 _CACHED_SCORES = 2**18

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import backend_of, run_rows
+from sheafprop.kernels.backend import backend_of
+from sheafprop.kernels.threads import SpareMemory, run_chunks, run_rows
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.kge.distance import real_rows
 from sheafprop.service.row_blocks import RowBlocks
@@ -77,15 +78,24 @@ class CandidateScorer:
     ) -> None:
         candidates = self.rows.blocks[number][:, section]
         if self.model.p == 2.0 and self._squares(out, known, rel_type, (number, section), side):
-            out.clamp_(min=0)
-            if not self.model.squared:
-                out.sqrt_()
-            out.neg_()
+            self._finish(out)
             return
-        step = max(256, _CHUNK_NUMBERS // candidates.shape[1])
-        for start in range(0, len(candidates), step):
-            part = slice(start, start + step)
+
+        def score(part: slice) -> None:
             out[:, part] = self.model.score_candidates(known, rel_type, candidates[part], side)
+
+        run_chunks(score, _chunks(len(candidates), candidates.shape[1]), candidates.numel())
+
+    def _finish(self, squares: Tensor) -> None:
+        """Replaces squared distances by scores."""
+
+        def finish(part: slice) -> None:
+            some = squares[:, part].clamp_(min=0)
+            if not self.model.squared:
+                some.sqrt_()
+            some.neg_()
+
+        run_chunks(finish, _chunks(squares.shape[1], 4 * len(squares)), 4 * squares.numel())
 
     def _squares(
         self, out: Tensor, known: Tensor, rel_type: Tensor, place: tuple[int, int], side: Side
@@ -127,11 +137,17 @@ def _square_lengths(rows: Tensor) -> Tensor:
 
 
 def _near_squares(out: Tensor, rows: Tensor, squares: Tensor, target: Tensor) -> None:
-    if len(target) == 1:
-        torch.addmv(squares, rows, target[0], alpha=-2, out=out[0])
-    else:
-        torch.addmm(squares.unsqueeze(0), target, rows.T, alpha=-2, out=out)
-    out += target.square().sum(1, keepdim=True)
+    own = target.square().sum(1, keepdim=True)
+    if len(target) > 1:
+        torch.addmm(squares.unsqueeze(0), target, rows.T, alpha=-2, out=out).add_(own)
+        return
+
+    def multiply(part: slice) -> None:
+        near = out[0, part]
+        torch.addmv(squares[part], rows[part], target[0], alpha=-2, out=near).add_(own[0])
+
+    # Nothing is read twice, so that chunks may exceed the cache.
+    run_chunks(multiply, _chunks(len(rows), max(1, rows.shape[1] // 8)), rows.numel())
 
 
 def _scaled_squares(out: Tensor, rows: Tensor, maps: Tensor, target: Tensor) -> None:
@@ -143,16 +159,23 @@ def _scaled_squares(out: Tensor, rows: Tensor, maps: Tensor, target: Tensor) -> 
 
 def _mapped_squares(rows: Tensor, matrix: Tensor, target: Tensor) -> Tensor:
     out = target.new_empty(len(target), len(rows))
-    step = max(256, _CHUNK_NUMBERS // max(matrix.shape))
-    mapped = target.new_empty(min(step, len(rows)), matrix.shape[0])
-    for start in range(0, len(rows), step):
-        chunk, part = rows[start : start + step], out[:, start : start + step]
-        image = mapped[: len(chunk)]
-        if len(target) == 1:
-            torch.addmm(target, chunk, matrix.T, beta=-1, out=image)
-            torch.linalg.vector_norm(image, dim=1, out=part[0])
-            part.square_()
-        else:
-            torch.mm(chunk, matrix.T, out=image)
-            _near_squares(part, image, _square_lengths(image), target)
+    chunks = _chunks(len(rows), max(matrix.shape))
+    spare = SpareMemory(chunks[0].stop * len(matrix) if chunks else 0, target)
+
+    def measure(part: slice) -> None:
+        with spare.take(part.stop - part.start, len(matrix)) as image:
+            if len(target) == 1:
+                torch.addmm(target, rows[part], matrix.T, beta=-1, out=image)
+                torch.linalg.vector_norm(image, dim=1, out=out[0, part])
+                out[0, part].square_()
+            else:
+                torch.mm(rows[part], matrix.T, out=image)
+                _near_squares(out[:, part], image, _square_lengths(image), target)
+
+    run_chunks(measure, chunks, matrix.numel() * len(rows))
     return out
+
+
+def _chunks(size: int, width: int) -> list[slice]:
+    step = max(256, _CHUNK_NUMBERS // width)
+    return [slice(i, min(i + step, size)) for i in range(0, size, step)]

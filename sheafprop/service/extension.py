@@ -12,6 +12,7 @@ from sheafprop.data import connected_components, count_duplicates
 from sheafprop.data.label_checks import check_choice, count_noun, shown
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
+from sheafprop.kernels.threads import small_operations
 from sheafprop.service.entity_index import EntityIndex
 from sheafprop.service.extension_report import ExtensionReport
 from sheafprop.service.extension_solver import FreeSolution
@@ -131,7 +132,8 @@ class Extension:
         names = state.index.labels_of(again)
         system, nodes = self._system(used, again, names)
         settings, _ = self._settings("exact", None)
-        solution = state.base.solver.exact(system, settings)
+        with small_operations(system.x.numel()):
+            solution = state.base.solver.exact(system, settings)
         index, rows = self._rewritten(again, solution.vectors, self._origins(system, nodes))
         return replace(state, index=index, rows=rows), names
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sheafprop.argument_checks import check_integer
 from sheafprop.data.triples import LabelTriples
+from sheafprop.kernels.threads import small_operations
 from sheafprop.kge.base import Side
 from sheafprop.ranking import RankingResult, TripleFilter, evaluate
 from sheafprop.service.candidate_scorer import CandidateScorer
@@ -65,7 +66,9 @@ class Predictor:
             if not include_known:
                 scores[query, known] = -torch.inf
             for row, one in enumerate(scores):
-                found, value = self._best(one, entity[rows][row], edge_type[rows][row], side, k)
+                with small_operations(len(one)):
+                    best = self._best(one, entity[rows][row], edge_type[rows][row], side, k)
+                found, value = best
                 where = torch.full_like(found, start + row)
                 parts.append((where, found, value, torch.isin(found, known[query == row])))
         rows_of, found, value, seen = (

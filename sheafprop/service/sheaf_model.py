@@ -9,6 +9,7 @@ from torch import Tensor
 from sheafprop.data import Vocabulary
 from sheafprop.data.label_checks import count_noun
 from sheafprop.io import StoredModel, load_model_folder, write_model_folder
+from sheafprop.kernels.threads import small_operations
 from sheafprop.kge import KGEModel
 from sheafprop.query import Query
 from sheafprop.ranking import RankingResult
@@ -189,14 +190,17 @@ class SheafModel:
             DataError: If a triple is malformed or none is left.
             ValueError: If an argument is unknown or does not fit the model.
         """
-        state, report = Extension(self._state).run(
-            label_triples(triples),
-            propagation=propagation,
-            mode=mode,
-            on_unknown_relation=on_unknown_relation,
-            seed=seed,
-            batch_size=batch_size,
-        )
+        labels = label_triples(triples)
+        numbers = len(labels) * self._state.num_sections * self.kge.hidden_channels
+        with small_operations(numbers):
+            state, report = Extension(self._state).run(
+                labels,
+                propagation=propagation,
+                mode=mode,
+                on_unknown_relation=on_unknown_relation,
+                seed=seed,
+                batch_size=batch_size,
+            )
         return self._of(state, report)
 
     def remove(self, entities: str | Iterable[str], *, mode: Mode = "keep") -> "SheafModel":

@@ -1,9 +1,8 @@
 from functools import cached_property
 
 import torch
-from torch import Tensor, get_num_threads
+from torch import Tensor
 
-from sheafprop.kernels.backend import run_chunks
 from sheafprop.kernels.block_product import multiply_blocks
 from sheafprop.kernels.coupling import needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
@@ -14,6 +13,7 @@ from sheafprop.kernels.definite_inverse import (
 )
 from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.rows import take_rows
+from sheafprop.kernels.threads import num_threads, run_chunks
 from sheafprop.kernels.tiled_sum import TiledSum
 from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_tolerance
 
@@ -21,6 +21,8 @@ from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_t
 _CHUNK_BYTES = 2**20
 # Bytes of dense blocks that one thread sums at once: they share what they read of the table.
 _SUMMED_BYTES = 2**27
+# Groups of such blocks for each thread.
+_GROUPS = 4
 
 
 class DenseBlocks(VertexBlocks):
@@ -92,8 +94,8 @@ class DenseBlocks(VertexBlocks):
             singular = torch.zeros(n, dtype=torch.bool, device=self._table.device)
             definite, certain = torch.zeros_like(singular), torch.zeros_like(singular)
         sums = TiledSum(self._product, self._table)
-        # As many groups as threads at least.
-        group = max(1, min(_SUMMED_BYTES // each, -(-n // get_num_threads())))
+        # Some groups for each thread at least, so that none waits long for another.
+        group = max(1, min(_SUMMED_BYTES // each, -(-n // (_GROUPS * num_threads()))))
 
         def invert(first: int) -> None:
             with torch.no_grad():
@@ -116,7 +118,7 @@ class DenseBlocks(VertexBlocks):
         # Few, so that they are better looked at together; in the order of their vertices.
         rest = (~certain).nonzero().flatten()
         rest = rest[torch.argsort(self._vertices[rest])]
-        most = max(1, min(64, chunk, rest.numel() // get_num_threads()))
+        most = max(1, min(64, chunk, rest.numel() // num_threads()))
         run_chunks(settle, [part for part in rest.split(most) if part.numel()])
         return inverse, singular
 

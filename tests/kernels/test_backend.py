@@ -1,15 +1,12 @@
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 
 from sheafprop.kernels import backend
 from sheafprop.kernels.backend import (
     backend_of,
-    run_chunks,
-    run_rows,
     run_starts,
     sort_rows,
     stable_order,
@@ -95,52 +92,3 @@ def test_rows_are_sorted_with_their_values(size, valued):
         assert moved is None
     starts = run_starts(torch.tensor([0, 0, 2, 2, 2]), 4)
     assert starts.tolist() == [0, 2, 2, 5, 5]
-
-
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_rows_are_shared_completely_and_once(threads):
-    start = np.concatenate([[0], np.cumsum(np.arange(2000) % 7 + 400 * (np.arange(2000) == 5))])
-    seen = np.zeros(2000, dtype=int)
-
-    def loop(array, lo, hi):
-        array[lo:hi] += 1
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        run_rows(loop, (seen,), start, 1000)
-        chunks = []
-        run_chunks(chunks.append, range(9))
-        assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
-    assert (seen == 1).all()
-    assert sorted(chunks) == list(range(9))
-
-
-def test_an_error_in_a_thread_is_raised():
-    def loop(lo, hi):
-        raise ArithmeticError("from a piece of rows")
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        with pytest.raises(ArithmeticError):
-            run_rows(loop, (), np.arange(5001), 1000)
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_results_do_not_depend_on_threads():
-    g = torch.Generator().manual_seed(0)
-    row, col = torch.randint(3000, (2, 40_000), generator=g)
-    product = CSRProduct(row, col, torch.rand(40_000, generator=g), 3000, 3000)
-    x = torch.randn(3000, 32, generator=g)
-    before = torch.get_num_threads()
-    results = []
-    for threads in (1, 2, 3):
-        torch.set_num_threads(threads)
-        results.append(product(x))
-    torch.set_num_threads(before)
-    assert torch.equal(results[0], results[1])
-    assert torch.equal(results[0], results[2])
