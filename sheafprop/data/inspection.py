@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["connected_components", "count_duplicates", "triple_codes"]
+__all__ = ["connected_components", "count_duplicates", "first_occurrences", "triple_codes"]
 
 
 def triple_codes(*groups: Tensor) -> list[Tensor]:
@@ -30,6 +30,15 @@ def count_duplicates(triples: Tensor) -> int:
     r"""Returns how many rows of ``triples`` ``[m, 3]`` repeat an earlier one."""
     (codes,) = triple_codes(triples)
     return len(codes) - len(codes.unique())
+
+
+def first_occurrences(triples: Tensor) -> Tensor:
+    r"""Returns which rows of ``triples`` ``[m, 3]`` repeat no earlier one, bool ``[m]``."""
+    (codes,) = triple_codes(triples)
+    ordered, order = torch.sort(codes, stable=True)
+    first = torch.ones(len(codes), dtype=torch.bool)
+    first[order[1:]] = ordered[1:] != ordered[:-1]
+    return first
 
 
 def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:

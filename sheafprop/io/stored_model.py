@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sheafprop.data import KnowledgeGraph, Vocabulary
+from sheafprop.data import KnowledgeGraph, Vocabulary, first_occurrences
 from sheafprop.errors import DivergenceError
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
@@ -72,7 +72,10 @@ class StoredModel:
         settings: dict[str, Any] | None = None,
         metrics: dict[str, Any] | None = None,
     ) -> "StoredModel":
-        """A model whose entities are all trained, with prototypes and variances from its facts."""
+        """A model whose entities are all trained, with prototypes and variances from its facts.
+
+        Repeated facts count once.
+        """
         sizes = {
             "entities": (model.num_nodes, len(entities)),
             "relations": (model.num_relations, len(relations)),
@@ -86,6 +89,7 @@ class StoredModel:
         check_finite(model.state_dict())
         with torch.no_grad():
             x, sheaf = model.entity_vectors(), model.sheaf()
+        facts = facts[first_occurrences(facts).to(facts.device)]
         head, edge_type, tail = facts.to(x.device).unbind(1)
         edge_index = torch.stack([head, tail])
         return cls(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.argument_checks import check_integer
-from sheafprop.data import connected_components, count_duplicates
+from sheafprop.data import connected_components, first_occurrences
 from sheafprop.data.label_checks import check_choice, count_noun, shown
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
@@ -67,8 +67,12 @@ class Extension:
         number = {label: i for i, label in enumerate(dict.fromkeys(unknown), size)}
         ids[missing] = torch.tensor([number[label] for label in unknown], dtype=torch.int64)
         known = torch.unique(ids[~missing])
-        facts = torch.stack([ids[0::2], relation, ids[1::2]], dim=1)
-        touched = known[known >= state.num_trained]
+        given = torch.stack([ids[0::2], relation, ids[1::2]], dim=1)
+        distinct = given[first_occurrences(given)]
+        facts = distinct[~self._is_fact(distinct)]
+        # What was kept so far is solved again where asked, also if its facts are known already.
+        touched = torch.unique((facts if mode == "keep" else distinct)[:, [0, 2]])
+        touched = touched[(touched >= state.num_trained) & (touched < size)]
 
         again, used = touched[:0], facts
         if mode == "refine" and len(touched):
@@ -116,7 +120,8 @@ class Extension:
                 if origin == "unanchored"
             ],
             dropped_facts=dropped,
-            duplicates=count_duplicates(facts),
+            duplicates=len(given) - len(distinct),
+            known_facts=len(distinct) - len(facts),
             touched=state.index.labels_of(touched),
             pull=self._pull(facts, touched) if len(touched) and not len(again) else 0.0,
             refined=state.index.labels_of(again),
@@ -181,6 +186,13 @@ class Extension:
             )
         return relation, dict(unknown.most_common())
 
+    def _is_fact(self, triples: Tensor) -> Tensor:
+        """Which triples are facts of the model; only those between its entities are looked up."""
+        found = (triples[:, [0, 2]] < self.state.num_entities).all(1)
+        if bool(found.any()):
+            found[found.clone()] = self.state.facts.contain(triples[found])
+        return found
+
     def _added_facts(self) -> Tensor:
         """Facts that touch an added entity; they all came after those of training."""
         facts = self.state.facts.from_row(self.state.base.num_trained_facts)
@@ -192,7 +204,8 @@ class Extension:
         facts = torch.cat([self._added_facts(), facts])
         ends = facts[:, [0, 2]]
         inner = (ends >= num_trained).all(1)
-        size = int(ends.max()) + 1 - num_trained
+        largest = int(ends.max()) if len(ends) else 0
+        size = max(num_entities, largest + 1) - num_trained
         component = connected_components((ends[inner] - num_trained).T, size)
         reached = torch.isin(component, component[touched - num_trained])
         again = reached.nonzero().flatten() + num_trained

@@ -9,7 +9,7 @@ class ExtensionReport:
     """What an extension did, in plain values.
 
     Args:
-        facts (int): Facts that were taken.
+        facts (int): Facts that were added.
         new_entities (int): Entities that got a vector for the first time.
         known_entities (int): Known entities among the facts, matched by label.
         facts_between_known (int): Facts that touch no entity whose vector was solved for; they
@@ -22,7 +22,8 @@ class ExtensionReport:
         relative_residual (float): That of the exact solution.
         unanchored (list of str): Entities that no fact connects to a trained entity.
         dropped_facts (dict): Relations the model does not know, with the facts left out.
-        duplicates (int): Facts given more than once, or known already; each one counts.
+        duplicates (int): Repetitions among the given facts; a fact counts once.
+        known_facts (int): Given facts that the model held already, which are not added again.
         touched (list of str): Entities of earlier extensions that new facts touch.
         pull (float): The longest distance a full step would move one of these now.
         refined (list of str): Those (and their neighbours) that were solved again.
@@ -42,6 +43,7 @@ class ExtensionReport:
     unanchored: list[str]
     dropped_facts: dict[str, int]
     duplicates: int
+    known_facts: int
     touched: list[str]
     pull: float
     refined: list[str]
@@ -83,8 +85,14 @@ class ExtensionReport:
             )
         if self.duplicates:
             lines.append(
-                f"{count_noun(self.duplicates, 'fact')} "
-                f"{'is' if self.duplicates == 1 else 'are'} repeated; each one counts"
+                f"{count_noun(self.duplicates, 'fact')} {_verb(self.duplicates, 'repeat')} an "
+                "earlier one of the input; a fact counts once"
+            )
+        if self.known_facts:
+            lines.append(
+                f"{count_noun(self.known_facts, 'fact')} "
+                f"{'was' if self.known_facts == 1 else 'were'} known to the model already and "
+                f"{'is' if self.known_facts == 1 else 'are'} not counted again"
             )
         if self.facts_between_known:
             lines.append(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data import Vocabulary, first_occurrences
 from sheafprop.data.triples import LabelTriples
 from sheafprop.io import StoredModel
 from sheafprop.io.stored_model import with_entities
@@ -39,7 +39,10 @@ class ModelState:
 
     @classmethod
     def of(cls, stored: StoredModel) -> "ModelState":
-        """The state of a model that was loaded or trained."""
+        """The state of a model that was loaded or trained; a repeated fact counts once."""
+        first = first_occurrences(stored.facts)
+        if not bool(first.all()):  # folders of version 0.1.0 may hold some
+            stored = replace(stored, facts=stored.facts[first])
         rows = [stored.model.entity_vectors().detach().unsqueeze(1)]
         if stored.extended is not None and len(stored.extended):
             rows.append(stored.extended)

@@ -171,7 +171,8 @@ class SheafModel:
 
         Args:
             triples: Facts: a path, rows ``(head, relation, tail)`` of labels, or a pandas frame.
-                Labels that the model knows are its entities, the others are new.
+                Labels that the model knows are its entities, the others are new. A fact counts
+                once: those given twice, or known to the model, are reported and not added again.
             propagation: ``"exact"``, ``"selected"`` (the choice that the run validated), or
                 :class:`~sheafprop.service.PropagationSettings`.
             mode: ``"keep"`` leaves all old vectors. With ``"refine"``, entities of earlier

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -28,7 +29,7 @@ def least_squares(model, facts):
     new = list(dict.fromkeys(e for h, _, t in facts for e in (h, t) if e not in known))
     d = x.shape[1]
     rows, right = [], []
-    for head, relation, tail in facts:
+    for head, relation, tail in dict.fromkeys(facts):  # a fact counts once
         r = relations[relation]
         maps = {
             head: -sheaf.restriction_map(r, "head", d).detach().numpy(),
@@ -557,9 +558,61 @@ def test_a_saved_model_comes_back_as_it_was(tmp_path, name, propagation):
         model.save(run / "model")
 
 
+#: Loops, both directions, parallel relations and a fact between trained entities.
+KNOWN = [*FACTS, ("n0", "far", "a5"), ("n2", "next", "n2"), ("a1", "next", "n1")]
+
+
+@pytest.mark.parametrize("propagation", ["exact", SETTINGS], ids=["exact", "steps"])
+@pytest.mark.parametrize("name", ["transe", "rotate", "se", "transh"])
+def test_facts_that_are_given_again_change_nothing(name, propagation):
+    model = sheaf_model(name)
+    first = model.extend(KNOWN, propagation=propagation)
+    distinct = set(KNOWN)
+    assert first.report.duplicates == len(KNOWN) - len(distinct)
+    assert first.num_facts == model.num_facts + len(distinct)
+    again = first
+    for mode in ("keep", "refine", "keep"):
+        before, again = again, again.extend([*KNOWN, KNOWN[2]], propagation=propagation, mode=mode)
+        report = again.report
+        assert mode == "refine" or torch.equal(again.vectors(), before.vectors())
+        assert (report.facts, report.new_entities, report.pull) == (0, 0, 0)
+        assert report.known_facts == len(distinct)
+        assert report.duplicates == len(KNOWN) + 1 - len(distinct)
+        assert f"{len(distinct)} facts were known to the model already" in report.summary()
+        assert again.num_facts == first.num_facts
+        close(again.vectors(), first.vectors(), 1e-8)
+    # Old and new facts in one batch: only the new ones count, also where all is solved again.
+    more = [*KNOWN, ("n1", "next", "a4"), ("a8", "skip", "n3"), ("a8", "skip", "n3")]
+    grown = again.extend(more, propagation=propagation, mode="refine")
+    assert (grown.report.facts, grown.report.known_facts) == (2, len(distinct))
+    close(grown.vectors(), model.extend(more, propagation=propagation).vectors(), 1e-8)
+    # What was removed is new again.
+    back = first.remove("n2").extend(KNOWN, propagation=propagation, mode="refine")
+    assert back.report.new_entities == 1
+    close(back.vectors(first.labels()), first.vectors(), 1e-8)
+    assert back.num_facts == first.num_facts
+    assert set(map(tuple, back.facts().to_numpy())) == set(map(tuple, first.facts().to_numpy()))
+
+
+def test_an_entity_that_loses_all_its_facts_is_solved_again_without_any():
+    model = sheaf_model("rotate").extend([("n", "far", "a4"), ("n", "next", "a4")])
+    alone = model.remove("a4", mode="refine")
+    assert alone.report.refined == ["n"]
+    assert torch.isfinite(torch.view_as_real(alone.vectors())).all()
+    assert list(alone.entities()["origin"])[-1] == "unanchored"
+
+
+def test_repeated_facts_of_an_older_folder_count_once():
+    stored = stored_model("transe")
+    often = SheafModel(dataclasses.replace(stored, facts=stored.facts.repeat_interleave(3, dim=0)))
+    assert often.num_facts == len(stored.facts)
+    frame = often.explain("a3")
+    assert len(frame) == len(SheafModel(stored).explain("a3"))
+
+
 def test_the_representation_is_one_line():
     assert repr(sheaf_model("transe").extend(FACTS)) == (
-        "SheafModel(TransE, 12 trained and 3 added entities, 3 relations, 47 facts, d=4)"
+        "SheafModel(TransE, 12 trained and 3 added entities, 3 relations, 46 facts, d=4)"
     )
 
 
