@@ -45,6 +45,7 @@ class Extension:
         on_unknown_relation: Literal["error", "drop"],
         seed: int | None,
         batch_size: int | None = None,
+        normalize_output: bool | None = None,
     ) -> tuple[ModelState, ExtensionReport]:
         """The larger model, and what was done; see :meth:`SheafModel.extend`."""
         begin = time.perf_counter()
@@ -53,7 +54,7 @@ class Extension:
         check_choice("mode", mode, ("keep", "refine"))
         check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
         state, size = self.state, self.state.num_entities
-        settings, name = self._settings(propagation, seed)
+        settings, name = self._settings(propagation, seed, normalize_output)
         relation, dropped = self._relations(labels[:, 1], on_unknown_relation)
         if dropped:
             labels = labels[(relation >= 0).numpy()]
@@ -80,13 +81,19 @@ class Extension:
         free = torch.cat([again, torch.arange(size, size + len(number))])
         free_labels = [*state.index.labels_of(again), *number]
         system, nodes = self._system(used, free, free_labels)
+        normalize = self._normalize(settings, name, normalize_output)
         solver = state.base.solver
-        solve = solver.exact if name == "exact" else solver.finite_time
+
+        def solve(part: FreeSystem) -> FreeSolution:
+            if name == "exact":
+                return solver.exact(part, settings, normalize_output=normalize)
+            return solver.finite_time(part, settings)
+
         solution = FreeSolution(system.x[:0], torch.zeros(0, dtype=torch.bool), {}, 0.0)
         if len(free) and batch_size is None:
-            solution = solve(system, settings)
+            solution = solve(system)
         elif len(free) and batch_size is not None:
-            parts = ((p, solve(part, settings)) for p, part in system.batches(batch_size))
+            parts = ((p, solve(part)) for p, part in system.batches(batch_size))
             solution = FreeSolution.joined(len(free), parts)
         origins = self._origins(system, nodes)
 
@@ -114,6 +121,8 @@ class Extension:
             propagation=name,
             settings=settings.to_dict() if not bool(solution.exact.all()) else None,
             relative_residual=solution.relative_residual,
+            rescaled=len(solution.lengths),
+            length_before=float(solution.lengths.mean()) if len(solution.lengths) else None,
             unanchored=[
                 label
                 for label, origin in zip(free_labels, origins, strict=True)
@@ -123,25 +132,28 @@ class Extension:
             duplicates=len(given) - len(distinct),
             known_facts=len(distinct) - len(facts),
             touched=state.index.labels_of(touched),
-            pull=self._pull(facts, touched) if len(touched) and not len(again) else 0.0,
+            pull=self._pull(facts, touched, normalize) if len(touched) and not len(again) else 0.0,
             refined=state.index.labels_of(again),
             seconds=time.perf_counter() - begin,
         )
         return grown, report
 
-    def resolved(self, labels: Sequence[str]) -> tuple[ModelState, list[str]]:
+    def resolved(
+        self, labels: Sequence[str], normalize_output: bool | None = None
+    ) -> tuple[ModelState, list[str]]:
         """Solves some added entities, and those that facts connect to them, again."""
         state = self.state
         again, used = self._neighbourhood(state.facts.from_row(0)[:0], state.index.ids(labels))
         names = state.index.labels_of(again)
         system, nodes = self._system(used, again, names)
-        settings, _ = self._settings("exact", None)
-        solution = state.base.solver.exact(system, settings)
+        settings, name = self._settings("exact", None, normalize_output)
+        normalize = self._normalize(settings, name, normalize_output)
+        solution = state.base.solver.exact(system, settings, normalize_output=normalize)
         index, rows = self._rewritten(again, solution.vectors, self._origins(system, nodes))
         return replace(state, index=index, rows=rows), names
 
     def _settings(
-        self, propagation: Propagation, seed: int | None
+        self, propagation: Propagation, seed: int | None, normalize_output: bool | None
     ) -> tuple[PropagationSettings, str]:
         state, chosen = self.state, self.state.base.stored.settings
         if isinstance(propagation, PropagationSettings):
@@ -159,6 +171,8 @@ class Extension:
             settings, name = PropagationSettings(**chosen), propagation
         if seed is not None:
             settings = replace(settings, seed=seed)
+        if normalize_output is not None:
+            settings = replace(settings, normalize_output=normalize_output)
         other = state.num_sections > 1 and settings.section_weight != state.section_weight
         if name != "exact" and other:
             raise ValueError(
@@ -166,6 +180,15 @@ class Extension:
                 f"for {settings.num_sections} or other weights: extend the trained model"
             )
         return settings, name
+
+    def _normalize(
+        self, settings: PropagationSettings, name: str, normalize_output: bool | None
+    ) -> bool:
+        """Whether new vectors are scaled as the model trains: by default exact ones where it has
+        unit rows, and propagated ones as their settings say."""
+        if name != "exact":
+            return settings.normalize_output
+        return self.state.base.has_unit_rows if normalize_output is None else normalize_output
 
     def _relations(self, labels: Iterable[str], action: str) -> tuple[Tensor, dict[str, int]]:
         labels = list(labels)
@@ -253,7 +276,7 @@ class Extension:
         named = dict(zip(again.tolist(), origins, strict=False))
         return state.index.with_origins(named), RowBlocks([base, added])
 
-    def _pull(self, facts: Tensor, touched: Tensor) -> float:
+    def _pull(self, facts: Tensor, touched: Tensor, normalize: bool) -> float:
         """How far touched entities are from agreeing with all their facts; see the report."""
         state = self.state
         facts = torch.cat([self._added_facts(), facts])
@@ -261,4 +284,5 @@ class Extension:
         system, nodes = self._system(facts[old], touched, state.index.labels_of(touched))
         if not len(system.edge_type):
             return 0.0
-        return state.base.solver.pull(replace(system, x=state.rows.select(nodes)))
+        system = replace(system, x=state.rows.select(nodes))
+        return state.base.solver.pull(system, normalize_output=normalize)

@@ -20,6 +20,8 @@ class ExtensionReport:
         propagation (str): What was asked for.
         settings (dict, optional): The finite-time settings, where any entity took them.
         relative_residual (float): That of the exact solution.
+        rescaled (int): Exact vectors that were scaled to the length that the model trains with.
+        length_before (float, optional): Their mean length before.
         unanchored (list of str): Entities that no fact connects to a trained entity.
         dropped_facts (dict): Relations the model does not know, with the facts left out.
         duplicates (int): Repetitions among the given facts; a fact counts once.
@@ -40,6 +42,8 @@ class ExtensionReport:
     propagation: str
     settings: dict[str, Any] | None
     relative_residual: float
+    rescaled: int
+    length_before: float | None
     unanchored: list[str]
     dropped_facts: dict[str, int]
     duplicates: int
@@ -65,6 +69,13 @@ class ExtensionReport:
                 f"{count_noun(self.solved_exactly, 'vector')} "
                 f"{'is' if self.solved_exactly == 1 else 'are'} the exact solution "
                 f"(relative residual {self.relative_residual:.1g})"
+            )
+        if self.rescaled:
+            lines.append(
+                f"{'it was' if self.rescaled == 1 else f'{self.rescaled:,} of them were'} scaled "
+                "to the length that the model trains with (mean length before: "
+                f"{self.length_before:.3g}); normalize_output=False (--no-normalize-output) keeps "
+                "exact solutions as they are"
             )
         if self.solved_finite_time and self.settings:
             why = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.items())

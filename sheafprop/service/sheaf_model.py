@@ -161,13 +161,14 @@ class SheafModel:
         on_unknown_relation: Literal["error", "drop"] = "error",
         seed: int | None = None,
         batch_size: int | None = None,
+        normalize_output: bool | None = None,
     ) -> "SheafModel":
         r"""Gives a model that also has vectors for the new entities of some facts.
 
         Old vectors stay bit-identical and are not copied; the work is that of the new facts. With
         ``"exact"``, groups of new entities that reach a known one get the unique minimum of the
-        energy, not rescaled; groups whose system is singular are propagated for a finite time from
-        a seeded start with one section. :attr:`report` says which and why.
+        energy, scaled as ``normalize_output`` says; groups whose system is singular are propagated
+        for a finite time from a seeded start with one section. :attr:`report` says which and why.
 
         Args:
             triples: Facts: a path, rows ``(head, relation, tail)`` of labels, or a pandas frame.
@@ -184,6 +185,10 @@ class SheafModel:
             batch_size: Facts that are solved at once; what they need in memory, beyond facts and
                 vectors, is that of a batch. Facts that share a new entity, or are connected by such
                 facts, stay together. Vectors depend on it by rounding alone. (default: all)
+            normalize_output: Whether new vectors are scaled to the length that the model trains
+                with (:meth:`~sheafprop.kge.KGEModel.rescale_entities`), after they were solved for
+                together; rows of zeros stay. (default: exact solutions where the model trains with
+                unit rows, propagated vectors as their settings say)
 
         Raises:
             UnknownRelationError: If a relation is unknown.
@@ -197,20 +202,28 @@ class SheafModel:
             on_unknown_relation=on_unknown_relation,
             seed=seed,
             batch_size=batch_size,
+            normalize_output=normalize_output,
         )
         return self._of(state, report)
 
-    def remove(self, entities: str | Iterable[str], *, mode: Mode = "keep") -> "SheafModel":
+    def remove(
+        self,
+        entities: str | Iterable[str],
+        *,
+        mode: Mode = "keep",
+        normalize_output: bool | None = None,
+    ) -> "SheafModel":
         r"""Gives a model without some entities and without the facts that name them.
 
         All other vectors stay bit-identical; with ``mode="refine"``, entities of earlier
         extensions that lose a fact are solved again (exactly where their system is nonsingular),
-        with those that facts connect to them. :attr:`report` names them either way.
+        with those that facts connect to them, and scaled as ``normalize_output`` says, see
+        :meth:`extend`. :attr:`report` names them either way.
 
         Raises:
             DataError: If a label is unknown, or no trained entity would be left.
         """
-        return self._of(*Removal(self._state).run(entities, mode))
+        return self._of(*Removal(self._state).run(entities, mode, normalize_output))
 
     # Storage --------------------------------------------------------------------------------------
 
