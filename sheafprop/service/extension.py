@@ -9,9 +9,11 @@ from torch import Tensor
 
 from sheafprop.argument_checks import check_integer
 from sheafprop.data import connected_components, first_occurrences
+from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.label_checks import check_choice, count_noun, shown
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
+from sheafprop.kernels.backend import all_finite
 from sheafprop.service.entity_index import EntityIndex
 from sheafprop.service.extension_report import ExtensionReport
 from sheafprop.service.extension_solver import FreeSolution
@@ -243,6 +245,9 @@ class Extension:
         nodes = torch.unique(torch.cat([facts[:, [0, 2]].flatten(), free]))
         is_free = torch.isin(nodes, free)
         known = self.state.rows.select(nodes[~is_free])
+        if not all_finite(known):
+            labels_of_all = self.state.index.vocabulary().labels
+            check_finite_rows(known, labels_of_all, "known vectors", ids=nodes[~is_free])
         x = known.new_zeros(len(nodes), known.shape[1], self.state.kge.hidden_channels)
         x[~is_free] = known
         system = FreeSystem(

@@ -22,6 +22,7 @@ from sheafprop.service.removal import Removal
 from sheafprop.service.removal_report import RemovalReport
 from sheafprop.service.section_scorer import SectionScorer
 from sheafprop.service.triple_input import TripleInput, label_triples
+from sheafprop.service.triple_ranking import TripleRanking, UnknownEntity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +149,8 @@ class SheafModel:
 
     def scorer(self) -> SectionScorer:
         """The scores of all triples under all vectors, for rankings."""
-        return SectionScorer(self.kge, self.vectors(), self._state.section_weight)
+        weight = self._state.section_weight
+        return SectionScorer(self.kge, self.vectors(), weight, self.labels())
 
     # Extension ------------------------------------------------------------------------------------
 
@@ -281,7 +283,12 @@ class SheafModel:
         return self._predictor.predict("head", tail, relation, k, include_known)
 
     def score(self, triples: TripleInput) -> "pd.DataFrame":
-        """Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``known``.
+        r"""Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``ratio`` and
+        ``known``.
+
+        The score is the trained model's own. The ratio is the energy
+        :math:`\| R_t x_t - R_h x_h - b \|^2` over its mean in training for that relation, as in
+        :meth:`explain`: scores of different relations are on different scales, ratios compare.
 
         Raises:
             DataError: If a label is unknown; the nearest spelling is suggested.
@@ -289,22 +296,42 @@ class SheafModel:
         return self._predictor.score(label_triples(triples))
 
     def rank(
-        self, triples: TripleInput, *, known: TripleInput | None = None, progress: bool = False
+        self,
+        triples: TripleInput,
+        *,
+        known: TripleInput | None = None,
+        on_unknown_entity: UnknownEntity = "error",
+        facts: TripleInput | None = None,
+        progress: bool = False,
     ) -> RankingResult:
         r"""Ranks true triples on both sides among all entities of the model.
 
         The filter leaves out every other fact of the model, ranked triple and ``known`` triple.
 
         Args:
-            triples: The true triples to rank.
+            triples: The true triples to rank, each once.
             known: More true triples; those with labels that the model does not know are left out.
+            on_unknown_entity: What happens to triples with an entity that the model does not know.
+                ``"error"``: they are refused. ``"drop"``: they are not ranked, and counted in
+                ``result.num_dropped`` and in the protocol box. ``"extend"``: the model is first
+                extended by ``facts``, as :meth:`extend` does by default, and its larger version
+                ranks; triples with an entity that has no fact either are dropped and counted.
+            facts: Observed facts of the unknown entities, for ``"extend"``. A fact that is among
+                ``triples`` never becomes one: it is left out of the extension and counted.
             progress: Whether to show progress on standard error.
 
         Raises:
-            DataError: If a label is unknown.
+            DataError: If a label is unknown (an entity: under ``"error"``), no triple is left, or
+                no fact.
+            ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
         """
-        further = None if known is None else label_triples(known)
-        return self._predictor.rank(label_triples(triples), further, progress)
+        return TripleRanking(self._predictor).run(
+            label_triples(triples),
+            known=None if known is None else label_triples(known),
+            on_unknown_entity=on_unknown_entity,
+            facts=None if facts is None else label_triples(facts),
+            progress=progress,
+        )
 
     def answer(
         self,

@@ -580,6 +580,29 @@ def test_inspect(tmp_path, capsys):
     assert json.loads(output(capsys, *words).out)["relations"] == {"likes": 1}
 
 
+def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
+    write_triples(tmp_path / "t.tsv", [("a0", "next", "a1"), ("a5", "far", "n"), ("u", "far", "n")])
+    write_triples(tmp_path / "f.tsv", [("n", "next", "a2"), ("a5", "far", "n")])
+    words = ["evaluate", model, "--test", tmp_path / "t.tsv", "--on-unknown-entity"]
+    assert "2 of 3 triples affected" in failing(capsys, *words, "error")
+    told = output(capsys, *words, "drop")
+    assert "1 evaluated, 2 dropped" in told.err
+    assert "2 triples dropped, as 2 entities have no vector (first: 'n')" in told.err
+    rows = {
+        (row["protocol"], row["metric"]): row["value"] for row in table(told.out).to_dict("records")
+    }
+    assert float(rows["full", "dropped"]) == 2
+    # Twelve entities: no query has 49 candidates.
+    assert float(rows["sampled50", "few_candidates_50"]) == 2
+    told = output(capsys, *words, "extend", "--facts", tmp_path / "f.tsv").err
+    assert "2 evaluated, 1 dropped" in told
+    assert "1 fact left out of the extension" in told
+    for wrong in (["extend"], ["drop", "--facts", tmp_path / "f.tsv"]):
+        with pytest.raises(SystemExit):
+            main([str(word) for word in [*words, *wrong]])
+    assert "needs --facts FILE" in capsys.readouterr().err
+
+
 def test_inspect_a_model(tmp_path, capsys, model, facts):
     output(capsys, "extend", model, facts, "--out", tmp_path / "run" / "model")
     told = output(capsys, "inspect", tmp_path / "run").out
