@@ -19,10 +19,12 @@ def triple_codes(*groups: Tensor) -> list[Tensor]:
     triples = torch.cat(groups).cpu()
     if len(triples) == 0:
         return [triples[:, 0] for _ in groups]
-    # Numbering the pairs first keeps the codes far below 2^63, whatever the number of entities.
-    num_nodes = int(triples[:, [0, 2]].max()) + 1
-    pairs = torch.unique(triples[:, 0] * num_nodes + triples[:, 2], return_inverse=True)[1]
-    codes = pairs * (int(triples[:, 1].max()) + 1) + triples[:, 1]
+    num_nodes, num_relations = int(triples[:, [0, 2]].max()) + 1, int(triples[:, 1].max()) + 1
+    pairs = triples[:, 0] * num_nodes + triples[:, 2]
+    if num_nodes**2 * num_relations >= 2**63:
+        # Numbering the pairs keeps the codes below it, whatever the number of entities.
+        pairs = torch.unique(pairs, return_inverse=True)[1]
+    codes = pairs * num_relations + triples[:, 1]
     return list(codes.split([len(group) for group in groups]))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -145,7 +146,7 @@ def _curve(
 
 def _legend(figure: Figure, axes: Sequence[Axes], further: Sequence[Line2D] = ()) -> None:
     """One legend beside all panels, of every line that any of them has."""
-    handles = {}
+    handles: dict[str, Artist] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
