@@ -100,7 +100,8 @@ def entity_map(
     def place(names: Sequence[str]) -> np.ndarray:
         return ((_rows(model.vectors(names)) - centre) @ axes[:2].T).numpy()
 
-    axis.scatter(*place(labels[: model.num_trained : step]).T, s=9, color=_OLD, label="trained")
+    x, y = place(labels[: model.num_trained : step]).T
+    axis.scatter(x, y, s=9, color=_OLD, label="trained")
     added = labels[model.num_trained :]
     if added:
         named = {
@@ -114,9 +115,10 @@ def entity_map(
                     *zip(spots[entity], spots[other], strict=True), color=_LINE, linewidth=0.8
                 )
         if known:
-            points = np.stack([spots[label] for label in known])
-            axis.scatter(*points.T, s=22, color=_NEIGHBOUR, zorder=3, label="connected by a fact")
-        axis.scatter(*place(added).T, s=34, color=_NEW, zorder=4, label="added")
+            x, y = np.stack([spots[label] for label in known]).T
+            axis.scatter(x, y, s=22, color=_NEIGHBOUR, zorder=3, label="connected by a fact")
+        x, y = place(added).T
+        axis.scatter(x, y, s=34, color=_NEW, zorder=4, label="added")
         texts = {label: _NEW for label in named} | {label: _NEIGHBOUR for label in known}
         _write_names(figure, axis, {label: (spots[label], color) for label, color in texts.items()})
     axis.set_xlabel("first principal component of the trained vectors")
@@ -141,7 +143,7 @@ def _write_names(figure: Figure, axis: Axes, names: dict[str, tuple[np.ndarray, 
     for label, (spot, color) in names.items():
         text = axis.annotate(
             _short(label),
-            spot,
+            (float(spot[0]), float(spot[1])),
             xytext=_OFFSETS[0],
             textcoords="offset points",
             fontsize=8,
