@@ -34,6 +34,19 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--filter", nargs="+", default=[], metavar="FILE", help="more true triples to leave out"
     )
+    parser.add_argument(
+        "--on-unknown-entity",
+        choices=("error", "drop", "extend"),
+        default="error",
+        help="what to do with triples of entities that the model does not know: refuse or drop "
+        "them, or extend the model by --facts first (default: error)",
+    )
+    parser.add_argument(
+        "--facts",
+        nargs="+",
+        metavar="FILE",
+        help="observed facts of unknown entities, for --on-unknown-entity extend",
+    )
     parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="may be repeated")
     parser.add_argument("--data.root", dest="root", help="where the run's data is now")
     parser.add_file_options()
@@ -47,6 +60,10 @@ def run(words: Sequence[str]) -> int:
         parser.error("--run ranks the test triples of the run; give --test and --filter a model")
     if options.model is not None and options.root is not None:
         parser.error("--data.root goes with --run")
+    if options.run is not None and (options.facts or options.on_unknown_entity != "error"):
+        parser.error("--on-unknown-entity and --facts go with --test; a run drops and counts them")
+    if bool(options.facts) != (options.on_unknown_entity == "extend"):
+        parser.error("--on-unknown-entity extend needs --facts FILE, and --facts goes with it")
     rows, boxes = _of_run(options) if options.run else _of_files(options)
     for box in boxes.values():
         tell(box + "\n")
@@ -118,6 +135,8 @@ def _of_files(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[s
     result = model.rank(
         read_facts(options.test, options),
         known=read_facts(options.filter, options) if options.filter else None,
+        on_unknown_entity=options.on_unknown_entity,
+        facts=read_facts(options.facts, options) if options.facts else None,
         progress=show_progress(),
     )
     rows, boxes = [], {}

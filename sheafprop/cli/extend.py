@@ -1,5 +1,6 @@
 """``sheafprop extend``: vectors for new entities."""
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,12 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--batch-size", type=int, metavar="N", help="facts that are solved at once (default: all)"
     )
+    parser.add_argument(
+        "--normalize-output",
+        action=argparse.BooleanOptionalAction,
+        help="scale new vectors to the length that the model trains with (default: exact solutions "
+        "where the model trains with unit rows, others as the run chose)",
+    )
     parser.add_argument("--seed", type=int, help="of random starts")
     parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
     parser.add_file_options()
@@ -61,6 +68,7 @@ def run(words: Sequence[str]) -> int:
         on_unknown_relation=options.on_unknown_relation,
         seed=options.seed,
         batch_size=options.batch_size,
+        normalize_output=options.normalize_output,
     )
     assert model.report is not None
     if options.report:  # first, as a place that was misspelt must not leave half of what was asked

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
         build_dataset,
     )
     from sheafprop.data.inductive_data import InductiveData, assemble
-    from sheafprop.data.inspection import connected_components, count_duplicates, triple_codes
+    from sheafprop.data.inspection import (
+        connected_components,
+        count_duplicates,
+        first_occurrences,
+        triple_codes,
+    )
     from sheafprop.data.knowledge_graph import KnowledgeGraph
     from sheafprop.data.splits import SemiInductiveSplit, hold_out_mask, semi_inductive_split
     from sheafprop.data.triples import (
@@ -38,6 +43,7 @@ _HOMES = {
     "build_dataset": "datasets",
     "connected_components": "inspection",
     "count_duplicates": "inspection",
+    "first_occurrences": "inspection",
     "hold_out_mask": "splits",
     "parse_triples": "triples",
     "read_triples": "triples",
@@ -60,6 +66,7 @@ __all__ = [
     "build_dataset",
     "connected_components",
     "count_duplicates",
+    "first_occurrences",
     "hold_out_mask",
     "parse_triples",
     "read_triples",

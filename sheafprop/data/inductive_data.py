@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sheafprop.data.inspection import connected_components, count_duplicates, triple_codes
+from sheafprop.data.inspection import connected_components, first_occurrences, triple_codes
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.data.label_checks import (
     EXAMPLES,
@@ -157,7 +157,8 @@ def assemble(
 
     Triples to predict are never added to a graph; those that a graph holds already are reported.
     Those with an entity that does not occur in the graph they belong to are removed and reported.
-    Repeated triples are kept and counted.
+    A triple counts once, however often it is given: repeated ones are left out of the training
+    graph, of the inference graph and of those to predict, and are reported.
 
     Args:
         name: The name of the data set.
@@ -190,6 +191,16 @@ def assemble(
     entities, relations = train_graph.entities, train_graph.relations
     assert entities is not None
     assert relations is not None
+    repeated: dict[str, int] = {}
+
+    def keep_first(key: str, triples: Tensor) -> Tensor:
+        first = first_occurrences(triples)
+        repeated[key] = int((~first).sum())
+        return triples[first]
+
+    train_graph = KnowledgeGraph.from_triples(
+        keep_first("train", train_graph.triples), entities=entities, relations=relations
+    )
     dropped = {key: int(sum(count.values())) for key, count in unknown.items() if count}
     if dropped:
         number = sum(dropped.values())
@@ -201,9 +212,13 @@ def assemble(
     ends = labels["observed"][:, [0, 2]].ravel()
     start = entities if semi else Vocabulary(kind="entities")
     inference_entities = start.extend(ends)
-    observed_ids = _encode(labels["observed"], inference_entities, relations)
-    train_ids = train_graph.triples
-    inference_ids = torch.cat([train_ids, observed_ids]) if semi else observed_ids
+    observed_ids = keep_first(
+        "observed", _encode(labels["observed"], inference_entities, relations)
+    )
+    inference_ids = observed_ids
+    if semi:
+        inference_ids = torch.cat([train_graph.triples, observed_ids])
+        inference_ids = inference_ids[first_occurrences(inference_ids)]
     num_known = len(start)
     shared = len(entities) + len(set(ends)) - len(entities.extend(ends))
     boundary_source = torch.arange(len(inference_entities))
@@ -228,7 +243,7 @@ def assemble(
                 f"{'training' if key == 'train_valid' else 'observed'} graph "
                 f"(first: {removed['examples'][0]})"
             )
-        parts[key] = ids[seen] if seen.any() else None
+        parts[key] = keep_first(key, ids[seen]) if seen.any() else None
 
     train_sets = {"train": train_graph.triples, "train_valid": parts["train_valid"]}
     inference_sets = {"observed": observed_ids, "valid": parts["valid"], "test": parts["test"]}
@@ -237,6 +252,13 @@ def assemble(
     else:
         overlaps = _overlaps(train_sets, entities, relations)
         overlaps |= _overlaps(inference_sets, inference_entities, relations)
+    for key, number in repeated.items():
+        if number:
+            found.append(
+                f"{count_noun(number, f'{_SPOKEN[key]} triple')} "
+                f"{'repeats' if number == 1 else 'repeat'} an earlier one and "
+                f"{_were(number)} left out: a triple counts once"
+            )
     for key, overlap in overlaps.items():
         first, second = (_SPOKEN[part] for part in key.split("/"))
         text = (
@@ -244,7 +266,7 @@ def assemble(
             f"{first} and the {second} triples (first: {overlap['example']})"
         )
         found.append(text)
-        if key == "train/observed":  # a repetition, nothing that is to be predicted
+        if key == "train/observed":  # counts once in the graph; nothing that is to be predicted
             continue
         if on_overlap == "error":
             raise DataError(f"{name}: {text}")
@@ -275,7 +297,10 @@ def assemble(
         "name": name,
         "mode": mode,
         **_counts("train", train_graph),
+        "train_duplicates": repeated["train"],
         **_counts("inference", inference),
+        "inference_duplicates": repeated["observed"]
+        + (overlaps.get("train/observed", {"count": 0})["count"] if semi else 0),
         "observed_triples": len(observed_ids),
         "boundary_entities": int(boundary_mask.sum()),
         "free_entities": int((~boundary_mask).sum()),
@@ -284,6 +309,7 @@ def assemble(
         **_components(inference, boundary_mask),
         "isolated_free": len(isolated),
         **{f"{key}_triples": 0 if part is None else len(part) for key, part in parts.items()},
+        **{f"{key}_duplicates": repeated[key] for key in ("valid", "test") if key in repeated},
         **_targets(parts, inference, boundary_mask),
         "unknown_relations": dict(sum(unknown.values(), Counter()).most_common()),
         "dropped_triples": dropped,
@@ -361,7 +387,6 @@ def _counts(prefix: str, graph: KnowledgeGraph) -> dict[str, int]:
         f"{prefix}_entities": int(graph.num_nodes or 0),
         f"{prefix}_relations": len(triples[:, 1].unique()),
         f"{prefix}_triples": len(triples),
-        f"{prefix}_duplicates": count_duplicates(triples),
         f"{prefix}_self_loops": int((triples[:, 0] == triples[:, 2]).sum()),
     }
 
@@ -387,7 +412,7 @@ def _isolated(graph: KnowledgeGraph, boundary_mask: Tensor) -> list[str]:
 def _targets(
     parts: dict[str, Tensor | None], inference: KnowledgeGraph, boundary_mask: Tensor
 ) -> dict[str, int]:
-    """Repetitions among the triples to predict, triples without a free entity, swapped pairs."""
+    """Triples to predict without a free entity, and those whose ends swapped are observed."""
     head, tail = inference.edge_index
     num_nodes = len(boundary_mask)
     swapped = (tail * num_nodes + head)[head != tail]
@@ -396,7 +421,6 @@ def _targets(
         part = parts[key]
         if part is None:
             continue
-        counts[f"{key}_duplicates"] = count_duplicates(part)
         counts[f"{key}_without_free"] = int(boundary_mask[part[:, [0, 2]]].all(dim=1).sum())
         pairs = part[:, 0] * num_nodes + part[:, 2]
         counts[f"{key}_swapped_pairs"] = int(torch.isin(pairs, swapped).sum())

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["connected_components", "count_duplicates", "triple_codes"]
+__all__ = ["connected_components", "count_duplicates", "first_occurrences", "triple_codes"]
 
 
 def triple_codes(*groups: Tensor) -> list[Tensor]:
@@ -19,10 +19,12 @@ def triple_codes(*groups: Tensor) -> list[Tensor]:
     triples = torch.cat(groups).cpu()
     if len(triples) == 0:
         return [triples[:, 0] for _ in groups]
-    # Numbering the pairs first keeps the codes far below 2^63, whatever the number of entities.
-    num_nodes = int(triples[:, [0, 2]].max()) + 1
-    pairs = torch.unique(triples[:, 0] * num_nodes + triples[:, 2], return_inverse=True)[1]
-    codes = pairs * (int(triples[:, 1].max()) + 1) + triples[:, 1]
+    num_nodes, num_relations = int(triples[:, [0, 2]].max()) + 1, int(triples[:, 1].max()) + 1
+    pairs = triples[:, 0] * num_nodes + triples[:, 2]
+    if num_nodes**2 * num_relations >= 2**63:
+        # Numbering the pairs keeps the codes below it, whatever the number of entities.
+        pairs = torch.unique(pairs, return_inverse=True)[1]
+    codes = pairs * num_relations + triples[:, 1]
     return list(codes.split([len(group) for group in groups]))
 
 
@@ -30,6 +32,15 @@ def count_duplicates(triples: Tensor) -> int:
     r"""Returns how many rows of ``triples`` ``[m, 3]`` repeat an earlier one."""
     (codes,) = triple_codes(triples)
     return len(codes) - len(codes.unique())
+
+
+def first_occurrences(triples: Tensor) -> Tensor:
+    r"""Returns which rows of ``triples`` ``[m, 3]`` repeat no earlier one, bool ``[m]``."""
+    (codes,) = triple_codes(triples)
+    ordered, order = torch.sort(codes, stable=True)
+    first = torch.ones(len(codes), dtype=torch.bool)
+    first[order[1:]] = ordered[1:] != ordered[:-1]
+    return first
 
 
 def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:

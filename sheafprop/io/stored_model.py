@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sheafprop.data import KnowledgeGraph, Vocabulary
-from sheafprop.errors import DivergenceError
+from sheafprop.data import KnowledgeGraph, Vocabulary, first_occurrences
+from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
@@ -38,7 +38,7 @@ class StoredModel:
 
     Raises:
         ValueError: If the parts do not belong together.
-        DivergenceError: If a parameter or vector is not finite.
+        DivergenceError: If a parameter or vector is not finite; names the entity or relation.
     """
 
     model: KGEModel
@@ -72,7 +72,10 @@ class StoredModel:
         settings: dict[str, Any] | None = None,
         metrics: dict[str, Any] | None = None,
     ) -> "StoredModel":
-        """A model whose entities are all trained, with prototypes and variances from its facts."""
+        """A model whose entities are all trained, with prototypes and variances from its facts.
+
+        Repeated facts count once.
+        """
         sizes = {
             "entities": (model.num_nodes, len(entities)),
             "relations": (model.num_relations, len(relations)),
@@ -83,9 +86,10 @@ class StoredModel:
                     f"model and labels must have the same {kind} (got {got} and {labels})"
                 )
         KnowledgeGraph.from_triples(facts, num_nodes=len(entities), num_relations=len(relations))
-        check_finite(model.state_dict())
+        check_finite(model.state_dict(), entities.labels, relations.labels)
         with torch.no_grad():
             x, sheaf = model.entity_vectors(), model.sheaf()
+        facts = facts[first_occurrences(facts).to(facts.device)]
         head, edge_type, tail = facts.to(x.device).unbind(1)
         edge_index = torch.stack([head, tail])
         return cls(
@@ -143,9 +147,16 @@ class StoredModel:
             )
 
     def _check_tensors(self) -> None:
-        check_finite(self.model.state_dict())
+        entities, relations = self.entities.labels, self.relations.labels
+        check_finite(self.model.state_dict(), entities, relations)
         if self.extended is not None:
-            check_finite({"vectors of added entities": self.extended})
+            numbers = torch.arange(self.model.num_nodes, len(entities))
+            check_finite_rows(self.extended, entities, "vectors of added entities", ids=numbers)
+        for name, table in (
+            ("the mean vectors", self.prototypes.mean.unflatten(0, (2, -1)).transpose(0, 1)),
+            ("the residual variances", self.residual_variance.unsqueeze(1)),
+        ):
+            check_finite_rows(table, relations, name, kind="relation")
         weights: Sequence[float] = self.section_weight
         if not weights or not all(0 < w <= 1 for w in weights) or abs(sum(weights) - 1) > 1e-6:
             raise ValueError(f"'section_weight' must be positive and add up to 1 (got {weights})")
@@ -160,12 +171,11 @@ def with_entities(model: KGEModel, kept: Tensor) -> KGEModel:
     return smaller
 
 
-def check_finite(tensors: dict[str, Tensor]) -> None:
-    """Refuses parameters that training has driven out of the finite numbers."""
+def check_finite(
+    tensors: dict[str, Tensor], entities: Sequence[str], relations: Sequence[str]
+) -> None:
+    """Refuses parameters that are not finite, by the entity or relation that a row belongs to."""
     for name, value in tensors.items():
-        real = torch.view_as_real(value) if value.is_complex() else value
-        if not bool(torch.isfinite(real).all()):
-            raise DivergenceError(
-                f"The parameter '{name}' of the model is not finite: the model was not saved. "
-                "Train again with a smaller learning rate"
-            )
+        of_entities = name == "node_emb.weight"
+        labels, kind = (entities, "entity") if of_entities else (relations, "relation")
+        check_finite_rows(value.detach(), labels, f"the parameter '{name}'", kind=kind)

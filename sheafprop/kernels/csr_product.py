@@ -22,12 +22,12 @@ from sheafprop.kernels.backend import (
 )
 from sheafprop.kernels.memory import empty
 from sheafprop.kernels.rows import as_pairs
+from sheafprop.kernels.threads import run_rows
 
 # Where torch multiplies by sparse matrices; elsewhere rows are gathered and added.
 _SPARSE_DEVICES = ("cpu", "cuda")
 # Bytes of gathered rows that are held at once.
 _BLOCK_BYTES = 64 * 2**20
-from sheafprop.kernels.threads import run_rows
 
 
 class CSRProduct:

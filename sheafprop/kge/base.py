@@ -17,6 +17,10 @@ Side = Literal["head", "tail"]
 LeftOut = Mapping[Side, tuple[Tensor, Tensor]]
 
 
+# Lengths of unit rows that were stored in half precision differ from one by less than this.
+_UNIT_TOLERANCE = 1e-3
+
+
 class KGEModel(torch.nn.Module, ABC):
     r"""An abstract base class of knowledge graph embedding models whose relations are a sheaf.
 
@@ -190,6 +194,16 @@ class KGEModel(torch.nn.Module, ABC):
             target = float(torch.linalg.vector_norm(weight, dim=-1).mean())
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x * (target / length.masked_fill(length == 0, target))
+
+    @torch.no_grad()
+    def has_unit_rows(self) -> bool:
+        r"""Returns whether the model trains with entities of length one: by its constraint, or,
+        without one (as in imported models), by the rows themselves.
+        """
+        if self.entity_constraint is not None:
+            return self.entity_constraint == "unit"
+        length = torch.linalg.vector_norm(promote(self.node_emb.weight), dim=-1)
+        return bool(((length - 1).abs() <= _UNIT_TOLERANCE).all())
 
     @abstractmethod
     def sheaf(self) -> Any:

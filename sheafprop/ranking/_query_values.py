@@ -10,7 +10,8 @@ from sheafprop.ranking.protocols import Protocol, Ties
 from sheafprop.ranking.rank_counts import RankCounts
 from sheafprop.ranking.sampled50 import sampled50_expectation
 
-NUM_FIXED = 4  # columns before the Hits: one, candidates, rank - 1, reciprocal rank
+# Columns before the Hits: one, few candidates, candidates, rank - 1, reciprocal rank.
+NUM_FIXED = 5
 
 
 def num_values(k: tuple[int, ...]) -> int:
@@ -31,13 +32,20 @@ def query_values(counts: RankCounts, protocol: Protocol, ties: Ties, k: tuple[in
     """One row per query, one column per quantity; their sums over queries give every metric."""
     values = functools.partial(_rank_values, rule=ties, k=k)
     candidates = counts.candidates
+    few = torch.zeros_like(candidates)
     if protocol.num_negatives is None:
         ranked = values(counts.better, counts.ties)
     else:
+        few = few_candidates(counts, protocol)
         candidates = torch.where(candidates > 0, protocol.num_negatives, 0)
         ranked = sampled50_expectation(counts, values)
-    fixed = torch.stack([torch.ones_like(candidates), candidates], dim=1)
+    fixed = torch.stack([torch.ones_like(candidates), few, candidates], dim=1)
     return torch.cat([fixed.double(), ranked], dim=1)
+
+
+def few_candidates(counts: RankCounts, protocol: Protocol) -> Tensor:
+    """One for each query with fewer candidates than the protocol draws negatives, else zero."""
+    return (counts.candidates < (protocol.num_negatives or 0)).long()
 
 
 def metrics_of(
@@ -51,7 +59,7 @@ def metrics_of(
     named |= {f"{side}/": row for side, row in zip(sides, sums, strict=True) if row[0] > 0}
     result: dict[str, Any] = {}
     for prefix, row in named.items():
-        count, candidates, above, reciprocal, *hits = row.tolist()
+        count, few, candidates, above, reciprocal, *hits = row.tolist()
         metrics = {
             **{f"hits@{value}": hit / count for value, hit in zip(k, hits, strict=False)},
             "mrr": reciprocal / count,
@@ -66,4 +74,6 @@ def metrics_of(
         }
         result |= {prefix + protocol.key(name, ties): value for name, value in metrics.items()}
         result[f"{prefix}count"] = round(count)
+        if protocol.num_negatives is not None:
+            result[prefix + protocol.key("few_candidates")] = round(few)
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ def evaluate(
     num_dropped: int = 0,
     test_set: str | None = None,
     progress: bool = False,
+    entity_labels: Sequence[str] | None = None,
 ) -> RankingResult:
     r"""Ranks every triple on both sides and returns the counts all protocols are computed from.
 
@@ -68,9 +69,11 @@ def evaluate(
             (default: :obj:`None`)
         progress (bool, optional): Whether to show a progress bar once a second has passed.
             (default: :obj:`False`)
+        entity_labels (sequence of str, optional): The labels of all entities, for messages.
+            (default: :obj:`None`)
 
     Raises:
-        DivergenceError: If a score is NaN; the first query is named.
+        DivergenceError: If a score is NaN; the first query is named, and the first candidate.
         ValueError: If ids, shapes or candidates do not fit.
     """
     if triple_filter is not None:
@@ -95,6 +98,10 @@ def evaluate(
     block = batch_size or max(1, _SCORES_PER_BLOCK // max(1, num_candidates))
     functions: dict[Side, ScoreFunction | None] = {"head": score_heads, "tail": score_tails}
     counts: dict[Side, RankCounts] = {}
+
+    def named(entity: int) -> str:
+        return str(entity) if entity_labels is None else f"{entity} ({entity_labels[entity]!r})"
+
     for side, score in functions.items():
         if sides not in (side, "both"):
             continue
@@ -108,7 +115,7 @@ def evaluate(
                 f"none of the {num_candidates})"
             )
         counts[side] = _rank_side(
-            side, score, triples, triple_filter, column, num_candidates, block, progress
+            side, score, triples, triple_filter, column, num_candidates, block, progress, named
         )
     return RankingResult(
         triples=triples.cpu(),
@@ -144,6 +151,7 @@ def _rank_side(
     num_candidates: int,
     batch_size: int,
     progress: bool,
+    named: Callable[[int], str],
 ) -> RankCounts:
     num_nodes = column.numel()
     known_end, true_end = (0, 2) if side == "tail" else (2, 0)
@@ -164,6 +172,7 @@ def _rank_side(
         for first in range(0, query.numel(), batch_size):
             block = slice(first, first + batch_size)
             scores = _scores(side, score, entity[block], relation[block], num_candidates)
+            _check_scores(side, scores, entity[block], relation[block], column, named)
             stop = end[min(first + batch_size, len(end)) - 1]
             for low in range(start, stop, batch_size):
                 rows = slice(low, min(low + batch_size, stop))
@@ -191,12 +200,30 @@ def _scores(
             f"{(entity.numel(), num_candidates)}, one column per candidate "
             f"(got {tuple(scores.shape)}, {scores.dtype})"
         )
-    wrong = nan_rows(scores)
-    if wrong.numel() > 0:
-        h_or_t, r = int(entity[wrong[0]]), int(relation[wrong[0]])
-        query = f"({h_or_t}, {r}, ?)" if side == "tail" else f"(?, {r}, {h_or_t})"
-        raise nan_error(f"for the query {query} and {wrong.numel() - 1} more of its block")
     return scores
+
+
+def _check_scores(
+    side: Side,
+    scores: Tensor,
+    entity: Tensor,
+    relation: Tensor,
+    column: Tensor,
+    named: Callable[[int], str],
+) -> None:
+    """Refuses NaN, by the first query and by the entities that have it as candidates."""
+    wrong = nan_rows(scores)
+    if wrong.numel() == 0:
+        return
+    known, r = named(int(entity[wrong[0]])), int(relation[wrong[0]])
+    query = f"({known}, {r}, ?)" if side == "tail" else f"(?, {r}, {known})"
+    bad = scores[wrong[0]].isnan()
+    if bool(bad.all()):
+        where = "for every candidate, so look at the entity and the relation of the query"
+    else:
+        first = int((column == int(bad.nonzero()[0])).nonzero()[0])
+        where = f"for entity {named(first)} and {int(bad.sum()) - 1} more candidates"
+    raise nan_error(f"for the query {query} and {wrong.numel() - 1} more of its block, {where}")
 
 
 def _filter_pairs(

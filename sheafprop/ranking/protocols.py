@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -71,8 +72,8 @@ PROTOCOLS: dict[str, Protocol] = {
             ties="realistic",
             test_set="test",
             description="Filtered ranking against 49 random negatives, as GraIL and its followers "
-            "report it. Where fewer candidates are left, some are drawn several times; where none "
-            "is, the rank is 1.",
+            "report it. Where fewer than 49 candidates are left, some are drawn several times, so "
+            "that a rank may exceed their number; where none is, the rank is 1.",
             num_negatives=49,
             suffix="_50",
         ),
@@ -124,6 +125,8 @@ def describe(
     sides: Sides = "both",
     ties: Ties | None = None,
     test_set: str | None = None,
+    num_few: int = 0,
+    notes: Sequence[str] = (),
 ) -> str:
     r"""Returns the protocol box of a report: everything needed to compare a figure with another.
 
@@ -137,6 +140,10 @@ def describe(
         ties (str, optional): The tie rule, if not the protocol's own. (default: :obj:`None`)
         test_set (str, optional): The triples that were ranked, if not the protocol's own.
             (default: :obj:`None`)
+        num_few (int, optional): The number of queries with fewer candidates than the protocol
+            draws negatives. (default: :obj:`0`)
+        notes (sequence of str, optional): What else a reader should know of the ranked triples.
+            (default: :obj:`()`)
     """
     protocol = get_protocol(protocol)
     ties = protocol.ties if ties is None else ties
@@ -152,4 +159,11 @@ def describe(
         "test set": f"{test_set}{own}",
         "triples": f"{num_evaluated:,} evaluated, {num_dropped:,} dropped",
     }
-    return "\n".join(f"{name + ':':<12}{value}" for name, value in lines.items())
+    if protocol.num_negatives is not None:
+        num_queries = num_evaluated * (2 if sides == "both" else 1)
+        lines["small sets"] = (
+            f"{num_few:,} of {num_queries:,} queries have fewer than {protocol.num_negatives} "
+            "candidates besides the true entity"
+        )
+    rows = [*lines.items(), *(("note", note) for note in notes)]
+    return "\n".join(f"{name + ':':<12}{value}" for name, value in rows)

@@ -39,6 +39,8 @@ class RankMetrics(Metric):
     :meth:`compute` returns a dictionary with :obj:`hits@k`, :obj:`mrr`, :obj:`mean_rank`,
     :obj:`amri`, :obj:`expected_hits@k` and :obj:`count` (ranked queries), the same with
     :obj:`head/` and :obj:`tail/` in front, and :obj:`dropped` (triples that could not be ranked).
+    Protocols that draw negatives also count the queries with fewer candidates than they draw, as
+    :obj:`few_candidates_50`: some are then drawn several times, and a rank may exceed their number.
     The names say what was computed: :obj:`hits@10_50` for :obj:`"sampled50"`,
     :obj:`hits@10_merged` for :obj:`"merged"`, and :obj:`hits@10_optimistic` for a tie rule that is
     not the protocol's.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sheafprop.ranking._query_values import metrics_of, query_values
+from sheafprop.ranking._query_values import few_candidates, metrics_of, query_values
 from sheafprop.ranking.protocols import (
     Protocol,
     Side,
@@ -36,6 +36,8 @@ class RankingResult:
         num_dropped (int): The number of triples that could not be ranked.
         test_set (str, optional): The name of the ranked triples; the protocol's own if
             :obj:`None`. (default: :obj:`None`)
+        notes (tuple of str, optional): What else a reader of the figures should know, for the
+            protocol box. (default: :obj:`()`)
     """
 
     triples: Tensor
@@ -44,6 +46,7 @@ class RankingResult:
     filter: str
     num_dropped: int = 0
     test_set: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def sides(self) -> Sides:
@@ -87,6 +90,12 @@ class RankingResult:
         metrics = metrics_of(torch.stack(sums), tuple(drawn), protocol, ties, k)
         return {**metrics, "dropped": self.num_dropped}
 
+    def num_few_candidates(self, protocol: str | Protocol = "sampled50") -> int:
+        r"""Returns the number of queries with fewer candidates than the protocol draws negatives,
+        some of which it draws several times; 0 where the protocol ranks all candidates."""
+        protocol = get_protocol(protocol)
+        return int(sum(few_candidates(part, protocol).sum() for part in self.counts.values()))
+
     def by_relation(
         self,
         protocol: str | Protocol = "full",
@@ -122,6 +131,8 @@ class RankingResult:
             sides=self.sides,
             ties=ties,
             test_set=self.test_set,
+            num_few=self.num_few_candidates(protocol),
+            notes=self.notes,
         )
 
     def _prepare(

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 
 from sheafprop.io import write_bytes
 from sheafprop.report.completion_tables import FAMILIES, HEURISTIC, NAMES, VERSIONS
+from sheafprop.report.figures import least_span
 from sheafprop.report.published import published_rows
 
 __all__ = ["completion_by_iteration", "completion_by_version", "validation_against_test"]
@@ -24,6 +28,7 @@ Record = dict[str, Any]
 # Told apart also by readers who do not see all colours.
 _COLORS = {"rotate": "#0072B2", "transe": "#D55E00", "transr": "#009E73", "se": "#CC79A7"}
 _GREY = "#4D4D4D"
+_STAR: dict[str, Any] = {"marker": "*", "markersize": 13, "linestyle": "", "color": _GREY}
 
 
 def completion_by_version(records: Sequence[Record], path: str | os.PathLike[str]) -> bool:
@@ -55,7 +60,7 @@ def completion_by_version(records: Sequence[Record], path: str | os.PathLike[str
                 )  # fmt: skip
         axis.set_title(FAMILIES[family])
         axis.set_ylabel("Hits@10 (%), full, test")
-    axes[-1].legend(frameon=False, fontsize=8)
+    _legend(figure, axes)
     _write(figure, path)
     return True
 
@@ -87,7 +92,9 @@ def completion_by_iteration(records: Sequence[Record], path: str | os.PathLike[s
             _curve(axis, points, record["iterations"], _COLORS[model], NAMES[model])
         axis.set_title(dataset)
         axis.set_ylabel("validation Hits@10 (%)")
-    axes[0].legend(frameon=False, fontsize=8)
+        least_span(axis, 100)
+    star = Line2D([], [], label="chosen on validation", **_STAR)
+    _legend(figure, axes, [star])
     _write(figure, path)
     return True
 
@@ -131,9 +138,22 @@ def _curve(
 ) -> None:
     axis.plot(*zip(*points, strict=True), color=color, marker="o", markersize=3.5, label=label)
     stars = [(k, hits) for k, hits in points if k == chosen]
-    axis.plot(*zip(*stars, strict=True), color=color, marker="*", markersize=13, linestyle="")
+    axis.plot(*zip(*stars, strict=True), **_STAR | {"color": color})
     axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_xlabel("iterations")
+
+
+def _legend(figure: Figure, axes: Sequence[Axes], further: Sequence[Line2D] = ()) -> None:
+    """One legend beside all panels, of every line that any of them has."""
+    handles: dict[str, Artist] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    handles |= {str(handle.get_label()): handle for handle in further}
+    figure.legend(
+        list(handles.values()), list(handles), loc="outside right upper", frameon=False, fontsize=8
+    )
 
 
 def _panels(count: int, columns: int = 3) -> tuple[Figure, list[Axes]]:

@@ -26,6 +26,8 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 3)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _PANELS = (("hits@10", "Hits@10 (%)", 100), ("mrr", "MRR", 1))
+# An axis spans at least this share of the whole scale: less would blow up the noise of a few ranks.
+_LEAST_SPAN = 0.1
 _GREY = "#4D4D4D"
 _BASE: dict[str, Any] = {
     "color": _COLORS[0],
@@ -50,6 +52,7 @@ class _Line:
     """The curve of one run with one start and step size."""
 
     def __init__(self, record: Record, points: list[_Point]) -> None:
+        # The first of the curve; what was not propagated is appended to it.
         first, selection = points[0], record["selection"]
         self.points = sorted(points, key=lambda point: point["iterations"])
         self.protocol = selection.get("protocol", "full")
@@ -68,8 +71,9 @@ class _Line:
 def hits_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -> bool:
     r"""Draws validation Hits@10 and MRR against the number of iterations, as a PNG.
 
-    There is a line for every run, start and step size; a star marks what was chosen. Several data
-    sets stand below each other. The file is put in place when it is complete.
+    There is a line for every run, start and step size; a star marks what was chosen. The vertical
+    axes span at least ten points of Hits@10 and 0.1 of MRR. Several data sets stand below each
+    other. The file is put in place when it is complete.
 
     Args:
         records (list): The records of the runs (their ``metrics.json``).
@@ -114,9 +118,15 @@ def _lines(records: list[Record]) -> list[_Line]:
     lines = []
     for record in records:
         groups: dict[tuple[Any, Any], list[_Point]] = {}
-        for point in (record.get("selection") or {}).get("curve", []):
+        selection = record.get("selection") or {}
+        for point in selection.get("curve", []):
             if point.get("iterations") is not None:
                 groups.setdefault((point.get("start"), point.get("step_size")), []).append(point)
+        for point in selection.get("unpropagated", []):
+            # Without a step its size does not matter: the point belongs to every line of its start.
+            for (start, _), points in groups.items():
+                if start == point.get("start"):
+                    points.append(point)
         lines += [_Line(record, points) for points in groups.values()]
     return lines
 
@@ -178,12 +188,23 @@ def _draw(
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.margins(x=0.04, y=0.08)
+    least_span(axis, scale)
     axis.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
-    axis.set_xlabel("iterations")
+    axis.set_xlabel("iterations (0: the start, not propagated)" if smallest == 0 else "iterations")
     axis.set_ylabel(label)
     axis.grid(color="#E3E3E3", linewidth=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def least_span(axis: Axes, scale: float) -> None:
+    """Widens a vertical axis from 0 to ``scale`` to a tenth of it, so that small differences look
+    small."""
+    low, high = axis.get_ylim()
+    span = _LEAST_SPAN * scale
+    if high - low < span:
+        low = min(max((low + high - span) / 2, -0.01 * scale), 1.01 * scale - span)
+        axis.set_ylim(low, low + span)
 
 
 def _add_legend(figure: Figure, legend: _Legend) -> None:

@@ -14,6 +14,9 @@ from sheafprop.sheaf import DenseSheaf, RelationSheaf
 _TOL = 1e-12
 _SINGLE_TOL = 1e-9
 _GOOD = 1e-8
+#: Rows of an exact solution that are shorter than this may be rounding: the residual that is
+#: accepted, relative to known vectors of about length one.
+RESOLVED = _GOOD
 _MAX_ITERATIONS = 20_000
 # A random vector keeps more than this share of its length where the system has a kernel.
 _KERNEL = 1e-5

@@ -33,25 +33,31 @@ class Explanation:
         facts = state.facts.at(ids)
         if asked is not None:
             facts = facts[(facts != asked).any(1)]
-        energy = self._energy(facts)
+        energy, ratio = energy_ratio(state, facts)
         order = torch.sort(energy, descending=True, stable=True).indices
-        facts, energy = facts[order], energy[order]
+        facts, energy, ratio = facts[order], energy[order], ratio[order]
         observed = [True] * len(facts)
         if asked is not None:
             observed = [bool(state.facts.contain(asked)), *observed]
             facts = torch.cat([asked, facts])
-            energy = torch.cat([self._energy(asked), energy])
-        usual = state.base.stored.residual_variance.double()[facts[:, 1]]
+            own = energy_ratio(state, asked)
+            energy, ratio = torch.cat([own[0], energy]), torch.cat([own[1], ratio])
         frame = state.frame(facts)
         frame["energy"] = energy.tolist()
-        frame["ratio"] = torch.where(usual > 0, energy / usual, torch.nan).tolist()
+        frame["ratio"] = ratio.tolist()
         frame["fact"] = observed
         return frame
 
-    @torch.no_grad()
-    def _energy(self, triples: Tensor) -> Tensor:
-        sections, place = self.state.sections(triples[:, [0, 2]])
-        total = torch.zeros(len(triples), dtype=torch.float64)
-        for weight, x in sections:
-            total += weight * edge_energy(x, place.T, triples[:, 1], self.state.base.sheaf).double()
-        return total
+
+@torch.no_grad()
+def energy_ratio(state: ModelState, triples: Tensor) -> tuple[Tensor, Tensor]:
+    """The energy of triples ``[n, 3]``, and its ratio to the mean of its relation in training.
+
+    The ratio is NaN where the relation fits exactly or has no training fact.
+    """
+    sections, place = state.sections(triples[:, [0, 2]])
+    energy = torch.zeros(len(triples), dtype=torch.float64)
+    for weight, x in sections:
+        energy += weight * edge_energy(x, place.T, triples[:, 1], state.base.sheaf).double()
+    usual = state.base.stored.residual_variance.double()[triples[:, 1]]
+    return energy, torch.where(usual > 0, energy / usual, torch.nan)

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from sheafprop.argument_checks import check_integer
-from sheafprop.data import connected_components, count_duplicates
+from sheafprop.data import connected_components, first_occurrences
+from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.label_checks import check_choice, count_noun, shown
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
+from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.threads import small_operations
 from sheafprop.service.entity_index import EntityIndex
 from sheafprop.service.extension_report import ExtensionReport
@@ -46,6 +48,7 @@ class Extension:
         on_unknown_relation: Literal["error", "drop"],
         seed: int | None,
         batch_size: int | None = None,
+        normalize_output: bool | None = None,
     ) -> tuple[ModelState, ExtensionReport]:
         """The larger model, and what was done; see :meth:`SheafModel.extend`."""
         begin = time.perf_counter()
@@ -54,7 +57,7 @@ class Extension:
         check_choice("mode", mode, ("keep", "refine"))
         check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
         state, size = self.state, self.state.num_entities
-        settings, name = self._settings(propagation, seed)
+        settings, name = self._settings(propagation, seed, normalize_output)
         relation, dropped = self._relations(labels[:, 1], on_unknown_relation)
         if dropped:
             labels = labels[(relation >= 0).numpy()]
@@ -68,8 +71,12 @@ class Extension:
         number = {label: i for i, label in enumerate(dict.fromkeys(unknown), size)}
         ids[missing] = torch.tensor([number[label] for label in unknown], dtype=torch.int64)
         known = torch.unique(ids[~missing])
-        facts = torch.stack([ids[0::2], relation, ids[1::2]], dim=1)
-        touched = known[known >= state.num_trained]
+        given = torch.stack([ids[0::2], relation, ids[1::2]], dim=1)
+        distinct = given[first_occurrences(given)]
+        facts = distinct[~self._is_fact(distinct)]
+        # What was kept so far is solved again where asked, also if its facts are known already.
+        touched = torch.unique((facts if mode == "keep" else distinct)[:, [0, 2]])
+        touched = touched[(touched >= state.num_trained) & (touched < size)]
 
         again, used = touched[:0], facts
         if mode == "refine" and len(touched):
@@ -77,13 +84,19 @@ class Extension:
         free = torch.cat([again, torch.arange(size, size + len(number))])
         free_labels = [*state.index.labels_of(again), *number]
         system, nodes = self._system(used, free, free_labels)
+        normalize = self._normalize(settings, name, normalize_output)
         solver = state.base.solver
-        solve = solver.exact if name == "exact" else solver.finite_time
+
+        def solve(part: FreeSystem) -> FreeSolution:
+            if name == "exact":
+                return solver.exact(part, settings, normalize_output=normalize)
+            return solver.finite_time(part, settings)
+
         solution = FreeSolution(system.x[:0], torch.zeros(0, dtype=torch.bool), {}, 0.0)
         if len(free) and batch_size is None:
-            solution = solve(system, settings)
+            solution = solve(system)
         elif len(free) and batch_size is not None:
-            parts = ((p, solve(part, settings)) for p, part in system.batches(batch_size))
+            parts = ((p, solve(part)) for p, part in system.batches(batch_size))
             solution = FreeSolution.joined(len(free), parts)
         origins = self._origins(system, nodes)
 
@@ -111,34 +124,40 @@ class Extension:
             propagation=name,
             settings=settings.to_dict() if not bool(solution.exact.all()) else None,
             relative_residual=solution.relative_residual,
+            rescaled=len(solution.lengths),
+            length_before=float(solution.lengths.mean()) if len(solution.lengths) else None,
             unanchored=[
                 label
                 for label, origin in zip(free_labels, origins, strict=True)
                 if origin == "unanchored"
             ],
             dropped_facts=dropped,
-            duplicates=count_duplicates(facts),
+            duplicates=len(given) - len(distinct),
+            known_facts=len(distinct) - len(facts),
             touched=state.index.labels_of(touched),
-            pull=self._pull(facts, touched) if len(touched) and not len(again) else 0.0,
+            pull=self._pull(facts, touched, normalize) if len(touched) and not len(again) else 0.0,
             refined=state.index.labels_of(again),
             seconds=time.perf_counter() - begin,
         )
         return grown, report
 
-    def resolved(self, labels: Sequence[str]) -> tuple[ModelState, list[str]]:
+    def resolved(
+        self, labels: Sequence[str], normalize_output: bool | None = None
+    ) -> tuple[ModelState, list[str]]:
         """Solves some added entities, and those that facts connect to them, again."""
         state = self.state
         again, used = self._neighbourhood(state.facts.from_row(0)[:0], state.index.ids(labels))
         names = state.index.labels_of(again)
         system, nodes = self._system(used, again, names)
-        settings, _ = self._settings("exact", None)
+        settings, name = self._settings("exact", None, normalize_output)
+        normalize = self._normalize(settings, name, normalize_output)
         with small_operations(system.x.numel()):
-            solution = state.base.solver.exact(system, settings)
+            solution = state.base.solver.exact(system, settings, normalize_output=normalize)
         index, rows = self._rewritten(again, solution.vectors, self._origins(system, nodes))
         return replace(state, index=index, rows=rows), names
 
     def _settings(
-        self, propagation: Propagation, seed: int | None
+        self, propagation: Propagation, seed: int | None, normalize_output: bool | None
     ) -> tuple[PropagationSettings, str]:
         state, chosen = self.state, self.state.base.stored.settings
         if isinstance(propagation, PropagationSettings):
@@ -156,6 +175,8 @@ class Extension:
             settings, name = PropagationSettings(**chosen), propagation
         if seed is not None:
             settings = replace(settings, seed=seed)
+        if normalize_output is not None:
+            settings = replace(settings, normalize_output=normalize_output)
         other = state.num_sections > 1 and settings.section_weight != state.section_weight
         if name != "exact" and other:
             raise ValueError(
@@ -163,6 +184,15 @@ class Extension:
                 f"for {settings.num_sections} or other weights: extend the trained model"
             )
         return settings, name
+
+    def _normalize(
+        self, settings: PropagationSettings, name: str, normalize_output: bool | None
+    ) -> bool:
+        """Whether new vectors are scaled as the model trains: by default exact ones where it has
+        unit rows, and propagated ones as their settings say."""
+        if name != "exact":
+            return settings.normalize_output
+        return self.state.base.has_unit_rows if normalize_output is None else normalize_output
 
     def _relations(self, labels: Iterable[str], action: str) -> tuple[Tensor, dict[str, int]]:
         labels = list(labels)
@@ -183,6 +213,13 @@ class Extension:
             )
         return relation, dict(unknown.most_common())
 
+    def _is_fact(self, triples: Tensor) -> Tensor:
+        """Which triples are facts of the model; only those between its entities are looked up."""
+        found = (triples[:, [0, 2]] < self.state.num_entities).all(1)
+        if bool(found.any()):
+            found[found.clone()] = self.state.facts.contain(triples[found])
+        return found
+
     def _added_facts(self) -> Tensor:
         """Facts that touch an added entity; they all came after those of training."""
         facts = self.state.facts.from_row(self.state.base.num_trained_facts)
@@ -194,7 +231,8 @@ class Extension:
         facts = torch.cat([self._added_facts(), facts])
         ends = facts[:, [0, 2]]
         inner = (ends >= num_trained).all(1)
-        size = int(ends.max()) + 1 - num_trained
+        largest = int(ends.max()) if len(ends) else 0
+        size = max(num_entities, largest + 1) - num_trained
         component = connected_components((ends[inner] - num_trained).T, size)
         reached = torch.isin(component, component[touched - num_trained])
         again = reached.nonzero().flatten() + num_trained
@@ -209,6 +247,9 @@ class Extension:
         nodes = torch.unique(torch.cat([facts[:, [0, 2]].flatten(), free]))
         is_free = torch.isin(nodes, free)
         known = self.state.rows.select(nodes[~is_free])
+        if not all_finite(known):
+            labels_of_all = self.state.index.vocabulary().labels
+            check_finite_rows(known, labels_of_all, "known vectors", ids=nodes[~is_free])
         x = known.new_zeros(len(nodes), known.shape[1], self.state.kge.hidden_channels)
         x[~is_free] = known
         system = FreeSystem(
@@ -242,7 +283,7 @@ class Extension:
         named = dict(zip(again.tolist(), origins, strict=False))
         return state.index.with_origins(named), RowBlocks([base, added])
 
-    def _pull(self, facts: Tensor, touched: Tensor) -> float:
+    def _pull(self, facts: Tensor, touched: Tensor, normalize: bool) -> float:
         """How far touched entities are from agreeing with all their facts; see the report."""
         state = self.state
         facts = torch.cat([self._added_facts(), facts])
@@ -250,4 +291,5 @@ class Extension:
         system, nodes = self._system(facts[old], touched, state.index.labels_of(touched))
         if not len(system.edge_type):
             return 0.0
-        return state.base.solver.pull(replace(system, x=state.rows.select(nodes)))
+        system = replace(system, x=state.rows.select(nodes))
+        return state.base.solver.pull(system, normalize_output=normalize)

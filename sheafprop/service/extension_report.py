@@ -9,7 +9,7 @@ class ExtensionReport:
     """What an extension did, in plain values.
 
     Args:
-        facts (int): Facts that were taken.
+        facts (int): Facts that were added.
         new_entities (int): Entities that got a vector for the first time.
         known_entities (int): Known entities among the facts, matched by label.
         facts_between_known (int): Facts that touch no entity whose vector was solved for; they
@@ -20,9 +20,12 @@ class ExtensionReport:
         propagation (str): What was asked for.
         settings (dict, optional): The finite-time settings, where any entity took them.
         relative_residual (float): That of the exact solution.
+        rescaled (int): Exact vectors that were scaled to the length that the model trains with.
+        length_before (float, optional): Their mean length before.
         unanchored (list of str): Entities that no fact connects to a trained entity.
         dropped_facts (dict): Relations the model does not know, with the facts left out.
-        duplicates (int): Facts given more than once, or known already; each one counts.
+        duplicates (int): Repetitions among the given facts; a fact counts once.
+        known_facts (int): Given facts that the model held already, which are not added again.
         touched (list of str): Entities of earlier extensions that new facts touch.
         pull (float): The longest distance a full step would move one of these now.
         refined (list of str): Those (and their neighbours) that were solved again.
@@ -39,9 +42,12 @@ class ExtensionReport:
     propagation: str
     settings: dict[str, Any] | None
     relative_residual: float
+    rescaled: int
+    length_before: float | None
     unanchored: list[str]
     dropped_facts: dict[str, int]
     duplicates: int
+    known_facts: int
     touched: list[str]
     pull: float
     refined: list[str]
@@ -64,6 +70,13 @@ class ExtensionReport:
                 f"{'is' if self.solved_exactly == 1 else 'are'} the exact solution "
                 f"(relative residual {self.relative_residual:.1g})"
             )
+        if self.rescaled:
+            lines.append(
+                f"{'it was' if self.rescaled == 1 else f'{self.rescaled:,} of them were'} scaled "
+                "to the length that the model trains with (mean length before: "
+                f"{self.length_before:.3g}); normalize_output=False (--no-normalize-output) keeps "
+                "exact solutions as they are"
+            )
         if self.solved_finite_time and self.settings:
             why = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.items())
             lines.append(
@@ -83,8 +96,14 @@ class ExtensionReport:
             )
         if self.duplicates:
             lines.append(
-                f"{count_noun(self.duplicates, 'fact')} "
-                f"{'is' if self.duplicates == 1 else 'are'} repeated; each one counts"
+                f"{count_noun(self.duplicates, 'fact')} {_verb(self.duplicates, 'repeat')} an "
+                "earlier one of the input; a fact counts once"
+            )
+        if self.known_facts:
+            lines.append(
+                f"{count_noun(self.known_facts, 'fact')} "
+                f"{'was' if self.known_facts == 1 else 'were'} known to the model already and "
+                f"{'is' if self.known_facts == 1 else 'are'} not counted again"
             )
         if self.facts_between_known:
             lines.append(

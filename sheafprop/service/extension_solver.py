@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from sheafprop.kge import KGEModel
 from sheafprop.nn import RelationPrototypes
-from sheafprop.service.exact_solution import singular_entities, solve_exactly
+from sheafprop.service.exact_solution import RESOLVED, singular_entities, solve_exactly
 from sheafprop.service.free_propagation import FreePropagation
 from sheafprop.service.free_system import FreeSystem, components
 from sheafprop.service.propagation_settings import PropagationSettings
@@ -31,12 +31,14 @@ class FreeSolution:
         exact (Tensor): Entities with the exact solution, bool ``[n]``.
         reasons (dict): Why others have none, with their number.
         relative_residual (float): That of the exact solution.
+        lengths (Tensor): Lengths, before they were scaled, of the exact vectors that were.
     """
 
     vectors: Tensor
     exact: Tensor
     reasons: dict[str, int]
     relative_residual: float
+    lengths: Tensor = field(default_factory=lambda: torch.zeros(0))
 
     @classmethod
     def joined(cls, size: int, parts: Iterable[tuple[Tensor, "FreeSolution"]]) -> "FreeSolution":
@@ -44,13 +46,15 @@ class FreeSolution:
         vectors, exact = torch.empty(0), torch.zeros(size, dtype=torch.bool)
         reasons: Counter[str] = Counter()
         residual = 0.0
+        lengths = [torch.zeros(0)]
         for position, part in parts:
             if not len(vectors):
                 vectors = part.vectors.new_empty(size, *part.vectors.shape[1:])
             vectors[position], exact[position] = part.vectors, part.exact
             reasons.update(part.reasons)
             residual = max(residual, part.relative_residual)
-        return cls(vectors, exact, dict(reasons), residual)
+            lengths.append(part.lengths)
+        return cls(vectors, exact, dict(reasons), residual, torch.cat(lengths))
 
 
 class ExtensionSolver:
@@ -82,22 +86,28 @@ class ExtensionSolver:
         self._injective = {"tail": unknown, "head": unknown if shared else unknown.clone()}
 
     @torch.no_grad()
-    def exact(self, system: FreeSystem, otherwise: PropagationSettings) -> FreeSolution:
-        """The exact solution where it is unique; ``otherwise`` says what is done elsewhere."""
+    def exact(
+        self, system: FreeSystem, otherwise: PropagationSettings, *, normalize_output: bool
+    ) -> FreeSolution:
+        """The exact solution where it is unique, scaled to the length that the model trains with
+        where asked; ``otherwise`` says what is done elsewhere."""
         component, anchored = components(system)
         free = ~system.boundary_mask
         regular, reasons = self._regular(system, component, anchored)
         num_sections = system.x.shape[1]
         out = system.x.new_zeros(int(free.sum()), num_sections, system.x.shape[2])
         exact = regular[free]
-        residual = 0.0
+        residual, lengths = 0.0, torch.zeros(0)
         if bool(exact.any()):
             part = system if bool(exact.all()) else system.part(regular)
-            out[exact], residual = solve_exactly(part, self.sheaf)
+            solution, residual = solve_exactly(part, self.sheaf)
+            if normalize_output:
+                solution, lengths = self._rescaled(solution)
+            out[exact] = solution
         if not bool(exact.all()):
             part = system if not bool(exact.any()) else system.part(free & ~regular)
             out[~exact] = self._propagated(part, _one_section(otherwise))
-        return FreeSolution(out, exact, reasons, residual)
+        return FreeSolution(out, exact, reasons, residual, lengths)
 
     @torch.no_grad()
     def finite_time(self, system: FreeSystem, settings: PropagationSettings) -> FreeSolution:
@@ -106,12 +116,25 @@ class ExtensionSolver:
         return FreeSolution(vectors, torch.zeros(len(vectors), dtype=torch.bool), {}, 0.0)
 
     @torch.no_grad()
-    def pull(self, system: FreeSystem) -> float:
+    def pull(self, system: FreeSystem, *, normalize_output: bool) -> float:
         """The longest distance that a full step would move a free entity from its row of ``x``."""
         plan = system.plan(self.sheaf)
         x = system.x.to(plan.dtype)
-        step = plan.precondition(plan.gradient(x[plan.free_index], plan.constant(x)))
-        return float(torch.linalg.vector_norm(step, dim=-1).max())
+        old = x[plan.free_index]
+        new = old - plan.precondition(plan.gradient(old, plan.constant(x)))
+        if normalize_output:
+            new, _ = self._rescaled(new)
+        return float(torch.linalg.vector_norm(new - old, dim=-1).max())
+
+    def _rescaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows at the length the model trains with, and their lengths before.
+
+        Rows below what the solution is accurate to have no direction, and stay as they are.
+        """
+        length = torch.linalg.vector_norm(x, dim=-1)
+        long = length > RESOLVED
+        out = torch.where(long.unsqueeze(-1), self.model.rescale_entities(x), x)
+        return out, length[long].float()
 
     def _propagated(self, system: FreeSystem, settings: PropagationSettings) -> Tensor:
         propagation = FreePropagation(

@@ -1,6 +1,7 @@
 import torch
 from torch import Tensor
 
+from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.kge.base import KGEModel
@@ -34,6 +35,9 @@ class InductivePropagation(FreePropagation):
         boundary_mask = data.boundary_mask.to(trained.device)
         known = data.boundary_source.to(trained.device).clamp_min(0)
         assert data.inference.entities is not None
+        self._labels = data.inference.entities.labels
+        if data.train.entities is not None:
+            check_finite_rows(trained, data.train.entities.labels, "trained vectors")
         super().__init__(
             model,
             settings,
@@ -53,7 +57,7 @@ class InductivePropagation(FreePropagation):
 
     def scorer(self, x: Tensor) -> SectionScorer:
         """Scores triples of the inference graph under vectors ``x`` of :meth:`trajectory`."""
-        return SectionScorer(self.model, x, self.settings.section_weight)
+        return SectionScorer(self.model, x, self.settings.section_weight, self._labels)
 
 
 def _edges(graph: KnowledgeGraph, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,11 @@ class ModelBase:
         )
 
     @cached_property
+    def has_unit_rows(self) -> bool:
+        """Whether the model trains with entities of length one."""
+        return self.stored.model.has_unit_rows()
+
+    @cached_property
     def num_trained_facts(self) -> int:
         """Facts before the first one that touches an added entity."""
         added = (self.stored.facts[:, [0, 2]] >= self.stored.model.num_nodes).any(1)

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data import Vocabulary, first_occurrences
+from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.triples import LabelTriples
 from sheafprop.io import StoredModel
 from sheafprop.io.stored_model import with_entities
+from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
 from sheafprop.service.entity_index import EntityIndex
 from sheafprop.service.fact_index import FactIndex
@@ -39,7 +41,10 @@ class ModelState:
 
     @classmethod
     def of(cls, stored: StoredModel) -> "ModelState":
-        """The state of a model that was loaded or trained."""
+        """The state of a model that was loaded or trained; a repeated fact counts once."""
+        first = first_occurrences(stored.facts)
+        if not bool(first.all()):  # folders of version 0.1.0 may hold some
+            stored = replace(stored, facts=stored.facts[first])
         rows = [stored.model.entity_vectors().detach().unsqueeze(1)]
         if stored.extended is not None and len(stored.extended):
             rows.append(stored.extended)
@@ -79,6 +84,15 @@ class ModelState:
     def vectors(self) -> Tensor:
         """Vectors ``[N, s, d]`` of all entities; a view where they lie in one block."""
         return self.rows.from_row(0).expand(-1, self.num_sections, -1)
+
+    def check_finite(self) -> None:
+        """Refuses vectors that are not finite; the first such entity is named."""
+        start = 0
+        for block in self.rows.blocks:
+            if not all_finite(block):
+                numbers = torch.arange(start, start + len(block))
+                check_finite_rows(block, self.index.vocabulary().labels, "vectors", ids=numbers)
+            start += len(block)
 
     def triple_ids(self, labels: LabelTriples) -> Tensor:
         """Ids ``[m, 3]`` of triples of known labels.

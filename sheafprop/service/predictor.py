@@ -7,10 +7,11 @@ from torch import Tensor
 
 from sheafprop.argument_checks import check_integer
 from sheafprop.data.triples import LabelTriples
+from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.threads import small_operations
 from sheafprop.kge.base import Side
-from sheafprop.ranking import RankingResult, TripleFilter, evaluate
 from sheafprop.service.candidate_scorer import CandidateScorer
+from sheafprop.service.explanation import energy_ratio
 from sheafprop.service.model_state import ModelState
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _SPARE = 64
 
 
 class Predictor:
-    r"""Scores triples of a model, and finds and ranks the best heads and tails.
+    r"""Scores triples of a model, and finds the best heads and tails.
 
     Args:
         state (ModelState): The model.
@@ -62,6 +63,7 @@ class Predictor:
         for start in range(0, len(given), step):
             rows = slice(start, start + step)
             scores = self.scorer.scores(state.rows.select(entity[rows]), edge_type[rows], side)
+            self._check_scores(scores)
             query, known = state.facts.answers(side, entity[rows], edge_type[rows])
             if not include_known:
                 scores[query, known] = -torch.inf
@@ -90,6 +92,11 @@ class Predictor:
         frame = pd.DataFrame(columns)
         return frame.astype({name: str for name in ("head", "relation", "tail", "origin")})
 
+    def _check_scores(self, scores: Tensor) -> None:
+        """Names the entity, where a vector that is not finite has made scores so."""
+        if not all_finite(scores):
+            self.state.check_finite()
+
     def _best(
         self, scores: Tensor, entity: Tensor, relation: Tensor, side: Side, k: int
     ) -> tuple[Tensor, Tensor]:
@@ -114,27 +121,9 @@ class Predictor:
         """Scores of triples; see :meth:`SheafModel.score`."""
         ids = self.state.triple_ids(triples)
         frame = self.state.frame(ids)
-        frame["score"] = self._score(*ids.unbind(1)).double().tolist()
+        score = self._score(*ids.unbind(1)).double()
+        self._check_scores(score)
+        frame["score"] = score.tolist()
+        frame["ratio"] = energy_ratio(self.state, ids)[1].tolist()
         frame["known"] = self.state.facts.contain(ids).tolist()
         return frame
-
-    def rank(
-        self, triples: LabelTriples, known: LabelTriples | None, progress: bool
-    ) -> RankingResult:
-        """Ranks of triples among all entities; see :meth:`SheafModel.rank`."""
-        state, scores = self.state, self.scorer.scores
-        ids = state.triple_ids(triples)
-        parts = {"facts": state.facts.from_row(0), "ranked": ids}
-        if known is not None:
-            ends = state.index.lookup(known[:, [0, 2]].ravel()).view(-1, 2)
-            relation = state.relations.lookup(known[:, 1])
-            more = torch.stack([ends[:, 0], relation, ends[:, 1]], dim=1)
-            parts["further"] = more[(more >= 0).all(1)]
-        return evaluate(
-            lambda head, rel: scores(state.rows.select(head), rel, "tail"),
-            lambda rel, tail: scores(state.rows.select(tail), rel, "head"),
-            ids,
-            TripleFilter(parts, state.num_entities, len(state.relations)),
-            test_set="given",
-            progress=progress,
-        )

@@ -40,6 +40,7 @@ class Selection:
         count: Number of validation triples.
         curve: A row for each configuration tried, with its metrics.
         seconds: Wall time of the search.
+        unpropagated: A row for each start without propagation, to compare with; never chosen.
     """
 
     settings: PropagationSettings
@@ -49,6 +50,7 @@ class Selection:
     count: int
     curve: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    unpropagated: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def tried(self) -> int:
@@ -67,7 +69,8 @@ class PropagationSearch:
     r"""Chooses start, step size and number of iterations on the validation triples.
 
     Every pair of start and step size is propagated once; the vectors after each listed number of
-    iterations are ranked on the way (protocol ``full``). The other settings are fixed. Without
+    iterations are ranked on the way (protocol ``full``). Each start is ranked without propagation
+    too, to compare with; only ``quick`` does without. The other settings are fixed. Without
     validation triples the first of every list is taken, and the iterations of ``settings``.
 
     Args:
@@ -116,7 +119,8 @@ class PropagationSearch:
         known = inference_filter(data)
         valid = data.valid.to(model.node_emb.weight.device)
         best: tuple[float, PropagationSettings] | None = None
-        curve = []
+        curve: list[dict[str, Any]] = []
+        unpropagated: list[dict[str, Any]] = []
         bar = tqdm(
             total=len(starts) * len(steps) * len(self.iterations),
             desc="choosing iterations on validation",
@@ -128,18 +132,23 @@ class PropagationSearch:
             for start, step_size in product(starts, steps):
                 settings = replace(self.settings, start=start, step_size=step_size)
                 propagation = InductivePropagation(model, data, settings)
-                for count, x in propagation.trajectory(self.iterations):
+                counts = self.iterations
+                if not quick and step_size == steps[0] and counts[0] > 0:
+                    counts = (0, *counts)
+                for count, x in propagation.trajectory(counts):
                     scorer = propagation.scorer(x)
                     result = evaluate(scorer.score_tails, scorer.score_heads, valid, known)
                     metrics = result.metrics("full")
-                    curve.append(
-                        {
-                            "start": start,
-                            "step_size": step_size,
-                            "iterations": count,
-                            **{k: metrics[k] for k in ("hits@1", "hits@3", "hits@10", "mrr")},
-                        }
-                    )
+                    row = {
+                        "start": start,
+                        "step_size": step_size,
+                        "iterations": count,
+                        **{k: metrics[k] for k in ("hits@1", "hits@3", "hits@10", "mrr")},
+                    }
+                    if count not in self.iterations:
+                        unpropagated.append(row)
+                        continue
+                    curve.append(row)
                     value = metrics[self.metric]
                     if best is None or (value, -count) > (best[0], -best[1].iterations):
                         best = value, replace(settings, iterations=count)
@@ -147,4 +156,13 @@ class PropagationSearch:
         assert best is not None
         value, chosen = best
         seconds = time.perf_counter() - begin
-        return Selection(chosen, "validation", self.metric, value, len(data.valid), curve, seconds)
+        return Selection(
+            chosen,
+            "validation",
+            self.metric,
+            value,
+            len(data.valid),
+            curve,
+            seconds,
+            unpropagated,
+        )

@@ -45,6 +45,7 @@ class QueryAnswers:
             sheaf, x, facts = state.base.sheaf, state.vectors(), state.facts.from_row(0)
             if prior and len(facts) == 0:
                 raise DataError("a prior needs facts, and the model has none")
+            state.check_finite()
             self._kept[prior] = QueryAnswering(
                 sheaf,
                 x,

@@ -98,13 +98,20 @@ def rank_completion(
         data.inference.triples, data.inference.num_nodes, data.num_relations
     )
     known = inference_filter(data)
+    labels = None if data.inference.entities is None else data.inference.entities.labels
     dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
     dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
     for number, (method, functions) in enumerate((methods | dict(further or {})).items()):
         begin = time.perf_counter()
         scores = functions.score_tails, functions.score_heads
         result = evaluate(
-            *scores, test, known, num_dropped=dropped, test_set="test", progress=progress
+            *scores,
+            test,
+            known,
+            num_dropped=dropped,
+            test_set="test",
+            progress=progress,
+            entity_labels=labels,
         )
         if number == 0:
             out.seconds["rank"] = time.perf_counter() - begin

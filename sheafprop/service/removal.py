@@ -21,7 +21,10 @@ class Removal:
         self.state = state
 
     def run(
-        self, entities: str | Iterable[str], mode: Mode = "keep"
+        self,
+        entities: str | Iterable[str],
+        mode: Mode = "keep",
+        normalize_output: bool | None = None,
     ) -> tuple[ModelState, RemovalReport]:
         """The smaller model, and what was done; see :meth:`SheafModel.remove`."""
         begin = time.perf_counter()
@@ -41,7 +44,7 @@ class Removal:
         smaller = ModelState.of(state.stored(kept, facts[~lost]))
         again: list[str] = []
         if mode == "refine" and labels:
-            smaller, again = Extension(smaller).resolved(labels)
+            smaller, again = Extension(smaller).resolved(labels, normalize_output)
         report = RemovalReport(
             entities=len(gone),
             facts=int(lost.sum()),

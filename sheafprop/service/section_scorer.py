@@ -1,9 +1,9 @@
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-import torch
 from torch import Tensor
 
+from sheafprop.data.finite_rows import name_nonfinite_rows
 from sheafprop.kge.base import KGEModel
 
 
@@ -17,19 +17,30 @@ class SectionScorer:
         model (KGEModel): The model that scores one section.
         x (Tensor): Vectors of all entities, ``[N, s, d]``.
         weight (sequence of float): :math:`a_i > 0`, one for each section.
+        labels (sequence of str, optional): The labels of the entities, for messages.
 
     Raises:
-        ValueError: If weights and sections differ in number, or a vector is not finite.
+        ValueError: If weights and sections differ in number, or a vector is not finite (the first
+            such entity is named).
     """
 
-    def __init__(self, model: KGEModel, x: Tensor, weight: Sequence[float]):
+    def __init__(
+        self,
+        model: KGEModel,
+        x: Tensor,
+        weight: Sequence[float],
+        labels: Sequence[str] | None = None,
+    ):
         if x.dim() != 3 or x.shape[1] != len(weight):
             raise ValueError(
                 f"'x' must be [N, s, d] with a weight for each section (got {list(x.shape)} and "
                 f"{len(weight)} weights)"
             )
-        if not bool(torch.isfinite(torch.view_as_real(x) if x.is_complex() else x).all()):
-            raise ValueError("a vector is not finite, so no score would mean anything")
+        numbers = [str(i) for i in range(len(x))] if labels is None else labels
+        if named := name_nonfinite_rows(x, numbers):
+            raise ValueError(
+                f"the vector of {named} is not finite, so no score would mean anything"
+            )
         self.model = model
         # Sections of one weight are scored together, in one matrix product.
         self._groups: list[tuple[float, Tensor]] = []

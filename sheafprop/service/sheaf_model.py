@@ -23,6 +23,7 @@ from sheafprop.service.removal import Removal
 from sheafprop.service.removal_report import RemovalReport
 from sheafprop.service.section_scorer import SectionScorer
 from sheafprop.service.triple_input import TripleInput, label_triples
+from sheafprop.service.triple_ranking import TripleRanking, UnknownEntity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,7 +150,8 @@ class SheafModel:
 
     def scorer(self) -> SectionScorer:
         """The scores of all triples under all vectors, for rankings."""
-        return SectionScorer(self.kge, self.vectors(), self._state.section_weight)
+        weight = self._state.section_weight
+        return SectionScorer(self.kge, self.vectors(), weight, self.labels())
 
     # Extension ------------------------------------------------------------------------------------
 
@@ -162,17 +164,19 @@ class SheafModel:
         on_unknown_relation: Literal["error", "drop"] = "error",
         seed: int | None = None,
         batch_size: int | None = None,
+        normalize_output: bool | None = None,
     ) -> "SheafModel":
         r"""Gives a model that also has vectors for the new entities of some facts.
 
         Old vectors stay bit-identical and are not copied; the work is that of the new facts. With
         ``"exact"``, groups of new entities that reach a known one get the unique minimum of the
-        energy, not rescaled; groups whose system is singular are propagated for a finite time from
-        a seeded start with one section. :attr:`report` says which and why.
+        energy, scaled as ``normalize_output`` says; groups whose system is singular are propagated
+        for a finite time from a seeded start with one section. :attr:`report` says which and why.
 
         Args:
             triples: Facts: a path, rows ``(head, relation, tail)`` of labels, or a pandas frame.
-                Labels that the model knows are its entities, the others are new.
+                Labels that the model knows are its entities, the others are new. A fact counts
+                once: those given twice, or known to the model, are reported and not added again.
             propagation: ``"exact"``, ``"selected"`` (the choice that the run validated), or
                 :class:`~sheafprop.service.PropagationSettings`.
             mode: ``"keep"`` leaves all old vectors. With ``"refine"``, entities of earlier
@@ -184,6 +188,10 @@ class SheafModel:
             batch_size: Facts that are solved at once; what they need in memory, beyond facts and
                 vectors, is that of a batch. Facts that share a new entity, or are connected by such
                 facts, stay together. Vectors depend on it by rounding alone. (default: all)
+            normalize_output: Whether new vectors are scaled to the length that the model trains
+                with (:meth:`~sheafprop.kge.KGEModel.rescale_entities`), after they were solved for
+                together; rows of zeros stay. (default: exact solutions where the model trains with
+                unit rows, propagated vectors as their settings say)
 
         Raises:
             UnknownRelationError: If a relation is unknown.
@@ -200,20 +208,28 @@ class SheafModel:
                 on_unknown_relation=on_unknown_relation,
                 seed=seed,
                 batch_size=batch_size,
+                normalize_output=normalize_output,
             )
         return self._of(state, report)
 
-    def remove(self, entities: str | Iterable[str], *, mode: Mode = "keep") -> "SheafModel":
+    def remove(
+        self,
+        entities: str | Iterable[str],
+        *,
+        mode: Mode = "keep",
+        normalize_output: bool | None = None,
+    ) -> "SheafModel":
         r"""Gives a model without some entities and without the facts that name them.
 
         All other vectors stay bit-identical; with ``mode="refine"``, entities of earlier
         extensions that lose a fact are solved again (exactly where their system is nonsingular),
-        with those that facts connect to them. :attr:`report` names them either way.
+        with those that facts connect to them, and scaled as ``normalize_output`` says, see
+        :meth:`extend`. :attr:`report` names them either way.
 
         Raises:
             DataError: If a label is unknown, or no trained entity would be left.
         """
-        return self._of(*Removal(self._state).run(entities, mode))
+        return self._of(*Removal(self._state).run(entities, mode, normalize_output))
 
     # Storage --------------------------------------------------------------------------------------
 
@@ -271,7 +287,12 @@ class SheafModel:
         return self._predictor.predict("head", tail, relation, k, include_known)
 
     def score(self, triples: TripleInput) -> "pd.DataFrame":
-        """Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``known``.
+        r"""Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``ratio`` and
+        ``known``.
+
+        The score is the trained model's own. The ratio is the energy
+        :math:`\| R_t x_t - R_h x_h - b \|^2` over its mean in training for that relation, as in
+        :meth:`explain`: scores of different relations are on different scales, ratios compare.
 
         Raises:
             DataError: If a label is unknown; the nearest spelling is suggested.
@@ -279,22 +300,42 @@ class SheafModel:
         return self._predictor.score(label_triples(triples))
 
     def rank(
-        self, triples: TripleInput, *, known: TripleInput | None = None, progress: bool = False
+        self,
+        triples: TripleInput,
+        *,
+        known: TripleInput | None = None,
+        on_unknown_entity: UnknownEntity = "error",
+        facts: TripleInput | None = None,
+        progress: bool = False,
     ) -> RankingResult:
         r"""Ranks true triples on both sides among all entities of the model.
 
         The filter leaves out every other fact of the model, ranked triple and ``known`` triple.
 
         Args:
-            triples: The true triples to rank.
+            triples: The true triples to rank, each once.
             known: More true triples; those with labels that the model does not know are left out.
+            on_unknown_entity: What happens to triples with an entity that the model does not know.
+                ``"error"``: they are refused. ``"drop"``: they are not ranked, and counted in
+                ``result.num_dropped`` and in the protocol box. ``"extend"``: the model is first
+                extended by ``facts``, as :meth:`extend` does by default, and its larger version
+                ranks; triples with an entity that has no fact either are dropped and counted.
+            facts: Observed facts of the unknown entities, for ``"extend"``. A fact that is among
+                ``triples`` never becomes one: it is left out of the extension and counted.
             progress: Whether to show progress on standard error.
 
         Raises:
-            DataError: If a label is unknown.
+            DataError: If a label is unknown (an entity: under ``"error"``), no triple is left, or
+                no fact.
+            ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
         """
-        further = None if known is None else label_triples(known)
-        return self._predictor.rank(label_triples(triples), further, progress)
+        return TripleRanking(self._predictor).run(
+            label_triples(triples),
+            known=None if known is None else label_triples(known),
+            on_unknown_entity=on_unknown_entity,
+            facts=None if facts is None else label_triples(facts),
+            progress=progress,
+        )
 
     def answer(
         self,

@@ -84,12 +84,27 @@ def test_extend_gives_a_model_that_predicts(tmp_path, capsys, model, facts):
 )
 def test_a_model_and_its_files_in_any_order(tmp_path, capsys, model, facts, words):
     named = {"MODEL": model, "FACTS": facts, "OUT": tmp_path / "grown"}
-    output(capsys, *[named.get(word, word) for word in words])
+    told = output(capsys, *[named.get(word, word) for word in words]).err
     grown = SheafModel.load(tmp_path / "grown")
-    assert grown.num_facts == SheafModel.load(model).num_facts + 2 * len(FACTS)
+    distinct = len(set(FACTS))
+    assert grown.num_facts == SheafModel.load(model).num_facts + distinct
+    assert f"{2 * len(FACTS) - distinct} facts repeat an earlier one" in told
     expected = output(capsys, "score", tmp_path / "grown", facts).out
     assert output(capsys, "score", "--run", tmp_path / "grown", facts).out == expected
     assert len(table(expected)) == len(FACTS)
+
+
+def test_extend_scales_new_vectors_unless_told_not_to(tmp_path, capsys, model, facts):
+    exact = SheafModel.load(model).extend(facts, normalize_output=False)
+    for words, unit in (([], True), (["--no-normalize-output"], False)):
+        out = tmp_path / str(unit)
+        told = output(capsys, "extend", model, facts, "--out", out, *words).err
+        assert ("scaled to the length" in told) is unit
+        grown = SheafModel.load(out)
+        lengths = torch.linalg.vector_norm(grown.vectors()[-3:], dim=-1)
+        # Three float32 rows: each was divided by its length, so is one up to rounding.
+        assert bool(((lengths - 1).abs() < 1e-5).all()) is unit
+        assert unit or torch.equal(grown.vectors(), exact.vectors())
 
 
 def test_a_place_that_is_taken_is_told_before_any_work(tmp_path, capsys, model, facts):
@@ -565,6 +580,29 @@ def test_inspect(tmp_path, capsys):
     assert json.loads(output(capsys, *words).out)["relations"] == {"likes": 1}
 
 
+def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
+    write_triples(tmp_path / "t.tsv", [("a0", "next", "a1"), ("a5", "far", "n"), ("u", "far", "n")])
+    write_triples(tmp_path / "f.tsv", [("n", "next", "a2"), ("a5", "far", "n")])
+    words = ["evaluate", model, "--test", tmp_path / "t.tsv", "--on-unknown-entity"]
+    assert "2 of 3 triples affected" in failing(capsys, *words, "error")
+    told = output(capsys, *words, "drop")
+    assert "1 evaluated, 2 dropped" in told.err
+    assert "2 triples dropped, as 2 entities have no vector (first: 'n')" in told.err
+    rows = {
+        (row["protocol"], row["metric"]): row["value"] for row in table(told.out).to_dict("records")
+    }
+    assert float(rows["full", "dropped"]) == 2
+    # Twelve entities: no query has 49 candidates.
+    assert float(rows["sampled50", "few_candidates_50"]) == 2
+    told = output(capsys, *words, "extend", "--facts", tmp_path / "f.tsv").err
+    assert "2 evaluated, 1 dropped" in told
+    assert "1 fact left out of the extension" in told
+    for wrong in (["extend"], ["drop", "--facts", tmp_path / "f.tsv"]):
+        with pytest.raises(SystemExit):
+            main([str(word) for word in [*words, *wrong]])
+    assert "needs --facts FILE" in capsys.readouterr().err
+
+
 def test_inspect_a_model(tmp_path, capsys, model, facts):
     output(capsys, "extend", model, facts, "--out", tmp_path / "run" / "model")
     told = output(capsys, "inspect", tmp_path / "run").out
@@ -574,7 +612,7 @@ def test_inspect_a_model(tmp_path, capsys, model, facts):
         "origins: trained: 12, extended: 3",
         "relations: 3",
         "iterations: 5",
-        f"triples: {36 + len(FACTS)}",
+        f"triples: {36 + len(set(FACTS))}",
     ):
         assert word in told
     grown = SheafModel.load(tmp_path / "run")

@@ -73,15 +73,15 @@ def test_report_counts():
     expected = {
         "train_entities": 3,
         "train_relations": 2,
-        "train_triples": 5,
+        "train_triples": 4,
         "train_duplicates": 1,
         "train_self_loops": 1,
         "inference_entities": 8,
         "inference_relations": 2,
-        "inference_triples": 12,
-        "inference_duplicates": 3,
+        "inference_triples": 9,
+        "inference_duplicates": 2,
         "inference_self_loops": 2,
-        "observed_triples": 7,
+        "observed_triples": 6,
         "boundary_entities": 3,
         "free_entities": 5,
         "shared_labels": 2,
@@ -90,7 +90,7 @@ def test_report_counts():
         "components_without_boundary": 2,
         "isolated_free": 1,
         "train_valid_triples": 0,
-        "valid_triples": 3,
+        "valid_triples": 2,
         "valid_duplicates": 1,
         "valid_without_free": 1,
         "valid_swapped_pairs": 1,
@@ -101,6 +101,33 @@ def test_report_counts():
     assert {key: data.report[key] for key in expected} == expected
     assert any("(first: 'w')" in note for note in data.report["notes"])
     assert json.loads(json.dumps(data.report)) == data.report
+
+
+@pytest.mark.parametrize("make", [semi, fully])
+def test_a_triple_counts_once_however_often_it_is_given(make):
+    clean = {
+        "train": [*TRAIN, ("c", "s", "a")],
+        "observed": [*OBSERVED, ("x", "r", "x"), ("a", "s", "b")],
+        "train_valid": [("a", "s", "c")],
+        "valid": [("y", "r", "a"), ("y", "s", "b")],
+        "test": [("x", "s", "y")],
+    }
+    once = make(**clean)
+    often = make(**{key: [*rows, *reversed(rows), rows[0]] for key, rows in clean.items()})
+    for name in ("train", "inference"):
+        graphs = getattr(once, name), getattr(often, name)
+        assert torch.equal(graphs[0].triples, graphs[1].triples)
+        assert graphs[0].entities == graphs[1].entities
+    for name in ("boundary_source", "train_valid", "valid", "test"):
+        assert torch.equal(getattr(once, name), getattr(often, name))
+    for key, rows in clean.items():
+        count = len(rows) + 1
+        spoken = {"train": "training", "train_valid": "transductive validation"}.get(key, key)
+        spoken = {"valid": "validation"}.get(spoken, spoken)
+        assert sum(f"{count} {spoken} triples repeat" in n for n in often.report["notes"]) == 1
+    # A known triple among the observed ones is in the inference graph once.
+    known = make(**clean | {"observed": [*clean["observed"], TRAIN[1]]})
+    assert len(known.inference.triples.unique(dim=0)) == len(known.inference.triples)
 
 
 def test_summary_and_repr():

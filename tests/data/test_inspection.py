@@ -3,7 +3,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sheafprop.data import connected_components, count_duplicates, triple_codes
+from sheafprop.data import (
+    connected_components,
+    count_duplicates,
+    first_occurrences,
+    triple_codes,
+)
 
 TRIPLES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), max_size=12)
 
@@ -19,6 +24,8 @@ def test_codes_are_equal_where_triples_are(first, second):
     both = list(zip(first + second, codes[0] + codes[1], strict=True))
     assert all((row == other) == (code == its) for row, code in both for other, its in both)
     assert count_duplicates(as_tensor(first)) == len(first) - len(set(first))
+    kept = as_tensor(first)[first_occurrences(as_tensor(first))]
+    assert list(map(tuple, kept.tolist())) == list(dict.fromkeys(first))
 
 
 def test_codes_do_not_overflow_with_large_ids():

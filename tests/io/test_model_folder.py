@@ -60,7 +60,7 @@ def make_parts(name="rotate", **config):
             torch.randint(0, len(LABELS), (20,), generator=g),
         ],
         dim=1,
-    )
+    ).unique(dim=0)
     model = build_model(name, num_nodes=len(LABELS), num_relations=3, hidden_channels=4, **config)
     model.reset_parameters(seed=1)
     return {
@@ -138,6 +138,20 @@ def test_statistics_are_those_of_the_training_triples(tmp_path, name):
         torch.testing.assert_close(prototypes.mean[3 + r], x[head[rows]].mean(0))
         energy = edge_energy(x, torch.stack([head, tail])[:, rows], relation[rows], sheaf)
         torch.testing.assert_close(stored.residual_variance[r], energy.mean().detach())
+
+
+def test_a_repeated_fact_counts_once_in_the_statistics(tmp_path):
+    parts = make_parts()
+    once = load_model_folder(save_model_folder(tmp_path / "once", **parts))
+    triples = torch.cat([parts["train"].triples, parts["train"].triples[3:9]])
+    parts["train"] = KnowledgeGraph.from_triples(
+        triples, entities=parts["entities"], relations=parts["relations"]
+    )
+    often = load_model_folder(save_model_folder(tmp_path / "often", **parts))
+    assert torch.equal(often.facts, once.facts)
+    assert torch.equal(often.prototypes.count, once.prototypes.count)
+    assert torch.equal(often.prototypes.mean, once.prototypes.mean)
+    assert torch.equal(often.residual_variance, once.residual_variance)
 
 
 def test_the_layout_is_plain_files(folder):

@@ -208,6 +208,27 @@ def test_nan_names_the_query_and_the_cause():
     assert len(result.counts["tail"]) == 2
 
 
+@pytest.mark.parametrize("candidates", [None, torch.tensor([2, 4, 11, 20])])
+def test_nan_names_the_entity_whose_scores_are_none(candidates):
+    table, triples = Table(), torch.tensor([[5, 0, 2], [20, 3, 4]])
+    table.tails[:, :, 11] = table.tails[:, :, 20] = math.nan
+    labels = [f"e{i}" for i in range(NUM_NODES)]
+    arguments = {"num_nodes": NUM_NODES, "sides": "tail", "entity_labels": labels}
+    columns = slice(None) if candidates is None else candidates
+
+    def score_tails(head_index, rel_type):
+        return table.score_tails(head_index, rel_type)[:, columns]
+
+    with pytest.raises(
+        DivergenceError, match=r"\(5 \('e5'\), 0, \?\).*for entity 11 \('e11'\) and 1 more"
+    ):
+        evaluate(score_tails, None, triples, candidates=candidates, **arguments)
+    table.tails[20] = math.nan
+    table.tails[5] = 1.0
+    with pytest.raises(DivergenceError, match=r"\(20 \('e20'\), 3, \?\).*every candidate"):
+        evaluate(score_tails, None, triples, candidates=candidates, **arguments)
+
+
 def test_box_and_repr():
     table, triples = Table(), graph()[:9]
     known = {"observed": graph()[9:], "test": triples}

@@ -37,7 +37,8 @@ def test_box_names_every_rule():
     )
     lines = dict(line.split(":", 1) for line in box.splitlines())
     assert list(lines) == [
-        "protocol", "candidates", "filter", "ties", "sides", "test set", "triples"
+        "protocol", "candidates", "filter", "ties", "sides", "test set", "triples",
+        "small sets",
     ]  # fmt: skip
     assert "sampled50" in lines["protocol"]
     assert "49 negatives" in lines["candidates"]

@@ -84,6 +84,37 @@ def test_any_iteration_counts(tmp_path, drawn, counts):
     assert list(lines_of(axis)[0].get_xdata()) == list(counts)
 
 
+@pytest.mark.parametrize("level", [0.02, 0.43, 0.99])
+def test_small_differences_look_small(tmp_path, drawn, level):
+    points = curve()
+    for number, point in enumerate(points):
+        point["hits@10"] = level + 0.0008 * number
+        point["mrr"] = level - 0.001 * number
+    hits_by_iteration([record(points=points)], tmp_path / "c.png")
+    for axis, scale in zip(drawn[0].axes, (100, 1), strict=True):
+        low, high = axis.get_ylim()
+        assert high - low >= 0.1 * scale - 1e-9
+        assert low >= -0.011 * scale
+        assert high <= 1.011 * scale
+        y = lines_of(axis)[0].get_ydata()
+        assert low <= min(y) <= max(y) <= high
+
+
+def test_the_start_without_propagation_is_a_point_of_every_line_of_that_start(tmp_path, drawn):
+    points = [p for p in curve(8, 0.6, ("mixed", "random"), (0.5, 0.9)) if p["iterations"]]
+    run = record(points=points)
+    first = [p | {"iterations": 0, "hits@10": 0.11, "mrr": 0.07} for p in points[:1]]
+    run["selection"]["unpropagated"] = first
+    hits_by_iteration([run], tmp_path / "c.png")
+    hits, mrr = drawn[0].axes
+    for axis, value in ((hits, 11), (mrr, 0.07)):
+        at_zero = [line for line in lines_of(axis) if line.get_xdata()[0] == 0]
+        assert len(at_zero) == 2
+        assert [line.get_ydata()[0] for line in at_zero] == pytest.approx([value] * 2)
+        assert axis.get_xlabel() == "iterations (0: the start, not propagated)"
+    assert stars_of(hits)[0][0] == 8
+
+
 def test_nothing_to_draw_writes_nothing(tmp_path):
     empty, missing = record(points=[]), record()
     del missing["selection"]

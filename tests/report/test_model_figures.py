@@ -1,3 +1,6 @@
+import itertools
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -53,9 +56,10 @@ def test_an_unknown_entity_is_named(tmp_path):
 def test_points_are_projections_on_the_principal_plane_of_the_trained(name, drawn, tmp_path):
     model, larger = extended(name)
     share = model_figures.entity_map(larger, tmp_path / "m.png")
-    old, new = (np.asarray(part.get_offsets()) for part in drawn[0].collections)
+    old, near, new = (np.asarray(part.get_offsets()) for part in drawn[0].collections)
     assert len(old) == model.num_entities
     assert len(new) == 2
+    np.testing.assert_array_equal(near, old[:1])  # both have one fact, with the first entity
     x = model.vectors()
     x = (torch.view_as_real(x) if x.is_complex() else x).mean(1).flatten(1).double()
     variance, axes = np.linalg.eigh(np.cov(x.numpy().T, bias=True))
@@ -68,3 +72,25 @@ def test_a_model_without_added_entities_has_trained_points_alone(drawn, tmp_path
     model_figures.entity_map(sheaf_model("transe"), tmp_path / "m.png", num_old=4)
     (points,) = drawn[0].collections
     assert 1 <= len(points.get_offsets()) <= 4
+
+
+def test_added_entities_and_their_neighbours_are_named_and_connected(drawn, tmp_path):
+    model = sheaf_model("rotate")
+    facts = [("x$_1$", "next", "a2"), ("a5", "far", "x$_1$"), ("x$_1$", "skip", "y")]
+    more = [(f"z{i}", "next", "a7") for i in range(5)]
+    larger = model.extend([*facts, *more])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model_figures.entity_map(larger, tmp_path / "m.png", num_named=2, num_neighbours=2)
+    texts = {text.get_text(): text.xy for text in drawn[0].texts}
+    near = set(larger.explain("x$_1$").iloc[1:][["head", "tail"]].to_numpy().ravel())
+    assert set(texts) == {"y"} | near  # the worst fitting of three facts is left out
+    added = dict(zip(larger.labels()[12:], drawn[0].collections[-1].get_offsets(), strict=True))
+    np.testing.assert_array_equal(texts["x$_1$"], added["x$_1$"])
+    spots = {tuple(xy) for xy in texts.values()}
+    assert {tuple(point) for line in drawn[0].lines for point in line.get_xydata()} <= spots
+    labels = [text.get_text() for text in drawn[0].get_legend().get_texts()]
+    assert labels == ["trained", "connected by a fact", "added"]
+    boxes = [text.get_window_extent() for text in drawn[0].texts]
+    pairs = itertools.combinations(boxes, 2)
+    assert not any(one.overlaps(other) for one, other in pairs)

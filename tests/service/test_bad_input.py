@@ -9,9 +9,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sheafprop.errors import DataError, SheafpropError, UnknownRelationError
+from sheafprop.errors import DataError, DivergenceError, SheafpropError, UnknownRelationError
 from sheafprop.io import StorageError
+from sheafprop.io.exporters import export_vectors
+from sheafprop.io.importers import import_arrays
+from sheafprop.service import InductivePropagation, PropagationSettings
 from tests.service.models import sheaf_model
+from tests.service.test_inductive_propagation import trained
+from tests.toy import toy_data
 
 #: Half of them are files and half are queries.
 EXAMPLES = int(os.environ.get("SHEAFPROP_FUZZ", "2000"))
@@ -176,3 +181,53 @@ def test_more_answers_than_entities_are_all_entities(k):
     assert len(MODEL.predict_tails("a0", "next", k, include_known=True)) == MODEL.num_entities
     assert len(MODEL.predict_heads("next", "a0", k, include_known=True)) == MODEL.num_entities
     assert len(MODEL.answer("via(next, a0)", k)) == MODEL.num_entities
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["transe", "rotate", "se"])
+def test_a_vector_that_is_not_finite_is_named_by_its_entity(tmp_path, name, value):
+    model = sheaf_model(name).extend([("n", "next", "a1")])
+    model.kge.node_emb.weight.data[7, 2] = value
+    label = model.labels()[7]
+    message = rf"entity '{label}' \(row 7\) is not finite"
+    for use in (
+        lambda: model.extend([("m", "far", label)]),
+        lambda: model.predict_tails("a0", "next", 3),
+        lambda: model.predict_heads("far", "n", 3),
+        lambda: model.score([("a0", "next", label)]),
+        lambda: model.rank([("a0", "next", "a1")]),
+        lambda: model.answer("via(next, a0)"),
+        lambda: model.scorer(),
+        lambda: model.stored(),
+        lambda: model.save(tmp_path / "model"),
+        lambda: export_vectors(tmp_path / "v.tsv", model.labels(), model.vectors()),
+    ):
+        with pytest.raises((DivergenceError, ValueError), match=message):
+            use()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_relations_and_arrays_that_are_not_finite_are_named(tmp_path):
+    model = sheaf_model("transe")
+    model.kge.rel_emb.weight.data[1] = torch.nan
+    with pytest.raises(DivergenceError, match=r"'rel_emb.weight': the row of relation 'skip'"):
+        model.save(tmp_path / "model")
+    vectors = np.ones((4, 3))
+    vectors[2, 1], vectors[3, 0] = np.nan, np.inf
+    with pytest.raises(DivergenceError, match=r"entity 'c' \(row 2, and 1 more\) is not finite"):
+        import_arrays(
+            "transe",
+            entities=list("abcd"),
+            relations=["r"],
+            vectors=vectors,
+            parameters={"rel_emb.weight": np.ones((1, 3))},
+        )
+
+
+def test_a_trained_vector_that_is_not_finite_is_named_before_it_is_propagated():
+    data = toy_data()
+    model = trained("rotate", data)
+    model.node_emb.weight.data[5] = torch.nan
+    label = data.train.entities.labels[5]
+    with pytest.raises(DivergenceError, match=rf"entity '{label}' \(row 5\)"):
+        InductivePropagation(model, data, PropagationSettings())

@@ -39,6 +39,24 @@ def test_the_best_row_on_validation_is_chosen(mode):
     }
 
 
+def test_each_start_is_ranked_without_propagation_but_never_chosen():
+    data = toy_data()
+    model = trained("rotate", data)
+    plain = PropagationSearch(
+        start=("mixed", "random"),
+        step_size=(0.5, 0.9),
+        iterations=(1, 4),
+        settings=PropagationSettings(num_random=2),
+    )
+    selection, with_zero = plain.select(model, data), SEARCH.select(model, data)
+    zero = [row for row in with_zero.curve if row["iterations"] == 0 and row["step_size"] == 0.5]
+    assert selection.unpropagated == zero
+    assert [row for row in with_zero.curve if row["iterations"]] == selection.curve
+    assert selection.value == max(row["mrr"] for row in selection.curve)
+    assert with_zero.unpropagated == []
+    assert plain.select(model, data, quick=True).unpropagated == []
+
+
 def test_test_triples_do_not_choose():
     data = toy_data()
     model = trained("transe", data)

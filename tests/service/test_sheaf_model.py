@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from sheafprop.data import write_triples
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.io import StoredModel
-from sheafprop.kge import KGE_REGISTRY
+from sheafprop.kge import KGE_REGISTRY, build_model
 from sheafprop.service import InductivePropagation, PropagationSettings, SheafModel
 from sheafprop.sheaf import edge_energy
 from tests.service.models import ADRIFT, FACTS, SETTINGS, sheaf_model, stored_model
@@ -28,7 +29,7 @@ def least_squares(model, facts):
     new = list(dict.fromkeys(e for h, _, t in facts for e in (h, t) if e not in known))
     d = x.shape[1]
     rows, right = [], []
-    for head, relation, tail in facts:
+    for head, relation, tail in dict.fromkeys(facts):  # a fact counts once
         r = relations[relation]
         maps = {
             head: -sheaf.restriction_map(r, "head", d).detach().numpy(),
@@ -62,7 +63,7 @@ def close(a, b, tol=1e-9):
 def test_a_new_entity_is_the_mean_of_what_its_facts_say():
     model = sheaf_model("transe")
     old = model.vectors()
-    grown = model.extend([("n", "next", "a1"), ("a0", "skip", "n")])
+    grown = model.extend([("n", "next", "a1"), ("a0", "skip", "n")], normalize_output=False)
     x, b = old[:, 0], model.kge.rel_emb.weight.detach()
     names, relations = model.labels(), model.relations.index
     expected = (
@@ -79,7 +80,7 @@ def test_a_new_entity_is_the_mean_of_what_its_facts_say():
 @pytest.mark.parametrize("name", INJECTIVE)
 def test_the_exact_solution_minimises_the_energy(name):
     model = sheaf_model(name)
-    grown = model.extend(FACTS)
+    grown = model.extend(FACTS, normalize_output=False)
     assert grown.report.solved_exactly == 3
     assert grown.report.reasons == {}
     assert grown.report.facts_between_known == 1
@@ -92,14 +93,14 @@ def test_a_singular_system_is_solved_exactly_where_enough_facts_meet():
     # Maps from 4 to 3 dimensions: one fact leaves a direction open, two relations close it.
     model = sheaf_model("transr", relation_channels=3)
     facts = [*FACTS, ("poor", "next", "a1"), ("poorer", "next", "poor")]
-    grown = model.extend(facts)
+    grown = model.extend(facts, normalize_output=False)
     (count,) = grown.report.reasons.values()
     assert (count, grown.report.solved_exactly) == (2, 3)
     expected = least_squares(model, FACTS)
     for label in ("n0", "n1", "n2"):
         close(grown.vectors(label)[0, 0], torch.from_numpy(expected[label]), 1e-7)
     assert torch.isfinite(grown.vectors(["poor", "poorer"])).all()
-    assert model.extend(facts).vectors().equal(grown.vectors())
+    assert model.extend(facts, normalize_output=False).vectors().equal(grown.vectors())
 
 
 def test_one_fact_between_two_new_entities_has_no_anchor():
@@ -231,7 +232,8 @@ def test_a_loop_alone_anchors_nothing():
 @pytest.mark.parametrize("name", INJECTIVE)
 def test_one_fact_is_met_from_either_side(name, side):
     model = sheaf_model(name)
-    grown = model.extend([("n", "far", "a1") if side == "head" else ("a1", "far", "n")])
+    fact = ("n", "far", "a1") if side == "head" else ("a1", "far", "n")
+    grown = model.extend([fact], normalize_output=False)
     assert float(grown.vectors("n").abs().max()) > 0
     energy = grown.explain("n")["energy"]
     assert len(energy) == 1
@@ -279,9 +281,9 @@ def test_a_batch_size_bounds_the_work_and_changes_nothing(monkeypatch, name, pro
         solver = model._state.base.solver
         method = getattr(type(solver), solve)
 
-        def spy(system, settings, method=method, solver=solver):
+        def spy(system, settings, method=method, solver=solver, **arguments):
             sizes.append(len(system.edge_type))
-            return method(solver, system, settings)
+            return method(solver, system, settings, **arguments)
 
         monkeypatch.setattr(solver, solve, spy)
     for size in (1, 4, 10**6):
@@ -291,6 +293,8 @@ def test_a_batch_size_bounds_the_work_and_changes_nothing(monkeypatch, name, pro
         close(parts.vectors(), whole.vectors(), 1e-8)
         assert parts.entities().equals(whole.entities())
         ours, theirs = parts.report.to_dict(), whole.report.to_dict()
+        lengths = ours.pop("length_before"), theirs.pop("length_before")
+        assert lengths[0] is lengths[1] or lengths[0] == pytest.approx(lengths[1])
         for key in ours.keys() - {"seconds", "relative_residual"}:
             assert ours[key] == theirs[key], key
         # The group around n1 is the largest that facts connect.
@@ -557,9 +561,159 @@ def test_a_saved_model_comes_back_as_it_was(tmp_path, name, propagation):
         model.save(run / "model")
 
 
+# Lengths ------------------------------------------------------------------------------------------
+
+
+def expected_lengths(model, facts, target):
+    """The least-squares solution of all facts together, each row scaled to a length."""
+    rows = {k: torch.from_numpy(v) for k, v in least_squares(model, facts).items()}
+    return {label: row * (target / torch.linalg.vector_norm(row)) for label, row in rows.items()}
+
+
+@pytest.mark.parametrize("size", [None, 2])
+@pytest.mark.parametrize("name", INJECTIVE)
+def test_exact_solutions_have_the_length_of_unit_rows(name, size):
+    model = sheaf_model(name)
+    grown = model.extend(FACTS, batch_size=size)
+    before = least_squares(model, FACTS)
+    for label, row in expected_lengths(model, FACTS, 1.0).items():
+        close(grown.vectors(label)[0, 0], row)
+    assert torch.equal(grown.vectors()[: model.num_entities], model.vectors())
+    report = grown.report
+    assert report.rescaled == 3
+    mean = np.mean([np.linalg.norm(row) for row in before.values()])
+    assert report.length_before == pytest.approx(mean, rel=1e-6)
+    assert "scaled to the length that the model trains with" in report.summary()
+    plain = model.extend(FACTS, normalize_output=False).report
+    assert (plain.rescaled, plain.length_before) == (0, None)
+    assert "scaled" not in plain.summary()
+
+
+@pytest.mark.parametrize("constraint", ["ball", None])
+def test_models_without_unit_rows_keep_exact_solutions_unless_asked(constraint):
+    model = sheaf_model("transe", entity_constraint=constraint)
+    model.kge.node_emb.weight.data.mul_(0.7 if constraint == "ball" else 3.0)
+    model = SheafModel(model.stored())
+    exact = least_squares(model, FACTS)
+    for label, row in exact.items():
+        close(model.extend(FACTS).vectors(label)[0, 0], row)
+    target = torch.linalg.vector_norm(model.kge.node_emb.weight, dim=1).mean().detach()
+    scaled = model.extend(FACTS, normalize_output=True)
+    for label, row in expected_lengths(model, FACTS, target).items():
+        close(scaled.vectors(label)[0, 0], row)
+
+
+def test_imported_models_with_unit_rows_have_them_without_a_constraint():
+    stored = stored_model("rotate", dtype=torch.float32)
+    model = build_model("rotate", **stored.model.config() | {"entity_constraint": None})
+    model.load_state_dict(stored.model.state_dict())
+    grown = SheafModel(dataclasses.replace(stored, model=model)).extend(FACTS)
+    assert grown.report.rescaled == 3
+    lengths = torch.linalg.vector_norm(grown.vectors(["n0", "n1", "n2"]), dim=-1)
+    # The target is the mean of twelve float32 lengths, each one up to rounding.
+    close(lengths, torch.ones(3, 1), 1e-5)
+
+
+def test_a_solution_without_a_direction_is_left_alone():
+    model = sheaf_model("um")
+    weight = model.kge.node_emb.weight.data
+    weight[1] = -weight[0]
+    model = SheafModel(model.stored())
+    first, second = model.labels()[:2]
+    grown = model.extend([("n", "next", first), ("n", "far", second), ("n", "skip", "m")])
+    assert float(grown.vectors(["n", "m"]).abs().max()) < 1e-8
+    assert grown.report.rescaled == 0
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_the_flag_also_holds_for_what_is_propagated_and_for_removals(normalize):
+    model = sheaf_model("rotate")
+    grown = model.extend(FACTS + ADRIFT, normalize_output=normalize)
+    again = model.extend(FACTS, propagation=SETTINGS, normalize_output=normalize)
+    smaller = grown.remove("n2", mode="refine", normalize_output=normalize)
+    smaller = smaller.remove("a5", mode="refine", normalize_output=normalize)
+    for found, labels in (
+        (grown, ["n0", "n2", "m0", "m1"]),
+        (again, ["n1"]),
+        (smaller, ["n0", "n1"]),
+    ):
+        lengths = torch.linalg.vector_norm(found.vectors(labels), dim=-1)
+        unit = bool((lengths - 1).abs().max() < 1e-9)
+        assert unit is normalize
+
+
+def test_a_row_that_agrees_with_its_facts_but_for_its_length_is_not_pulled():
+    model = sheaf_model("rotate").extend([("n", "next", "a1"), ("n", "far", "a6")])
+    # What is new says the same again: a fact of an entity with the row that this one stands for.
+    report = model.extend([("z", "skip", "n")]).report
+    assert report.touched == ["n"]
+    x, phase = model.vectors()[:, 0], model.kge.rel_emb.weight.detach()
+    names = model.labels()
+    facts = [("next", "a1"), ("far", "a6")]
+    mean = sum(
+        x[names.index(tail)]
+        * torch.polar(torch.ones(4, dtype=x.real.dtype), -phase[model.relations.index[r]])
+        for r, tail in facts
+    )
+    close(x[-1], mean / torch.linalg.vector_norm(mean))
+    assert report.pull < 1e-9
+
+
+#: Loops, both directions, parallel relations and a fact between trained entities.
+KNOWN = [*FACTS, ("n0", "far", "a5"), ("n2", "next", "n2"), ("a1", "next", "n1")]
+
+
+@pytest.mark.parametrize("propagation", ["exact", SETTINGS], ids=["exact", "steps"])
+@pytest.mark.parametrize("name", ["transe", "rotate", "se", "transh"])
+def test_facts_that_are_given_again_change_nothing(name, propagation):
+    model = sheaf_model(name)
+    first = model.extend(KNOWN, propagation=propagation)
+    distinct = set(KNOWN)
+    assert first.report.duplicates == len(KNOWN) - len(distinct)
+    assert first.num_facts == model.num_facts + len(distinct)
+    again = first
+    for mode in ("keep", "refine", "keep"):
+        before, again = again, again.extend([*KNOWN, KNOWN[2]], propagation=propagation, mode=mode)
+        report = again.report
+        assert mode == "refine" or torch.equal(again.vectors(), before.vectors())
+        assert (report.facts, report.new_entities, report.pull) == (0, 0, 0)
+        assert report.known_facts == len(distinct)
+        assert report.duplicates == len(KNOWN) + 1 - len(distinct)
+        assert f"{len(distinct)} facts were known to the model already" in report.summary()
+        assert again.num_facts == first.num_facts
+        close(again.vectors(), first.vectors(), 1e-8)
+    # Old and new facts in one batch: only the new ones count, also where all is solved again.
+    more = [*KNOWN, ("n1", "next", "a4"), ("a8", "skip", "n3"), ("a8", "skip", "n3")]
+    grown = again.extend(more, propagation=propagation, mode="refine")
+    assert (grown.report.facts, grown.report.known_facts) == (2, len(distinct))
+    close(grown.vectors(), model.extend(more, propagation=propagation).vectors(), 1e-8)
+    # What was removed is new again.
+    back = first.remove("n2").extend(KNOWN, propagation=propagation, mode="refine")
+    assert back.report.new_entities == 1
+    close(back.vectors(first.labels()), first.vectors(), 1e-8)
+    assert back.num_facts == first.num_facts
+    assert set(map(tuple, back.facts().to_numpy())) == set(map(tuple, first.facts().to_numpy()))
+
+
+def test_an_entity_that_loses_all_its_facts_is_solved_again_without_any():
+    model = sheaf_model("rotate").extend([("n", "far", "a4"), ("n", "next", "a4")])
+    alone = model.remove("a4", mode="refine")
+    assert alone.report.refined == ["n"]
+    assert torch.isfinite(torch.view_as_real(alone.vectors())).all()
+    assert list(alone.entities()["origin"])[-1] == "unanchored"
+
+
+def test_repeated_facts_of_an_older_folder_count_once():
+    stored = stored_model("transe")
+    often = SheafModel(dataclasses.replace(stored, facts=stored.facts.repeat_interleave(3, dim=0)))
+    assert often.num_facts == len(stored.facts)
+    frame = often.explain("a3")
+    assert len(frame) == len(SheafModel(stored).explain("a3"))
+
+
 def test_the_representation_is_one_line():
     assert repr(sheaf_model("transe").extend(FACTS)) == (
-        "SheafModel(TransE, 12 trained and 3 added entities, 3 relations, 47 facts, d=4)"
+        "SheafModel(TransE, 12 trained and 3 added entities, 3 relations, 46 facts, d=4)"
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.errors import DataError
 from sheafprop.io.atomic import write_bytes, write_json
 
@@ -48,6 +49,7 @@ def export_vectors(
 
     Raises:
         DataError: If a label cannot stand in that format, or the format is unknown.
+        DivergenceError: If a vector is not finite; names the entity.
         StorageError: If the disk refuses.
         ValueError: If labels and vectors differ in number.
     """
@@ -61,6 +63,7 @@ def export_vectors(
         raise ValueError(
             f"there must be a label for each vector (got {len(labels)} labels and {len(vectors)})"
         )
+    check_finite_rows(vectors.detach(), labels, "vectors")
     x = vectors.detach().cpu()
     x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
     if kind == "safetensors":

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary, as_label_triples
+from sheafprop.data import Vocabulary, as_label_triples, count_duplicates
+from sheafprop.data.label_checks import count_noun
 from sheafprop.errors import DataError
 from sheafprop.io.stored_model import StoredModel, with_entities
 from sheafprop.kge import KGEModel, build_model
@@ -40,7 +41,7 @@ def import_arrays(
             ``"rel_emb.weight"`` (TransE: translations; RotatE: phases), ``"rel_map"`` (TransR,
             ``[R, k, d]``), ``"rel_map_head"`` and ``"rel_map_tail"`` (SE).
         facts (iterable, optional): The training triples as labels; prototypes and explanations
-            need them.
+            need them. Repeated ones count once, with a warning that counts them.
         fact_ids (Tensor, optional): The same as ids ``[m, 3]``.
         p (float): The exponent of the norm in the score.
         squared (bool): Whether scores are squared norms.
@@ -95,6 +96,12 @@ def import_arrays(
             fact_ids = torch.stack([ends[:, 0], kinds.ids(labels[:, 1]), ends[:, 1]], dim=1)
     elif facts is not None:
         raise DataError("give 'facts' or 'fact_ids', not both")
+    if repeated := count_duplicates(fact_ids):
+        warnings.warn(
+            f"{count_noun(repeated, 'fact')} {'repeats' if repeated == 1 else 'repeat'} an earlier "
+            "one: a fact counts once",
+            stacklevel=2,
+        )
     if len(fact_ids) and not keep_unused:
         built, names, fact_ids = _without_unused(built, names, fact_ids)
     return StoredModel.from_training(

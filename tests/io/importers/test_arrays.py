@@ -33,6 +33,20 @@ def test_the_parts_of_a_model_make_the_model(name):
         assert torch.allclose(again.residual_variance, stored.residual_variance)
 
 
+def test_repeated_facts_are_counted_in_a_warning_and_count_once():
+    facts = [("c", "r", "a"), ("b", "r", "c")]
+    arrays = COMMON | {
+        "vectors": np.arange(12.0).reshape(3, 4),
+        "parameters": {"rel_emb.weight": np.ones((1, 4))},
+    }
+    once = import_arrays("transe", facts=facts, **arrays)
+    with pytest.warns(UserWarning, match="3 facts repeat an earlier one"):
+        often = import_arrays("transe", facts=[*facts, facts[0], *facts], **arrays)
+    assert torch.equal(often.facts, once.facts)
+    assert torch.equal(often.prototypes.mean, once.prototypes.mean)
+    assert torch.equal(often.residual_variance, once.residual_variance)
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

@@ -1,0 +1,60 @@
+"""Names the entities or relations whose numbers are not finite."""
+
+import cmath
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sheafprop.data.label_checks import shown
+from sheafprop.errors import DivergenceError
+
+__all__ = ["check_finite_rows", "name_nonfinite_rows"]
+
+
+def name_nonfinite_rows(
+    table: Tensor, labels: Sequence[str], kind: str = "entity", ids: Tensor | None = None
+) -> str | None:
+    r"""Returns which rows of a table hold NaN or infinity, in words, or None if all are finite.
+
+    Args:
+        table (Tensor): A row for each label, ``[n, ...]``, real or complex.
+        labels (sequence of str): The labels of the rows, or of ``ids``.
+        kind (str): What a row belongs to, ``"entity"`` or ``"relation"``.
+        ids (Tensor, optional): The number of each row, ``[n]``. (default: its place in the table)
+    """
+    if cmath.isfinite(table.sum().item()):  # no NaN and no infinity gets lost in a sum
+        return None
+    finite = torch.isfinite(torch.view_as_real(table) if table.is_complex() else table)
+    if bool(finite.all()):
+        return None
+    bad = (~finite.flatten(1).all(1)).nonzero().flatten()
+    row = int(bad[0]) if ids is None else int(ids[bad[0]])
+    others = f", and {len(bad) - 1:,} more" if len(bad) > 1 else ""
+    return f"{kind} {shown(labels[row])} (row {row}{others})"
+
+
+def check_finite_rows(
+    table: Tensor,
+    labels: Sequence[str],
+    what: str,
+    *,
+    kind: str = "entity",
+    ids: Tensor | None = None,
+    advice: str = "Train again with a smaller learning rate, or correct the table",
+) -> None:
+    r"""Refuses a table with NaN or infinity.
+
+    Args:
+        table, labels, kind, ids: See :func:`name_nonfinite_rows`.
+        what (str): What the table is, for the message.
+        advice (str): What to do.
+
+    Raises:
+        DivergenceError: The message names the first such entity or relation, and its row.
+    """
+    named = name_nonfinite_rows(table, labels, kind, ids)
+    if named is not None:
+        raise DivergenceError(
+            f"{what}: the row of {named} is not finite, so no score would mean anything. {advice}"
+        )
