@@ -93,7 +93,8 @@ def run_chunks(work: Callable[[Any], None], chunks: Sequence[Any], cost: int | N
     Args:
         work: Torch operations that fill tensors made before.
         chunks: What to call it with; more chunks than threads even out what each takes.
-        cost: About how many multiplications all chunks need together. (default: many)
+        cost: About how many multiplications all chunks need together; 0 on other devices than the
+            CPU, whose streams belong to a thread. (default: many)
     """
     threads = min(num_threads(cost), len(chunks))
     mode: Callable[[], AbstractContextManager] = (

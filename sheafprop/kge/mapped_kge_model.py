@@ -6,11 +6,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sheafprop.kernels.threads import run_chunks
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision, pairwise_distance, row_distance
 from sheafprop.kge.mapped_rows import groups
 
 Mapping = Callable[[Tensor, Tensor], Tensor]
+
+# Fewer numbers than this in the candidates of a relation are mapped on one thread.
+_FEW_NUMBERS = 2**22
 
 
 class MappedKGEModel(KGEModel):
@@ -101,7 +105,8 @@ class MappedKGEModel(KGEModel):
 class _GroupedDistance(torch.autograd.Function):
     """Distances of the queries of each relation to the candidates under the map of that relation.
 
-    Mapped candidates live for one relation at a time; the backward pass maps them again.
+    Mapped candidates live for one relation at a time (where they are few, for one on each thread);
+    the backward pass maps them again.
     """
 
     @staticmethod
@@ -115,8 +120,14 @@ class _GroupedDistance(torch.autograd.Function):
         maps: Tensor,
     ) -> Tensor:
         out = queries.new_empty(queries.size(0), rows.size(0))
-        for index, weight in zip(groups, maps, strict=True):
+
+        def measure(group: tuple[Tensor, Tensor]) -> None:
+            index, weight = group
             out[index] = distance(queries[index], mapping(rows, weight))
+
+        # Large products share their work themselves, and need the memory of one relation.
+        small = rows.device.type == "cpu" and rows.numel() < _FEW_NUMBERS
+        run_chunks(measure, list(zip(groups, maps, strict=True)), None if small else 0)
         ctx.distance, ctx.mapping, ctx.groups = distance, mapping, groups
         ctx.save_for_backward(queries, rows, maps)
         return out

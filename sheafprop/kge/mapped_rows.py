@@ -1,5 +1,6 @@
 """Rows under the maps of their relations, and sums of products that belong to one relation."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,14 @@ from torch import Tensor
 
 from sheafprop.kernels.backend import as_arrays, backend_of, stable_order
 from sheafprop.kernels.memory import empty
-from sheafprop.kernels.threads import run_rows
+from sheafprop.kernels.threads import run_chunks, run_rows
 from sheafprop.kge.distance import full_precision
 
 # Up to this size of a map, and of all rows' maps together, a compiled loop over the rows is faster
 # than a matrix product for each relation.
 _SMALL_MAP, _SMALL_MAPS = 2**10, 2**22
+# Parts that the products of all relations are shared in.
+_PARTS = 32
 
 
 def mapped_rows(rows: Tensor, maps: Tensor, rel_type: Tensor) -> Tensor:
@@ -67,8 +70,12 @@ class _MappedRows(torch.autograd.Function):
         order, relations, counts = groups(rel_type)
         ordered = rows.new_empty(*rows.shape[:2], width)
         blocks = _blocks(counts, size, rows.index_select(0, order), ordered)
-        for relation, block, target in zip(relations.tolist(), *blocks, strict=True):
+
+        def multiply(relation: int, block: Tensor, target: Tensor) -> None:
             torch.mm(block, maps[relation].t(), out=target)
+
+        cost = ordered.numel() * rows.size(-1)
+        _run_each(multiply, list(zip(relations.tolist(), *blocks, strict=True)), rows, cost)
         return torch.empty_like(ordered).index_copy_(0, order, ordered)
 
     @staticmethod
@@ -106,8 +113,12 @@ class _SumOfProducts(torch.autograd.Function):
         unused[relations] = False
         out.index_fill_(0, unused.nonzero().squeeze(1), 0.0)
         blocks = _blocks(counts, size, left.index_select(0, order), right.index_select(0, order))
-        for relation, a, b in zip(relations.tolist(), *blocks, strict=True):
+
+        def multiply(relation: int, a: Tensor, b: Tensor) -> None:
             torch.mm(a.t(), b, out=out[relation])
+
+        cost = left.numel() * right.size(-1)
+        _run_each(multiply, list(zip(relations.tolist(), *blocks, strict=True)), left, cost)
         return out
 
     @staticmethod
@@ -135,3 +146,17 @@ def _is_small(rows: Tensor, shape: torch.Size, rel_type: Tensor) -> bool:
 def _blocks(counts: list[int], size: int, *tables: Tensor) -> list[tuple[Tensor, ...]]:
     """The rows of each group, of tables with `size` rows for each row that is counted."""
     return [table.view(-1, table.size(-1)).split([size * n for n in counts]) for table in tables]
+
+
+def _run_each(
+    multiply: Callable[..., None], products: Sequence[tuple], rows: Tensor, cost: int
+) -> None:
+    """Computes products, of which some in a row are the work of one thread."""
+
+    def run(some: Sequence[tuple]) -> None:
+        for product in some:
+            multiply(*product)
+
+    step = max(1, len(products) // _PARTS)
+    parts = [products[i : i + step] for i in range(0, len(products), step)]
+    run_chunks(run, parts, cost if rows.device.type == "cpu" else 0)

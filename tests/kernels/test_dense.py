@@ -44,6 +44,29 @@ def test_messages_equal_the_written_sum(shared, dtype, num_edges):
     assert torch.allclose(recorded, expected, atol=1e-11)
 
 
+def test_messages_are_the_same_on_any_number_of_threads():
+    g = torch.Generator().manual_seed(2)
+    entries = make_entries(num_edges=5000)
+    entries = type(entries)(
+        *(torch.randint(size, (5000,), generator=g) for size in (900, 1200, 2 * RELATIONS)),
+        torch.rand(5000, generator=g).to(entries.weight.dtype),
+        900,
+        1200,
+    )
+    maps = random(RELATIONS, 24, 24, dtype=torch.float64)
+    x = random(1200, 3, 24, dtype=torch.float64, seed=1)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            found.append(DenseCoupling(entries, maps, maps.flip(0))(x))
+    finally:
+        torch.set_num_threads(before)
+    # Pieces do not depend on threads, but libraries may add up otherwise on one thread.
+    assert torch.allclose(found[0], found[1], atol=1e-11)
+    assert torch.equal(found[1], found[2])
+
+
 def test_memory_that_is_used_again_holds_no_results():
     entries = make_entries(num_edges=200)
     maps = random(RELATIONS, 7, WIDTH, dtype=torch.float64)
