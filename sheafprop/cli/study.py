@@ -1,7 +1,9 @@
 """The trials of ``sheafprop tune``: each is a run of ``fit``, all in one Optuna study."""
 
+import functools
 import gc
 import json
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import torch
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.pool import NullPool
 
 from sheafprop.cli.lightning import launch
 from sheafprop.cli.run_folder import RunFolder
@@ -48,7 +51,7 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.study = optuna.create_study(
             study_name=_STUDY,
-            storage=f"sqlite:///{folder / 'study.db'}",
+            storage=_storage(folder / "study.db"),
             direction="maximize",
             load_if_exists=True,
         )
@@ -151,6 +154,14 @@ class Study:
         return self.space.suggest(optuna.trial.FixedTrial(trial.params))  # type: ignore[arg-type]
 
 
+def _storage(file: Path) -> optuna.storages.RDBStorage:
+    """Opened by its path: in a URL, characters of the folder's name would mean something."""
+    connect = functools.partial(sqlite3.connect, file, timeout=60)
+    return optuna.storages.RDBStorage(
+        "sqlite://", engine_kwargs={"creator": connect, "poolclass": NullPool}
+    )
+
+
 class _Watch(Callback):
     """Reports the validation curve to the study, which may stop the trial."""
 
@@ -159,6 +170,11 @@ class _Watch(Callback):
         self.best: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        keys = trainer.datamodule.keys  # type: ignore[attr-defined]
+        study = self.trial.study
+        if study.user_attrs.setdefault("data", keys) != keys:
+            raise DataError("the data differ from those of the trials before: start a new study")
+        study.set_user_attr("data", keys)
         self.monitor, mode, _ = choose_monitor(trainer.datamodule.data)  # type: ignore[attr-defined]
         if mode != "max":
             raise DataError(
