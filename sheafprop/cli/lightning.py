@@ -191,10 +191,12 @@ class SheafCLI(LightningCLI):
         except (RuntimeError, EOFError, KeyError, UnpicklingError) as error:
             raise DataError(f"{path} is not a checkpoint that can be read ({error})") from error
         resume, keys = self.config.subcommand == "fit", self.datamodule.keys
+        if resume and self.trainer.fast_dev_run:
+            raise DataError("trainer.fast_dev_run tries a new run, and does not go on with one")
         check_checkpoint(
             self.model.settings,
             checkpoint,
-            keys,
+            self.datamodule,
             resume=resume,
             max_epochs=self.trainer.max_epochs if resume else None,
             max_steps=self.trainer.max_steps if resume else -1,

@@ -22,6 +22,7 @@ from sheafprop.cli.training_verbs import config_digest
 from sheafprop.config_files import merge
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.io import write_json, write_text
+from sheafprop.training import InductiveDataModule
 from sheafprop.training.monitor import choose_monitor
 
 _STUDY = "tune"
@@ -73,8 +74,12 @@ class Study:
         Interrupted ones do not count.
 
         Raises:
-            DataError: If none of them finished.
+            DataError: If none of them finished, or the data are no longer those of earlier ones.
         """
+        keys = InductiveDataModule(**self.config.get("data") or {}).keys
+        if self.study.user_attrs.get("data", keys) != keys:
+            raise DataError(f"the data are not those of the trials in {self.folder}: restore them")
+        self.study.set_user_attr("data", keys)
         while self._count() < num_trials:
             self._run_trial(self.study.ask())
             self._write()
@@ -170,11 +175,6 @@ class _Watch(Callback):
         self.best: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        keys = trainer.datamodule.keys  # type: ignore[attr-defined]
-        study = self.trial.study
-        if study.user_attrs.setdefault("data", keys) != keys:
-            raise DataError("the data differ from those of the trials before: start a new study")
-        study.set_user_attr("data", keys)
         self.monitor, mode, _ = choose_monitor(trainer.datamodule.data)  # type: ignore[attr-defined]
         if mode != "max":
             raise DataError(

@@ -11,6 +11,9 @@ from sheafprop.errors import DataError
 from sheafprop.service import Selection
 
 if TYPE_CHECKING:
+    from sheafprop.training.inductive_data_module import InductiveDataModule
+
+if TYPE_CHECKING:
     pass
 
 #: Under this name, a dictionary of plain values.
@@ -58,7 +61,7 @@ def with_ids_of(checkpoint: dict[str, Any], data: InductiveData) -> InductiveDat
 def check_checkpoint(
     settings: dict[str, Any],
     checkpoint: dict[str, Any],
-    keys: dict[str, str],
+    data: "InductiveDataModule",
     *,
     resume: bool,
     max_epochs: int | None = None,
@@ -69,7 +72,7 @@ def check_checkpoint(
     Args:
         settings (dict): Settings of the module that is to take the weights.
         checkpoint (dict): The checkpoint.
-        keys (dict): The keys of the data's sets of triples.
+        data (InductiveDataModule): The data, with its batches.
         resume (bool): Whether training goes on.
         max_epochs (int, optional): Epochs in all, where training goes on.
         max_steps (int): Steps in all, likewise; -1 for as many as the epochs have.
@@ -89,12 +92,19 @@ def check_checkpoint(
             )
     if not resume:
         return
-    before = checkpoint.get(KEY, {}).get("data", keys)
+    stored = checkpoint.get(KEY, {})
+    before = stored.get("data", data.keys)
     for name in ("mode", "train", "train_valid", "inference", "valid"):
-        if before.get(name) != keys.get(name):
+        if before.get(name) != data.keys.get(name):
             raise DataError(
                 f"the data is not what this run was trained on: '{name}' differs. Give the folder "
                 "of then with --data.root, or start a new run"
+            )
+    for name, value in stored.get("batches", {}).items():
+        if getattr(data, name) != value:
+            raise DataError(
+                f"this run has counted its steps in batches of --data.{name} {value} (got "
+                f"{getattr(data, name)}): leave the option out, or start a new run"
             )
     epochs, steps = checkpoint["epoch"] + 1, checkpoint["global_step"]
     if (max_epochs is not None and 0 <= max_epochs < epochs) or 0 <= max_steps < steps:

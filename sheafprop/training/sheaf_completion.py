@@ -188,7 +188,7 @@ class SheafCompletion(LightningModule):
         self.choice_of_run: Selection | None = None
         self._choice: Selection | None = None
         self._valid_is_own = True
-        self._resumed_batches: int | None = None
+        self._resumed = False
         self._epoch_began: float | None = None
         self._transductive: RankMetrics | None = None
         self._known: TripleFilter | None = None
@@ -288,7 +288,7 @@ class SheafCompletion(LightningModule):
             "entities": train.entities.labels if train.entities else (),
             "relations": train.relations.labels if train.relations else (),
             "data": datamodule.keys,
-            "batches": len(datamodule.train_batches()),
+            "batches": {"batch_size": datamodule.batch_size, "drop_last": datamodule.drop_last},
             "seconds": self._train_seconds(),
         }
 
@@ -305,7 +305,7 @@ class SheafCompletion(LightningModule):
             return
         resume = self.trainer.state.fn == "fit"
         datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-        check_checkpoint(self.settings, checkpoint, datamodule.keys, resume=resume)
+        check_checkpoint(self.settings, checkpoint, datamodule, resume=resume)
         datamodule.data = with_ids_of(checkpoint, datamodule.data)
         self.on_other_data = is_other_data(checkpoint, datamodule.keys)
         if "data" in stored:
@@ -316,7 +316,7 @@ class SheafCompletion(LightningModule):
             self.seconds["train"] = float(stored.get("seconds", 0.0))
             fused = not self.trainer.gradient_clip_val
             prefer_settings(checkpoint, self.build_optimizer(self.model, fused=fused))
-            self._resumed_batches = int(stored.get("batches", 0))
+            self._resumed = True
 
     def to_sheaf_model(self, data: InductiveData | None = None) -> SheafModel:
         """The trained weights as a :class:`~sheafprop.SheafModel`, which extends and predicts.
@@ -345,23 +345,16 @@ class SheafCompletion(LightningModule):
 
     def on_train_start(self) -> None:
         self._choice = None
-        if self._resumed_batches is not None:
-            self._place_schedules(self._resumed_batches)
-            self._resumed_batches = None
+        if self._resumed:
+            self._place_schedules()
+            self._resumed = False
 
-    def _place_schedules(self, batches: int) -> None:
-        """Puts schedules where this run stands: their span or their steps may be others now.
-
-        Args:
-            batches (int): Batches of an epoch before; 0 where that is not known.
-        """
-        now = len(self.trainer.datamodule.train_batches())  # type: ignore[attr-defined]
+    def _place_schedules(self) -> None:
+        """Puts schedules where this run stands, since their span may be another now."""
         for config in self.trainer.lr_scheduler_configs:
             schedule: Any = config.scheduler
             if not schedule.last_epoch:  # there was no schedule before
                 schedule.last_epoch = self.trainer.global_step
-            elif batches and batches != now:
-                schedule.last_epoch = round(schedule.last_epoch * now / batches)
             rates = [
                 base * factor(schedule.last_epoch)
                 for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
