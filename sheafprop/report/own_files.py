@@ -11,7 +11,8 @@ from pathlib import Path
 
 from sheafprop.errors import DataError
 
-_SIGNATURE = re.compile(r"\n<!-- written by sheafprop, sha256 of the text above: (\w{64}) -->\n\Z")
+_MARK = "<!-- written by sheafprop, sha256 of the text above: "
+_SIGNATURE = re.compile(rf"\n{_MARK}\w{{64}} -->\n\Z")
 #: Sections of every report; those of version 0.1.0 have no signature.
 _SECTIONS = ("\n## Selection\n", "\n## Runs\n", "\n## Time and memory\n")
 
@@ -43,7 +44,7 @@ def is_own(path: Path) -> bool:
 def sign(text: str) -> str:
     """A report's text with a last line by which it is known again."""
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return f"{text}\n<!-- written by sheafprop, sha256 of the text above: {digest} -->\n"
+    return f"{text}\n{_MARK}{digest} -->\n"
 
 
 def _is_record(path: Path) -> bool:
@@ -62,8 +63,9 @@ def _is_record(path: Path) -> bool:
 
 def _is_report(path: Path) -> bool:
     text = path.read_text(encoding="utf-8", errors="replace")
-    if signature := _SIGNATURE.search(text):
-        return sign(text[: signature.start()]) == text
+    if _MARK in text:
+        signature = _SIGNATURE.search(text)
+        return signature is not None and sign(text[: signature.start()]) == text
     return text.startswith("# ") and all(section in text for section in _SECTIONS)
 
 

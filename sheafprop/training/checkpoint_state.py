@@ -13,9 +13,6 @@ from sheafprop.service import Selection
 if TYPE_CHECKING:
     from sheafprop.training.inductive_data_module import InductiveDataModule
 
-if TYPE_CHECKING:
-    pass
-
 #: Under this name, a dictionary of plain values.
 KEY = "sheafprop"
 #: Options that the weights of a checkpoint have settled; going on settles the second ones too.

@@ -209,6 +209,8 @@ class SheafCompletion(LightningModule):
         return self.kge
 
     def configure_model(self) -> None:
+        if self._trainer is None:
+            return  # load_from_checkpoint, where the checkpoint knows the sizes
         check_precision(self.trainer)
         if self.trainer.overfit_batches:
             raise ValueError(
