@@ -56,6 +56,7 @@ def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     one. Under ``run: {callbacks: replace}`` they replace all of them.
     """
     out = _merge(base, change)
+    lists: list[Any]
     lists = [(config.get("trainer") or {}).get("callbacks") for config in (base, change)]
     adds = (change.get("run") or {}).get("callbacks") != "replace"
     if adds and all(isinstance(callbacks, list) for callbacks in lists):

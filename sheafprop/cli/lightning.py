@@ -73,7 +73,7 @@ def launch(
             reselect=reselect,
             replace_callbacks=replace_callbacks,
         )
-        done = not cli.trainer.fast_dev_run  # which leaves nothing
+        done = not _is_fast(cli.trainer)  # which leaves nothing
     except SystemExit as stop:
         # Lightning answers an interruption by an exit as if the run had failed.
         if isinstance(stop.__context__, KeyboardInterrupt):
@@ -191,8 +191,9 @@ class SheafCLI(LightningCLI):
         except (RuntimeError, EOFError, KeyError, UnpicklingError) as error:
             raise DataError(f"{path} is not a checkpoint that can be read ({error})") from error
         resume, keys = self.config.subcommand == "fit", self.datamodule.keys
-        if resume and self.trainer.fast_dev_run:
+        if resume and _is_fast(self.trainer):
             raise DataError("trainer.fast_dev_run tries a new run, and does not go on with one")
+        with_ids_of(checkpoint, self.datamodule.data)
         check_checkpoint(
             self.model.settings,
             checkpoint,
@@ -201,7 +202,6 @@ class SheafCLI(LightningCLI):
             max_epochs=self.trainer.max_epochs if resume else None,
             max_steps=self.trainer.max_steps if resume else -1,
         )
-        with_ids_of(checkpoint, self.datamodule.data)
         if is_other_data(checkpoint, keys):
             self.trainer.loggers = []  # which hold the curves of the run
         self.model.choice_of_run = _choice_of_old_run(self.folder.path, checkpoint, self.model)
@@ -247,19 +247,19 @@ class _SaveRunConfig(SaveConfigCallback):
         """The base class would save here, before a checkpoint is restored."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and not trainer.fast_dev_run:
+        if trainer.is_global_zero and not _is_fast(trainer):
             for logger in trainer.loggers:
                 logger.log_hyperparams(yaml.safe_load(self._text()))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.is_global_zero and not trainer.fast_dev_run:
+        if trainer.is_global_zero and not _is_fast(trainer):
             # In one step: a run that goes on and is killed again must keep its configuration.
             write_text(Path(trainer.default_root_dir) / self.config_filename, self._text())
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Without a further epoch, only what comes after training may be other than before."""
         file = Path(trainer.default_root_dir) / self.config_filename
-        if not trainer.is_global_zero or trainer.fast_dev_run or not file.is_file():
+        if not trainer.is_global_zero or _is_fast(trainer) or not file.is_file():
             return
         stored, now = yaml.safe_load(file.read_text(encoding="utf-8")), yaml.safe_load(self._text())
         for name in AFTER_TRAINING:
@@ -285,6 +285,11 @@ def _choice_of_old_run(
     ):
         return None  # the weights have been trained further since
     return Selection.from_dict(plain)
+
+
+def _is_fast(trainer: Trainer) -> bool:
+    """Whether a trainer only tries a few batches."""
+    return bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
 
 
 def _unusable(package: str, used: Sequence[str]) -> str | None:
@@ -332,8 +337,10 @@ def _start(logger: WandbLogger) -> None:
 
 
 def _keep_wandb_inside(folder: Path) -> None:
+    # W&B keeps copies of tables until a run is synced: among its own files.
+    places = {"WANDB_DATA_DIR": folder / "wandb", "WANDB_CACHE_DIR": folder / "wandb"}
     for name in _WANDB_FOLDERS:
-        os.environ[name] = str(folder)
+        os.environ[name] = str(places.get(name, folder))
 
 
 def _hush() -> None:

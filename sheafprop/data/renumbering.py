@@ -87,7 +87,7 @@ def triple_set_keys(data: InductiveData) -> dict[str, str]:
     }
     assert data.train.relations is not None
     relation_keys = label_keys(data.train.relations.labels)
-    keys = {"mode": data.mode}
+    keys: dict[str, str] = {"mode": data.mode}
     for name, (triples, entities) in sets.items():
         if triples is None:
             continue

@@ -212,7 +212,7 @@ class SheafCompletion(LightningModule):
         if self._trainer is None:
             return  # load_from_checkpoint, where the checkpoint knows the sizes
         check_precision(self.trainer)
-        if self.trainer.overfit_batches:
+        if self.trainer.overfit_batches:  # type: ignore[attr-defined]
             raise ValueError(
                 "'overfit_batches' is not supported, since validation would rank a part of its "
                 "triples: train on a small 'train.txt', or limit --trainer.limit_train_batches"
@@ -259,7 +259,8 @@ class SheafCompletion(LightningModule):
             raise ValueError(
                 "the cosine schedule needs an end: the trainer's 'max_epochs' or 'max_steps'"
             )
-        if total < end and not self.trainer.fast_dev_run:
+        fast = self.trainer.fast_dev_run  # type: ignore[attr-defined]
+        if total < end and not fast:
             raise ValueError(
                 f"the learning rate reaches zero after {s['lr_epochs']} epochs ({int(total)} steps "
                 f"of {end}), so that later ones would change nothing: raise --model.lr_epochs to "
@@ -307,8 +308,8 @@ class SheafCompletion(LightningModule):
             return
         resume = self.trainer.state.fn == "fit"
         datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-        check_checkpoint(self.settings, checkpoint, datamodule, resume=resume)
         datamodule.data = with_ids_of(checkpoint, datamodule.data)
+        check_checkpoint(self.settings, checkpoint, datamodule, resume=resume)
         self.on_other_data = is_other_data(checkpoint, datamodule.keys)
         if "data" in stored:
             self._valid_is_own = stored["data"].get("valid") == datamodule.keys.get("valid")
