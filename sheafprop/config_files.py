@@ -50,11 +50,40 @@ def load_config(path: str, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Merges mappings key by key; anything else, lists too, is replaced."""
+    """Merges mappings key by key; anything else is replaced, lists too.
+
+    But ``trainer.callbacks`` are added to those of the base: one of the same class replaces that
+    one. Under ``run: {callbacks: replace}`` they replace all of them.
+    """
+    out = _merge(base, change)
+    lists: list[Any]
+    lists = [(config.get("trainer") or {}).get("callbacks") for config in (base, change)]
+    adds = (change.get("run") or {}).get("callbacks") != "replace"
+    if adds and all(isinstance(callbacks, list) for callbacks in lists):
+        out["trainer"]["callbacks"] = add_callbacks(*lists)
+    return out
+
+
+def add_callbacks(base: list[Any], more: list[Any]) -> list[Any]:
+    """Callbacks of both lists; of one class, the later one at the place of the earlier one."""
+    by_class: dict[Any, Any] = {}
+    for callback in [*base, *more]:
+        by_class[_class_of(callback)] = callback
+    return list(by_class.values())
+
+
+def _class_of(callback: Any) -> str:
+    get = getattr(callback, "get", None)
+    name = str(get("class_path", "") if get else callback)
+    # The parser also knows classes by the folder's shorter name.
+    return name.rpartition(".")[2] if name.startswith("sheafprop.") else name
+
+
+def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     out = dict(base)
     for key, value in change.items():
         both = isinstance(value, dict) and isinstance(out.get(key), dict)
-        out[key] = merge(out[key], value) if both else value
+        out[key] = _merge(out[key], value) if both else value
     return out
 
 

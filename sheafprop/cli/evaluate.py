@@ -72,6 +72,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    from sheafprop.data.renumbering import renumber
     from sheafprop.io import load_model_folder
     from sheafprop.service import PropagationSettings, rank_completion
 
@@ -79,14 +80,13 @@ def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str
     config = _stored_config(folder)
     data = _data(config["data"], options.root)
     stored = load_model_folder(folder / "model" if (folder / "model").is_dir() else folder)
-    if data.train.entities != stored.entities or data.train.relations != stored.relations:
-        raise DataError(f"{folder}: its data is no longer what the model was trained on")
+    data = renumber(data, stored.entities, stored.relations)
     result = rank_completion(
         stored.model,
         data,
         PropagationSettings(**stored.settings),
         protocols=options.protocol or config["model"].get("protocols") or _PROTOCOLS[:2],
-        selected=data.valid is not None,
+        selected=stored.metrics.get("selection", {}).get("on", "validation") == "validation",
         seed=config["seed_everything"],
         progress=show_progress(),
     )

@@ -1,8 +1,10 @@
 """``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders."""
 
 import inspect
+import json
 import logging
 import os
+import re
 import secrets
 import sys
 import warnings
@@ -10,18 +12,31 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
+import torch
 import yaml
+from jsonargparse import Namespace, namespace_to_dict
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.run_folder import RunFolder
+from sheafprop.cli.training_verbs import own_classes, trust
+from sheafprop.config_files import add_callbacks
 from sheafprop.errors import DataError
 from sheafprop.io import remove_temporaries, write_text
 from sheafprop.report.run_report_callback import RunReport
+from sheafprop.service import Selection
 from sheafprop.training import InductiveDataModule, SheafCompletion
+from sheafprop.training.checkpoint_state import (
+    AFTER_TRAINING,
+    KEY,
+    check_checkpoint,
+    is_other_data,
+    with_ids_of,
+)
 from sheafprop.training.precision import check_precision
 
 #: Where W&B puts runs and staged artifacts; left alone where the user has set them.
@@ -42,13 +57,23 @@ def launch(
     config_hash: str,
     words: Sequence[str],
     callbacks: Sequence[Callback] = (),
+    *,
+    reselect: bool = False,
+    replace_callbacks: bool = False,
 ) -> None:
     """Runs one of Lightning's verbs on a configuration that is complete."""
     _hush()
     done = False
     try:
-        SheafCLI(folder, config_hash, args=[verb, *words], callbacks=callbacks)
-        done = True
+        cli = SheafCLI(
+            folder,
+            config_hash,
+            args=[verb, *words],
+            callbacks=callbacks,
+            reselect=reselect,
+            replace_callbacks=replace_callbacks,
+        )
+        done = not _is_fast(cli.trainer)  # which leaves nothing
     except SystemExit as stop:
         # Lightning answers an interruption by an exit as if the run had failed.
         if isinstance(stop.__context__, KeyboardInterrupt):
@@ -73,9 +98,12 @@ class SheafCLI(LightningCLI):
         *,
         args: list[str],
         callbacks: Sequence[Callback] = (),
+        reselect: bool = False,
+        replace_callbacks: bool = False,
     ):
         self.folder, self.config_hash = folder, config_hash
         self.online = False
+        self.reselect, self.replace_callbacks = reselect, replace_callbacks
         super().__init__(
             SheafCompletion,
             InductiveDataModule,
@@ -121,16 +149,62 @@ class SheafCLI(LightningCLI):
         if config.trainer.enable_progress_bar is None and not sys.stdout.isatty():
             config.trainer.enable_progress_bar = False
         config.trainer.logger = self._loggers(config.trainer.logger)
+        if self.config.subcommand == "fit":
+            self._complete_callbacks(config)
+
+    def _complete_callbacks(self, config: Any) -> None:
+        """Adds the callback that every run needs, unless they were to be replaced."""
+        given = config.trainer.callbacks or []
+        given = list(given) if isinstance(given, list) else [given]
+        if not self.replace_callbacks:
+            best: Any = Namespace(class_path="sheafprop.training.BestCheckpoint")
+            given = add_callbacks([best], given)
+        config.trainer.callbacks = given
+        if foreign := own_classes({"trainer": namespace_to_dict(config.trainer)}):
+            print(
+                f"this run has own classes ({', '.join(foreign)}): 'test', 'validate' and 'fit "
+                f"--resume' import them only with {trust(foreign)}, from an installed package or a "
+                "folder of PYTHONPATH"
+            )
 
     def _check_and_load(self, *_: Any) -> None:
-        """Before the trainer starts its loggers: what cannot be used leaves no run behind."""
+        """Before the trainer starts its loggers: what cannot be used changes no file."""
         check_precision(self.trainer)
         _ = self.datamodule.data
-        for logger in self.trainer.loggers if self.online else ():
+        self.model.reselect = self.reselect
+        if path := self.config[self.config.subcommand].get("ckpt_path"):
+            self._check_checkpoint(Path(path))
+        for logger in self.trainer.loggers:
             if isinstance(logger, WandbLogger):
-                _start(logger)
+                # Lightning hands it on unset, and W&B complains of it whatever it is.
+                if logger._wandb_init.get("anonymous", "") is None:
+                    del logger._wandb_init["anonymous"]
+                if self.online:
+                    _start(logger)
 
     before_fit = before_validate = before_test = _check_and_load
+
+    def _check_checkpoint(self, path: Path) -> None:
+        """Refuses what does not fit the run, with its files as they are."""
+        try:
+            checkpoint = torch.load(path, weights_only=True, mmap=True, map_location="cpu")
+        except (RuntimeError, EOFError, KeyError, UnpicklingError) as error:
+            raise DataError(f"{path} is not a checkpoint that can be read ({error})") from error
+        resume, keys = self.config.subcommand == "fit", self.datamodule.keys
+        if resume and _is_fast(self.trainer):
+            raise DataError("trainer.fast_dev_run tries a new run, and does not go on with one")
+        with_ids_of(checkpoint, self.datamodule.data)
+        check_checkpoint(
+            self.model.settings,
+            checkpoint,
+            self.datamodule,
+            resume=resume,
+            max_epochs=self.trainer.max_epochs if resume else None,
+            max_steps=self.trainer.max_steps if resume else -1,
+        )
+        if is_other_data(checkpoint, keys):
+            self.trainer.loggers = []  # which hold the curves of the run
+        self.model.choice_of_run = _choice_of_old_run(self.folder.path, checkpoint, self.model)
 
     def _loggers(self, given: Any) -> Any:
         """The loggers with their folders inside the run folder, W&B only where it is installed."""
@@ -150,7 +224,9 @@ class SheafCLI(LightningCLI):
                 # One W&B run for fit and test: the stored configuration carries the id on.
                 place = self.folder.path
                 arguments.name = arguments.name or f"{place.parent.name}/{place.name}"
-                arguments.id = arguments.id or f"{self.folder.path.name}-{secrets.token_hex(4)}"
+                # W&B's ids have no other characters, and not many of them.
+                safe = re.sub(r"[^\w.-]", "-", place.name, flags=re.ASCII)[:40]
+                arguments.id = arguments.id or f"{safe}-{secrets.token_hex(4)}"
                 # W&B's own switch wins over the file; Lightning sets its old name for offline.
                 mode = os.environ.get("WANDB_MODE", "dryrun")
                 if mode != "dryrun":
@@ -165,16 +241,55 @@ class SheafCLI(LightningCLI):
 
 
 class _SaveRunConfig(SaveConfigCallback):
-    """Saves the full configuration as ``run.yaml`` when a run is trained."""
+    """Saves the full configuration as ``run.yaml``, once what it says begins to be true."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if stage == "fit" and trainer.is_global_zero:
-            folder = Path(trainer.default_root_dir)
-            # In one step: a run that goes on and is killed again must keep its configuration.
-            text = self.parser.dump(self.config, skip_none=False)
-            write_text(folder / self.config_filename, text)
+        """The base class would save here, before a checkpoint is restored."""
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero and not _is_fast(trainer):
             for logger in trainer.loggers:
-                logger.log_hyperparams(yaml.safe_load(text))
+                logger.log_hyperparams(yaml.safe_load(self._text()))
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero and not _is_fast(trainer):
+            # In one step: a run that goes on and is killed again must keep its configuration.
+            write_text(Path(trainer.default_root_dir) / self.config_filename, self._text())
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Without a further epoch, only what comes after training may be other than before."""
+        file = Path(trainer.default_root_dir) / self.config_filename
+        if not trainer.is_global_zero or _is_fast(trainer) or not file.is_file():
+            return
+        stored, now = yaml.safe_load(file.read_text(encoding="utf-8")), yaml.safe_load(self._text())
+        for name in AFTER_TRAINING:
+            stored["model"][name] = now["model"][name]
+        write_text(file, yaml.safe_dump(stored, sort_keys=False))
+
+    def _text(self) -> str:
+        return self.parser.dump(self.config, skip_none=False)
+
+
+def _choice_of_old_run(
+    folder: Path, checkpoint: dict[str, Any], model: SheafCompletion
+) -> Selection | None:
+    """What a run of version 0.1.0 chose, which stands beside its model alone."""
+    file, stored = folder / "model" / "metrics.json", checkpoint.get(KEY, {})
+    trained = checkpoint["hyper_parameters"].get("propagation")
+    if "data" in stored or trained != model.settings["propagation"] or not file.is_file():
+        return None
+    found = json.loads(file.read_text(encoding="utf-8"))
+    training, plain = found.get("training", {}), found.get("selection")
+    if not plain or training.get("best_epoch") != min(
+        checkpoint["epoch"] + 1, training.get("epochs", 0)
+    ):
+        return None  # the weights have been trained further since
+    return Selection.from_dict(plain)
+
+
+def _is_fast(trainer: Trainer) -> bool:
+    """Whether a trainer only tries a few batches."""
+    return bool(trainer.fast_dev_run)  # type: ignore[attr-defined]
 
 
 def _unusable(package: str, used: Sequence[str]) -> str | None:
@@ -222,8 +337,10 @@ def _start(logger: WandbLogger) -> None:
 
 
 def _keep_wandb_inside(folder: Path) -> None:
+    # W&B keeps copies of tables until a run is synced: among its own files.
+    places = {"WANDB_DATA_DIR": folder / "wandb", "WANDB_CACHE_DIR": folder / "wandb"}
     for name in _WANDB_FOLDERS:
-        os.environ[name] = str(folder)
+        os.environ[name] = str(places.get(name, folder))
 
 
 def _hush() -> None:

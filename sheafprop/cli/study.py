@@ -1,7 +1,9 @@
 """The trials of ``sheafprop tune``: each is a run of ``fit``, all in one Optuna study."""
 
+import functools
 import gc
 import json
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import torch
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.pool import NullPool
 
 from sheafprop.cli.lightning import launch
 from sheafprop.cli.run_folder import RunFolder
@@ -19,6 +22,7 @@ from sheafprop.cli.training_verbs import config_digest
 from sheafprop.config_files import merge
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.io import write_json, write_text
+from sheafprop.training import InductiveDataModule
 from sheafprop.training.monitor import choose_monitor
 
 _STUDY = "tune"
@@ -48,7 +52,7 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.study = optuna.create_study(
             study_name=_STUDY,
-            storage=f"sqlite:///{folder / 'study.db'}",
+            storage=_storage(folder / "study.db"),
             direction="maximize",
             load_if_exists=True,
         )
@@ -70,8 +74,12 @@ class Study:
         Interrupted ones do not count.
 
         Raises:
-            DataError: If none of them finished.
+            DataError: If none of them finished, or the data are no longer those of earlier ones.
         """
+        keys = InductiveDataModule(**self.config.get("data") or {}).keys
+        if self.study.user_attrs.get("data", keys) != keys:
+            raise DataError(f"the data are not those of the trials in {self.folder}: restore them")
+        self.study.set_user_attr("data", keys)
         while self._count() < num_trials:
             self._run_trial(self.study.ask())
             self._write()
@@ -149,6 +157,14 @@ class Study:
         if trial.params.keys() != self.space.options.keys():
             return {}  # it was interrupted before it had them
         return self.space.suggest(optuna.trial.FixedTrial(trial.params))  # type: ignore[arg-type]
+
+
+def _storage(file: Path) -> optuna.storages.RDBStorage:
+    """Opened by its path: in a URL, characters of the folder's name would mean something."""
+    connect = functools.partial(sqlite3.connect, file, timeout=60)
+    return optuna.storages.RDBStorage(
+        "sqlite://", engine_kwargs={"creator": connect, "poolclass": NullPool}
+    )
 
 
 class _Watch(Callback):

@@ -60,7 +60,13 @@ options:
   --seed_everything N       seed of parameters, batches and random starts (0)
   --run.group FOLDER        where the run folder is made (runs/DATA)
   --run.name NAME           what it is called (the model's name)
-  --resume RUN              go on with a run that was interrupted
+  --run.callbacks replace   callbacks that are given replace those of the configuration (best
+                            checkpoint, patience), instead of being added
+  --resume RUN              go on with a run that was interrupted, or further: with a larger
+                            --trainer.max_epochs the schedule of the learning rate spans all epochs
+  --trust MODULE            with --resume: let the run import your own classes of this module, which
+                            must be importable (in a package that is installed, or in a folder of
+                            PYTHONPATH)
   --help=all                every option there is
 
 example:
@@ -74,6 +80,7 @@ Propagates with a finished run and ranks the validation triples of the inference
 options:
   --run RUN                 the run folder
   --data.root FOLDER        the data, where it has moved since
+  --trust MODULE            let the run import your own classes of this module (as for 'fit')
   --help=all                every option there is
 
 example:
@@ -87,8 +94,11 @@ of its group.
 
 options:
   --run RUN                 the run folder
-  --data.root FOLDER        the data, where it has moved since
+  --data.root FOLDER        the data, where it has moved since; results on other data stand in a
+                            folder of their own in that of the run
   --model.protocols LIST    protocols to report: full, sampled50, merged ([full, sampled50])
+  --reselect                repeat the search on validation, instead of taking what 'fit' chose
+  --trust MODULE            let the run import your own classes of this module (as for 'fit')
   --model.reference true    also train a model on the inference graph itself, to compare with
   --help=all                every option there is
 
@@ -107,6 +117,9 @@ def run(verb: str, words: Sequence[str]) -> int:
     parser.add_argument("--resume")
     parser.add_argument("--run.group", dest="group")
     parser.add_argument("--run.name", dest="name")
+    parser.add_argument("--run.callbacks", dest="callbacks", choices=["add", "replace"])
+    parser.add_argument("--trust", action="append", default=[])
+    parser.add_argument("--reselect", action="store_true")
     for option in _OPTIONS:
         parser.add_argument(f"--{option}", dest=option)
     own, rest = parser.parse_known_args(list(words))
@@ -127,24 +140,32 @@ def run(verb: str, words: Sequence[str]) -> int:
         raise DataError(f"'sheafprop {verb}' needs --run FOLDER, the folder of a finished fit")
     if verb == "fit" and own.run:
         raise DataError("fit makes its own run folder; to go on with one, give --resume FOLDER")
+    if own.trust and not finished:
+        raise DataError("--trust goes with the folder of a run: a new one imports what it is given")
+    if own.reselect and verb != "test":
+        raise DataError(f"--reselect goes with test (got {verb})")
     if finished:
         folder = RunFolder(finished)
-        stored = _stored_config(folder.path)
+        stored = _stored_config(folder.path, own.trust)
         config = merge(stored, _nested(vars(own)))
         same = config == stored and not rest
-        rest = ["--ckpt_path", str(_checkpoint(folder.path, finished, bool(own.resume))), *rest]
+        checkpoint = _checkpoint(folder.path, finished, bool(own.resume))
     else:
         if not own.config:
             raise DataError(
                 "'sheafprop fit' needs --config FILE, for example "
                 "configs/experiment/umls_rotate.yaml"
             )
-        config = {}
+        config, word = {}, {"run": {"callbacks": own.callbacks}} if own.callbacks else {}
         for name in own.config:
-            config = merge(config, load_config(name))
+            config = merge(config, merge(load_config(name), word))
         config = merge(config, _nested(vars(own)))
-        folder = _new_folder(config.pop("run", {}), config, own.group, own.name)
-    _check_data(config.get("data", {}), rest)
+        place = config.pop("run", {})
+        own.callbacks = own.callbacks or place.get("callbacks")
+        folder = _new_folder(place, config, own.group, own.name)
+    if own.callbacks != "replace":
+        rest = _adding_callbacks(rest)
+    check_data(config.get("data", {}), rest)
     digest = config_digest(config, rest)
     if finished and same:
         digest = (config.get("report") or {}).get("config_hash") or digest
@@ -154,9 +175,38 @@ def run(verb: str, words: Sequence[str]) -> int:
     from sheafprop.cli.lightning import launch  # some seconds
 
     # A stored text such as 12e3 stays one as JSON; in a file of the user it is meant as a number.
-    text = json.dumps(config, default=str) if finished else yaml.safe_dump(config)
-    launch(verb, folder, digest, ["--config", text, *rest])
+    if finished:
+        text = json.dumps(config | {"ckpt_path": str(checkpoint)}, default=str)
+    else:
+        text = yaml.safe_dump(config)
+    launch(
+        verb,
+        folder,
+        digest,
+        ["--config", text, *rest],
+        reselect=own.reselect,
+        replace_callbacks=own.callbacks == "replace",
+    )
     return 0
+
+
+def _adding_callbacks(words: list[str]) -> list[str]:
+    """``--trainer.callbacks X`` in the parser's words for adding, instead of replacing."""
+    option, out, words = "--trainer.callbacks", [], list(words)
+    while words:
+        name, equals, value = words.pop(0).partition("=")
+        if name not in (option, f"{option}+"):
+            out.append(f"{name}{equals}{value}")
+            continue
+        if not equals and words:
+            value = words.pop(0)
+        if value in ("", "null", "[]", "{}"):
+            raise DataError(
+                f"callbacks are added to those of the configuration: {option} {value} needs "
+                "'--run.callbacks replace' too"
+            )
+        out.append(f"{option}+={value}")
+    return out
 
 
 def config_digest(config: dict[str, Any], rest: Sequence[str] = ()) -> str:
@@ -191,7 +241,7 @@ def _checkpoint(folder: Path, given: str, resumed: bool) -> Path:
     return path
 
 
-def _check_data(options: dict[str, Any], rest: Sequence[str]) -> None:
+def check_data(options: dict[str, Any], rest: Sequence[str] = ()) -> None:
     """Reads the data's files early; what is wrong with an option itself, the parser tells."""
     if any(word == "--data" or word.startswith("--data=") for word in rest):
         return  # given as a whole, in a way only the parser understands
@@ -204,22 +254,46 @@ def _check_data(options: dict[str, Any], rest: Sequence[str]) -> None:
     dataset.check()
 
 
-def _stored_config(folder: Path) -> dict[str, Any]:
+def _stored_config(folder: Path, trusted: Sequence[str] = ()) -> dict[str, Any]:
     file = folder / "run.yaml"
     if not file.is_file():
         raise DataError(f"{folder} is not a run folder: it has no run.yaml")
     config = yaml.safe_load(file.read_text(encoding="utf-8"))
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
         raise DataError(f"{file} is not the configuration of a run")
-    for path in _class_paths(config.get("trainer")):
-        if not path.startswith(_TRUSTED):
-            raise DataError(
-                f"{file} names '{path}', which is neither sheafprop's nor Lightning's: a stored "
-                "run is not allowed to import it"
-            )
+    if foreign := own_classes(config, trusted):
+        raise DataError(
+            f"{file} names '{foreign[0]}', which is neither sheafprop's nor Lightning's: a stored "
+            f"run is not allowed to import it. If you know it, allow it with {trust(foreign)}"
+        )
     config.pop("ckpt_path", None)
     config["model"].pop("seed", None)
-    return config
+    # What lies in the run folder is where that is now, also after a move or in a copy.
+    old = (config.get("trainer") or {}).get("default_root_dir")
+    return _moved(config, str(old), str(folder)) if old else config
+
+
+def own_classes(config: dict[str, Any], trusted: Sequence[str] = ()) -> list[str]:
+    """Classes of a configuration that are neither ours nor Lightning's, nor of trusted modules."""
+    inside = _TRUSTED + tuple(f"{module}." for module in trusted)
+    paths = _class_paths(config.get("trainer"))
+    return [path for path in paths if not path.startswith(inside) and path not in trusted]
+
+
+def trust(paths: Sequence[str]) -> str:
+    """The options that allow a stored run to import some classes."""
+    modules = dict.fromkeys(path.rpartition(".")[0] for path in paths)
+    return " ".join(f"--trust {module}" for module in modules)
+
+
+def _moved(node: Any, old: str, new: str) -> Any:
+    """A configuration with the paths below one folder put below another."""
+    if isinstance(node, dict):
+        return {key: _moved(value, old, new) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_moved(value, old, new) for value in node]
+    inside = isinstance(node, str) and (node == old or node.startswith(old + os.sep))
+    return new + node[len(old) :] if inside else node
 
 
 def _class_paths(node: Any, key: str = "") -> list[str]:

@@ -1,5 +1,6 @@
 """``sheafprop tune``: search the options of a configuration on validation."""
 
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,7 @@ import yaml
 
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
+from sheafprop.cli.training_verbs import check_data
 from sheafprop.cli.verb_parser import VerbParser
 from sheafprop.config_files import load_config, merge
 from sheafprop.errors import DataError
@@ -57,12 +59,19 @@ def run(words: Sequence[str]) -> int:
         stored = _stored(folder)
         if options.space or rest:
             parser.error("a study that goes on keeps its space and its configuration")
+        _resolve_old_root(folder, stored["config"])
+        check_data(stored["config"].get("data") or {})
     else:
         config: dict[str, Any] = {}
         for name in options.config:
             config = merge(config, load_config(name))
-        config.pop("run", None)
         config = merge(config, nested(_given(parser, rest)))
+        config.pop("run", None)
+        root = (config.get("data") or {}).get("root")
+        if root is not None:
+            # Once: a study may be gone on with from another folder.
+            config["data"]["root"] = os.path.abspath(os.path.expanduser(str(root)))
+        check_data(config.get("data") or {})
         kge = (config.get("model") or {}).get("kge", "rotate")
         if not (options.space or (config_root() / f"search/paper_{kge}.yaml").is_file()):
             raise DataError(f"the package has no space for '{kge}': give --space FILE")
@@ -104,6 +113,10 @@ def _given(parser: VerbParser, rest: Sequence[str]) -> dict[str, Any]:
             values[option.removeprefix("--")] = yaml.safe_load(text)
         except yaml.YAMLError:
             values[option.removeprefix("--")] = text
+    for option in ("trainer.callbacks", "trainer.callbacks+"):
+        if option in values:  # added, as those of a file are
+            given = values.pop(option)
+            values["trainer.callbacks"] = given if isinstance(given, list) else [given]
     return values
 
 
@@ -117,5 +130,23 @@ def _stored(folder: Path) -> dict[str, Any]:
     return stored
 
 
+def _resolve_old_root(folder: Path, config: dict[str, Any]) -> None:
+    """Studies of version 0.1.0 have stored the data's place as it was given; their trials know it.
+
+    Raises:
+        DataError: If it is relative and no trial began.
+    """
+    root = (config.get("data") or {}).get("root")
+    if root is None or os.path.isabs(os.path.expanduser(str(root))):
+        return
+    for run in sorted(folder.glob("trials/*/run.yaml")):
+        config["data"]["root"] = yaml.safe_load(run.read_text(encoding="utf-8"))["data"]["root"]
+        return
+    raise DataError(f"{folder / _STORED} has the data in '{root}': write there from which folder")
+
+
 def _write(folder: Path, stored: dict[str, Any]) -> None:
-    (folder / _STORED).write_text(yaml.safe_dump(stored, sort_keys=False), encoding="utf-8")
+    # In one step, without torch, which sheafprop.io imports.
+    temporary = folder / f".sheafprop-{_STORED}.tmp"
+    temporary.write_text(yaml.safe_dump(stored, sort_keys=False), encoding="utf-8")
+    os.replace(temporary, folder / _STORED)

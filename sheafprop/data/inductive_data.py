@@ -176,7 +176,8 @@ def assemble(
         notes: Sentences to put first among the report's notes.
 
     Raises:
-        DataError: If there is no training or observed triple, or no free entity.
+        DataError: If there is no training or observed triple, no free entity, or no known one in
+            the mode that needs some.
         UnknownRelationError: If a relation has no training triple; it is named with its triples.
     """
     check_choice("on_overlap", on_overlap, ("warn", "error"))
@@ -271,11 +272,6 @@ def assemble(
         if on_overlap == "error":
             raise DataError(f"{name}: {text}")
         warnings.warn(f"{name}: {text}", stacklevel=2)
-    if semi and shared == 0:
-        found.append(
-            "no entity of the observed triples is known from training, so nothing anchors the new "
-            "ones; is this data fully inductive?"
-        )
     if not semi and shared:
         found.append(
             f"{count_noun(shared, 'label')} {'occurs' if shared == 1 else 'occur'} in both graphs; "

@@ -57,7 +57,8 @@ def check_labels(
         with their numbers of triples.
 
     Raises:
-        DataError: If there is no training or observed triple, or no free entity.
+        DataError: If there is no training or observed triple, no free entity, or no known one in
+            the mode that needs some.
         UnknownRelationError: If a relation has no training triple; it is named with its triples.
     """
     check_choice("mode", mode, MODES)
@@ -90,6 +91,13 @@ def check_labels(
                 f"{name}: no free entities: all {len(found)} entities of the observed triples are "
                 "known from training. Give triples of new entities, or treat all of them as new "
                 "with --data.mode=fully-inductive (in Python, mode='fully-inductive')"
+            )
+        if known_entities.isdisjoint(found):
+            raise DataError(
+                f"{name}: none of the {len(found)} entities of the observed triples is known from "
+                "training, so nothing anchors them and the mode 'semi-inductive' does not fit. "
+                "Treat all of them as new with --data.mode=fully-inductive (in Python, "
+                "mode='fully-inductive'), or see whether the labels are spelt in two ways"
             )
     return kept, unknown
 

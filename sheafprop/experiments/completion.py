@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="write tables and figures of the results there (runs/completion), run nothing",
     )
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL, FIELDS)
+    store = CellStore(options.results, CELL, FIELDS, again=options.again)
     with told_errors(parser, "finished cells are kept, and the same command goes on"):
         if not options.report:
             _run(options, store)
@@ -158,6 +158,7 @@ def add_running_options(parser: argparse.ArgumentParser, results: Path) -> None:
     parser.add_argument(
         "--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)"
     )
+    parser.add_argument("--again", action="store_true", help="run cells that are stored, too")
     parser.add_argument("--jobs", type=integer(1), default=1, help="cells that run at once (1)")
     parser.add_argument("--threads", type=integer(1), default=1, help="threads of each (1)")
 
@@ -179,6 +180,7 @@ def _run(options: argparse.Namespace, store: CellStore) -> None:
     ]
     limits = {"root": options.data, "threads": options.threads}
     run_in_processes(run_cell, work, limits, store, jobs=options.jobs)
+    store.tell_stored()
     wanted = [cell for cell, _ in selection]
     for record in store.records():
         own = any(all(record[key] == cell[key] for key in CELL) for cell in wanted)

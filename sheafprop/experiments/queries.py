@@ -122,8 +122,7 @@ def _cells(title: str, **axes: Sequence[Any]) -> Iterator[Cell]:
 
 
 def _is_done(store: CellStore, cell: Cell, key: str) -> bool:
-    wanted = cell | {"config_hash": key}
-    return any(wanted.items() <= record.items() for record in store.records())
+    return store.holds(cell, config_hash=key)
 
 
 def _put(store: CellStore, cell: Cell, key: str, found: list[dict[str, Any]]) -> None:
@@ -188,9 +187,12 @@ def main(arguments: list[str] | None = None) -> None:
         const=Path("runs/queries"),
         help="write tables and the figure of the results there (runs/queries), run nothing",
     )
+    add("--again", action="store_true", help="run cells that are stored, too")
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL, FIELDS)
-    curves = CellStore(options.results.with_name(CURVES), (*CELL, "length"), CURVE_FIELDS)
+    again = options.again
+    store = CellStore(options.results, CELL, FIELDS, again=again)
+    path = options.results.with_name(CURVES)
+    curves = CellStore(path, (*CELL, "length"), CURVE_FIELDS, again=again)
     if options.report is None and options.data is None and ENVIRONMENT not in os.environ:
         parser.error(f"give --data, or set {ENVIRONMENT} to a folder with inductiveqe/")
     with told_errors(parser, "finished cells are kept, and the same command goes on"):
@@ -205,6 +207,7 @@ def main(arguments: list[str] | None = None) -> None:
         if options.curve is not None:
             curves.check()
             follow(*chosen, options.seed, options.curve, curves, folder)
+            curves.tell_stored()
             print(query_curves(curves.records()))
             return
         store.check()
@@ -212,4 +215,5 @@ def main(arguments: list[str] | None = None) -> None:
             tune(*chosen[:2], options.seed, store, folder)
         else:
             run(*chosen, options.seed, store, folder)
+        store.tell_stored()
         print(query_summary(store.records()))

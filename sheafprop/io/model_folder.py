@@ -242,10 +242,21 @@ def _check_target(target: Path, overwrite: bool) -> None:
     foreign = "it is a file"
     if target.is_dir():
         names = sorted({entry.name for entry in target.iterdir()} - {*_FILES, _MANIFEST})
-        if not names:
+        if not names and _has_manifest(target):
             return
-        foreign = f"it holds '{names[0]}', which is no file of a model"
+        foreign = "it is not a model that sheafprop wrote"
+        if names:
+            foreign = f"it holds '{names[0]}', which is no file of a model"
     raise ValueError(f"'{target}' is not overwritten, since {foreign}: choose another folder")
+
+
+def _has_manifest(folder: Path) -> bool:
+    """Whether a folder has the manifest of a model: the names of files alone say little."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and str(manifest.get("library")).startswith("sheafprop ")
 
 
 def _move_into_place(temporary: Path, target: Path) -> None:

@@ -104,7 +104,7 @@ def hits_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -
         # A label in a script that the font lacks is drawn as boxes: no reason to disturb a run.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
         picture = BytesIO()
-        figure.savefig(picture, format="png")
+        figure.savefig(picture, format="png", metadata={"Software": "sheafprop"})
         write_bytes(path, picture.getvalue())
     return True
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 from sheafprop.errors import FormatError
 from sheafprop.io import write_json
 from sheafprop.report._records import read_record
+from sheafprop.report.own_files import own_path
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table
 
@@ -31,15 +33,27 @@ def group_report(group_folder: str | os.PathLike[str]) -> str:
         FormatError: If there is no record, or one is malformed; it names the file.
     """
     folder = Path(group_folder)
-    # A group among the runs has a metrics.json too, the list of its own runs.
-    paths = sorted(folder.glob("*/metrics.json"))
-    records = [read_record(path) for path in paths if not _is_list(path)]
+    paths = [record_path(path.parent) for path in sorted(folder.glob("*/metrics.json"))]
+    records = [read_record(path) for path in paths if not _is_of_others(path)]
     if not records:
         raise FormatError(f"{folder} holds no run with a metrics.json, so there is no report")
-    write_json(folder / "metrics.json", records)
+    write_json(own_path(folder, "metrics.json"), records)
     write_report(folder, records)
     return terminal_table(records)
 
 
-def _is_list(path: Path) -> bool:
-    return path.read_bytes().lstrip().startswith(b"[")
+def record_path(run: Path) -> Path:
+    """Where a run's record is: beside a file of the user's, where that has its name."""
+    beside = run / "metrics.sheafprop.json"
+    return beside if beside.exists() else run / "metrics.json"
+
+
+def _is_of_others(path: Path) -> bool:
+    """Whether a file is no record: the list of a group among the runs, or another program's."""
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError:
+        return False  # a record that was damaged, perhaps: its reader says so
+    if isinstance(content, dict):
+        return not {"format", "run"} & content.keys()
+    return isinstance(content, list)

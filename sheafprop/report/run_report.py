@@ -20,6 +20,7 @@ from sheafprop.report._records import (
 )
 from sheafprop.report._text import NOTHING, duration, escape, markdown_table, size
 from sheafprop.report.figures import hits_by_iteration
+from sheafprop.report.own_files import own_path, sign
 from sheafprop.report.published import published_rows
 from sheafprop.report.tables import result_table
 
@@ -87,6 +88,9 @@ _TERMS = {
 def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> Path:
     r"""Writes ``report.md``, and ``hits_by_iteration.png`` beside it, and returns its path.
 
+    Files of these names that sheafprop did not write stay; the report is ``report.sheafprop.md``
+    then.
+
     The report holds the box of every protocol, the results, how to read them, what was chosen on
     validation, the validation curve, a summary of the data with everything left out, and time and
     memory. A part that a record lacks is said to be missing.
@@ -101,18 +105,19 @@ def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> P
     if not records:
         raise ValueError("Expected at least one record to report on (got none)")
     folder = Path(folder)
+    picture, path = own_path(folder, _PICTURE), own_path(folder, "report.md")
+    drawn = picture.name if hits_by_iteration(records, picture) else None
     parts = [
         _title(folder, records),
         _protocols(records),
         _results(records),
         _published(records),
-        _selection(records, hits_by_iteration(records, folder / _PICTURE)),
+        _selection(records, drawn),
         _data(records),
         _runs(records),
         _cost(records),
     ]
-    path = folder / "report.md"
-    write_text(path, "\n\n".join(part for part in parts if part) + "\n")
+    write_text(path, sign("\n\n".join(part for part in parts if part) + "\n"))
     return path
 
 
@@ -191,12 +196,12 @@ def _protocols(records: Sequence[Record]) -> str:
     return "\n\n".join(lines) if names else ""
 
 
-def _selection(records: Sequence[Record], drawn: bool) -> str:
+def _selection(records: Sequence[Record], picture: str | None) -> str:
     lines = ["## Selection"]
     lines.append("\n".join(_choice(record, len(records) > 1) for record in records))
     lines += _terms(records)
-    if drawn:
-        lines.append(f"![Validation Hits@10 and MRR by number of iterations]({_PICTURE})")
+    if picture:
+        lines.append(f"![Validation Hits@10 and MRR by number of iterations]({picture})")
     else:
         lines.append("There is no validation curve to draw.")
     return "\n\n".join(lines)

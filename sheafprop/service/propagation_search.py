@@ -63,6 +63,13 @@ class Selection:
         chosen = self.settings.to_dict() | {"num_sections": self.settings.num_sections}
         return plain | {"protocol": "full", "tried": self.tried, "chosen": chosen}
 
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> "Selection":
+        """The selection of :meth:`to_dict`."""
+        own = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
+        chosen = {key: value for key, value in plain["chosen"].items() if key != "num_sections"}
+        return cls(settings=PropagationSettings(**chosen), **own)
+
 
 @dataclass(frozen=True)
 class PropagationSearch:

@@ -8,6 +8,7 @@ from torch.utils.data.distributed import DistributedSampler
 from sheafprop.argument_checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
 from sheafprop.data.label_checks import Mode
+from sheafprop.data.renumbering import triple_set_keys
 from sheafprop.errors import DataError
 from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
 from sheafprop.training.triple_batches import TripleBatches
@@ -69,6 +70,7 @@ class InductiveDataModule(LightningDataModule):
             seed=seed,
         )
         self._data: InductiveData | None = None
+        self._keys: dict[str, str] | None = None
 
     @classmethod
     def from_data(cls, data: InductiveData, **arguments: int) -> "InductiveDataModule":
@@ -83,6 +85,17 @@ class InductiveDataModule(LightningDataModule):
         if self._data is None:
             self._data = self.dataset.load()
         return self._data
+
+    @data.setter
+    def data(self, data: InductiveData) -> None:
+        self._data, self._keys = data, None
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """A key for each set of triples, of :func:`sheafprop.data.renumbering.triple_set_keys`."""
+        if self._keys is None:
+            self._keys = triple_set_keys(self.data)
+        return self._keys
 
     def setup(self, stage: str) -> None:
         _ = self.data

@@ -8,9 +8,12 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from sheafprop.argument_checks import check_integer
+from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.label_checks import check_choice
-from sheafprop.errors import DivergenceError
+from sheafprop.data.renumbering import renumber
+from sheafprop.errors import DataError, DivergenceError
+from sheafprop.io import StoredModel
 from sheafprop.kge import KGEModel, NegativeSampler, build_loss, build_model
 from sheafprop.kge.base import LeftOut, Side
 from sheafprop.ranking import RankMetrics, TripleFilter, evaluate
@@ -20,7 +23,18 @@ from sheafprop.service import (
     PropagationSettings,
     SectionScorer,
     Selection,
+    SheafModel,
     rank_completion,
+)
+from sheafprop.training.checkpoint_state import (
+    KEY,
+    check_checkpoint,
+    is_other_data,
+    prefer_settings,
+    stored_selection,
+    unfinished_training,
+    vocabularies,
+    with_ids_of,
 )
 from sheafprop.training.cosine_decay import CosineDecay
 from sheafprop.training.precision import check_precision
@@ -62,7 +76,8 @@ class SheafCompletion(LightningModule):
         weight_decay: Weight decay.
         lr_schedule: ``"constant"``, or ``"cosine"`` down to zero.
         lr_epochs: Epochs the schedule spans; None for as long as the trainer trains
-            (``max_epochs`` or ``max_steps``). Give it where a run may be resumed with more epochs.
+            (``max_epochs`` or ``max_steps``), also where a run is resumed with more epochs: the
+            schedule then spans all of them anew.
         propagation: What is tried on validation; a :class:`~sheafprop.service.PropagationSearch` or
             its plain values.
         protocols: Protocols to report at test.
@@ -72,6 +87,16 @@ class SheafCompletion(LightningModule):
 
     Raises:
         ValueError: If an argument is out of its range, or does not fit the model or the loss.
+
+    Example:
+        A checkpoint has the weights, the labels and the chosen propagation; with the training
+        triples it becomes a :class:`~sheafprop.SheafModel`. The run folder that the command ``fit``
+        leaves holds that model already: ``SheafModel.load("runs/umls/rotate")``.
+
+        >>> module = SheafCompletion.load_from_checkpoint("runs/umls/rotate/checkpoints/best.ckpt")
+        >>> data = InductiveDataModule("pykeen", name="umls").data
+        >>> model = module.to_sheaf_model(data)
+        >>> model.extend([("gene_therapy", "treats", "virus")]).save("extended")
     """
 
     def __init__(
@@ -150,6 +175,20 @@ class SheafCompletion(LightningModule):
         self.results: list[dict[str, Any]] = []
         self.protocol_boxes: dict[str, str] = {}
         self.seconds: dict[str, float] = {}
+        #: Whether ``test`` repeats the search on validation, instead of taking what ``fit`` chose.
+        self.reselect = False
+        #: Whether the data differ from those that the loaded weights were trained on; None where
+        #: that is not known.
+        self.on_other_data: bool | None = None
+        self.entities: Vocabulary | None = None
+        self.relations: Vocabulary | None = None
+        #: What is known of the training of loaded weights that no finished run chose; else None.
+        self.unfinished: dict[str, Any] | None = None
+        #: A choice that is stored elsewhere, for checkpoints of version 0.1.0, which hold none.
+        self.choice_of_run: Selection | None = None
+        self._choice: Selection | None = None
+        self._valid_is_own = True
+        self._resumed = False
         self._epoch_began: float | None = None
         self._transductive: RankMetrics | None = None
         self._known: TripleFilter | None = None
@@ -170,7 +209,14 @@ class SheafCompletion(LightningModule):
         return self.kge
 
     def configure_model(self) -> None:
+        if self._trainer is None:
+            return  # load_from_checkpoint, where the checkpoint knows the sizes
         check_precision(self.trainer)
+        if self.trainer.overfit_batches:  # type: ignore[attr-defined]
+            raise ValueError(
+                "'overfit_batches' is not supported, since validation would rank a part of its "
+                "triples: train on a small 'train.txt', or limit --trainer.limit_train_batches"
+            )
         if self.kge is None:
             self.kge = self.build(self.data.train.num_nodes, self.data.num_relations)
 
@@ -204,15 +250,21 @@ class SheafCompletion(LightningModule):
         optimizer = self.build_optimizer(self.model, fused=not self.trainer.gradient_clip_val)
         if s["lr_schedule"] == "constant":
             return optimizer
+        end = self.trainer.estimated_stepping_batches
+        total: float = end
         if s["lr_epochs"]:
-            batches = self.trainer.datamodule.train_batches()  # type: ignore[attr-defined]
-            total: float = s["lr_epochs"] * len(batches)
-        else:
-            total = self.trainer.estimated_stepping_batches
+            batches = self.trainer.num_training_batches
+            total = s["lr_epochs"] * math.ceil(batches / self.trainer.accumulate_grad_batches)
         if total == math.inf:
             raise ValueError(
-                "the cosine schedule needs an end: 'lr_epochs', or the trainer's 'max_epochs' or "
-                "'max_steps'"
+                "the cosine schedule needs an end: the trainer's 'max_epochs' or 'max_steps'"
+            )
+        fast = self.trainer.fast_dev_run  # type: ignore[attr-defined]
+        if total < end and not fast:
+            raise ValueError(
+                f"the learning rate reaches zero after {s['lr_epochs']} epochs ({int(total)} steps "
+                f"of {end}), so that later ones would change nothing: raise --model.lr_epochs to "
+                "the epochs of --trainer.max_epochs, or leave it out with --model.lr_epochs null"
             )
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, CosineDecay(int(total)))
         return {
@@ -232,25 +284,87 @@ class SheafCompletion(LightningModule):
         )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["sheafprop"] = {
+        train, datamodule = self.data.train, self.trainer.datamodule  # type: ignore[attr-defined]
+        checkpoint[KEY] = {
             "num_nodes": self.model.num_nodes,
             "num_relations": self.model.num_relations,
-            "entities": self.data.train.entities.labels if self.data.train.entities else (),
+            "entities": train.entities.labels if train.entities else (),
+            "relations": train.relations.labels if train.relations else (),
+            "data": datamodule.keys,
+            "batches": {"batch_size": datamodule.batch_size, "drop_last": datamodule.drop_last},
             "seconds": self._train_seconds(),
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        stored = checkpoint.get("sheafprop", {})
-        labels = self.data.train.entities.labels if self.data.train.entities else ()
-        if stored and tuple(stored["entities"]) != labels:
-            raise ValueError(
-                f"the checkpoint was trained on {stored['num_nodes']} entities that are not the "
-                f"{len(labels)} of this training graph: give the data it was trained on"
-            )
-        if self.trainer.state.fn == "fit":  # a run that goes on has been trained for so long
+        stored = checkpoint.get(KEY, {})
+        self._choice = stored_selection(checkpoint, self.settings) or self.choice_of_run
+        self.selection = self._choice
+        if self._trainer is None:  # load_from_checkpoint
+            if not stored:
+                raise ValueError("the checkpoint holds no labels: it is not of a SheafCompletion")
+            self.entities, self.relations = vocabularies(checkpoint)
+            self.kge = self.build(stored["num_nodes"], stored["num_relations"])
+            self.kge.to(next(iter(checkpoint["state_dict"].values())).dtype)
+            return
+        resume = self.trainer.state.fn == "fit"
+        datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        datamodule.data = with_ids_of(checkpoint, datamodule.data)
+        check_checkpoint(self.settings, checkpoint, datamodule, resume=resume)
+        self.on_other_data = is_other_data(checkpoint, datamodule.keys)
+        if "data" in stored:
+            self._valid_is_own = stored["data"].get("valid") == datamodule.keys.get("valid")
+        self.unfinished = unfinished_training(checkpoint)
+        if resume:
+            # A run that goes on has been trained for so long.
             self.seconds["train"] = float(stored.get("seconds", 0.0))
+            fused = not self.trainer.gradient_clip_val
+            prefer_settings(checkpoint, self.build_optimizer(self.model, fused=fused))
+            self._resumed = True
+
+    def to_sheaf_model(self, data: InductiveData | None = None) -> SheafModel:
+        """The trained weights as a :class:`~sheafprop.SheafModel`, which extends and predicts.
+
+        Args:
+            data (InductiveData, optional): The data of the training, whose triples become the facts
+                of the model. (default: that of the trainer)
+
+        Raises:
+            DataError: If the labels of the data are not those that the module was trained on.
+        """
+        data = self.data if data is None else data
+        entities, relations = data.train.entities, data.train.relations
+        assert entities is not None
+        assert relations is not None
+        if self.entities is not None:
+            entities, relations = self.entities, self.relations or relations
+            data = renumber(data, entities, relations)
+        chosen = self.search.settings if self.selection is None else self.selection.settings
+        stored = StoredModel.from_training(
+            self.model, entities, relations, data.train.triples, settings=chosen.to_dict()
+        )
+        return SheafModel(stored)
 
     # Training -------------------------------------------------------------------------------------
+
+    def on_train_start(self) -> None:
+        self._choice = None
+        if self._resumed:
+            self._place_schedules()
+            self._resumed = False
+
+    def _place_schedules(self) -> None:
+        """Puts schedules where this run stands, since their span may be another now."""
+        for config in self.trainer.lr_scheduler_configs:
+            schedule: Any = config.scheduler
+            if not schedule.last_epoch:  # there was no schedule before
+                schedule.last_epoch = self.trainer.global_step
+            rates = [
+                base * factor(schedule.last_epoch)
+                for base, factor in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
+            ]
+            for group, rate in zip(schedule.optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            schedule._last_lr = rates
 
     def on_train_epoch_start(self) -> None:
         self._epoch_began = time.perf_counter()
@@ -410,13 +524,19 @@ class SheafCompletion(LightningModule):
 
     def choose_propagation(self) -> Selection:
         """The full search on validation with the weights as they are."""
-        self.selection = self.search.select(self.model, self.data, progress=True)
+        self._choice = self.selection = self.search.select(self.model, self.data, progress=True)
         self.seconds["select"] = self.selection.seconds
+        self._valid_is_own = True
         return self.selection
 
     def test_step(self, batch: Tensor, batch_idx: int) -> None:
-        selection = self.choose_propagation()
         data = self.data
+        if self.reselect and data.valid is None:
+            raise DataError(f"{data.name}: there are no validation triples to choose on")
+        if self._choice is None or self.reselect:
+            selection = self.choose_propagation()
+        else:
+            selection = self.selection = self._choice
         further = {}
         if self.settings["reference"]:
             batch_size = self.trainer.datamodule.batch_size  # type: ignore[attr-defined]
@@ -436,7 +556,7 @@ class SheafCompletion(LightningModule):
             data,
             selection.settings,
             protocols=self.settings["protocols"],
-            selected=selection.on == "validation",
+            selected=selection.on == "validation" and self._valid_is_own,
             seed=self.settings["seed"],
             further=further,
         )

@@ -1,5 +1,6 @@
 """The command line, run in this process on a small folder of files."""
 
+import csv
 import errno
 import json
 import os
@@ -412,6 +413,34 @@ def test_a_run_shorter_than_its_first_validation_can_be_tested(tmp_path):
     folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
     assert fit(folder, group, "--trainer.max_epochs=1", "--trainer.check_val_every_n_epoch=9") == 0
     assert main(["test", "--run", str(group / "rotate")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "validated"),
+    [
+        (["--trainer.max_epochs=4", "--trainer.check_val_every_n_epoch=5"], False),
+        (["--trainer.max_epochs=5", "--trainer.check_val_every_n_epoch=5"], True),
+        (["--trainer.max_steps=9", "--trainer.check_val_every_n_epoch=3"], False),
+        (["--trainer.max_steps=12", "--trainer.check_val_every_n_epoch=3"], True),
+        (["--trainer.max_epochs=3", "--trainer.limit_val_batches=0"], False),
+        (["--trainer.max_epochs=2", "--trainer.val_check_interval=0.5"], True),
+    ],
+)
+def test_what_is_said_of_the_best_epoch_is_what_happens(tmp_path, capsys, more, validated):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    if "max_steps" in more[0]:
+        more = [*more, "--trainer.max_epochs=-1"]
+    assert fit(folder, group, "--data.batch_size=8", *more) == 0
+    out, training = (
+        capsys.readouterr().out,
+        json.loads((group / "rotate" / "metrics.json").read_text())["training"],
+    )
+    assert ("the best epoch is chosen by MRR" in out) == validated
+    assert ("no epoch will be validated" in out) != validated
+    assert (training["monitor"] == "val/mrr") == validated
+    assert ("the last epoch is taken" in training["chosen_by"]) != validated
+    rows = list(csv.DictReader((group / "rotate" / "csv" / "version_0" / "metrics.csv").open()))
+    assert any(row.get("val/mrr") for row in rows) == validated
 
 
 def test_run_folder_and_hash_follow_the_options(tmp_path, monkeypatch):

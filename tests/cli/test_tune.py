@@ -265,6 +265,52 @@ def test_a_study_that_another_process_works_on_is_left_alone(tmp_path, words, ca
     assert main(["tune", "--resume", str(place.path), "--trials=2"]) == 0
 
 
+def test_a_study_goes_on_from_another_folder_on_the_same_data(tmp_path, words, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace(str(tmp_path / "ring"), "ring") for word in words]
+    assert "--data.root=ring" in words
+    words[-1] = "--run.name=it's #1?"
+    assert main([*words, "--trials=1"]) == 0
+    study = tmp_path / "it's #1?"
+    # Another folder of that name has other data.
+    (tmp_path / "there").mkdir()
+    write_folder(tmp_path / "there" / "ring", "fully-inductive")
+    monkeypatch.chdir(tmp_path / "there")
+    assert main(["tune", "--resume", str(study), "--trials=2"]) == 0
+    runs = [
+        study / "trials" / trial["run"] for trial in json.loads((study / "study.json").read_text())
+    ]
+    roots = {yaml.safe_load((run / "run.yaml").read_text())["data"]["root"] for run in runs}
+    assert roots == {str(tmp_path / "ring")}
+    assert load_config(str(study / "best.yaml"))["data"]["root"] == str(tmp_path / "ring")
+
+
+def test_studies_of_the_first_version_find_their_data_by_their_trials(tmp_path, words, monkeypatch):
+    assert main([*words, "--trials=1"]) == 0
+    file = tmp_path / "study" / "tune.yaml"
+    stored = yaml.safe_load(file.read_text())
+    stored["config"]["data"]["root"] = "ring"
+    file.write_text(yaml.safe_dump(stored))
+    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=2"]) == 0
+    assert {trial["state"] for trial in trials(tmp_path)} == {"complete"}
+
+
+@pytest.mark.parametrize("change", ["gone", "other"])
+def test_no_trial_is_spent_on_data_that_are_gone_or_others(tmp_path, words, capsys, change):
+    assert main([*words, "--trials=1"]) == 0
+    before = trials(tmp_path)
+    if change == "gone":
+        (tmp_path / "ring").rename(tmp_path / "away")
+    else:
+        with (tmp_path / "ring" / "inference_valid.txt").open("a") as file:
+            file.write("a3\tfar\ta4\n")
+    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=2"]) == 1
+    said = "does not exist" if change == "gone" else "not those of the trials"
+    assert said in capsys.readouterr().err
+    assert trials(tmp_path) == before
+    assert len(list((tmp_path / "study" / "trials").iterdir())) == 1
+
+
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
     assert main(["tune", "--resume", str(tmp_path)]) == 1
     assert "not the folder of a study" in capsys.readouterr().err

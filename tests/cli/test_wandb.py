@@ -181,3 +181,20 @@ def test_online_without_a_key_is_refused_in_one_sentence(tmp_path, arguments, ca
     assert "needs a key to log online" in message
     assert "Traceback" not in message
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["p: q; r", "x,y=1#2", "who?", "it's", "größe \u6570", "n" * 90])
+def test_any_folder_name_works_and_nothing_is_left_over(tmp_path, arguments, capfd, name):
+    assert main(["fit", *arguments, f"--run.name={name}"]) == 0
+    run = tmp_path / "runs" / name
+    assert main(["test", "--run", str(run)]) == 0
+    files = sorted(run.glob("wandb/offline-run-*/*.wandb"))
+    assert len(files) == 2
+    (identity,) = {
+        record.run.run_id for file in files for record in finished(file) if record.HasField("run")
+    }
+    assert not set(identity) & set("/\\#?%:;, '")
+    assert len(identity) <= 64
+    # Copies that W&B keeps to sync later lie among its own files.
+    assert not (run / "artifacts").exists()
+    assert "anonymous" not in "".join(capfd.readouterr())

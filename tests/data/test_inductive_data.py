@@ -267,10 +267,11 @@ def test_bad_options(options, message):
         assemble("toy", **({"mode": "semi-inductive"} | options), train=TRAIN, observed=OBSERVED)
 
 
-def test_semi_inductive_data_without_an_anchor_is_pointed_out():
-    data = semi(observed=[("x", "r", "y")])
-    assert any("nothing anchors" in note for note in data.report["notes"])
-    assert data.report["components_without_boundary"] == 1
+@pytest.mark.parametrize("observed", [[("x", "r", "y")], [("p", "r", "q"), ("q", "r", "p")]])
+def test_semi_inductive_data_without_an_anchor_stops(observed):
+    with pytest.raises(DataError, match=r"nothing anchors them.*--data.mode=fully-inductive"):
+        semi(observed=observed)
+    assert assemble("toy", "fully-inductive", train=TRAIN, observed=observed).report["components"]
 
 
 def test_empty_parts_count_as_missing():

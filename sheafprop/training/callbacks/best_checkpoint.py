@@ -44,6 +44,24 @@ class BestCheckpoint(ModelCheckpoint):
             self.dirpath = str(Path(trainer.default_root_dir) / "checkpoints")
         super().setup(trainer, pl_module, stage)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the state of a checkpoint; its files are those of this folder, also after a move.
+
+        A copy of a run must neither read nor remove the files of the original.
+        """
+        old, new = state_dict.get("dirpath"), self.dirpath
+        if old and new and old != new:
+
+            def moved(value: Any) -> Any:
+                if isinstance(value, dict):
+                    return {moved(key): score for key, score in value.items()}
+                return str(Path(new) / Path(value).name) if value else value
+
+            paths = ("best_model_path", "kth_best_model_path", "last_model_path", "best_k_models")
+            state_dict = state_dict | {name: moved(state_dict[name]) for name in paths}
+            state_dict["dirpath"] = new
+        super().load_state_dict(state_dict)
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_train_epoch_end(trainer, pl_module)
         if self._should_save_on_train_epoch_end(trainer):
@@ -60,6 +78,8 @@ class BestCheckpoint(ModelCheckpoint):
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return  # the base class would save here all the same
         super().on_train_end(trainer, pl_module)
         if not self.best_model_path and trainer.current_epoch > 0:
             # Training ended before the first validation: the last weights are the best there are.

@@ -1,3 +1,5 @@
+from typing import Any
+
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
@@ -26,3 +28,7 @@ class Patience(EarlyStopping):
             self.best_score = torch.tensor(-sign * float("inf"))
         self._check_on_train_epoch_end = self.monitor == "train/loss"
         super().setup(trainer, pl_module, stage)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes the state of a checkpoint, but waits for as many checks as are set now."""
+        super().load_state_dict(state_dict | {"patience": self.patience})

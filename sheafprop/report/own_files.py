@@ -1,0 +1,84 @@
+"""Which files sheafprop wrote: a user's own file of the same name is never replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from sheafprop.errors import DataError
+
+_MARK = "<!-- written by sheafprop, sha256 of the text above: "
+_SIGNATURE = re.compile(rf"\n{_MARK}\w{{64}} -->\n\Z")
+#: Sections of every report; those of version 0.1.0 have no signature.
+_SECTIONS = ("\n## Selection\n", "\n## Runs\n", "\n## Time and memory\n")
+
+
+def own_path(folder: Path, name: str) -> Path:
+    """Where a record, a report or a figure goes: ``name``, or ``STEM.sheafprop.SUFFIX`` beside it.
+
+    The second one is taken, with a warning, where a file is there that sheafprop did not write, or
+    that was changed since.
+
+    Raises:
+        DataError: If neither place is free.
+    """
+    path = folder / name
+    if not path.exists() or is_own(path):
+        return path
+    beside = path.with_name(f"{path.stem}.sheafprop{path.suffix}")
+    if beside.exists() and not is_own(beside):
+        raise DataError(f"sheafprop wrote neither {path} nor {beside}: move one of them away")
+    warnings.warn(f"sheafprop did not write {path}, which stays: see {beside.name}", stacklevel=2)
+    return beside
+
+
+def is_own(path: Path) -> bool:
+    """Whether sheafprop wrote a record, report or figure, and nobody changed it; by its content."""
+    return path.is_file() and _CHECKS[path.suffix](path)
+
+
+def sign(text: str) -> str:
+    """A report's text with a last line by which it is known again."""
+    digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return f"{text}\n{_MARK}{digest} -->\n"
+
+
+def _is_record(path: Path) -> bool:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8", errors="surrogatepass"))
+    except ValueError:
+        return False
+    records = content if isinstance(content, list) and content else [content]
+    return all(
+        isinstance(record, dict)
+        and isinstance(record.get("format"), int)
+        and isinstance(record.get("run"), dict)
+        for record in records
+    )
+
+
+def _is_report(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if _MARK in text:
+        signature = _SIGNATURE.search(text)
+        return signature is not None and sign(text[: signature.start()]) == text
+    return text.startswith("# ") and all(section in text for section in _SECTIONS)
+
+
+def _is_figure(path: Path) -> bool:
+    head = path.read_bytes()[:2048]
+    # Version 0.1.0 drew with matplotlib's own signature, beside a report.
+    return b"sheafprop" in head or (
+        b"Matplotlib version" in head and is_own(path.with_name("report.md"))
+    )
+
+
+_CHECKS: dict[str, Callable[[Path], bool]] = {
+    ".json": _is_record,
+    ".md": _is_report,
+    ".png": _is_figure,
+}

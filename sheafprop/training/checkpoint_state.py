@@ -1,0 +1,168 @@
+"""What a checkpoint holds beside Lightning's own state, and what must agree with it."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sheafprop.data import Vocabulary
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.data.renumbering import renumber
+from sheafprop.errors import DataError
+from sheafprop.service import Selection
+
+if TYPE_CHECKING:
+    from sheafprop.training.inductive_data_module import InductiveDataModule
+
+#: Under this name, a dictionary of plain values.
+KEY = "sheafprop"
+#: Options that the weights of a checkpoint have settled; going on settles the second ones too.
+_OF_WEIGHTS = ("kge", "hidden_channels", "kge_args")
+_OF_TRAINING = ("optimizer", "seed")
+#: Options that say how to propagate and to rank, which a run that is trained may still change.
+AFTER_TRAINING = ("propagation", "protocols", "reference")
+
+
+def vocabularies(checkpoint: dict[str, Any]) -> tuple[Vocabulary, Vocabulary | None]:
+    """Labels of the entities and relations; version 0.1.0 has not stored those of relations."""
+    stored = checkpoint[KEY]
+    relations = stored.get("relations")
+    return (
+        Vocabulary(stored["entities"], kind="entities"),
+        None if relations is None else Vocabulary(relations, kind="relations"),
+    )
+
+
+def with_ids_of(checkpoint: dict[str, Any], data: InductiveData) -> InductiveData:
+    """The data in the ids of a checkpoint, whatever the order of lines in the files.
+
+    Raises:
+        DataError: If the labels are not those of the checkpoint.
+    """
+    if KEY not in checkpoint:
+        return data
+    entities, relations = vocabularies(checkpoint)
+    own = data.train.relations
+    assert own is not None
+    if relations is None:
+        if data.train.entities != entities:
+            # In another order of lines the relations may have other ids too.
+            renumber(data, entities, own)  # raises the right error where the labels differ
+            raise DataError(
+                "the checkpoint is of version 0.1.0, which did not store relations, and the lines "
+                "of the training file are in another order than then: restore their order"
+            )
+        relations = own
+    return renumber(data, entities, relations)
+
+
+def check_checkpoint(
+    settings: dict[str, Any],
+    checkpoint: dict[str, Any],
+    data: "InductiveDataModule",
+    *,
+    resume: bool,
+    max_epochs: int | None = None,
+    max_steps: int = -1,
+) -> None:
+    """Refuses options and data that cannot hold for a checkpoint, before anything is changed.
+
+    Args:
+        settings (dict): Settings of the module that is to take the weights.
+        checkpoint (dict): The checkpoint.
+        data (InductiveDataModule): The data, with its batches.
+        resume (bool): Whether training goes on.
+        max_epochs (int, optional): Epochs in all, where training goes on.
+        max_steps (int): Steps in all, likewise; -1 for as many as the epochs have.
+
+    Raises:
+        DataError: If an option or the data differ from what the weights were trained with.
+    """
+    trained = checkpoint.get("hyper_parameters", {})
+    changed = [name for name, value in settings.items() if trained.get(name, value) != value]
+    fixed = _OF_WEIGHTS + (_OF_TRAINING if resume else ())
+    for name in fixed:
+        if name in changed:
+            option = "--seed_everything" if name == "seed" else f"--model.{name}"
+            raise DataError(
+                f"this run was trained with {option} {trained[name]!r}, and its stored state fits "
+                f"no other (got {settings[name]!r}): leave the option out, or start a new run"
+            )
+    if not resume:
+        return
+    stored = checkpoint.get(KEY, {})
+    before = stored.get("data", data.keys)
+    for name in ("mode", "train", "train_valid", "inference", "valid"):
+        if before.get(name) != data.keys.get(name):
+            raise DataError(
+                f"the data is not what this run was trained on: '{name}' differs. Give the folder "
+                "of then with --data.root, or start a new run"
+            )
+    for name, value in stored.get("batches", {}).items():
+        if getattr(data, name) != value:
+            raise DataError(
+                f"this run has counted its steps in batches of --data.{name} {value} (got "
+                f"{getattr(data, name)}): leave the option out, or start a new run"
+            )
+    epochs, steps = checkpoint["epoch"] + 1, checkpoint["global_step"]
+    if (max_epochs is not None and 0 <= max_epochs < epochs) or 0 <= max_steps < steps:
+        raise DataError(
+            f"this run has been trained for {epochs} epochs ({steps} steps) already: give a larger "
+            f"--trainer.max_epochs or --trainer.max_steps (got {max_epochs} and {max_steps})"
+        )
+    late = [name for name in changed if name not in AFTER_TRAINING]
+    if late and (max_epochs == epochs or max_steps == steps):
+        raise DataError(
+            f"nothing is left to train with --model.{late[0]}: all {epochs} epochs were run. Give "
+            "a larger --trainer.max_epochs"
+        )
+
+
+def prefer_settings(checkpoint: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    """Replaces what a checkpoint's optimizer and schedules hold of options by what is set now.
+
+    Learning rate, weight decay, momentum and the like are stored with the state of the optimizer,
+    and the span of the schedule with that of the schedule; loading would bring the old ones back.
+    """
+    for state in checkpoint.get("optimizer_states", []):
+        for stored, fresh in zip(state["param_groups"], optimizer.param_groups, strict=True):
+            options = {key: value for key, value in fresh.items() if key != "params"}
+            stored.update(options, initial_lr=options["lr"])
+    for state in checkpoint.get("lr_schedulers", []):
+        if "lr_lambdas" in state:
+            state["lr_lambdas"] = [None] * len(state["lr_lambdas"])
+            state["base_lrs"] = [group["lr"] for group in optimizer.param_groups]
+
+
+def stored_selection(checkpoint: dict[str, Any], settings: dict[str, Any]) -> Selection | None:
+    """The propagation that ``fit`` chose for these weights, unless other ones are to be tried."""
+    plain = checkpoint.get(KEY, {}).get("selection")
+    trained = checkpoint.get("hyper_parameters", {})
+    if plain is None or trained.get("propagation") != settings["propagation"]:
+        return None
+    return Selection.from_dict(plain)
+
+
+def is_other_data(checkpoint: dict[str, Any], keys: dict[str, str]) -> bool | None:
+    """Whether data differ from those of a checkpoint; None for one that does not hold their keys.
+
+    Test triples may be added to the data of a run that had none.
+    """
+    own = checkpoint.get(KEY, {}).get("data")
+    if own is None:
+        return None
+    names = (own.keys() | keys.keys()) - (set() if "test" in own else {"test"})
+    return any(own.get(name) != keys.get(name) for name in names)
+
+
+def unfinished_training(checkpoint: dict[str, Any]) -> dict[str, Any] | None:
+    """What a record says of a training that has not come to its end, None for one that has."""
+    stored = checkpoint.get(KEY, {})
+    if "selection" in stored or "data" not in stored:
+        return None
+    epochs = int(checkpoint["epoch"]) + 1
+    return {
+        "epochs": epochs,
+        "best_epoch": epochs,
+        "stopped": "interrupted: the best weights so far",
+        "seconds": float(stored["seconds"]),
+    }

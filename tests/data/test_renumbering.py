@@ -1,0 +1,87 @@
+import random
+
+import pytest
+
+from sheafprop.data import Vocabulary, assemble
+from sheafprop.data.renumbering import renumber, triple_set_keys
+from sheafprop.errors import DataError
+from tests.toy import parts, toy_data
+
+MODES = ["semi-inductive", "fully-inductive"]
+
+
+def labelled(triples, entities, relations):
+    return [
+        (entities.labels[h], relations.labels[r], entities.labels[t])
+        for h, r, t in triples.tolist()
+    ]
+
+
+def contents(data):
+    """All that a data set says, in labels."""
+    of_train, of_inference = data.train.entities, data.inference.entities
+    sources = {
+        of_inference.labels[number]: None if source < 0 else of_train.labels[source]
+        for number, source in enumerate(data.boundary_source.tolist())
+    }
+    return {
+        "train": labelled(data.train.triples, of_train, data.train.relations),
+        "train_valid": labelled(data.train_valid, of_train, data.train.relations),
+        "inference": labelled(data.inference.triples, of_inference, data.inference.relations),
+        "valid": labelled(data.valid, of_inference, data.train.relations),
+        "test": labelled(data.test, of_inference, data.train.relations),
+        "known": dict(sorted(sources.items())),
+        "mask": set(of_inference.labels_of(data.boundary_mask.nonzero())),
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_other_ids_say_the_same_in_labels(mode):
+    data, rng = toy_data(mode), random.Random(4)
+    entities, relations = (
+        Vocabulary(rng.sample(vocabulary.labels, len(vocabulary)), kind=vocabulary.kind)
+        for vocabulary in (data.train.entities, data.train.relations)
+    )
+    other = renumber(data, entities, relations)
+    assert other.train.entities == entities
+    assert other.train.relations == other.inference.relations == relations
+    assert contents(other) == contents(data)
+    if mode == "semi-inductive":  # known entities first, with their training ids
+        assert other.boundary_source[: len(entities)].tolist() == list(range(len(entities)))
+    assert renumber(data, data.train.entities, data.train.relations) is data
+
+
+@pytest.mark.parametrize("kind", ["entities", "relations"])
+def test_other_labels_are_refused_and_named(kind):
+    data = toy_data()
+    vocabularies = {"entities": data.train.entities, "relations": data.train.relations}
+    labels = list(vocabularies[kind])
+    labels[1] = "someone else"
+    changed = vocabularies | {kind: Vocabulary(labels, kind=kind)}
+    with pytest.raises(DataError, match=f"{len(labels)} {kind} that are not .*'someone else'"):
+        renumber(data, **changed)
+    labels = list(vocabularies[kind])[:-1]
+    with pytest.raises(DataError, match=r"1 label it does not know \(first: "):
+        renumber(data, **(vocabularies | {kind: Vocabulary(labels, kind=kind)}))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_keys_know_sets_of_triples_in_any_order(mode):
+    triples, rng = parts(mode), random.Random(1)
+    keys = triple_set_keys(toy_data(mode))
+    shuffled = {key: rng.sample(rows, len(rows)) for key, rows in triples.items()}
+    assert triple_set_keys(assemble("other name", mode, **shuffled)) == keys
+    for key, part in (("train", "train"), ("observed", "inference"), ("test", "test")):
+        head = triples[key][0][0]
+        for change in (triples[key][1:], [*triples[key], (head, triples[key][0][1], head)]):
+            changed = triple_set_keys(assemble("ring", mode, **(triples | {key: change})))
+            assert changed[part] != keys[part], (key, part)
+            untouched = keys.keys() - {part, "inference"}
+            assert {k: changed[k] for k in untouched} == {k: keys[k] for k in untouched}
+    # Direction and relation count.
+    turned = [(t, r, h) for h, r, t in triples["valid"]]
+    assert (
+        triple_set_keys(assemble("ring", mode, **(triples | {"valid": turned})))["valid"]
+        != (keys["valid"])
+    )
+    assert "valid" not in triple_set_keys(toy_data(mode, without=("valid",)))
