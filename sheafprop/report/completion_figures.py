@@ -14,7 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sheafprop.io import write_bytes
-from sheafprop.report.completion_tables import FAMILIES, HEURISTIC, NAMES, VERSIONS
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
+from sheafprop.report.completion_tables import FAMILIES, NAMES, VERSIONS
 from sheafprop.report.published import published_rows
 
 __all__ = ["completion_by_iteration", "completion_by_version", "validation_against_test"]

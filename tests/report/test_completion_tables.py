@@ -78,8 +78,18 @@ def test_baselines_stand_in_a_row_of_their_own_once():
     records = [
         record(model="edge-type heuristic", seed=seed, **{"hits@10": 0.3}) for seed in range(3)
     ]
-    cells = row(completion_table([record(), *records], "full"), "edge-type heuristic")
-    assert cells[0] == "30.0 (0.400)"
+    table = completion_table([record(), *records], "full")
+    assert row(table, "edge-type heuristic (mean rank of ties)")[0] == "30.0 (0.400)"
+    assert "expectation over ties" not in table
+
+
+@pytest.mark.parametrize("protocol", ["full", "sampled50"])
+def test_the_heuristic_is_shown_under_both_conventions_for_ties(protocol):
+    both = {"hits@10": 0.05, "expected_hits@10": 0.25, "mrr": 0.01, "expected_mrr": 0.125}
+    records = [record("nell_v2", "edge-type heuristic", "none", protocol=protocol, **both)]
+    table = completion_table(records, protocol)
+    assert row(table, "edge-type heuristic (mean rank of ties)")[1] == "5.0 (0.010)"
+    assert row(table, "edge-type heuristic (expectation over ties)")[1] == "25.0 (0.125)"
 
 
 @pytest.mark.parametrize("name", ["hits@10", "mrr"])
