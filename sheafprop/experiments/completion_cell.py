@@ -286,7 +286,8 @@ def _figures(metrics: dict[str, float], protocol: str, names: Sequence[str] = _M
 def _times(seconds: dict[str, float]) -> Record:
     times = {f"seconds_{name}": round(value, 2) for name, value in seconds.items()}
     times.setdefault("seconds_propagate", 0.0)
-    return times | {"peak_bytes": peak_bytes(), "hardware": describe_hardware()}
+    measured = {"peak_bytes": peak_bytes(), "hardware": describe_hardware()}
+    return times | measured | {"threads": torch.get_num_threads()}
 
 
 def _baseline(method: str, model: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback
 
 from sheafprop.data.datasets.query_data import QueryData
@@ -123,5 +124,6 @@ def _ranked(test: QueryTask, scorer: QueryScorer, names: Sequence[str] = _METRIC
             metrics = ranking.metrics(averaging)
             figures = {name: round(metrics[name], 6) for name in names}
             count = {"queries": ranking.num_queries, "seconds": seconds}
+            count["threads"] = torch.get_num_threads()
             records.append({"type": kind, "averaging": averaging, **figures, **count})
     return records
