@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -133,8 +134,7 @@ def _theirs(case: TrainingCase, state: dict[str, Any]) -> tuple[dict[str, Any], 
     baseline.load(model)
     # The faster batch size counts, by its median.
     turns = [
-        [_timed(lambda size=size: baseline.rank(size)) for _ in range(_EPOCHS)]
-        for size in _PYKEEN_BATCHES
+        [_timed(partial(baseline.rank, size)) for _ in range(_EPOCHS)] for size in _PYKEEN_BATCHES
     ]
     seconds = {"epoch": _median(clock), "ranking": min(map(statistics.median, turns))}
     seconds["threads"] = torch.get_num_threads()

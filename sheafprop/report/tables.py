@@ -136,8 +136,8 @@ def _groups(records: list[Record]) -> list[list[_Row]]:
             model = record["run"].get("model")
             if model is None or not (_is_propagated(method) or _names(method, model)):
                 model = None  # needs no model: one row for all of them
-            named = tie_conventions(protocol) if method == HEURISTIC else {"": method}
-            for prefix, name in named.items():
+            names = tie_conventions(protocol) if method == HEURISTIC else {"": method}
+            for prefix, name in names.items():
                 figures = _figures(entry, prefix)
                 if not prefix or any(value is not None for value in figures):
                     key = protocol, name, model, entry.get("mark")

@@ -58,6 +58,21 @@ def test_the_best_model_is_chosen_on_validation_and_never_on_test():
     assert cells[0].startswith("50.0")
 
 
+def test_a_figure_selected_on_what_it_ranks_is_shown_and_not_compared():
+    """A marked row says so, and is never the best model whose data sets are counted."""
+    mark = {"mark": "selected on half of the test"}
+    records = [
+        record("WN18RR_v1", preset="best, share from validation", protocol="merged", **mark),
+        record("WN18RR_v1", protocol="merged", **mark, **{"selection_hits@10": 0.9}),
+        record("WN18RR_v1", "se", protocol="merged", **{"hits@10": 0.4, "selection_hits@10": 0.3}),
+    ]
+    table = completion_table(records, "merged")
+    marked = "RotatE + sheaf propagation, share from validation; selected on half of the test"
+    assert row(table, marked)[0].startswith("60.0")
+    assert row(table, "RotatE + sheaf propagation; selected on half of the test")[0][:4] == "60.0"
+    assert row(table, "best model, chosen on validation")[0].startswith("40.0")
+
+
 def test_only_verified_rows_are_printed_unless_asked():
     table = completion_table([record()], "full")
     assert "A\\*Net" not in table
