@@ -79,7 +79,16 @@ def test_merged_ranks_validation_and_test_together(mode):
 @pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
 def test_ranks_leave_out_every_known_triple_of_the_inference_graph(mode):
     """And those alone: a triple of another graph that has the same ids is a candidate."""
-    data = toy_data(mode)
+    given = parts(mode)
+    ends = sorted({end for h, _, t in given["observed"] for end in (h, t)})
+    taken = {t for part in given.values() for t in part}
+    # Other answers to what is asked, so that the filter matters: half observed, half to predict.
+    more = {(h, r, ends[i]) for i, (h, r, _) in enumerate(given["test"])}
+    more |= {(ends[-1 - i], r, t) for i, (_, r, t) in enumerate(given["test"])}
+    more = sorted(more - taken)
+    given["observed"] = given["observed"] + more[::2]
+    given["valid"] = given["valid"] + more[1::2]
+    data = assemble("ring", mode, **given)
     model = trained("transe", data)
 
     class Given:
