@@ -7,7 +7,7 @@ import torch
 
 from sheafprop.data import Vocabulary
 from sheafprop.data.datasets.query_split import inductive_query_split
-from sheafprop.experiments import query_cell
+from sheafprop.experiments import query_cell, query_curve
 from sheafprop.experiments.query_cell import TYPES
 from sheafprop.experiments.query_presets import query_config
 from sheafprop.experiments.query_task import QueryTask
@@ -213,3 +213,11 @@ def test_fewer_iterations_win_a_tie(data, monkeypatch):
     monkeypatch.setattr(query_cell, "mean_hits", lambda found, averaging: found[0])
     chosen, value = query_cell.chosen_settings(task, None, config, 0)
     assert (chosen.iterations, value) == (2, 0.5)
+
+
+def test_fewer_iterations_win_a_tie_of_a_learning_curve(monkeypatch):
+    found = [(1, 0.25), (2, 0.5), (5, 0.5)]
+    monkeypatch.setattr(query_curve, "validation_rankings", lambda *_: iter(found))
+    monkeypatch.setattr(query_curve, "mean_hits", lambda value, averaging: value)
+    config = replace(query_config("best", "550", "rotate"), max_steps=8)
+    assert query_curve._Curve(None, config, 0)._best(None)["iterations"] == 2
