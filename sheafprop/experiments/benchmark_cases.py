@@ -25,6 +25,7 @@ KEYS = (
     "peak_bytes",
     "peak_bytes_scatter",
     "bandwidth_fraction",
+    "threads",
 )
 Case = dict[str, Any]
 
@@ -32,7 +33,7 @@ Case = dict[str, Any]
 def benchmark_case(
     graph: BenchmarkGraph, maps: str, width: int, seconds: float | None, **more: Any
 ) -> Case:
-    """A case with every key that all of them have."""
+    """A case with every key that all of them have, and the threads it is measured with now."""
     case: Case = dict.fromkeys(KEYS)
     case |= {
         "name": f"{graph.name}, {maps}, width {width}",
@@ -41,6 +42,7 @@ def benchmark_case(
         "triples": graph.edge_type.numel(),
         "width": width,
         "seconds": seconds,
+        "threads": torch.get_num_threads(),
     }
     return case | more
 

@@ -1,7 +1,6 @@
 """The file of results of a long experiment, which grows cell by cell."""
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,20 +25,10 @@ class CellStore:
         path (Path): The JSON file, a list of records; it need not exist.
         keys (sequence of str): The fields of a record that tell which cell it belongs to.
         fields (sequence of str): Further fields that every record has.
-        again (bool): Whether cells that are stored are to be run again.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        keys: Sequence[str],
-        fields: Sequence[str] = (),
-        *,
-        again: bool = False,
-    ) -> None:
-        self.path, self.keys, self.fields, self.again = path, tuple(keys), tuple(fields), again
-        self._put_now: list[Record] = []
-        self._stored: list[Record] = []
+    def __init__(self, path: Path, keys: Sequence[str], fields: Sequence[str] = ()) -> None:
+        self.path, self.keys, self.fields = path, tuple(keys), tuple(fields)
 
     def records(self) -> list[Record]:
         """All records.
@@ -74,32 +63,15 @@ class CellStore:
         with self._locked():
             self.records()
 
-    def holds(self, cell: Record, **more: Any) -> bool:
-        """Whether a cell need not be run, as there are records of it with these further values."""
-        found = any(
-            self._same(record, cell) and more.items() <= record.items() for record in self.records()
-        )
-        if cell in self._put_now or not found or self.again:
-            return cell in self._put_now
-        if cell not in self._stored:
-            self._stored.append(cell)
-        return True
-
-    def tell_stored(self) -> None:
-        """Says on standard error how many cells were taken as they are stored."""
-        if self._stored:
-            print(
-                f"{len(self._stored)} of the cells are stored in {self.path} and were not run now; "
-                "--again runs them, and --results FILE keeps what is found elsewhere",
-                file=sys.stderr,
-            )
+    def holds(self, cell: Record) -> bool:
+        """Whether there are records of a cell."""
+        return any(self._same(record, cell) for record in self.records())
 
     def put(self, cell: Record, found: list[Record]) -> None:
         """Stores the records of a finished cell; earlier ones of the same cell are replaced."""
         with self._locked():
             others = [record for record in self.records() if not self._same(record, cell)]
             write_json(self.path, others + [cell | record for record in found])
-        self._put_now.append(cell)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """Inductive completion on the GraIL benchmarks: train, propagate, rank, one cell at a time.
 
-A cell is a data set, a model, a preset and a seed. Finished cells are in the file of results and
-are not run again; an interrupted run goes on where it was.
+A cell is a data set, a model, a preset and a seed; the edge-type heuristic of a data set is one,
+too. Finished cells are in the file of results and are not run again; an interrupted run goes on
+where it was.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from sheafprop.errors import SheafpropError
 from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.command_line import end_silently, integer, told_errors
 from sheafprop.experiments.commit import current_commit
-from sheafprop.experiments.completion_cell import run_cell
+from sheafprop.experiments.completion_cell import heuristic_records, run_cell
 from sheafprop.experiments.completion_presets import (
     FAMILIES,
     MODELS,
@@ -30,13 +31,15 @@ from sheafprop.experiments.completion_presets import (
     completion_config,
     config_hash,
 )
-from sheafprop.report import completion_report
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
+from sheafprop.report import completion_report, completion_table
 
-#: Baselines of a cell have a name of their own as their model, which the hash tells as well.
+#: Starts without propagation have a name of their own as their model, which the hash tells as well.
 CELL = ("dataset", "preset", "seed", "config_hash")
 FIELDS = ("model", "protocol", "hits@10", "mrr")
 
 Cell = dict[str, Any]
+Work = list[tuple[Cell, tuple[Any, ...]]]
 
 
 def cells(
@@ -127,6 +130,12 @@ def main(arguments: list[str] | None = None) -> None:
     add("--preset", nargs="+", choices=PRESETS, default=["best"], help="settings (best)")
     add("--seeds", nargs="+", type=int, default=[0], help="seeds (0)")
     add("--all", action="store_true", help="all families, versions and models")
+    add("--again", action="store_true", help="run cells that are stored, too")
+    add(
+        "--baselines",
+        action="store_true",
+        help="rank by the edge-type heuristic alone, whether it is stored or not",
+    )
     add_running_options(parser, Path("scripts/results/completion.json"))
     add(
         "--report",
@@ -136,7 +145,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="write tables and figures of the results there (runs/completion), run nothing",
     )
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL, FIELDS, again=options.again)
+    store = CellStore(options.results, CELL, FIELDS)
     with told_errors(parser, "finished cells are kept, and the same command goes on"):
         if not options.report:
             _run(options, store)
@@ -158,9 +167,18 @@ def add_running_options(parser: argparse.ArgumentParser, results: Path) -> None:
     parser.add_argument(
         "--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)"
     )
-    parser.add_argument("--again", action="store_true", help="run cells that are stored, too")
     parser.add_argument("--jobs", type=integer(1), default=1, help="cells that run at once (1)")
     parser.add_argument("--threads", type=integer(1), default=1, help="threads of each (1)")
+
+
+def _heuristic_cell(name: str) -> Cell:
+    return {
+        "dataset": name,
+        "model": HEURISTIC,
+        "preset": "none",
+        "seed": 0,
+        "config_hash": "none",
+    }
 
 
 def _run(options: argparse.Namespace, store: CellStore) -> None:
@@ -171,20 +189,29 @@ def _run(options: argparse.Namespace, store: CellStore) -> None:
     if "paper" in options.preset and "nell" in chosen[0]:
         print("the paper has no settings for NELL-995: left out", file=sys.stderr)
     selection = cells(*chosen, options.preset, options.seeds)
-    for name in sorted({cell["dataset"] for cell, _ in selection}):
+    names = sorted({cell["dataset"] for cell, _ in selection})
+    for name in names:
         build_dataset("grail", name=name, root=options.data).check()
-    work = [
-        (cell, (config, cell["preset"], cell["seed"]))
-        for cell, config in selection
-        if not store.holds(cell)
-    ]
+    baselines: Work = [(_heuristic_cell(name), (name,)) for name in names]
+    work: Work = [(cell, (config, cell["preset"], cell["seed"])) for cell, config in selection]
     limits = {"root": options.data, "threads": options.threads}
-    run_in_processes(run_cell, work, limits, store, jobs=options.jobs)
-    store.tell_stored()
-    wanted = [cell for cell, _ in selection]
+
+    def missing(found: Work, again: bool) -> Work:
+        return [(cell, given) for cell, given in found if again or not store.holds(cell)]
+
+    todo = missing(baselines, options.again or options.baselines)
+    run_in_processes(heuristic_records, todo, limits, store, jobs=options.jobs)
+    if options.baselines:
+        print(completion_table([r for r in store.records() if r["model"] == HEURISTIC], "full"))
+        return
+    todo = missing(work, options.again)
+    if len(todo) < len(work):
+        stored = f"{len(work) - len(todo)} of {len(work)} cells are stored results"
+        print(f"{stored}; --again runs them again", file=sys.stderr)
+    run_in_processes(run_cell, todo, limits, store, jobs=options.jobs)
     for record in store.records():
-        own = any(all(record[key] == cell[key] for key in CELL) for cell in wanted)
+        own = any(all(record[key] == cell[key] for key in CELL) for cell, _ in work)
         if own and "iterations" in record:
             figures = f"Hits@10 {record['hits@10']:.3f}  MRR {record['mrr']:.3f}"
-            names = (record[key] for key in ("dataset", "model", "preset", "seed", "protocol"))
-            print(*names, f"{record['iterations']} iterations", figures, sep="  ")
+            named = (record[key] for key in ("dataset", "model", "preset", "seed", "protocol"))
+            print(*named, f"{record['iterations']} iterations", figures, sep="  ")

@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
     add_running_options(parser, Path("scripts/results/ablations.json"))
     add("--report", action="store_true", help="print the table, run nothing")
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL, FIELDS, again=options.again)
+    store = CellStore(options.results, CELL, FIELDS)
     with told_errors(parser, "finished cells are kept, and the same command goes on"):
         if not options.report:
             store.check()
@@ -132,7 +132,6 @@ def main(arguments: list[str] | None = None) -> None:
             ]
             limits = {"root": options.data, "threads": options.threads}
             run_in_processes(run_ablation, work, limits, store, jobs=options.jobs)
-        store.tell_stored()
         if records := store.records():
             print(ablation_table(records))
         else:

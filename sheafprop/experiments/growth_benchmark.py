@@ -45,22 +45,16 @@ def _scaling(maps: str, num_nodes: int, num_triples: int, width: int) -> Case:
     graph, x = power_law_multigraph(num_nodes, num_triples), make_features(maps, num_nodes, width)
     (plan, constant), starting = timed(lambda: build(graph, x))
     out = torch.empty_like(x)
-    best = interleaved({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 6)
+    median = interleaved({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 6)
     return benchmark_case(
         graph,
         maps,
         width,
-        best["step"],
+        median["step"],
         peak_bytes=most_memory_held(),
-        startup_seconds=starting - best["step"],
+        startup_seconds=starting - median["step"],
         peak_bytes_beyond_imports=most_memory_held() - held,
     )
-
-
-def better(one: Case, other: Case) -> Case:
-    """The shorter times of two runs of a case, and the first one's memory."""
-    shorter = {key: min(one[key], other[key]) for key in ("seconds", "startup_seconds")}
-    return one | shorter
 
 
 def slope(cases: list[Case], key: str) -> float:

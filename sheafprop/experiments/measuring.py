@@ -1,15 +1,19 @@
-"""Times and memory, measured so that other programs on the machine disturb them least."""
+"""Times and memory of functions that take turns, and several runs of a case as one record."""
 
+import argparse
 import contextlib
 import ctypes
 import gc
 import multiprocessing
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from sheafprop.experiments.command_line import integer
 
 # Seconds that a turn of a short function lasts at least, about.
 _TURN = 0.005
@@ -22,12 +26,12 @@ def interleaved(
     slow: tuple[str, ...] = (),
     device: str = "cpu",
 ) -> dict[str, float]:
-    """Shortest time of each function in seconds, called in turn in one process.
+    """Median time of each function in seconds, called in turn in one process.
 
     Every function is called once before, and short ones several times at a turn; those named in
     ``slow`` have two turns only.
     """
-    best: dict[str, float] = {}
+    found: dict[str, list[float]] = {name: [] for name in functions}
     calls: dict[str, int] = {}
     for i in range(rounds + 1):
         for name, function in functions.items():
@@ -42,8 +46,48 @@ def interleaved(
             if i == 0:
                 calls[name] = max(1, min(100, int(_TURN / seconds)))
             else:
-                best[name] = min(best.get(name, float("inf")), seconds)
-    return best
+                found[name].append(seconds)
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
+
+
+def summarize(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several runs of one case as one record: medians, and the range of what differs.
+
+    Args:
+        found: What each run measured, under the same keys.
+
+    Returns:
+        The first run's record with the median of every number that differs between the runs,
+        ``"runs"``, their number, and ``"ranges"``, the least and the largest value by key.
+
+    Raises:
+        ValueError: If the runs differ in something that is not measured, such as their threads.
+    """
+    record, ranges = dict(found[0]), {}
+    for key, value in found[0].items():
+        values = [run[key] for run in found]
+        if all(other == value for other in values):
+            continue
+        if key == "threads" or not all(type(other) in (int, float) for other in values):
+            raise ValueError(f"runs of one case must have the same {key!r} (got {values})")
+        # One that was measured: bytes stay whole.
+        record[key] = statistics.median_low(values) if type(value) is int else _median(values)
+        ranges[key] = [min(values), max(values)]
+    return record | {"runs": len(found), "ranges": ranges}
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(statistics.median(values))
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Adds the option of every benchmark that says how often its cases are measured."""
+    parser.add_argument(
+        "--runs",
+        type=integer(1),
+        default=5,
+        help="runs of everything, one after the other; their median and range are stored (5)",
+    )
 
 
 def timed(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, float]:

@@ -1,7 +1,8 @@
 """The propagation step and the limit, side by side with other ways to compute them.
 
 Ratios are taken between times measured in turn in one process. Each case checks first that what it
-compares computes the same vectors.
+compares computes the same vectors. All cases are measured in several runs, one after the other; a
+case is stored with its threads, the number of runs, medians and ranges.
 """
 
 import argparse
@@ -22,9 +23,9 @@ from sheafprop.experiments.benchmark_graphs import (
     power_law_multigraph,
 )
 from sheafprop.experiments.commit import current_commit
-from sheafprop.experiments.growth_benchmark import better, scaling_case, slope
+from sheafprop.experiments.growth_benchmark import scaling_case, slope
 from sheafprop.experiments.limit_benchmark import KNOWN, limit_cases
-from sheafprop.experiments.measuring import in_own_process
+from sheafprop.experiments.measuring import add_runs, in_own_process, summarize
 from sheafprop.experiments.step_benchmark import dense_case, parity_cases, step_case
 from sheafprop.report.hardware import describe_hardware
 
@@ -69,9 +70,7 @@ def growth_cases(quick: bool) -> Iterator[Case]:
     for maps in ("identity",) if quick else ("identity", "diagonal"):
         unit = 10_000 if quick else 1_000_000
         sizes = (unit, 2 * unit, 3 * unit, 4 * unit)
-        # All sizes twice: what else the machine does then hits none of them both times.
-        turns = [[scaling_case(maps, n, 10 * n, 64) for n in sizes] for _ in range(2)]
-        found = [better(*pair) for pair in zip(*turns, strict=True)]
+        found = [scaling_case(maps, n, 10 * n, 64) for n in sizes]
         for key in ("seconds", "peak_bytes_beyond_imports", "startup_seconds"):
             found[-1][f"slope_{key}"] = slope(found[1:], key)
         yield from found
@@ -103,22 +102,24 @@ def cases(quick: bool, device: str, parts: Sequence[str] = PARTS) -> Iterator[Ca
 
 
 def run(
-    *, quick: bool = False, device: str = "cpu", parts: Sequence[str] = PARTS
+    *, quick: bool = False, device: str = "cpu", parts: Sequence[str] = PARTS, runs: int = 1
 ) -> dict[str, Any]:
-    """Runs the cases of some parts and prints each as it is done."""
+    """Runs the cases of some parts several times and prints each as it is done."""
     if device != "cpu" and not torch.cuda.is_available():
         raise SystemExit("there is no CUDA device here")
-    found, commit = [], current_commit()
-    for case in cases(quick, device, parts):
-        found.append(case | {"commit": commit})
-        shown = {k: _short(v) for k, v in case.items() if v is not None and k != "name"}
-        print(case["name"], *(f"{k}={v}" for k, v in shown.items()), sep="  ", flush=True)
+    found: dict[str, list[Case]] = {}
+    commit = current_commit()
+    for number in range(1, runs + 1):
+        for case in cases(quick, device, parts):
+            found.setdefault(case["name"], []).append(case | {"commit": commit})
+            shown = {k: _short(v) for k, v in case.items() if v is not None and k != "name"}
+            print(f"run {number}", case["name"], *(f"{k}={v}" for k, v in shown.items()), sep="  ",
+                  flush=True)  # fmt: skip
     return {
         "hardware": describe_hardware(),
-        "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "commit": commit,
-        "cases": found,
+        "cases": [summarize(measured) for measured in found.values()],
     }
 
 
@@ -132,10 +133,11 @@ def main(arguments: list[str] | None = None) -> None:
         help="write the results there; cases that are in it and not run again stay",
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    add_runs(parser)
     parser.add_argument("--only", choices=PARTS, help="one part instead of all")
     options = parser.parse_args(arguments)
     parts = PARTS if options.only is None else (options.only,)
-    result = run(quick=options.quick, device=options.device, parts=parts)
+    result = run(quick=options.quick, device=options.device, parts=parts, runs=options.runs)
     if options.json is None:
         return
     if options.json.exists():

@@ -1,11 +1,13 @@
 """Logical queries on the nine FB15k-237 splits: train, propagate, rank, one cell at a time.
 
 A cell is a ratio, a model, a preset and a seed. Finished cells are in the file of results and are
-not run again, unless their configuration has changed.
+not run again, unless their configuration has changed: then their results stand beside those of the
+old configuration, which are kept.
 """
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -22,15 +24,22 @@ from sheafprop.errors import DataError
 from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.command_line import integer, told_errors
 from sheafprop.experiments.commit import current_commit
-from sheafprop.experiments.query_cell import HEURISTIC, heuristic_records, run_cell
+from sheafprop.experiments.query_cell import heuristic_records, run_cell
 from sheafprop.experiments.query_curve import SHARES, run_curve
-from sheafprop.experiments.query_presets import MODELS, PRESETS, RATIOS, query_config
+from sheafprop.experiments.query_presets import (
+    MODELS,
+    PRESETS,
+    RATIOS,
+    WITH_PRIOR,
+    query_config,
+)
 from sheafprop.experiments.query_tuning import CRITERIA, SPACE, run_tuning
 from sheafprop.io import write_bytes
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report import hits_by_ratio, query_curves, query_report, query_summary
 
 CURVES = "query_curves.json"
-CELL = ("ratio", "model", "preset", "seed")
+CELL = ("ratio", "model", "preset", "seed", "config_hash")
 FIELDS = ("type", "averaging", "hits@10")
 CURVE_FIELDS = ("steps", "micro", "macro")
 
@@ -44,17 +53,38 @@ def run(
     seeds: Sequence[int],
     store: CellStore,
     folder: Path,
+    again: bool = False,
 ) -> None:
-    """Runs the cells that the store does not hold yet, and the heuristic of their ratios."""
+    """Runs the cells that the store does not hold yet, and the heuristic of their ratios.
+
+    Args:
+        again: Whether to run cells that the store holds, too.
+    """
+    stored = 0
     for cell in _cells("cells", seed=seeds, preset=presets, model=models, ratio=ratios):
         ratio, seed = cell["ratio"], cell["seed"]
+        if cell["preset"] == "no-prior" and cell["model"] not in WITH_PRIOR:
+            continue  # its best has no prior
         config = query_config(cell["preset"], ratio, cell["model"])
-        key = config.hash(ratio, seed)
-        if not _is_done(store, cell, key):
-            _put(store, cell, key, run_cell(read_queries(folder, ratio), config, seed))
+        cell["config_hash"] = config.hash(ratio, seed)
+        if again or not store.holds(cell):
+            _put(store, cell, run_cell(read_queries(folder, ratio), config, seed))
+        else:
+            stored += 1
+        run_baselines([ratio], store, folder)
+    if stored:
+        print(f"{stored} cells are stored results; --again runs them again", file=sys.stderr)
+
+
+def run_baselines(
+    ratios: Sequence[str], store: CellStore, folder: Path, again: bool = False
+) -> None:
+    """Runs the edge-type heuristic of some ratios, which needs no model."""
+    for ratio in dict.fromkeys(ratios):
         cell = {"ratio": ratio, "model": HEURISTIC, "preset": "none", "seed": 0}
-        if not store.holds(cell):
-            _put(store, cell, "none", heuristic_records(read_queries(folder, ratio)))
+        cell["config_hash"] = "none"
+        if again or not store.holds(cell):
+            _put(store, cell, heuristic_records(read_queries(folder, ratio)))
 
 
 def tune(
@@ -68,11 +98,11 @@ def tune(
     for cell in _cells("cells", seed=seeds, model=models, ratio=ratios):
         ratio, seed = cell["ratio"], cell["seed"]
         config = query_config("best", ratio, cell["model"])
-        key = config.hash(ratio, seed, CRITERIA, SPACE)
-        if all(_is_done(store, cell | {"preset": name}, key) for name in CRITERIA):
+        cell["config_hash"] = config.hash(ratio, seed, CRITERIA, SPACE)
+        if all(store.holds(cell | {"preset": name}) for name in CRITERIA):
             continue
         for name, records in run_tuning(read_queries(folder, ratio), config, seed).items():
-            _put(store, cell | {"preset": name}, key, records)
+            _put(store, cell | {"preset": name}, records)
 
 
 def follow(
@@ -90,9 +120,9 @@ def follow(
         config = query_config(cell["preset"], ratio, cell["model"])
         config = replace(config, max_epochs=-1, max_steps=steps)
         cell["length"] = steps
-        key = config.hash(ratio, seed, SHARES)
-        if not _is_done(store, cell, key):
-            _put(store, cell, key, run_curve(read_queries(folder, ratio), config, seed))
+        cell["config_hash"] = config.hash(ratio, seed, SHARES)
+        if not store.holds(cell):
+            _put(store, cell, run_curve(read_queries(folder, ratio), config, seed))
 
 
 def read_queries(folder: Path, ratio: str) -> QueryData:
@@ -121,13 +151,8 @@ def _cells(title: str, **axes: Sequence[Any]) -> Iterator[Cell]:
         yield dict(reversed(list(zip(axes, values, strict=True))))
 
 
-def _is_done(store: CellStore, cell: Cell, key: str) -> bool:
-    return store.holds(cell, config_hash=key)
-
-
-def _put(store: CellStore, cell: Cell, key: str, found: list[dict[str, Any]]) -> None:
-    more = {"config_hash": key, "commit": current_commit()}
-    store.put(cell, [record | more for record in found])
+def _put(store: CellStore, cell: Cell, found: list[dict[str, Any]]) -> None:
+    store.put(cell, [record | {"commit": current_commit()} for record in found])
 
 
 def write_report(store: CellStore, folder: Path) -> list[Path]:
@@ -163,7 +188,13 @@ def main(arguments: list[str] | None = None) -> None:
         help="instead, train for so many batches and rank validation queries on the way; test "
         f"queries are not looked at (results: {CURVES} beside the others)",
     )
+    instead.add_argument(
+        "--baselines",
+        action="store_true",
+        help="instead, rank by the edge-type heuristic alone, whether it is stored or not",
+    )
     add("--all", action="store_true", help="all ratios, models and presets")
+    add("--again", action="store_true", help="run cells that are stored, too")
     results = Path("scripts/results/queries.json")
     add(
         "--results",
@@ -187,12 +218,9 @@ def main(arguments: list[str] | None = None) -> None:
         const=Path("runs/queries"),
         help="write tables and the figure of the results there (runs/queries), run nothing",
     )
-    add("--again", action="store_true", help="run cells that are stored, too")
     options = parser.parse_args(arguments)
-    again = options.again
-    store = CellStore(options.results, CELL, FIELDS, again=again)
-    path = options.results.with_name(CURVES)
-    curves = CellStore(path, (*CELL, "length"), CURVE_FIELDS, again=again)
+    store = CellStore(options.results, CELL, FIELDS)
+    curves = CellStore(options.results.with_name(CURVES), (*CELL, "length"), CURVE_FIELDS)
     if options.report is None and options.data is None and ENVIRONMENT not in os.environ:
         parser.error(f"give --data, or set {ENVIRONMENT} to a folder with inductiveqe/")
     with told_errors(parser, "finished cells are kept, and the same command goes on"):
@@ -207,13 +235,13 @@ def main(arguments: list[str] | None = None) -> None:
         if options.curve is not None:
             curves.check()
             follow(*chosen, options.seed, options.curve, curves, folder)
-            curves.tell_stored()
             print(query_curves(curves.records()))
             return
         store.check()
         if options.tune:
             tune(*chosen[:2], options.seed, store, folder)
+        elif options.baselines:
+            run_baselines(chosen[0], store, folder, again=True)
         else:
-            run(*chosen, options.seed, store, folder)
-        store.tell_stored()
+            run(*chosen, options.seed, store, folder, options.again)
         print(query_summary(store.records()))

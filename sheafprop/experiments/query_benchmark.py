@@ -15,7 +15,7 @@ from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.experiments.benchmark_graphs import power_law_multigraph
 from sheafprop.experiments.commit import current_commit
-from sheafprop.experiments.measuring import interleaved, with_peak
+from sheafprop.experiments.measuring import add_runs, interleaved, summarize, with_peak
 from sheafprop.experiments.query_baselines import schur_scores
 from sheafprop.kge import build_model
 from sheafprop.kge.distance import pairwise_distance
@@ -65,8 +65,8 @@ def schur_case(name: str, slots: Tensor) -> dict[str, Any]:
         for _ in answering.blocks(batch):
             pass
 
-    best = interleaved({"loop": loop, "together": together}, rounds=3)
-    each, ours = best["loop"] / len(queries), best["together"] / len(slots)
+    median = interleaved({"loop": loop, "together": together}, rounds=3)
+    each, ours = median["loop"] / len(queries), median["together"] / len(slots)
     return {
         "name": f"2p of SE, d = 32, {name}",
         "queries": len(slots),
@@ -75,6 +75,7 @@ def schur_case(name: str, slots: Tensor) -> dict[str, Any]:
         "loop_seconds_per_query": each,
         "ratio": each / ours,
         "difference": difference,
+        "threads": torch.get_num_threads(),
     }
 
 
@@ -88,7 +89,8 @@ def ranking_cases(num_queries: int) -> list[dict[str, Any]]:
     x = model.entity_vectors()
     answering, candidates = QueryAnswering(model.sheaf(), x), torch.arange(NUM_ENTITIES)
     rows = torch.view_as_real(x).flatten(1).unsqueeze(1)
-    centres = rows[torch.randint(NUM_ENTITIES, (num_queries,))] + 0.1
+    g = torch.Generator().manual_seed(0)
+    centres = rows[torch.randint(NUM_ENTITIES, (num_queries,), generator=g)] + 0.1
     rng = np.random.default_rng(0)
     found: list[dict[str, Any]] = []
     drawn = np.stack([rng.permutation(NUM_ENTITIES)[: _HARD + _EASY] for _ in range(num_queries)])
@@ -104,15 +106,16 @@ def ranking_cases(num_queries: int) -> list[dict[str, Any]]:
                 pairwise_distance(part, rows, p=2.0, squared=False, paired=False)
 
         _, peak = with_peak(rank)
-        best = interleaved({"rank": rank, "distances": distances}, rounds=3)
+        median = interleaved({"rank": rank, "distances": distances}, rounds=3)
         found.append(
             {
                 "name": f"{name} of RotatE, d = 128 complex",
                 "queries": num_queries,
-                "seconds": best["rank"],
-                "distance_seconds": best["distances"],
-                "ratio": best["rank"] / best["distances"],
+                "seconds": median["rank"],
+                "distance_seconds": median["distances"],
+                "ratio": median["rank"] / median["distances"],
                 "peak_bytes": peak,
+                "threads": torch.get_num_threads(),
             }
         )
     total = {
@@ -126,6 +129,7 @@ def ranking_cases(num_queries: int) -> list[dict[str, Any]]:
             **total,
             "ratio": total["seconds"] / total["distance_seconds"],
             "peak_bytes": max(peaks, default=None),
+            "threads": torch.get_num_threads(),
         },
     ]
 
@@ -136,14 +140,15 @@ def schur_cases(count: int) -> list[dict[str, Any]]:
     The first are the test queries of FB15k-237 at ratio 550 where the environment variable
     ``SHEAFPROP_DATA`` names a folder with them; only their relations matter.
     """
-    pairs = torch.randperm(4 * NUM_RELATIONS**2)[:count]
+    g = torch.Generator().manual_seed(0)
+    pairs = torch.randperm(4 * NUM_RELATIONS**2, generator=g)[:count]
     relations = torch.stack([pairs // (2 * NUM_RELATIONS), pairs % (2 * NUM_RELATIONS)], dim=1)
-    entities = torch.randint(NUM_ENTITIES, (count, 1))
+    entities = torch.randint(NUM_ENTITIES, (count, 1), generator=g)
     cases = {"no relations shared": torch.cat([entities, relations], dim=1)}
     path = Path(os.environ.get(ENVIRONMENT, "")) / "inductiveqe" / "550.npz"
     if path.is_file():
         queries = torch.from_numpy(read_compact_queries(path).queries["test"]["2p"])
-        slots = queries[torch.randperm(len(queries))[:count]]
+        slots = queries[torch.randperm(len(queries), generator=g)[:count]]
         slots[:, 0] %= NUM_ENTITIES
         cases = {"queries of FB15k-237": slots} | cases
     return [schur_case(name, slots) for name, slots in cases.items()]
@@ -163,16 +168,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the queries")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there")
+    add_runs(parser)
     options = parser.parse_args(arguments)
     count = _QUICK if options.quick else 10_000
-    cases = schur_cases(count) + ranking_cases(count)
+    runs = [schur_cases(count) + ranking_cases(count) for _ in range(options.runs)]
+    cases = [summarize(found) for found in zip(*runs, strict=True)]
     for case in cases:
         numbers = (f"{k}={v:.4g}" for k, v in case.items() if isinstance(v, float | int))
         print(case["name"], *numbers, sep="  ")
     if options.json is not None:
         result = {
             "hardware": describe_hardware(),
-            "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "commit": current_commit(),
             "cases": cases,

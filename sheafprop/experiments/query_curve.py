@@ -60,6 +60,7 @@ class _Curve(Callback):
         seconds = begin - self._begin - self._looking
         self._looking += time.perf_counter() - begin
         point = {"steps": trainer.global_step, "seconds": round(seconds, 1)} | best
+        point["threads"] = torch.get_num_threads()
         tqdm.write(f"{point}", file=sys.stderr)
         self.points.append(point)
 

@@ -14,11 +14,12 @@ Config = dict[str, Any]
 
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 MODELS = ("transe", "rotate", "transr", "se")
-PRESETS = ("best", "paper")
+PRESETS = ("best", "no-prior", "paper")
 #: Batches to train for on the two largest training graphs, of 200,000 triples and more.
 _LONGER = {"106": 5000, "113": 5000}
-#: Models whose preset ``best`` has a prior of the vertices between.
-_WITH_PRIOR = ("rotate",)
+#: Models whose preset ``best`` has a prior of the vertices between; the others have no
+#: preset ``no-prior``.
+WITH_PRIOR = ("rotate",)
 _PAPER_NAMES = {"transe": "TransE", "rotate": "RotatE", "transr": "TransR", "se": "SE"}
 _PAPER_LOSSES = {"crossentropy": "cross_entropy", "nssa": "nssa"}
 
@@ -55,7 +56,10 @@ class QueryConfig:
     def hash(self, *more: Any) -> str:
         """A hash of the configuration and of what else tells a cell from others."""
         values = asdict(self)
-        if not self.interior_prior:
+        if self.interior_prior:
+            # Results with True are of a prior that counted the entities of the other split, too.
+            values["interior_prior"] = "entities of the split"
+        else:
             del values["interior_prior"]  # results are older than it
         text = json.dumps([values, *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -68,18 +72,27 @@ def query_config(preset: str, ratio: str, model: str) -> QueryConfig:
     start without rescaling, and the number of iterations is chosen on validation queries of one
     hop. Training takes all the triples and its full number of epochs. ``best`` walks relations
     backwards without parameters, propagates several starts, and chooses on all types.
+    ``no-prior`` is ``best`` without what was added to it after its test results were known: the
+    prior of the vertices between, and training that leaves out other true answers.
+
+    Raises:
+        ValueError: If ``no-prior`` is asked for and the model's ``best`` has no prior.
     """
+    if preset == "no-prior" and model not in WITH_PRIOR:
+        raise ValueError(f"'no-prior' needs a model of {', '.join(WITH_PRIOR)} (got {model!r})")
     if preset == "paper":
         config = merge(load_config(f"preset/paper/{model}.yaml"), _paper_numbers(ratio, model))
     else:
         config = load_config(f"preset/best/queries_{model}.yaml")
         if ratio in _LONGER:
             config = merge(config, {"trainer": {"max_steps": _LONGER[ratio]}})
-    return _from_config(config, own_inverse=preset == "paper")
+    return _from_config(config, preset)
 
 
-def _from_config(config: Config, own_inverse: bool) -> QueryConfig:
-    model = dict(config["model"])
+def _from_config(config: Config, preset: str) -> QueryConfig:
+    model, own_inverse = dict(config["model"]), preset == "paper"
+    if preset == "no-prior":
+        del model["leave_out_known"]
     search = model.pop("propagation")
     (start,) = search["start"]
     (step_size,) = search.get("step_size", [PropagationSettings.step_size])
@@ -92,7 +105,7 @@ def _from_config(config: Config, own_inverse: bool) -> QueryConfig:
         propagation=PropagationSettings(start=start, step_size=step_size, **search["settings"]),
         iterations=tuple(search["iterations"]),
         selection_types=("1p",) if own_inverse else CONJUNCTIVE,
-        interior_prior=not own_inverse and model["kge"] in _WITH_PRIOR,
+        interior_prior=preset == "best" and model["kge"] in WITH_PRIOR,
     )
 
 

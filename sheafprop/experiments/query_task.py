@@ -59,7 +59,8 @@ class QueryTask:
     ) -> QueryAnswering:
         """Scores queries under vectors of the inference graph, in the ids of the data set.
 
-        A prior of the vertices between is that of the observed facts.
+        A prior of the vertices between is that of the observed facts, over the entities of the
+        split alone, as :meth:`SheafModel.answer <sheafprop.service.SheafModel.answer>` takes it.
         """
         entities = self.completion.inference.entities
         assert entities is not None
@@ -69,9 +70,9 @@ class QueryTask:
         vectors[rows >= 0] = x[rows[rows >= 0]]
         sheaf, prior = model.sheaf(), None
         if interior_prior:
-            facts = self.data.observed(self.split).clone()
-            facts[:, 1] = self.relations[facts[:, 1]]
-            prior = InteriorPrior.of_facts(sheaf, vectors, facts)
+            head, relation, tail = self.data.observed(self.split).T
+            facts = torch.stack([rows[head], self.relations[relation], rows[tail]], dim=1)
+            prior = InteriorPrior.of_facts(sheaf, x, facts)
         return QueryAnswering(
             sheaf, vectors, section_weight=settings.section_weight, interior_prior=prior
         )

@@ -12,7 +12,7 @@ from torch import Tensor
 from sheafprop.data import Vocabulary
 from sheafprop.experiments.busy_processes import busy_processes
 from sheafprop.experiments.commit import current_commit
-from sheafprop.experiments.measuring import interleaved, timed, with_peak
+from sheafprop.experiments.measuring import add_runs, interleaved, summarize, timed, with_peak
 from sheafprop.io import StoredModel
 from sheafprop.kge import build_model
 from sheafprop.nn import HarmonicExtension, RelationPrototypes
@@ -107,6 +107,7 @@ def _measure(model: SheafModel, width: int) -> dict[str, Any]:
     recomputed = _recomputed(model, grown)
     return {
         "maps": _MODELS[model.kge.name][0],
+        "threads": torch.get_num_threads(),
         "extend_seconds": extensions["thousand"],
         "extend_peak_bytes": peak,
         "extend_one_seconds": extensions["one"],
@@ -159,17 +160,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="keep so many cores busy by other processes meanwhile, which are ended in any case",
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the results there")
+    add_runs(parser)
     options = parser.parse_args(arguments)
     entities = Vocabulary((f"e{i}" for i in range(options.entities)), kind="entities")
+    runs = [
+        [measure(name, entities, options.width, options.busy) for name in options.models]
+        for _ in range(options.runs)
+    ]
     result = {
         "hardware": describe_hardware(),
-        "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "commit": current_commit(),
         "entities": options.entities,
         "facts": _OLD_FACTS * options.entities,
         "width": options.width,
-        "cases": [measure(name, entities, options.width, options.busy) for name in options.models],
+        "cases": [summarize(found) for found in zip(*runs, strict=True)],
     }
     print(service_table(result))
     if options.json is not None:

@@ -106,10 +106,10 @@ def step_case(
     _, peak_scatter = with_peak(functions["scatter"], device)
 
     slow = ("scatter", "lean", "torch-sparse") if graph.edge_type.numel() > 10**6 else ()
-    best = interleaved(functions, rounds, slow=slow, device=device)
+    median = interleaved(functions, rounds, slow=slow, device=device)
     # Apart from them, since it empties the caches that small graphs live in.
     copy, copied = copy_bandwidth(device)
-    best |= interleaved({"copy": copy}, device=device)
+    median |= interleaved({"copy": copy}, device=device)
     entries = 2 * graph.edge_type.numel() if maps != "identity" else matrix.values().numel()
     row = width * x.real.element_size()
     moved = entries * (row + 8) + 3 * graph.num_nodes * row
@@ -117,20 +117,20 @@ def step_case(
         graph,
         maps,
         width,
-        best["step"],
-        ratio_scatter=best["scatter"] / best["step"],
-        ratio_lean=best["lean"] / best["step"],
-        ratio_torch_sparse=_ratio(best, "torch-sparse"),
-        ratio_csr=best["step"] / best["csr"],
-        ratio_identity=best["step"] / best["identity"] if "identity" in best else None,
+        median["step"],
+        ratio_scatter=median["scatter"] / median["step"],
+        ratio_lean=median["lean"] / median["step"],
+        ratio_torch_sparse=_ratio(median, "torch-sparse"),
+        ratio_csr=median["step"] / median["csr"],
+        ratio_identity=median["step"] / median["identity"] if "identity" in median else None,
         peak_bytes=peak,
         peak_bytes_scatter=peak_scatter,
-        bandwidth_fraction=(moved / best["step"]) / (copied / best["copy"]),
-        startup_seconds=starting - best["step"],
+        bandwidth_fraction=(moved / median["step"]) / (copied / median["copy"]),
+        startup_seconds=starting - median["step"],
         compile_seconds=compiling,
     )
     if maps == "identity" and device == "cpu":
-        case["ratio_feature_propagation"] = _feature_propagation(graph, flat) / best["step"]
+        case["ratio_feature_propagation"] = _feature_propagation(graph, flat) / median["step"]
     return case
 
 
@@ -172,7 +172,7 @@ def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: st
     two = TwoPropagates(sheaf.tail.mH @ sheaf.head)
     copy, copied = copy_bandwidth(device)
     product, operations = matrix_product(device)
-    best = interleaved(
+    median = interleaved(
         {
             "step": lambda: plan.step(x, constant, STEP_SIZE),
             "scatter": lambda: in_chunks(two, x[:, 0], part, chunk),
@@ -190,23 +190,23 @@ def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: st
         expected = plan.couple(x)[:, 0]
         ours = in_chunks(two, x[:, 0], graph, chunk)
         assert torch.allclose(expected, ours, atol=1e-3 * float(expected.abs().max()))
-    scatter = best["scatter"] * num_edges / sample
-    rate = 2 * coupling.map_products * width**2 / (best["map out"] + best["map back"])
+    scatter = median["scatter"] * num_edges / sample
+    rate = 2 * coupling.map_products * width**2 / (median["map out"] + median["map back"])
     # Equal blocks are read once, if they stay in the cache.
     inverse_bytes = plan.blocks.inverses.numel() * x.element_size()
     return benchmark_case(
         graph,
         "dense",
         width,
-        best["step"],
-        ratio_scatter=scatter / best["step"],
+        median["step"],
+        ratio_scatter=scatter / median["step"],
         scatter_sample=sample / num_edges,
         peak_bytes=peak,
         # Computed: one matrix for each edge of one propagate call.
         peak_bytes_scatter=num_edges * width**2 * x.element_size(),
-        bandwidth_fraction=(inverse_bytes / best["inverse"]) / (copied / best["copy"]),
-        matmul_fraction=rate / (operations / best["product"]),
-        startup_seconds=starting - best["step"],
+        bandwidth_fraction=(inverse_bytes / median["inverse"]) / (copied / median["copy"]),
+        matmul_fraction=rate / (operations / median["product"]),
+        startup_seconds=starting - median["step"],
     )
 
 
@@ -256,15 +256,15 @@ def _feature_propagation(graph: BenchmarkGraph, x: Tensor) -> float:
     both = torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1)
     missing = torch.ones_like(x, dtype=torch.bool)
     missing[: len(x) // 20] = False
-    best = interleaved(
+    median = interleaved(
         {
             "one": lambda: FeaturePropagation(missing, 1)(Data(x, both)),
             "four": lambda: FeaturePropagation(missing, 4)(Data(x, both)),
         },
         2,
     )
-    return max(0.0, best["four"] - best["one"]) / 3
+    return max(0.0, median["four"] - median["one"]) / 3
 
 
-def _ratio(best: dict[str, float], name: str) -> float | None:
-    return best[name] / best["step"] if name in best else None
+def _ratio(median: dict[str, float], name: str) -> float | None:
+    return median[name] / median["step"] if name in median else None

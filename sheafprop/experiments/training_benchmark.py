@@ -7,9 +7,11 @@ machine disturb least. Cases that are measured again replace those in the file o
 
 import argparse
 import multiprocessing
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from tqdm.auto import tqdm
 from sheafprop.experiments.cell_store import CellStore
 from sheafprop.experiments.command_line import needs_pykeen, told_errors
 from sheafprop.experiments.commit import current_commit
+from sheafprop.experiments.measuring import add_runs, summarize
 from sheafprop.experiments.pykeen_baseline import PyKEENBaseline
 from sheafprop.experiments.transductive import rank, train
 from sheafprop.experiments.transductive_data import TransductiveData
@@ -72,13 +75,15 @@ CASES = (
 
 
 def measured(case: TrainingCase) -> dict[str, Any]:
-    """Times of both libraries and their ratios; ranks are compared on the way.
+    """Times of both libraries in one run and their ratios; ranks are compared on the way.
 
     Raises:
         AssertionError: If the ranks are not the same.
     """
     ours, state, ranks = _alone(_ours, case)
     theirs, other_ranks = _alone(_theirs, case, state)
+    if ours["threads"] != theirs["threads"]:
+        raise AssertionError(f"{case}: {ours['threads']} and {theirs['threads']} threads")
     for side in ("head", "tail"):
         different = int((ranks[side] != other_ranks[side]).sum())
         if different:
@@ -86,7 +91,7 @@ def measured(case: TrainingCase) -> dict[str, Any]:
     found: dict[str, Any] = {
         "hardware": describe_hardware(),
         "torch": torch.__version__,
-        "threads": 1,
+        "threads": ours["threads"],
         "commit": current_commit(),
         "loss": TRAINING[case.model]["loss"],
         "batch_size": case.batch_size,
@@ -109,41 +114,44 @@ def _alone(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
-def _ours(case: TrainingCase) -> tuple[dict[str, float], dict[str, Any], dict[str, Tensor]]:
+def _ours(case: TrainingCase) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
     data, module, clock = case.data(), case.module(), [time.process_time()]
     model = train(module, data, _EPOCHS, case.batch_size, lambda: clock.append(time.process_time()))
-    seconds = {"epoch": _shortest(clock), "ranking": float("inf")}
-    for _ in range(_EPOCHS):
-        begin = time.process_time()
-        rank(model, data).metrics("full")
-        seconds["ranking"] = min(seconds["ranking"], time.process_time() - begin)
+    turns = [_timed(lambda: rank(model, data).metrics("full")) for _ in range(_EPOCHS)]
+    seconds = {"epoch": _median(clock), "ranking": statistics.median(turns)}
+    seconds["threads"] = torch.get_num_threads()
     state = {name: value.numpy().copy() for name, value in model.state_dict().items()}
     exact = rank(model.double(), data)
     return seconds, state, {"head": exact.ranks("head"), "tail": exact.ranks("tail")}
 
 
-def _theirs(
-    case: TrainingCase, state: dict[str, Any]
-) -> tuple[dict[str, float], dict[str, Tensor]]:
+def _theirs(case: TrainingCase, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     data, clock = case.data(), [time.process_time()]
     model = case.module().build(data.num_nodes, data.num_relations)
     baseline = PyKEENBaseline(model, data, TRAINING[case.model])
     baseline.train(_EPOCHS, case.batch_size, lambda: clock.append(time.process_time()))
     model.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
     baseline.load(model)
-    seconds = {"epoch": _shortest(clock), "ranking": float("inf")}
-    for batch_size in 2 * _PYKEEN_BATCHES:
-        begin = time.process_time()
-        baseline.rank(batch_size)
-        seconds["ranking"] = min(seconds["ranking"], time.process_time() - begin)
+    # The faster batch size counts, by its median.
+    turns = [
+        [_timed(partial(baseline.rank, size)) for _ in range(_EPOCHS)] for size in _PYKEEN_BATCHES
+    ]
+    seconds = {"epoch": _median(clock), "ranking": min(map(statistics.median, turns))}
+    seconds["threads"] = torch.get_num_threads()
     baseline.model.double()
     baseline.load(model.double())
     return seconds, baseline.rank(_PYKEEN_BATCHES[0])[0]
 
 
-def _shortest(clock: list[float]) -> float:
+def _timed(function: Callable[[], Any]) -> float:
+    begin = time.process_time()
+    function()
+    return time.process_time() - begin
+
+
+def _median(clock: list[float]) -> float:
     # The first epoch has the preparations in it.
-    return min(end - begin for begin, end in pairwise(clock[1:]))
+    return statistics.median(end - begin for begin, end in pairwise(clock[1:]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -154,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--models", nargs="+", choices=sorted(TRAINING), help="(all)")
     results = Path("scripts/results/training.json")
     add("--out", type=Path, default=results, help=f"where results are written ({results})")
+    add_runs(parser)
     options = parser.parse_args(arguments)
     store = CellStore(options.out, ("dataset", "model"), ("ratio_epoch", "ratio_ranking"))
     with told_errors(parser, "cases that were measured are kept"):
@@ -166,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             and case.model in (options.models or case.model)
         ]
         for case in tqdm(chosen, desc="cases", disable=None):
-            found = measured(case)
+            found = summarize([measured(case) for _ in range(options.runs)])
             store.put({"dataset": case.dataset, "model": case.model}, [found])
             epoch, ranking = found["ratio_epoch"], found["ratio_ranking"]
             tqdm.write(f"{case}: epoch {epoch:.1f}x, ranking {ranking:.1f}x")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.ranking import RankCounts
+from sheafprop.ranking._query_values import expected_hits, expected_reciprocal_rank
 
 Averaging = Literal["macro", "micro"]
 
@@ -30,7 +31,11 @@ class QueryRanking:
     def metrics(
         self, averaging: Averaging = "macro", k: tuple[int, ...] = (1, 3, 10)
     ) -> dict[str, float]:
-        """Hits@k and mean reciprocal rank, by realistic ranks.
+        """Hits@k and mean reciprocal rank by realistic ranks, and both with ties in random order.
+
+        A realistic rank counts half of the equal scores as better, so that a large tie is a miss
+        as a whole; ``"expected_hits@k"`` and ``"expected_mrr"`` are expectations over the order of
+        equal scores, as published figures of an unstable sort are on average.
 
         Args:
             averaging (str, optional): ``"macro"`` takes the mean over the answers of a query, then
@@ -48,7 +53,11 @@ class QueryRanking:
         if len(self.counts) == 0:
             raise ValueError("there is no hard answer to rank, hence no metric")
         rank = self.counts.ranks("realistic")
-        values = torch.stack([*((rank <= value).double() for value in k), 1 / rank])
+        better, ties = self.counts.better, self.counts.ties
+        hits = [(rank <= value).double() for value in k]
+        expected = [expected_hits(better, ties, value) for value in k]
+        reciprocal = expected_reciprocal_rank(better, ties)
+        values = torch.stack([*hits, 1 / rank, *expected, reciprocal])
         sizes = torch.bincount(self.query, minlength=self.num_queries)
         ranked = int((sizes > 0).sum())
         if averaging == "macro":
@@ -56,6 +65,7 @@ class QueryRanking:
         else:
             mean = values.mean(1)
         names = [*(f"hits@{value}" for value in k), "mrr"]
+        names += [f"expected_{name}" for name in names]
         return {
             **dict(zip(names, mean.tolist(), strict=True)),
             "queries": ranked,

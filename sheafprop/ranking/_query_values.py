@@ -10,8 +10,8 @@ from sheafprop.ranking.protocols import Protocol, Ties
 from sheafprop.ranking.rank_counts import RankCounts
 from sheafprop.ranking.sampled50 import sampled50_expectation
 
-# Columns before the Hits: one, few candidates, candidates, rank - 1, reciprocal rank.
-NUM_FIXED = 5
+# Columns before the Hits: one, few candidates, candidates, rank - 1, two reciprocal ranks.
+NUM_FIXED = 6
 
 
 def num_values(k: tuple[int, ...]) -> int:
@@ -20,12 +20,30 @@ def num_values(k: tuple[int, ...]) -> int:
 
 
 def _rank_values(better: Tensor, ties: Tensor, *, rule: Ties, k: tuple[int, ...]) -> Tensor:
-    """Rank - 1, reciprocal rank, Hits@k of that rank, Hits@k expected under random ties."""
+    """Rank - 1, its reciprocal rank, that expected under random ties, and likewise Hits@k."""
     better, ties = better.double(), ties.double()
     above = better + {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[rule] * ties
     hits = [(above <= value - 1).double() for value in k]
-    expected = [((value - better) / (ties + 1)).clamp(0, 1) for value in k]
-    return torch.stack([above, 1 / (1 + above), *hits, *expected], dim=1)
+    expected = [expected_hits(better, ties, value) for value in k]
+    reciprocal = expected_reciprocal_rank(better, ties)
+    return torch.stack([above, 1 / (1 + above), reciprocal, *hits, *expected], dim=1)
+
+
+def expected_hits(better: Tensor, ties: Tensor, k: int) -> Tensor:
+    r"""The probability of a rank of at most k where equal scores stand in random order.
+
+    The rank is uniform on :math:`b + 1, \dots, b + e + 1` for :math:`b` better and :math:`e` equal
+    candidates.
+    """
+    return ((k - better.double()) / (ties.double() + 1)).clamp(0, 1)
+
+
+def expected_reciprocal_rank(better: Tensor, ties: Tensor) -> Tensor:
+    r"""The mean of :math:`1 / (b + 1), \dots, 1 / (b + e + 1)`, see :func:`expected_hits`."""
+    better, ties = better.double(), ties.double()
+    # A difference of harmonic numbers; a rank without ties keeps all its digits.
+    mean = (torch.digamma(better + ties + 2) - torch.digamma(better + 1)) / (ties + 1)
+    return torch.where(ties > 0, mean, 1 / (better + 1))
 
 
 def query_values(counts: RankCounts, protocol: Protocol, ties: Ties, k: tuple[int, ...]) -> Tensor:
@@ -59,7 +77,7 @@ def metrics_of(
     named |= {f"{side}/": row for side, row in zip(sides, sums, strict=True) if row[0] > 0}
     result: dict[str, Any] = {}
     for prefix, row in named.items():
-        count, few, candidates, above, reciprocal, *hits = row.tolist()
+        count, few, candidates, above, reciprocal, expected, *hits = row.tolist()
         metrics = {
             **{f"hits@{value}": hit / count for value, hit in zip(k, hits, strict=False)},
             "mrr": reciprocal / count,
@@ -71,6 +89,7 @@ def metrics_of(
                 f"expected_hits@{value}": hit / count
                 for value, hit in zip(k, hits[len(k) :], strict=True)
             },
+            "expected_mrr": expected / count,
         }
         result |= {prefix + protocol.key(name, ties): value for name, value in metrics.items()}
         result[f"{prefix}count"] = round(count)

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from sheafprop.ranking._grouped_values import GroupedValues, check_ids, check_triples
 
+#: The name of the baseline in results and reports.
+HEURISTIC = "edge-type heuristic"
+
 
 class EdgeTypeHeuristic:
     r"""The edge-type heuristic: a candidate scores 1 if it was seen on that side of that relation.
@@ -19,6 +22,10 @@ class EdgeTypeHeuristic:
 
     for tails, and likewise with :math:`(h, r, \cdot)` for heads. It ignores the entity that the
     query starts from: what a model gains over it goes beyond knowing types.
+
+    Nearly all scores are tied, so that its figures depend on how ties count: by their mean rank
+    (:obj:`hits@k`) a large tie is a miss as a whole, in random order (:obj:`expected_hits@k`) it is
+    a hit with some probability. Both conventions are published; reports show both.
 
     Args:
         triples (torch.Tensor): The observed triples :math:`(m, 3)`.

@@ -34,13 +34,15 @@ class RankMetrics(Metric):
 
     Queries of both sides are pooled, and each side is also given alone. A model that gives every
     entity the same score has realistic rank 6 among 11 candidates, hence :obj:`hits@10` of 1;
-    :obj:`expected_hits@10` breaks the ties at random instead and is 10/11.
+    :obj:`expected_hits@10` breaks the ties at random instead and is 10/11. A baseline with large
+    ties, such as :class:`EdgeTypeHeuristic`, is judged by both.
 
     :meth:`compute` returns a dictionary with :obj:`hits@k`, :obj:`mrr`, :obj:`mean_rank`,
-    :obj:`amri`, :obj:`expected_hits@k` and :obj:`count` (ranked queries), the same with
-    :obj:`head/` and :obj:`tail/` in front, and :obj:`dropped` (triples that could not be ranked).
-    Protocols that draw negatives also count the queries with fewer candidates than they draw, as
-    :obj:`few_candidates_50`: some are then drawn several times, and a rank may exceed their number.
+    :obj:`amri`, :obj:`expected_hits@k`, :obj:`expected_mrr` and :obj:`count` (ranked queries), the
+    same with :obj:`head/` and :obj:`tail/` in front, and :obj:`dropped` (triples that could not be
+    ranked). Protocols that draw negatives also count the queries with fewer candidates than they
+    draw, as :obj:`few_candidates_50`: some are then drawn several times, and a rank may exceed
+    their number.
     The names say what was computed: :obj:`hits@10_50` for :obj:`"sampled50"`,
     :obj:`hits@10_merged` for :obj:`"merged"`, and :obj:`hits@10_optimistic` for a tie rule that is
     not the protocol's.

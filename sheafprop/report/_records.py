@@ -7,8 +7,11 @@ from typing import Any
 
 from sheafprop.errors import FormatError
 from sheafprop.ranking import PROTOCOLS
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 
 Record = dict[str, Any]
+
+_TIES = {"optimistic": "first rank of ties", "pessimistic": "last rank of ties"}
 
 FORMAT = 1
 _SHAPES: dict[str, type] = {
@@ -89,6 +92,19 @@ def by_dataset(records: Iterable[Record]) -> dict[str, list[Record]]:
 def metric_key(name: str, protocol: str) -> str:
     """The name under which the metrics of a protocol hold one of them."""
     return PROTOCOLS[protocol].key(name) if protocol in PROTOCOLS else name
+
+
+def tie_conventions(protocol: str) -> dict[str, str]:
+    """Names of the heuristic by the prefix of its metrics: by the protocol's ranks, and expected.
+
+    A tie that the true entity is part of is a hit or a miss as a whole under a rule for its rank;
+    in random order it is a hit with some probability. Both are published, so both are shown.
+    """
+    rule = PROTOCOLS[protocol].ties if protocol in PROTOCOLS else "realistic"
+    return {
+        "": f"{HEURISTIC} ({_TIES.get(rule, 'mean rank of ties')})",
+        "expected_": f"{HEURISTIC} (expectation over ties)",
+    }
 
 
 def protocol_order(protocol: str) -> int:

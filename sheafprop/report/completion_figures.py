@@ -17,7 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from sheafprop.io import write_bytes
-from sheafprop.report.completion_tables import FAMILIES, HEURISTIC, NAMES, VERSIONS
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
+from sheafprop.report.completion_tables import FAMILIES, NAMES, VERSIONS
 from sheafprop.report.figures import least_span
 from sheafprop.report.published import published_rows
 

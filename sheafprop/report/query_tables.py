@@ -9,6 +9,8 @@ from typing import Any
 
 from sheafprop.kge import KGE_REGISTRY
 from sheafprop.query import CONJUNCTIVE
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
+from sheafprop.report._records import tie_conventions
 from sheafprop.report._text import NOTHING, escape, markdown_table
 from sheafprop.report.published import published_rows
 
@@ -21,6 +23,7 @@ AVERAGINGS = {
 }
 _UNIONS = ("2u", "up")
 _MEAN = "mean of 7"
+_PRESETS = {"no-prior": "best without prior"}
 
 Record = dict[str, Any]
 #: Hits@10 of every seed, by method and query type.
@@ -36,17 +39,22 @@ def query_figures(records: Sequence[Record], ratio: str, averaging: str) -> Figu
         averaging (str): ``"macro"`` or ``"micro"``; published figures of the other one are left
             out.
 
-    Cells of the comparison of hyperparameters are left out too.
+    Cells of the comparison of hyperparameters are left out too. Results of a configuration that has
+    changed since have a row of their own, with the commit that gave them.
     """
     found: Figures = {}
     own = [r for r in records if (r["ratio"], r["averaging"]) == (ratio, averaging)]
-    own = [record for record in own if not _is_tuned(record)]
+    own = [record for record in _dated(own) if not _is_tuned(record)]
     for record in sorted(own, key=_place):
-        by_type = found.setdefault(_method(record), {})
-        values = by_type.setdefault(record["type"], [])
-        # The heuristic has no seed and no preset: the same figure with every cell.
-        if record["model"] in KGE_REGISTRY or not values:
-            values.append(record["hits@10"])
+        own_model = record["model"] in KGE_REGISTRY
+        named = tie_conventions("full") if record["model"] == HEURISTIC else {"": _method(record)}
+        for prefix, name in named.items():
+            if f"{prefix}hits@10" not in record:
+                continue
+            values = found.setdefault(name, {}).setdefault(record["type"], [])
+            # The heuristic has no seed and no preset: the same figure with every cell.
+            if own_model or not values:
+                values.append(record[f"{prefix}hits@10"])
     for row in published_rows("queries", "paper", ratio):
         if row["averaging"] == averaging:
             name = f"{row['method']} (published, {row['mark']})"
@@ -87,7 +95,8 @@ def query_report(records: Sequence[Record]) -> str:
         "the entities of the observed test graph with all other answers removed. Rows of other "
         "averaging are not comparable. `published, paper`: figures that Cobb and Gebhart print; "
         "those of NodePiece-QE and of that edge-type heuristic come from Galkin et al. The "
-        "heuristic here gives equal scores their mean rank, so that large ties are never a hit.",
+        "heuristic here stands in two rows: where equal scores have their mean rank, large ties "
+        "are never a hit; where they stand in random order, they are with some probability.",
         query_summary(records),
     ]
     for ratio in _ratios(records):
@@ -139,7 +148,27 @@ def _ratios(records: Sequence[Record]) -> list[str]:
 def _method(record: Record) -> str:
     if record["model"] not in KGE_REGISTRY:
         return str(record["model"])
-    return f"{KGE_REGISTRY[record['model']].__name__}, {record['preset']}"
+    preset = _PRESETS.get(record["preset"], record["preset"])
+    return f"{KGE_REGISTRY[record['model']].__name__}, {preset}"
+
+
+def _dated(records: Sequence[Record]) -> list[Record]:
+    """The records, the older ones of a cell whose configuration has changed marked as such.
+
+    The file of results grows at its end: what a changed configuration gave stands behind what the
+    old one gave.
+    """
+
+    def cell(record: Record) -> tuple[Any, ...]:
+        return tuple(record.get(key) for key in ("ratio", "model", "preset", "seed"))
+
+    current = {cell(record): record.get("config_hash") for record in records}
+    return [
+        record
+        if record.get("config_hash") == current[cell(record)]
+        else record | {"preset": f"{record['preset']} at commit {record['commit']}"}
+        for record in records
+    ]
 
 
 def _place(record: Record) -> tuple[bool, str, str, int]:
@@ -166,7 +195,7 @@ def _mean_cell(by_type: dict[str, list[float]]) -> str:
 def _chosen(records: Sequence[Record], ratio: str) -> str:
     """What every cell of a ratio chose, and how long it took."""
     cells: dict[str, list[Record]] = {}
-    for record in records:
+    for record in _dated(records):
         known = record["ratio"] == ratio and record["model"] in KGE_REGISTRY
         if known and not _is_tuned(record) and record["averaging"] == "macro":
             cells.setdefault(record["config_hash"], []).append(record)

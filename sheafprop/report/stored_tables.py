@@ -11,6 +11,7 @@ from typing import Any
 
 from sheafprop.errors import FormatError
 from sheafprop.report.benchmark_tables import (
+    propagation_headline,
     propagation_table,
     query_speed_table,
     service_table,
@@ -35,6 +36,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
     "propagation": propagation_table,
+    "propagation-headline": propagation_headline,
     "queries": query_summary,
     "query-curves": query_curves,
     "query-speed": query_speed_table,

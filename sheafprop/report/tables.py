@@ -7,12 +7,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report._records import (
     Record,
     by_dataset,
     metric_key,
     protocol_order,
     run_name,
+    tie_conventions,
 )
 from sheafprop.report._text import NOTHING, escape, markdown_table, plain_table
 
@@ -41,7 +43,8 @@ def result_table(records: Sequence[Record]) -> str:
     Hits are in percent. Protocols stand in groups, in each the propagated methods first. Runs of
     the same data set and model that differ in their seed are averaged, with the standard error of
     the mean; runs that share a seed are shown one by one, by name. A baseline that needs no model
-    is shown once. Several data sets give several tables.
+    is shown once, the edge-type heuristic by both conventions for ties. Several data sets give
+    several tables.
 
     Args:
         records (list): The records of the runs (their ``metrics.json``).
@@ -133,8 +136,12 @@ def _groups(records: list[Record]) -> list[list[_Row]]:
             model = record["run"].get("model")
             if model is None or not (_is_propagated(method) or _names(method, model)):
                 model = None  # needs no model: one row for all of them
-            key = protocol, method, model, entry.get("mark")
-            entries.setdefault(key, []).append((record, _figures(entry)))
+            names = tie_conventions(protocol) if method == HEURISTIC else {"": method}
+            for prefix, name in names.items():
+                figures = _figures(entry, prefix)
+                if not prefix or any(value is not None for value in figures):
+                    key = protocol, name, model, entry.get("mark")
+                    entries.setdefault(key, []).append((record, figures))
 
     rows: list[_Row] = []
     models = {record["run"].get("model") for record in records}
@@ -174,10 +181,10 @@ def _rows(
     return [row([values], "1", f" [{run_name(record)}]") for record, values in found]
 
 
-def _figures(entry: Record) -> _Figures:
+def _figures(entry: Record, prefix: str = "") -> _Figures:
     values = []
     for name in _METRICS:
-        value = entry["metrics"].get(metric_key(name, str(entry["protocol"])))
+        value = entry["metrics"].get(prefix + metric_key(name, str(entry["protocol"])))
         if value is not None and not math.isfinite(value):
             raise ValueError(f"Expected finite scores of {entry['method']!r} (got {name}={value})")
         values.append(value)

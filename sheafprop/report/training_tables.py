@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sheafprop.report._text import duration, markdown_table
+from sheafprop.report.benchmark_tables import measured_on, with_range
 
 __all__ = ["training_table", "transductive_table"]
 
@@ -38,12 +39,7 @@ def training_table(records: Sequence[Mapping[str, Any]]) -> str:
         ]
         for case in records
     ]
-    where = "; ".join(
-        dict.fromkeys(
-            f"{case['hardware']}, torch {case['torch']}, commit {case['commit']}"
-            for case in records
-        )
-    )
+    where = "; ".join(dict.fromkeys(measured_on(case, [case]) for case in records))
     return f"{where}\n\n" + markdown_table(header, rows, "lllrrrrrrrrrr")
 
 
@@ -74,9 +70,13 @@ def transductive_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _task(case: Mapping[str, Any], task: str, count: str) -> list[str]:
-    seconds = (case[f"seconds_{task}"], case[f"seconds_{task}_pykeen"])
-    shown = (f"{1000 * s:.3g} ms" if s < 1 else duration(s) for s in seconds)
-    return [f"{case[count]:,} triples", *shown, f"{case[f'ratio_{task}']:.1f}x"]
+    shown = (with_range(case, f"seconds_{task}{name}", _seconds) for name in ("", "_pykeen"))
+    ratio = with_range(case, f"ratio_{task}", lambda value: f"{value:.1f}x")
+    return [f"{case[count]:,} triples", *shown, ratio]
+
+
+def _seconds(value: float) -> str:
+    return f"{1000 * value:.3g} ms" if value < 1 else duration(value)
 
 
 def _name(value: str) -> str:

@@ -9,6 +9,7 @@ from sheafprop.data.inductive_data import InductiveData
 from sheafprop.errors import DataError
 from sheafprop.kge.base import KGEModel
 from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, evaluate
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.service.inductive_propagation import InductivePropagation
 from sheafprop.service.propagation_search import inference_filter
 from sheafprop.service.propagation_settings import PropagationSettings
@@ -94,7 +95,7 @@ def rank_completion(
         model, data, PropagationSettings(start="random", num_random=1, seed=seed)
     )
     methods[f"{name}, random vectors (no propagation)"] = random.scorer(random.vectors(0))
-    methods["edge-type heuristic"] = EdgeTypeHeuristic(
+    methods[HEURISTIC] = EdgeTypeHeuristic(
         data.inference.triples, data.inference.num_nodes, data.num_relations
     )
     known = inference_filter(data)
@@ -119,6 +120,6 @@ def rank_completion(
         if "merged" in protocols and data.valid is not None:
             both = torch.cat([data.valid.to(test), test])
             result = evaluate(*scores, both, known, num_dropped=dropped, test_set="valid + test")
-            chosen = selected and method != "edge-type heuristic"
+            chosen = selected and method != HEURISTIC
             out.add(method, result, ["merged"], "selected on half of the test" if chosen else None)
     return out

@@ -97,23 +97,3 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="plain value"):
         CellStore(path, KEYS).put(cell(seed=1), [{"x": object()}])
     assert [r["x"] for r in json.loads(path.read_text())] == [1]
-
-
-def test_stored_cells_are_said_to_be_and_run_again_on_request(tmp_path, capsys):
-    path, cell = tmp_path / "results.json", {"graph": "toy", "seed": 3}
-    CellStore(path, ("graph", "seed")).put(cell, [{"value": 1, "hash": "x"}])
-    store = CellStore(path, ("graph", "seed"))
-    assert store.holds(cell)
-    assert store.holds(cell, hash="x")
-    assert not store.holds(cell, hash="y")
-    assert not store.holds(cell | {"seed": 4})
-    store.tell_stored()
-    assert f"1 of the cells are stored in {path} and were not run now; --again" in (
-        capsys.readouterr().err
-    )
-    again = CellStore(path, ("graph", "seed"), again=True)
-    assert not again.holds(cell)
-    again.put(cell, [{"value": 2}])
-    assert again.holds(cell)
-    again.tell_stored()
-    assert capsys.readouterr().err == ""

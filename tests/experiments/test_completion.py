@@ -18,7 +18,10 @@ from sheafprop.experiments.completion_presets import (
     completion_config,
     config_hash,
 )
+from sheafprop.ranking import evaluate
+from sheafprop.service import InductivePropagation, PropagationSearch, inference_filter
 from sheafprop.training import SheafCompletion
+from tests.service.test_rank_completion import brute_ranks
 from tests.toy import toy_data
 
 FIGURES = ("hits@1", "hits@3", "hits@10", "mrr")
@@ -97,8 +100,7 @@ def test_a_cell_has_a_record_for_every_protocol_and_baseline(toy):
     own = {r["protocol"]: r for r in records if "model" not in r}
     assert set(own) == {"full", "sampled50", "merged"}
     baselines = {r["model"] for r in records if "model" in r}
-    assert len(baselines) == 3
-    assert "edge-type heuristic" in baselines
+    assert baselines == {f"rotate, {start} start, not propagated" for start in ("mixed", "random")}
     assert all(0 <= record[name] <= 1 for record in records for name in FIGURES)
     assert own["full"]["configurations_tried"] == 6
     assert own["full"]["selected_on"] == "validation"
@@ -125,6 +127,70 @@ def test_settings_of_merged_see_neither_inference_graph_nor_its_triples(toy):
     assert len(completion_cell.as_if_new(many).valid) == 1000
     assert data.test is None
     assert not data.boundary_mask.any()
+
+
+def test_triples_that_do_not_decide_for_merged_are_known_all_the_same(toy, monkeypatch):
+    monkeypatch.setattr(completion_cell, "_ENOUGH", 3)
+    data = completion_cell.as_if_new(toy)
+    assert len(data.valid) == 3
+    assert inference_filter(data).num_triples == len(
+        torch.unique(torch.cat([toy.train.triples, toy.train_valid]), dim=0)
+    )
+
+
+def test_merged_is_chosen_on_the_training_graph_and_ranks_both_sets(toy, monkeypatch):
+    """What the record says: settings from the training graph, ranks of validation and test."""
+    chosen = []
+    select = PropagationSearch.select
+
+    def watched(self, model, data, **more):
+        chosen.append((self.settings.prototype_share, data, select(self, model, data, **more)))
+        return chosen[-1][-1]
+
+    monkeypatch.setattr(PropagationSearch, "select", watched)
+    trained = []
+    train = completion_cell.train_model
+    monkeypatch.setattr(
+        completion_cell, "train_model", lambda *a, **k: trained.append(train(*a, **k)) or trained[0]
+    )
+    (merged,) = (r for r in run(small()) if r["protocol"] == "merged")
+    (_, first, _), *others = chosen
+    assert first is toy  # of full and sampled50
+    assert [share for share, _, _ in others] == list(completion_cell.PROTOTYPE_SHARES)
+    for _, data, _ in others:
+        assert data.inference is toy.train
+        assert data.valid is toy.train_valid
+        assert data.test is None
+    best = max((one for *_, one in others), key=lambda one: one.value)
+    settings = best.settings
+    for key in ("start", "iterations", "prototype_share"):
+        assert merged[key] == getattr(settings, key)
+    assert merged["selected_on"] == "training graph"
+    assert merged["configurations_tried"] == sum(one.tried for *_, one in others)
+    propagation = InductivePropagation(trained[0], toy, settings)
+    scorer = propagation.scorer(propagation.vectors())
+    result = evaluate(
+        scorer.score_tails,
+        scorer.score_heads,
+        torch.cat([toy.test, toy.valid]),
+        inference_filter(toy),
+    ).metrics("merged")
+    for name in FIGURES:
+        assert merged[name] == pytest.approx(result[f"{name}_merged"], abs=1e-12)
+
+
+def test_the_heuristic_is_a_cell_that_knows_what_is_observed(toy):
+    observed = toy.inference.triples.tolist()
+    seen = {(0, r, h) for h, r, _ in observed} | {(2, r, t) for _, r, t in observed}
+    ranks = brute_ranks(toy, toy.test, lambda place, t: (place, t[1], t[place]) in seen)
+    records = completion_cell.heuristic_records("toy", root=None, threads=1)
+    full, sampled = records
+    assert (full["protocol"], sampled["protocol"]) == ("full", "sampled50")
+    hits = [1 + b + e / 2 <= 3 for b, e in ranks]
+    assert full["hits@3"] == pytest.approx(sum(hits) / len(hits))
+    hits = [min(max((3 - b) / (e + 1), 0), 1) for b, e in ranks]
+    assert full["expected_hits@3"] == pytest.approx(sum(hits) / len(hits))
+    assert {"expected_hits@10", "expected_mrr"} <= set(sampled)
 
 
 def test_the_papers_preset_holds_out_a_tenth_and_keeps_inference_triples_away(toy, monkeypatch):
@@ -221,6 +287,7 @@ def at_once(monkeypatch):
     monkeypatch.setattr(completion, "as_completed", list)
     dataset = SimpleNamespace(check=lambda: None)
     monkeypatch.setattr(completion, "build_dataset", lambda *_, **__: dataset)
+    monkeypatch.setattr(completion, "heuristic_records", lambda *_, **__: [])
 
 
 def test_an_interrupted_run_goes_on_and_reports(at_once, tmp_path, monkeypatch, capsys):

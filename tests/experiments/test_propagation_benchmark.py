@@ -8,9 +8,9 @@ import torch
 from sheafprop.experiments import benchmark_cases, step_benchmark
 from sheafprop.experiments import propagation_benchmark as benchmark
 from sheafprop.experiments.benchmark_graphs import power_law_multigraph
-from sheafprop.experiments.growth_benchmark import better, slope
+from sheafprop.experiments.growth_benchmark import slope
 from sheafprop.experiments.limit_benchmark import limit_cases
-from sheafprop.experiments.measuring import interleaved, with_peak
+from sheafprop.experiments.measuring import in_own_process, interleaved, summarize, with_peak
 from sheafprop.experiments.propagation_baselines import TwoPropagates, in_chunks, lean_messages
 from sheafprop.sheaf import PropagationPlan
 
@@ -77,10 +77,43 @@ def test_slope_of_a_power_law():
     assert slope(cases, "seconds") == pytest.approx(1.1)
 
 
-def test_each_time_is_the_shorter_of_two_runs():
-    one = {"name": "a", "seconds": 2.0, "startup_seconds": 5.0, "peak_bytes": 7}
-    other = {"name": "a", "seconds": 3.0, "startup_seconds": 4.0, "peak_bytes": 8}
-    assert better(one, other) == {**one, "startup_seconds": 4.0}
+def test_runs_are_summarized_by_median_and_range():
+    measured = [(2.0, 7, 15.0), (9.0, 9, 11.0), (3.0, 9, 12.0), (2.5, 8, 14.0)]
+    runs = [
+        {"name": "a", "threads": 2, "seconds": s, "peak_bytes": p, "ratio": r, "width": 8}
+        for s, p, r in measured
+    ]
+    assert summarize(runs) == {
+        "name": "a",
+        "threads": 2,
+        "seconds": 2.75,
+        "peak_bytes": 8,
+        "ratio": 13.0,
+        "width": 8,
+        "runs": 4,
+        "ranges": {"seconds": [2.0, 9.0], "peak_bytes": [7, 9], "ratio": [11.0, 15.0]},
+    }
+    assert summarize(runs[:1]) == runs[0] | {"runs": 1, "ranges": {}}
+
+
+@pytest.mark.parametrize("change", [{"threads": 1}, {"name": "b"}, {"seconds": None}])
+def test_runs_under_other_conditions_are_never_summarized(change):
+    run = {"name": "a", "threads": 2, "seconds": 2.0}
+    with pytest.raises(ValueError, match=f"same '{next(iter(change))}'"):
+        summarize([run, run | change])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_case_says_how_many_threads_it_is_measured_with(graph, threads):
+    """As torch has them then and there, whatever they are before and after."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        case = benchmark_cases.benchmark_case(graph, "identity", 8, 1.0)
+        apart = in_own_process(benchmark_cases.benchmark_case, graph, "identity", 8, 1.0)
+    finally:
+        torch.set_num_threads(before)
+    assert case["threads"] == apart["threads"] == threads
 
 
 def test_limit_cases_count_applications(graph):
@@ -92,7 +125,11 @@ def test_limit_cases_count_applications(graph):
     assert cases[0]["applications_scipy_cg"] > 0
 
 
-def test_functions_take_turns_and_the_shortest_time_counts():
+def test_functions_take_turns_and_the_median_time_counts(monkeypatch):
+    clock = iter([0, 1, 10, 14, 20, 21, 30, 32])  # the first call, and then 4, 1 and 2 seconds
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    assert interleaved({"one": lambda: None}, 3) == {"one": 2}
+    monkeypatch.undo()
     calls = {"fast": 0, "slow": 0}
 
     def call(name):
@@ -100,9 +137,9 @@ def test_functions_take_turns_and_the_shortest_time_counts():
         # Long enough for one call at a turn.
         time.sleep(0.006)
 
-    best = interleaved({n: lambda n=n: call(n) for n in calls}, 4, slow=("slow",))
+    found = interleaved({n: lambda n=n: call(n) for n in calls}, 4, slow=("slow",))
     assert calls == {"fast": 5, "slow": 3}
-    assert all(0 < seconds < 10 for seconds in best.values())
+    assert all(0 < seconds < 10 for seconds in found.values())
 
 
 def test_peak_counts_what_is_freed_again():
@@ -125,17 +162,32 @@ def test_results_are_written_and_the_parts_of_a_file_stay(monkeypatch, tmp_path,
 
     def measure(*cases):
         monkeypatch.setattr(benchmark, "cases", lambda quick, device, parts: iter(cases))
-        benchmark.main(["--quick", "--json", str(path), "--only", "steps"])
+        words = ["--quick", "--json", str(path), "--only", "steps", "--runs", "1"]
+        benchmark.main(words)
         return [(case["name"], case["seconds"]) for case in json.loads(path.read_text())["cases"]]
 
     assert measure(written("a", math.pi), written("b", 1.0)) == [("a", math.pi), ("b", 1.0)]
-    assert "a  seconds=3.142" in capsys.readouterr().out
+    assert "run 1  a  seconds=3.142" in capsys.readouterr().out
     assert measure(written("b", 2.0), written("c", 3.0)) == [("a", math.pi), ("b", 2.0), ("c", 3.0)]
     content = json.loads(path.read_text())
     assert content["hardware"]
     path.write_text(json.dumps(content | {"hardware": "another machine"}))
     with pytest.raises(SystemExit, match="another machine"):
         measure(written("a", 1.0))
+
+
+def test_every_stored_case_has_threads_runs_median_and_range(monkeypatch, tmp_path):
+    path, seconds = tmp_path / "results.json", iter([5.0, 1.0, 3.0])
+    monkeypatch.setattr(
+        benchmark, "cases", lambda *_: iter([written("a", next(seconds)) | {"threads": 2}])
+    )
+    benchmark.main(["--json", str(path), "--runs", "3"])
+    content = json.loads(path.read_text())
+    (case,) = content["cases"]
+    assert (case["threads"], case["runs"], case["seconds"]) == (2, 3, 3.0)
+    assert case["ranges"] == {"seconds": [1.0, 5.0]}
+    # Cases of several calls lie in one file, so that it can have no threads of its own.
+    assert "threads" not in content
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

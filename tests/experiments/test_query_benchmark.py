@@ -25,14 +25,17 @@ def test_the_benchmark_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "NUM_TRIPLES", 2_000)
     monkeypatch.setattr(benchmark, "_LOOP", 3)
     monkeypatch.setattr(benchmark, "_QUICK", 20)
-    benchmark.main(["--quick", "--json", str(tmp_path / "new" / "result.json")])
+    benchmark.main(["--quick", "--runs", "2", "--json", str(tmp_path / "new" / "result.json")])
     result = json.loads((tmp_path / "new" / "result.json").read_text())
     names = [case["name"] for case in result["cases"]]
     assert names[0] == "2p of SE, d = 32, no relations shared"
     assert names[-1] == "all 7 types"
     assert len(names) == 9
     assert result["cases"][-1]["queries"] == 7 * 20
-    assert all(case["ratio"] > 0 for case in result["cases"])
+    for case in result["cases"]:
+        low, high = case["ranges"]["ratio"]
+        assert 0 < low <= case["ratio"] <= high
+        assert (case["threads"], case["runs"]) == (torch.get_num_threads(), 2)
     assert "ratio=" in capsys.readouterr().out
     loops, rankings = query_speed_table(result).split("\n\n")[1:]
     assert loops.splitlines()[2].startswith("| 2p of SE, d = 32, no relations shared | 20 | 20 |")

@@ -177,7 +177,7 @@ def test_a_case_that_is_measured_again_replaces_the_old_one(monkeypatch, tmp_pat
     )
     out = tmp_path / "t.json"
     for model in ("transe", "rotate", "transe"):
-        words = ["--datasets", "codex-s", "--models", model, "--out", str(out)]
+        words = ["--datasets", "codex-s", "--models", model, "--runs", "1", "--out", str(out)]
         training_benchmark.main(words)
     found = {case["model"]: case["ratio_epoch"] for case in json.loads(out.read_text())}
     assert found == {"transe": 3, "rotate": 2}

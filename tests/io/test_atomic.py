@@ -152,3 +152,26 @@ def test_json_refuses_what_it_cannot_give_back(tmp_path, value, where):
     with pytest.raises(ValueError, match=where):
         write_json(tmp_path / "value.json", value)
     assert os.listdir(tmp_path) == []
+
+
+def test_every_rename_is_made_durable(tmp_path, monkeypatch):
+    """Content before the rename, and the folder's own entry after it: a crash loses neither."""
+    events, replace, fsync = [], os.replace, os.fsync
+
+    def renamed(source, target):
+        events.append(("rename", os.stat(os.path.dirname(target)).st_ino))
+        replace(source, target)
+
+    def synced(handle):
+        status = os.fstat(handle)
+        kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
+        events.append((kind, status.st_ino if kind == "folder" else status.st_size))
+        fsync(handle)
+
+    monkeypatch.setattr(atomic.os, "replace", renamed)
+    monkeypatch.setattr(atomic.os, "fsync", synced)
+    for content in (b"first", b"longer than the first"):
+        write_bytes(tmp_path / "deep" / "file", content)
+        inode = os.stat(tmp_path / "deep").st_ino
+        assert events == [("file", len(content)), ("rename", inode), ("folder", inode)]
+        events.clear()

@@ -552,3 +552,30 @@ def test_a_diverged_model_is_not_saved(tmp_path, value):
     with pytest.raises(DivergenceError, match=r"'rel_emb\.weight'"):
         save_model_folder(tmp_path / "model", **parts)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_model_is_synced_with_its_folder_after_the_last_rename(tmp_path, monkeypatch, again):
+    """Every file, the folder that holds them, and at the end the folder where it was renamed."""
+    target, parts = tmp_path / "model", make_parts()
+    if again:
+        save_model_folder(target, **parts)
+    events, replace, fsync = [], os.replace, os.fsync
+
+    def renamed(source, to):
+        events.append("rename")
+        replace(source, to)
+
+    def synced(handle):
+        status = os.fstat(handle)
+        events.append(status.st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "replace", renamed)
+    monkeypatch.setattr(os, "fsync", synced)
+    save_model_folder(target, **parts, overwrite=again)
+    last = len(events) - events[::-1].index("rename")
+    assert os.stat(tmp_path).st_ino in events[last:]
+    before = set(events[:last])
+    assert os.stat(target).st_ino in before
+    assert {entry.stat().st_ino for entry in os.scandir(target)} <= before

@@ -10,9 +10,11 @@ from sheafprop.query import (
     QueryAnswering,
     QueryBatch,
     QueryEdgeHeuristic,
+    QueryRanking,
     easy_and_hard,
     evaluate_queries,
 )
+from sheafprop.ranking import RankCounts
 
 
 class Given:
@@ -96,6 +98,23 @@ def test_realistic_ties_and_the_two_averages():
     assert result.metrics()["mrr"] == pytest.approx((1 + 1 / 2) / 2)
     assert result.metrics("micro")["mrr"] == pytest.approx((1 + 3 / 2) / 4)
     assert repr(result) == "QueryRanking(2 queries, 4 answers, 5 candidates)"
+
+
+@pytest.mark.parametrize("averaging", ["macro", "micro"])
+def test_expected_figures_are_means_over_the_order_of_ties(averaging):
+    counts = [(0, 40), (3, 0), (8, 6), (70, 2)]
+    query = torch.tensor([0, 0, 0, 1])
+    better, ties = torch.tensor(counts).T
+    ranking = QueryRanking(RankCounts(better, ties, torch.full((4,), 90)), query, 2, 99)
+    hits, reciprocal = [], []
+    for b, e in counts:
+        ranks = np.arange(b + 1, b + e + 2)
+        hits.append(np.mean(ranks <= 10))
+        reciprocal.append(np.mean(1 / ranks))
+    metrics = ranking.metrics(averaging)
+    for name, values in (("expected_hits@10", hits), ("expected_mrr", reciprocal)):
+        mean = np.mean(values) if averaging == "micro" else (np.mean(values[:3]) + values[3]) / 2
+        assert metrics[name] == pytest.approx(mean, rel=1e-9)
 
 
 def test_a_model_is_evaluated_as_its_scores_say():

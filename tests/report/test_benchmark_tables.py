@@ -1,5 +1,6 @@
 from sheafprop.report import propagation_table, service_table
 from sheafprop.report._text import NOTHING
+from sheafprop.report.benchmark_tables import propagation_headline
 
 
 def step(name, maps, width, **more):
@@ -35,9 +36,9 @@ def test_steps_name_graph_and_ratios():
         step("power law, 300,000 entities", "identity", 128, ratio_torch_sparse=1.234),
         step("FB15k-237", "dense", 64, scatter_sample=1 / 64, peak_bytes=2**30),
     )
-    assert where == "2 cores, torch 2.13, commit abc"
+    assert where == "2 cores, torch 2.13, commit abc, threads not stored, runs not stored"
     parts = step("a", "dense", 64, commit="old"), step("b", "dense", 64)
-    assert table(*parts)[0].endswith("commits old, abc")
+    assert "commits old, abc" in table(*parts)[0]
     header, _, first, second = cells(steps)
     row = dict(zip(header, first, strict=True))
     assert row["graph"] == "power law, 300,000 entities"
@@ -48,6 +49,41 @@ def test_steps_name_graph_and_ratios():
         NOTHING,
         "1.00 GiB",
     )
+
+
+def test_threads_runs_and_ranges_are_those_of_the_cases():
+    many = {"threads": 2, "runs": 5}
+    ranges = {"ratio_scatter": [11.0, 14.9], "seconds": [0.0015, 0.004]}
+    where, steps = table(step("a", "identity", 64, ranges=ranges, **many))
+    assert where.endswith("commit abc, 2 threads, median of 5 runs with their range")
+    row = dict(zip(*(cells(steps)[i] for i in (0, 2)), strict=True))
+    assert row["scatter"] == "15.0x (11.0x to 14.9x)"
+    assert row["step"] == "2 ms (1.5 ms to 4 ms)"
+    # One number of threads is never printed beside cases that had another, or none that is known.
+    alone = step("b", "identity", 64, threads=1, runs=1)
+    where = table(step("a", "identity", 64, **many), alone, step("c", "identity", 64))[0]
+    assert "2 threads, median of 5 runs with their range (1 of 3 cases)" in where
+    assert "1 thread, one run (1 of 3 cases)" in where
+    assert where.endswith("threads not stored, runs not stored (1 of 3 cases)")
+
+
+def test_the_headline_says_how_it_was_measured():
+    large = "power law, 300,000 entities"
+    ranges = {"ratio_scatter": [9.5, 12.0]}
+    common = {"threads": 2, "runs": 3, "ratio_csr": 0.75}
+    result = {"hardware": "H", "torch": "2", "commit": "abc"}
+    cases = [
+        step(large, "identity", 128, ratio_scatter=11.0, ranges=ranges, **common),
+        step("FB15k-237", "dense", 64, ratio_scatter=80.0, ranges={}, **common),
+    ]
+    text = propagation_headline(result | {"cases": cases})
+    assert "identity maps 11.0x (9.5x to 12.0x); 0.75x the time" in text
+    assert "Dense maps on FB15k-237: 80.0x at $d = 64$." in text
+    assert text.endswith("H, torch 2, commit abc, 2 threads, median of 3 runs with their range.")
+    for case in cases:
+        del case["runs"]
+    text = propagation_headline(result | {"cases": cases, "note": "the best of seven"})
+    assert text.endswith("2 threads, runs not stored: the best of seven.")
 
 
 def test_growth_follows_the_largest_size():

@@ -58,6 +58,21 @@ def test_the_best_model_is_chosen_on_validation_and_never_on_test():
     assert cells[0].startswith("50.0")
 
 
+def test_a_figure_selected_on_what_it_ranks_is_shown_and_not_compared():
+    """A marked row says so, and is never the best model whose data sets are counted."""
+    mark = {"mark": "selected on half of the test"}
+    records = [
+        record("WN18RR_v1", preset="best, share from validation", protocol="merged", **mark),
+        record("WN18RR_v1", protocol="merged", **mark, **{"selection_hits@10": 0.9}),
+        record("WN18RR_v1", "se", protocol="merged", **{"hits@10": 0.4, "selection_hits@10": 0.3}),
+    ]
+    table = completion_table(records, "merged")
+    marked = "RotatE + sheaf propagation, share from validation; selected on half of the test"
+    assert row(table, marked)[0].startswith("60.0")
+    assert row(table, "RotatE + sheaf propagation; selected on half of the test")[0][:4] == "60.0"
+    assert row(table, "best model, chosen on validation")[0].startswith("40.0")
+
+
 def test_only_verified_rows_are_printed_unless_asked():
     table = completion_table([record()], "full")
     assert "A\\*Net" not in table
@@ -78,8 +93,18 @@ def test_baselines_stand_in_a_row_of_their_own_once():
     records = [
         record(model="edge-type heuristic", seed=seed, **{"hits@10": 0.3}) for seed in range(3)
     ]
-    cells = row(completion_table([record(), *records], "full"), "edge-type heuristic")
-    assert cells[0] == "30.0 (0.400)"
+    table = completion_table([record(), *records], "full")
+    assert row(table, "edge-type heuristic (mean rank of ties)")[0] == "30.0 (0.400)"
+    assert "expectation over ties" not in table
+
+
+@pytest.mark.parametrize("protocol", ["full", "sampled50"])
+def test_the_heuristic_is_shown_under_both_conventions_for_ties(protocol):
+    both = {"hits@10": 0.05, "expected_hits@10": 0.25, "mrr": 0.01, "expected_mrr": 0.125}
+    records = [record("nell_v2", "edge-type heuristic", "none", protocol=protocol, **both)]
+    table = completion_table(records, protocol)
+    assert row(table, "edge-type heuristic (mean rank of ties)")[1] == "5.0 (0.010)"
+    assert row(table, "edge-type heuristic (expectation over ties)")[1] == "25.0 (0.125)"
 
 
 @pytest.mark.parametrize("name", ["hits@10", "mrr"])

@@ -61,7 +61,31 @@ def test_seeds_are_averaged_and_the_heuristic_counts_once():
     records += cell("550", "edge-type heuristic", preset="none", macro=0.1)
     _, macro = tables(query_summary(records))[0]
     assert macro["RotatE, best"] == ["43.0 ± 10.0"]
-    assert macro["edge-type heuristic"] == ["13.0"]
+    assert macro["edge-type heuristic (mean rank of ties)"] == ["13.0"]
+    assert "edge-type heuristic (expectation over ties)" not in macro
+
+
+def test_the_heuristic_is_shown_under_both_conventions_for_ties():
+    records = cell("550", "edge-type heuristic", preset="none", macro=0.1)
+    records = [r | {"expected_hits@10": r["hits@10"] + 0.25} for r in records]
+    for table in (tables(query_summary(records))[0], tables(query_report(records))[2]):
+        mean = table[0].index("mean of 7") - 1 if "mean of 7" in table[0] else 0
+        rows = {name: cells[mean] for name, cells in table[1].items()}
+        assert rows["edge-type heuristic (mean rank of ties)"] == "13.0"
+        assert rows["edge-type heuristic (expectation over ties)"] == "38.0"
+
+
+def test_results_of_an_older_configuration_stay_beside_those_of_the_new_one():
+    old = [r | {"config_hash": "x", "commit": "old"} for r in cell("550", "rotate", macro=0.25)]
+    other = cell("106", "rotate", macro=0.3)
+    rows = dict(tables(query_summary(old + other + cell("550", "rotate", macro=0.5)))[0][1])
+    assert rows["RotatE, best"] == ["33.0", "53.0"]
+    assert rows["RotatE, best at commit old"] == [NOTHING, "28.0"]
+
+
+def test_the_variant_without_prior_is_named():
+    rows = tables(query_summary(cell("550", "rotate", preset="no-prior", macro=0.25)))[0][1]
+    assert rows["RotatE, best without prior"] == ["28.0"]
 
 
 def test_a_mean_needs_all_types():

@@ -6,6 +6,8 @@ import pytest
 from sheafprop.report import result_table, terminal_table
 from tests.report.records import entry, record
 
+HEURISTIC = "edge-type heuristic (mean rank of ties)"
+
 
 def cells(table):
     lines = [line for line in table.splitlines() if line.startswith("|")]
@@ -20,7 +22,7 @@ def test_one_run():
     assert [row[0] for row in rows[:3]] == [
         "RotatE + sheaf propagation",
         "RotatE, random vectors (no propagation)",
-        "edge-type heuristic",
+        HEURISTIC,
     ]
     # The record lists sampled50 first; full leads, and the two never mix.
     assert [row[1] for row in rows] == ["full"] * 3 + ["sampled50"] * 3
@@ -37,7 +39,7 @@ def test_seeds_are_averaged_with_standard_error():
     assert rows[0][4] == f"{mean:.1f} ± {error:.1f}" == "64.0 ± 2.6"
     assert rows[0][5] == "0.384 ± 0.016"
     assert rows[0][-1] == "3"
-    heuristic = [row for row in rows if row[0] == "edge-type heuristic" and row[1] == "full"]
+    heuristic = [row for row in rows if row[0] == HEURISTIC and row[1] == "full"]
     assert [(row[4], row[-1]) for row in heuristic] == [("20.0", "3, all equal")]
 
 
@@ -48,7 +50,7 @@ def test_baseline_without_model_is_averaged_where_the_split_follows_the_seed():
         for seed in (0, 1)
     ]
     _, rows = cells(result_table(runs))
-    heuristic = [row for row in rows if row[0] == "edge-type heuristic" and row[1] == "full"]
+    heuristic = [row for row in rows if row[0] == HEURISTIC and row[1] == "full"]
     assert [(row[4], row[-1]) for row in heuristic] == [("25.0 ± 5.0", "2")]
 
 
@@ -56,7 +58,7 @@ def test_baseline_that_differs_within_a_seed_is_shown_for_each_run():
     runs = [record("a", "RotatE", heuristic=0.2), record("b", "TransE", heuristic=0.3)]
     _, rows = cells(result_table(runs))
     names = [row[0] for row in rows if "heuristic" in row[0] and row[1] == "full"]
-    assert names == [r"edge-type heuristic \[a\]", r"edge-type heuristic \[b\]"]
+    assert names == [rf"{HEURISTIC} \[a\]", rf"{HEURISTIC} \[b\]"]
 
 
 def test_two_models_stay_apart_and_propagated_ones_come_first():
@@ -66,8 +68,24 @@ def test_two_models_stay_apart_and_propagated_ones_come_first():
         "TransE + sheaf propagation",
         "RotatE, random vectors (no propagation)",
         "TransE, random vectors (no propagation)",
-        "edge-type heuristic",
+        HEURISTIC,
     ]
+
+
+def test_the_heuristic_is_shown_under_both_conventions_for_ties():
+    run = record()
+    more = {"expected_hits@10_50": 0.625, "expected_mrr_50": 0.25}
+    for each in run["test"]:
+        if each["method"] == "edge-type heuristic" and each["protocol"] == "sampled50":
+            each["metrics"] |= more
+    _, rows = cells(result_table([run]))
+    found = [row for row in rows if "heuristic" in row[0]]
+    assert [(row[0], row[1]) for row in found] == [
+        (HEURISTIC, "full"),
+        (HEURISTIC, "sampled50"),
+        ("edge-type heuristic (expectation over ties)", "sampled50"),
+    ]
+    assert found[-1][4:] == ["62.5", "0.250"]
 
 
 @pytest.mark.parametrize("values", [(0.6, 0.7), (0.6, 0.6)])

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
-from sheafprop.data import assemble
+from sheafprop.data import KnowledgeGraph, assemble
 from sheafprop.kge import KGE_REGISTRY, build_model
 from sheafprop.nn import SheafPropagation
 from sheafprop.service import InductivePropagation, PropagationSettings, SectionScorer
@@ -128,3 +130,34 @@ def test_vectors_that_are_not_finite_are_never_scored():
 def test_bad_settings_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         PropagationSettings(**arguments)
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+@pytest.mark.parametrize("start", ["mixed", "prototype"])
+def test_triples_to_predict_are_no_facts(mode, start):
+    """Vectors depend on training and observed triples alone, whatever else is true."""
+    data = toy_data(mode)
+    model = trained("rotate", data)
+    settings = PropagationSettings(start=start, num_random=2, relation_weights=True, iterations=3)
+    x = InductivePropagation(model, data, settings).vectors()
+    changes = {"valid": None, "test": data.test.flip(0) % 3, "train_valid": None}
+    other = replace(data, **changes)
+    assert torch.equal(InductivePropagation(model, other, settings).vectors(), x)
+    # What is observed does count, and so does the training graph, through its prototypes.
+    observed = data.inference.triples
+    for change in (
+        {"inference": graph(data.inference, observed[: len(observed) // 2])},
+        {"train": graph(data.train, data.train.triples[::3])},
+    ):
+        vectors = InductivePropagation(model, replace(data, **change), settings).vectors()
+        assert not torch.equal(vectors, x)
+
+
+def graph(whole, triples):
+    return KnowledgeGraph.from_triples(
+        triples,
+        num_nodes=whole.num_nodes,
+        num_relations=whole.num_relations,
+        entities=whole.entities,
+        relations=whole.relations,
+    )

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from sheafprop.service import (
     PropagationSearch,
     PropagationSettings,
     inference_filter,
+    propagation_search,
 )
 from tests.service.test_inductive_propagation import trained
 from tests.toy import toy_data
@@ -65,6 +68,53 @@ def test_test_triples_do_not_choose():
     object.__setattr__(data, "test", data.test.flip(0)[:1])
     again = SEARCH.select(model, data)
     assert again.settings == chosen.settings
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_what_is_looked_at_are_the_validation_triples_alone(mode):
+    """Every row of the curve is the ranking of the validation triples, to the last one."""
+    data = toy_data(mode)
+    model = trained("rotate", data)
+    # Test triples that share no query with them do not even filter: without those, all is the same.
+    asked = {pair for h, r, t in data.valid.tolist() for pair in ((h, r, "?"), ("?", r, t))}
+    apart = [not asked & {(h, r, "?"), ("?", r, t)} for h, r, t in data.test.tolist()]
+    assert any(apart)
+    fewer = replace(data, test=data.test[~torch.tensor(apart)])
+    assert SEARCH.select(model, fewer).curve == SEARCH.select(model, data).curve
+    for row in SEARCH.select(model, data).curve:
+        settings = replace(
+            SEARCH.settings, **{key: row[key] for key in ("start", "step_size", "iterations")}
+        )
+        propagation = InductivePropagation(model, data, settings)
+        scorer = propagation.scorer(propagation.vectors())
+        result = evaluate(
+            scorer.score_tails, scorer.score_heads, data.valid, inference_filter(data)
+        )
+        assert row["mrr"] == pytest.approx(result.metrics("full")["mrr"], abs=1e-12)
+
+
+def test_a_tie_goes_to_fewer_iterations_and_then_to_what_is_named_first(monkeypatch):
+    """Every start and step size reaches its best after two counts; the fewest of all count."""
+    data = toy_data()
+    values = {
+        ("mixed", 0.5): (0.25, 0.5, 0.75), ("mixed", 0.9): (0.25, 0.75, 0.75),
+        ("random", 0.5): (0.25, 0.75, 0.75), ("random", 0.9): (0.75, 0.5, 0.75),
+    }  # fmt: skip
+
+    def chosen(cases):
+        order = iter([value for found in cases.values() for value in found])
+
+        class Result:
+            def metrics(self, protocol):
+                return dict.fromkeys(("hits@1", "hits@3", "hits@10", "mrr"), next(order))
+
+        monkeypatch.setattr(propagation_search, "evaluate", lambda *_, **__: Result())
+        settings = SEARCH.select(trained("transe", data), data).settings
+        return settings.start, settings.step_size, settings.iterations
+
+    assert chosen(values) == ("random", 0.9, 0)
+    values["random", 0.9] = (0.25, 0.5, 0.75)
+    assert chosen(values) == ("mixed", 0.9, 1)
 
 
 def test_quick_looks_at_the_first_start_and_step_only():
