@@ -1,35 +1,29 @@
-"""The option ``--without-numba``: the tests of plain torch operations, as where numba is missing."""
-
-import sys
-import warnings
+"""The option ``--torch-backend``: plain torch operations, as where the compiled loops fail."""
 
 import pytest
 
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--without-numba",
+        "--torch-backend",
         action="store_true",
-        help="import no numba, and skip what asks for its loops",
+        help="take plain torch operations in place of compiled loops, and skip what asks for these",
     )
 
 
 def pytest_configure(config):
-    if not config.getoption("--without-numba"):
+    if not config.getoption("--torch-backend"):
         return
-    # None makes an import fail. Done before any module of the package is imported.
-    sys.modules["numba"] = None
+    # Before any other module takes these names. Loops over sets have no other implementation, and
+    # stay.
     from sheafprop.kernels import backend
 
-    with warnings.catch_warnings():
-        # Said once, and not in the middle of a test that counts warnings.
-        warnings.simplefilter("ignore")
-        assert backend.numba_loops() is None
     chosen = backend.use_backend
 
     def use_backend(name):
         if name == "numba":
-            pytest.skip("without numba")
+            pytest.skip("runs with --torch-backend")
         return chosen(name)
 
+    backend.numba_loops = lambda: None
     backend.use_backend = use_backend
