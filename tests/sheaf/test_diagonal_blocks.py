@@ -89,9 +89,10 @@ def test_dense_blocks_of_a_wide_range_freeze_in_single_what_they_freeze_in_doubl
     """As those of TransR: one map for both ends, of singular values that spread over decades."""
     g = torch.Generator().manual_seed(seed)
     u, v = (torch.linalg.qr(torch.randn(6, 5, 5, generator=g)).Q for _ in range(2))
-    maps = (u * 10 ** (-spread * torch.rand(6, 1, 5, generator=g))) @ v.mT
+    maps = (u * 10 ** (-spread * torch.linspace(0, 1, 5))) @ v.mT
     b = torch.randn(6, 5, generator=g)
-    edge_index, edge_type, mask = graph(g)
+    # Few triples, so that some vertices meet one relation alone.
+    edge_index, edge_type, mask = graph(g, m=40)
     x = torch.randn(40, 5, generator=g)
     single = DenseSheaf(maps, maps, b)
     double = DenseSheaf(maps.double(), maps.double(), b.double())
@@ -105,7 +106,8 @@ def test_dense_blocks_of_a_wide_range_freeze_in_single_what_they_freeze_in_doubl
     ours = layer(x, edge_index, edge_type, single, boundary_mask=mask).double()
     theirs = layer(x.double(), edge_index, edge_type, double, boundary_mask=mask)
     # A pseudo-inverse that is rounded errs by its condition number times the precision.
-    condition = float(torch.linalg.cond(plans[1].blocks.blocks).max())
+    blocks = plans[1].blocks.blocks
+    condition = float(torch.linalg.cond(blocks[blocks.abs().amax(dim=(1, 2)) > 0]).max())
     error = float((ours - theirs).norm() / (theirs - x).norm())
     assert error <= steps * condition * torch.finfo(torch.float32).eps
 

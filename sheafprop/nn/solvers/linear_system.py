@@ -77,13 +77,15 @@ class LinearSystem:
         return self.plan.precondition(residual)
 
     def goal(self, initial: float, tol: float) -> float:
-        """The residual norm at which a solver is done: a share of the ``initial`` one, or what
-        rounding leaves."""
+        """Returns the residual norm at which a solver is done: the share ``tol`` of the ``initial``
+        one, or what rounding leaves."""
         return max(tol * initial, self.rounding)
 
     def meets(self, norm: float, initial: float, tol: float) -> bool:
-        """Whether a residual of this norm counts as converged: rounding excuses it only where the
-        number type could meet the tolerance at all."""
+        """Returns whether a residual of this ``norm`` counts as converged from the ``initial`` one.
+
+        Rounding excuses it only where the number type could meet the tolerance ``tol`` at all.
+        """
         possible = tol >= torch.finfo(self.plan.dtype).eps
         return norm <= (self.goal(initial, tol) if possible else tol * initial)
 
