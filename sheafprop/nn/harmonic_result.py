@@ -22,6 +22,10 @@ class HarmonicResult:
         isolated (int): Free vertices without edges; they keep their start.
         singular (bool): Whether :math:`L_{UU}` is singular on the range of :math:`M`, so that the
             limit depends on start and normalization.
+        frozen (int): Coordinates of the other free vertices that no map of their triples sees, so
+            that they keep their start: dimensions of the kernels of the diagonal blocks, and
+            directions whose share of a block's largest eigenvalue is below 1e-10 or the precision
+            of the features.
         collapsed (bool): Whether all free vertices went to zero, as they must without boundary and
             translations where :math:`L_{UU}` is nonsingular.
     """
@@ -36,4 +40,5 @@ class HarmonicResult:
     components_without_boundary: int
     isolated: int
     singular: bool
+    frozen: int
     collapsed: bool

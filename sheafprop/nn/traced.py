@@ -50,6 +50,7 @@ class TracedPropagation:
             else edge_weight.to(real)
         )
         self._sheaf, self._num_nodes = sheaf, num_nodes
+        self._dtype = sheaf.dtype or dtype
         self._translation = sheaf.translation_of(self._edge_type)
         self._free = None if boundary_mask is None else ~boundary_mask.unsqueeze(-1)
         self._blocks: Tensor | None = None
@@ -129,7 +130,7 @@ class TracedPropagation:
     ) -> Tensor:
         """Adds tables ``[R, ...]`` over the triple ends at each vertex; loops give ``gap`` once."""
         shape = (-1, *[1] * (tails.dim() - 1))
-        weight, loop = self._weight.view(shape), is_loop.view(shape)
+        weight, loop = self._weight.view(shape).to(tails.real.dtype), is_loop.view(shape)
         at_tail, at_head = tails[self._edge_type], heads[self._edge_type]
         if gap is not None:
             at_tail = torch.where(loop, gap[self._edge_type], at_tail)
@@ -143,12 +144,13 @@ class TracedPropagation:
     def _invert(self) -> None:
         if self._entries is not None:
             entries = self._entries
-            top = entries.amax(dim=1, keepdim=True)
-            keep = entries > relative_tolerance(entries.dtype, 1) * top
+            keep = entries >= torch.finfo(entries.dtype).tiny
             self._entries = torch.where(keep, 1 / torch.where(keep, entries, 1.0), 0.0)
         if self._blocks is not None:
             rtol = relative_tolerance(self._blocks.real.dtype, self._blocks.shape[-1])
-            self._blocks = torch.linalg.pinv(self._blocks, rtol=rtol, hermitian=True)
+            rtol = max(rtol, torch.finfo(self._dtype).eps)
+            inverse = torch.linalg.pinv(self._blocks, rtol=rtol, hermitian=True)
+            self._blocks = inverse.to(self._dtype)
 
     def _precondition(self, g: Tensor) -> Tensor:
         if self._blocks is not None:
@@ -159,8 +161,11 @@ class TracedPropagation:
 def _block_tables(sheaf: RelationSheaf, real: torch.dtype) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """What a triple gives to the block of its tail and of its head, and a loop to its vertex."""
     if isinstance(sheaf, DenseSheaf):
-        gap = sheaf.tail - sheaf.head
-        return (sheaf.tail.mH @ sheaf.tail, sheaf.head.mH @ sheaf.head), gap.mH @ gap
+        # Summed and inverted in double precision, as in DenseBlocks.
+        double = torch.promote_types(sheaf.head.dtype, torch.float64)
+        tail, head = sheaf.tail.to(double), sheaf.head.to(double)
+        gap = tail - head
+        return (tail.mH @ tail, head.mH @ head), gap.mH @ gap
     if isinstance(sheaf, DiagonalSheaf):
         some = sheaf.head if sheaf.head is not None else sheaf.tail
         assert some is not None

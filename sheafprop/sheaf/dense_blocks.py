@@ -15,7 +15,12 @@ from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.rows import take_rows
 from sheafprop.kernels.threads import num_threads, run_chunks
 from sheafprop.kernels.tiled_sum import TiledSum
-from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_tolerance
+from sheafprop.sheaf.vertex_blocks import (
+    VertexBlocks,
+    check_blocks,
+    relative_tolerance,
+    warn_of_lost,
+)
 
 # Bytes of dense blocks that one thread inverts at once: they stay in its cache.
 _CHUNK_BYTES = 2**20
@@ -28,20 +33,35 @@ _GROUPS = 4
 class DenseBlocks(VertexBlocks):
     """Dense blocks, of which equal ones are held and factored once, in chunks of bounded memory.
 
-    The pseudo-inverse is formed explicitly: by elimination where the block is well conditioned
-    (judged by a bound of its condition number), by an eigendecomposition with the relative
-    cut-off otherwise. Its gradient is the closed formula of Golub and Pereyra, finite also where
-    eigenvalues coincide. A step needs the pseudo-inverses alone, so the blocks themselves are held
-    only once they are asked for.
+    The pseudo-inverse is formed explicitly, in the number type of the table (double precision), and
+    then rounded to that of the features: by elimination where the block is well conditioned (judged
+    by a bound of its condition number), by an eigendecomposition with a relative cut-off otherwise.
+    The cut-off is 1e-10, or the precision of the features if that is coarser: what such a direction
+    receives would be rounding alone. The gradient is the closed formula of Golub and Pereyra,
+    finite also where eigenvalues coincide. A step needs the pseudo-inverses alone, so the blocks
+    themselves are held only once they are asked for.
 
     Args:
         product (CSRProduct): The distinct blocks as sums of the table.
         table (Tensor): The terms, ``[t, d, d]``.
         vertices (Tensor): A vertex of each distinct block, int64 ``[m]``.
         kind (Tensor): The block of each vertex, int64 ``[n]``.
+        dtype (torch.dtype): Number type of the features.
+        vanished (Tensor, optional): Bool ``[t]``: terms of maps that are not zero, whose squares
+            are. A warning counts the coordinates that are lost so, and by overflow.
     """
 
-    def __init__(self, product: CSRProduct, table: Tensor, vertices: Tensor, kind: Tensor):
+    def __init__(
+        self,
+        product: CSRProduct,
+        table: Tensor,
+        vertices: Tensor,
+        kind: Tensor,
+        dtype: torch.dtype,
+        vanished: Tensor | None = None,
+    ):
+        self._dtype, self._vanished = dtype, vanished
+        self._rtol = max(relative_tolerance(table.dtype, table.shape[-1]), torch.finfo(dtype).eps)
         self._recorded = needs_gradient(table)
         self._product, self._table = product, table if self._recorded else table.detach()
         self._vertices, self._kind = vertices, kind
@@ -54,7 +74,7 @@ class DenseBlocks(VertexBlocks):
         """The distinct blocks ``[m, d, d]``."""
         announce(self._num_bytes, "the diagonal blocks")
         with torch.inference_mode(False):
-            blocks = self._product(self._table)
+            blocks = self._product(self._table.to(self._dtype))
         check_blocks(blocks, self._vertices)
         return blocks
 
@@ -74,7 +94,7 @@ class DenseBlocks(VertexBlocks):
 
     @property
     def _num_bytes(self) -> int:
-        return self._product.num_rows * self._table[:1].numel() * self._table.element_size()
+        return self._product.num_rows * self._table[:1].numel() * self._dtype.itemsize
 
     @cached_property
     def _factors(self) -> tuple[Tensor, Tensor]:
@@ -83,36 +103,46 @@ class DenseBlocks(VertexBlocks):
         chunk = max(1, _CHUNK_BYTES // each)
         if self._recorded:
             parts = [
-                _pseudo_inverse(blocks, *definite_inverses(blocks))
-                for blocks in self.blocks.split(chunk)
+                self._rounded(*_pseudo_inverse(part, *definite_inverses(part), self._rtol))
+                for part in self._product(self._table).split(chunk)
             ]
-            return torch.cat([part for part, _ in parts]), torch.cat([found for _, found in parts])
+            inverse, singular, over = (torch.cat(found) for found in zip(*parts, strict=True))
+            self._warn_of_lost(inverse, over)
+            return inverse, singular
         announce(self._num_bytes, "the inverses of the diagonal blocks")
         with torch.inference_mode(False):
-            inverse = empty((n, d, d), self._table)
+            inverse = empty((n, d, d), self._table[:0].to(self._dtype))
             # Pieces are written by threads that know of no inference mode.
             singular = torch.zeros(n, dtype=torch.bool, device=self._table.device)
-            definite, certain = torch.zeros_like(singular), torch.zeros_like(singular)
+            certain, over = torch.zeros_like(singular), torch.zeros_like(singular)
         sums = TiledSum(self._product, self._table)
         # Some groups for each thread at least, so that none waits long for another.
         group = max(1, min(_SUMMED_BYTES // each, -(-n // (_GROUPS * num_threads()))))
 
         def invert(first: int) -> None:
             with torch.no_grad():
-                part = inverse[first : first + group]
+                piece = slice(first, first + group)
+                target = part = inverse[piece]
+                if target.dtype != self._table.dtype:
+                    part = torch.empty(target.shape, dtype=self._table.dtype, device=target.device)
                 sums.fill(first, part)
                 spare = torch.empty_like(part[:chunk])
-                found = [_invert(blocks, spare[: len(blocks)]) for blocks in part.split(chunk)]
-                piece = slice(first, first + group)
-                definite[piece], certain[piece] = map(torch.cat, zip(*found, strict=True))
+                found = [
+                    _invert(blocks, spare[: len(blocks)], self._rtol)
+                    for blocks in part.split(chunk)
+                ]
+                if part is not target:
+                    target.copy_(part)
+                certain[piece] = torch.cat(found)
+                # The largest entry of a definite matrix lies on its diagonal.
+                certain[piece] &= torch.isfinite(target.diagonal(dim1=1, dim2=2)).all(dim=1)
 
         def settle(kinds: Tensor) -> None:
             with torch.no_grad():
                 part = self._some(kinds)
-                check_blocks(part, self._vertices[kinds])
-                inverse[kinds], singular[kinds] = _pseudo_inverse(
-                    part, inverse[kinds], definite[kinds]
-                )
+                check_blocks(part.to(self._dtype), self._vertices[kinds])
+                found = _pseudo_inverse(part, *definite_inverses(part), self._rtol)
+                inverse[kinds], singular[kinds], over[kinds] = self._rounded(*found)
 
         run_chunks(invert, range(0, n, group))
         # Few, so that they are better looked at together; in the order of their vertices.
@@ -120,7 +150,29 @@ class DenseBlocks(VertexBlocks):
         rest = rest[torch.argsort(self._vertices[rest])]
         most = max(1, min(64, chunk, rest.numel() // num_threads()))
         run_chunks(settle, [part for part in rest.split(most) if part.numel()])
+        self._warn_of_lost(inverse, over)
         return inverse, singular
+
+    def _rounded(self, inverse: Tensor, singular: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Pseudo-inverses in the number type of the features, which are singular, and which of
+        those would be infinite; they become zero."""
+        rounded = inverse.to(self._dtype)
+        over = ~torch.isfinite(rounded.detach()).flatten(1).all(dim=1)
+        return torch.where(over.view(-1, 1, 1), 0, rounded), singular | over, over
+
+    def _warn_of_lost(self, inverse: Tensor, over: Tensor) -> None:
+        if self._vanished is not None:
+            met = self._product(self._vanished.to(self._table.real.dtype).unsqueeze(1)) > 0
+            over = over | met.flatten() & (inverse.detach() == 0).flatten(1).all(dim=1)
+        warn_of_lost(int(over[self._kind].sum()) * inverse.shape[-1], self._dtype)
+
+    def frozen(self, width: int) -> Tensor:
+        count = torch.zeros(self._kind.numel(), dtype=torch.long, device=self._kind.device)
+        if self._singular_index.numel():
+            projections, kind = self._projections
+            rank = projections.diagonal(dim1=1, dim2=2).real.sum(dim=1).round().long()
+            count[self._singular_index] = (width - rank)[kind]
+        return count
 
     def _some(self, kinds: Tensor) -> Tensor:
         return self._product.rows(kinds)(self._table)
@@ -146,32 +198,44 @@ class DenseBlocks(VertexBlocks):
     def _projections(self) -> tuple[Tensor, Tensor]:
         with torch.inference_mode(False):
             present, kind = torch.unique(self._kind[self._singular_index], return_inverse=True)
-            blocks = take_rows(self.blocks, 0, present) if self._recorded else self._some(present)
-            return take_rows(self.inverses, 0, present) @ blocks, kind
+            blocks = self._some(present)
+            pinv, _ = _pseudo_inverse(blocks, *definite_inverses(blocks), self._rtol)
+            projections = (pinv @ blocks).to(self._dtype)
+            return torch.where(self._in_range[present].view(-1, 1, 1), projections, 0), kind
+
+    @property
+    def _in_range(self) -> Tensor:
+        """Which pseudo-inverses are not zero: those that the features' number type can hold."""
+        return (self.inverses.detach() != 0).flatten(1).any(dim=1)
 
     def apply_pinv_sqrt(self, x: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(self.inverses)
-        roots = (vectors * values.clamp_min(0).sqrt().unsqueeze(1)) @ vectors.mH
+        # From the blocks: rounded pseudo-inverses have lost the small ones of their eigenvalues.
+        values, vectors = torch.linalg.eigh(self._product(self._table))
+        kept = (values > self._rtol * values[:, -1:]) & self._in_range.unsqueeze(1)
+        roots = torch.where(kept, torch.where(kept, values, 1.0).rsqrt(), 0.0)
+        roots = ((vectors * roots.unsqueeze(1)) @ vectors.mH).to(self._dtype)
         return x @ roots[self._kind].mT
 
     def norms(self) -> Tensor:
         return torch.linalg.eigvalsh(self.blocks)[:, -1][self._kind]
 
 
-def _invert(blocks: Tensor, spare: Tensor) -> tuple[Tensor, Tensor]:
-    """Replaces blocks by their inverses; returns which of them are definite, and which of those
-    inverses are certain to be no worse than the pseudo-inverses."""
+def _invert(blocks: Tensor, spare: Tensor, rtol: float) -> Tensor:
+    """Replaces blocks by their inverses; returns which of these are certain to be no worse than the
+    pseudo-inverses."""
     norm = hermitian_norms(blocks)
     _, definite = definite_inverses(blocks, blocks, spare)
     # The product of Frobenius norms bounds the condition number; most blocks pass it.
     bound = norm * hermitian_norms(blocks)
-    return definite, definite & (bound < 0.5 / _tolerance(blocks))
+    return definite & (bound < 0.5 / rtol)
 
 
-def _pseudo_inverse(blocks: Tensor, inverse: Tensor, definite: Tensor) -> tuple[Tensor, Tensor]:
+def _pseudo_inverse(
+    blocks: Tensor, inverse: Tensor, definite: Tensor, rtol: float
+) -> tuple[Tensor, Tensor]:
     """Pseudo-inverses, and which blocks are singular, from the inverses of the definite ones, which
     are written over."""
-    rtol, given = _tolerance(blocks), blocks.detach()
+    given = blocks.detach()
     # Fourth roots of the sums of the eigenvalues' fourth powers bound the condition number closely.
     # Near the cut-off only the eigenvalues can decide.
     bound = (_square_norm(given) * _square_norm(inverse)).sqrt()
@@ -196,10 +260,6 @@ def _pseudo_inverse(blocks: Tensor, inverse: Tensor, definite: Tensor) -> tuple[
             pinv = (vectors * reciprocal.unsqueeze(1)) @ vectors.mH
         inverse.index_copy_(0, doubtful, pinv)
     return inverse, singular
-
-
-def _tolerance(blocks: Tensor) -> float:
-    return relative_tolerance(blocks.real.dtype, blocks.shape[-1])
 
 
 def _square_norm(blocks: Tensor) -> Tensor:

@@ -96,19 +96,33 @@ class DenseSheaf(RelationSheaf):
             ends, loops = ends.of(first), loops.of(first)
         product, column = joint_product(ends, loops)
         size, d = self.num_relations, self.head.shape[2]
-        announce(column.numel() * d * d * self.head.element_size(), "squares of the maps")
+        # Squares have half the digits: of single precision a map's weakest directions would keep
+        # none.
+        double = torch.promote_types(self.head.dtype, torch.float64)
+        announce(column.numel() * d * d * double.itemsize, "squares of the maps")
         tails, heads, looped = (
             column[(column >= i * size) & (column < (i + 1) * size)] - i * size for i in range(3)
         )
         squares = [take_rows(self.tail, 0, tails), take_rows(self.head, 0, heads)]
         if looped.numel():
-            squares.append(take_rows(self.tail - self.head, 0, looped))
-        return DenseBlocks(product, torch.cat([m.mH @ m for m in squares]), first, kind)
+            tail, head = (take_rows(m, 0, looped).to(double) for m in (self.tail, self.head))
+            squares.append(tail - head)
+        maps = torch.cat([m.to(double) for m in squares])
+        table = maps.mH @ maps
+        tiny = torch.finfo(double).tiny
+        gone = (_largest(table) < tiny) & (_largest(maps) > 0)
+        vanished = gone if bool(gone.any()) else None
+        return DenseBlocks(product, table, first, kind, self.head.dtype, vanished)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
         if entries.dst.numel() == 0 or 0 in self.head.shape[1:]:
             return EmptyCoupling(entries.num_dst)
         return DenseCoupling(entries, self.head, self.tail)
+
+
+def _largest(matrices: Tensor) -> Tensor:
+    sizes = matrices.detach().abs().flatten(1)
+    return sizes.amax(dim=1) if sizes.numel() else sizes.new_zeros(len(sizes))
 
 
 def _by_relation(x: Tensor, edge_type: Tensor, maps: Tensor) -> Tensor:

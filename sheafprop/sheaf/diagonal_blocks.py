@@ -1,17 +1,27 @@
 import torch
 from torch import Tensor
 
-from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, relative_tolerance
+from sheafprop.sheaf.vertex_blocks import VertexBlocks, check_blocks, warn_of_lost
 
 
 class DiagonalBlocks(VertexBlocks):
-    """Blocks that are diagonal: entries ``[n, d]``, or ``[n, 1]`` for multiples of the identity."""
+    """Blocks that are diagonal: entries ``[n, d]``, or ``[n, 1]`` for multiples of the identity.
 
-    def __init__(self, entries: Tensor):
+    Coordinates do not mix, so an entry is in the range if it is positive, however large the others
+    are; below the smallest normal number its inverse may overflow.
+
+    Args:
+        entries (Tensor): The diagonals.
+        present (Tensor, optional): Bool, like ``entries``: where a map is not zero. A warning
+            counts the entries that are too small all the same.
+    """
+
+    def __init__(self, entries: Tensor, present: Tensor | None = None):
         check_blocks(entries)
         self.entries = entries
-        top = entries.amax(dim=1, keepdim=True) if entries.numel() else entries
-        in_range = entries > relative_tolerance(entries.dtype, 1) * top
+        in_range = entries >= torch.finfo(entries.dtype).tiny
+        if present is not None:
+            warn_of_lost(int((present & ~in_range).sum()), entries.dtype)
         #: Ones where an entry is in the range, zeros elsewhere; None for ones throughout.
         self.indicator = None if bool(in_range.all()) else in_range.to(entries.dtype)
         #: The pseudo-inverse, entry by entry.
@@ -22,6 +32,12 @@ class DiagonalBlocks(VertexBlocks):
         if self.indicator is None:
             return self.entries.new_zeros(len(self.entries), dtype=torch.bool)
         return (self.indicator == 0).any(dim=1)
+
+    def frozen(self, width: int) -> Tensor:
+        n = len(self.entries)
+        if self.indicator is None:
+            return torch.zeros(n, dtype=torch.long, device=self.entries.device)
+        return (self.indicator == 0).expand(n, width).sum(dim=1)
 
     def apply(self, x: Tensor) -> Tensor:
         return x * self.entries.unsqueeze(1)

@@ -93,25 +93,29 @@ class DiagonalSheaf(RelationSheaf):
 
     def _squares(self) -> Tensor:
         ones = torch.ones_like(self._some_map.real)
-        return torch.cat(
-            [ones if m is None else (m * m.conj()).real for m in (self.tail, self.head)]
-        )
+        return torch.cat([ones if m is None else _square(m) for m in (self.tail, self.head)])
 
     def end_norms(self) -> Tensor:
         return self._squares().amax(dim=1)
 
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
         squares = self._squares()
+        ones = torch.ones_like(squares[: self.num_relations])
         if not squares.requires_grad and _all_ones(squares):
             # Unitary maps: multiples of the identity, exactly, and a column instead of a matrix.
             squares = squares.new_ones(squares.shape[0], 1)
+        present = None
+        maps = [m for m in (self.tail, self.head) if m is not None]
+        if any(bool(((m != 0) & (_square(m) < torch.finfo(m.dtype).tiny)).any()) for m in maps):
+            nonzero = torch.cat([ones if m is None else m != 0 for m in (self.tail, self.head)])
+            present = ends.sum(nonzero.to(squares.dtype)) > 0
         if loops.empty:
-            return DiagonalBlocks(ends.sum(squares))
+            return DiagonalBlocks(ends.sum(squares), present)
         one = torch.ones_like(self._some_map)
         gap = (one if self.tail is None else self.tail) - (one if self.head is None else self.head)
-        loop = (gap * gap.conj()).real
+        loop = _square(gap)
         return DiagonalBlocks(
-            ends.sum(squares) + loops.sum(torch.cat([loop, torch.zeros_like(loop)]))
+            ends.sum(squares) + loops.sum(torch.cat([loop, torch.zeros_like(loop)])), present
         )
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
@@ -120,6 +124,10 @@ class DiagonalSheaf(RelationSheaf):
             torch.ones_like(self._some_map) if forward is None else forward, "tail"
         )
         return DiagonalCoupling(entries, coefficients)
+
+
+def _square(m: Tensor) -> Tensor:
+    return (m * m.conj()).real
 
 
 def _all_ones(squares: Tensor) -> bool:

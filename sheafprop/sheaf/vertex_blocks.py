@@ -1,5 +1,6 @@
 """The block diagonal D of a sheaf Laplacian, its pseudo-inverse and the projection on its range."""
 
+import warnings
 from abc import ABC, abstractmethod
 
 import torch
@@ -29,6 +30,11 @@ class VertexBlocks(ABC):
         """Computes the pseudo-inverses now, where they would be at their first use."""
 
     @abstractmethod
+    def frozen(self, width: int) -> Tensor:
+        """How many of the ``width`` coordinates of each vertex lie in the block's kernel, int64
+        ``[n]``: no step moves them."""
+
+    @abstractmethod
     def apply(self, x: Tensor) -> Tensor:
         """Multiplies by the blocks."""
 
@@ -47,6 +53,17 @@ class VertexBlocks(ABC):
     @abstractmethod
     def norms(self) -> Tensor:
         """Largest eigenvalue of each block, ``[n]``."""
+
+
+def warn_of_lost(count: int, dtype: torch.dtype) -> None:
+    """Says that maps which are not zero freeze coordinates, since a number type cannot hold their
+    squares or the inverses of these."""
+    if count:
+        warnings.warn(
+            f"the maps of {count} coordinates of free vertices are not zero, but their squares are "
+            f"too small for {dtype}, and the coordinates keep their start: scale the maps or edge "
+            "weights up, or take double precision"
+        )
 
 
 def check_blocks(blocks: Tensor, vertices: Tensor | None = None) -> None:

@@ -215,6 +215,55 @@ class KGEModelCase:
         scores.backward()
         assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
+    @pytest.mark.parametrize("p", [1.0, 2.0])
+    def test_the_order_of_entities_relations_and_triples_changes_rounding_only(self, p):
+        model = self.build_double(p=p)
+        generator = torch.Generator().manual_seed(8)
+        node, relation = (torch.randperm(n, generator=generator) for n in (11, 4))
+        order = torch.randperm(23, generator=generator)
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.copy_(parameter[node if len(parameter) == 11 else relation])
+        triples = self.triples()
+        new_node, new_relation = torch.argsort(node), torch.argsort(relation)
+        head, rel_type, tail = (part[order] for part in triples)
+        moved = new_node[head], new_relation[rel_type], new_node[tail]
+        # Sums of 6 products in a map, then of 6 powers of differences, each rounding of which is at
+        # most a share of the two mapped vectors' length.
+        terms, eps = 6 * 6 + 6, torch.finfo(torch.float64).eps
+        x = model.entity_vectors()
+        largest = float(x.abs().max()) * max(
+            float(model.sheaf().restriction_map(r, side, 6).abs().sum(1).max())
+            for r in range(4)
+            for side in ("head", "tail")
+        )
+        translation = model.sheaf().translation_of(torch.arange(4))
+        largest += 0.0 if translation is None else float(translation.abs().max())
+        atol = 2 * terms * eps * 6 * 2 * largest
+        scores = model(*triples).detach()
+        torch.testing.assert_close(other(*moved).detach(), scores[order], rtol=0, atol=atol)
+        # The expansion of squared distances leaves half of the digits of a pair just apart enough.
+        rtol = (6 + 2) * eps**0.5
+        rows = model.score_tails(x, head, rel_type)
+        again = other.score_tails(other.entity_vectors(), *moved[:2])
+        torch.testing.assert_close(again.detach(), rows.detach()[:, node], rtol=rtol, atol=atol)
+        losses = []
+        for one, batch in ((model, triples), (other, moved)):
+            loss = one.loss_over_entities(
+                CrossEntropyLoss(), one.entity_vectors(), torch.stack(batch, 1)
+            )
+            one.zero_grad()
+            loss.backward()
+            losses.append(loss.detach())
+        # A mean of log-sum-exps, which do not stretch the errors of the scores.
+        torch.testing.assert_close(*losses, rtol=rtol, atol=atol)
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            place = node if len(mine) == 11 else relation
+            # Products of the scores' derivatives, which err as the distances do.
+            size = float(mine.grad.abs().max())
+            torch.testing.assert_close(theirs.grad, mine.grad[place], rtol=0, atol=rtol * size)
+
     def test_empty_batches_and_one_entity(self):
         model = self.build()
         x, none = model.entity_vectors(), torch.empty(0, dtype=torch.long)

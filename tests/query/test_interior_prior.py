@@ -85,7 +85,8 @@ def test_one_scorer_serves_queries_with_and_without_interior():
     ):
         fresh = QueryAnswering(sheaf, x, interior_prior=prior).score(batch, candidates)
         assert torch.equal(answering.score(batch, candidates), fresh)
-        assert torch.equal(answering.score(batch)[:, candidates], fresh)
+        # Products with more candidates may add their terms up in another order.
+        torch.testing.assert_close(answering.score(batch)[:, candidates], fresh)
 
 
 def test_queries_without_interior_stay_as_they_are():

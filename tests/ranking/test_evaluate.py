@@ -283,3 +283,40 @@ def test_empty_and_bad_input():
         evaluate(*both, triples, TripleFilter(triples, NUM_NODES, NUM_RELATIONS), num_nodes=31)
     with pytest.raises(ValueError, match="2 ids, 1 distinct"):
         evaluate(*both, triples, num_nodes=NUM_NODES, candidates=torch.tensor([3, 3]))
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_the_order_of_triples_entities_and_relations_changes_rounding_only(filtered):
+    table, known = Table(), graph()
+    generator = torch.Generator().manual_seed(1)
+    node, relation, order = (
+        torch.randperm(n, generator=generator) for n in (NUM_NODES, NUM_RELATIONS, len(known))
+    )
+    other = Table()
+    other.tails = table.tails[node][:, relation][:, :, node]
+    other.heads = table.heads[node][:, relation][:, :, node]
+    moved = torch.stack(
+        [
+            torch.argsort(node)[known[:, 0]],
+            torch.argsort(relation)[known[:, 1]],
+            torch.argsort(node)[known[:, 2]],
+        ],
+        dim=1,
+    )[order]
+    found = []
+    for scorer, triples in ((table, known), (other, moved)):
+        triple_filter = TripleFilter(known if scorer is table else moved, NUM_NODES, NUM_RELATIONS)
+        found.append(
+            evaluate(
+                scorer.score_tails,
+                scorer.score_heads,
+                triples,
+                triple_filter if filtered else None,
+                num_nodes=NUM_NODES,
+            )
+        )
+    # Ranks are whole or half numbers; a mean of 1000 of them rounds once for each.
+    first, again = (result.metrics("full") for result in found)
+    assert first.keys() == again.keys()
+    for key, value in first.items():
+        assert again[key] == pytest.approx(value, rel=2 * len(known) * 2.3e-16), key

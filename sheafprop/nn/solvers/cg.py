@@ -32,23 +32,24 @@ def solve_cg(system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: i
     begun = system.applications
     z, residual = torch.zeros_like(rhs), rhs
     initial = norm = system.norm(rhs)
-    if initial == 0:
-        return Solution(z, 0, 0.0, True)
+    goal = system.goal(initial, tol)
+    if initial <= goal:
+        return Solution(z, 0, 0.0, system.meets(initial, initial, tol))
     # Below what rounding can resolve, steps would only wander off in the kernel.
-    reachable = max(tol, 4 * torch.finfo(rhs.dtype).eps)
-    while norm > reachable * initial:
+    reachable = max(goal, 4 * torch.finfo(rhs.dtype).eps * initial)
+    while norm > reachable:
         left = max_iterations - (system.applications - begun)
         if left <= 0:
             break
-        candidate = _cycle(system, z, residual, reachable * initial, left)
+        candidate = _cycle(system, z, residual, reachable, left)
         fresh = rhs - system.apply(candidate)
         previous, reached = norm, system.norm(fresh)
         if reached < norm:
             z, residual, norm = candidate, fresh, reached
         if not reached < 0.5 * previous:
             break
-    relative = norm / initial
-    return Solution(z, system.applications - begun, relative, relative <= tol)
+    met = system.meets(norm, initial, tol)
+    return Solution(z, system.applications - begun, norm / initial, met)
 
 
 def _cycle(
@@ -66,7 +67,7 @@ def _cycle(
     for step in range(1, max_iterations + 1):
         steered = system.precondition(product)
         steepness = inner(product, steered, dims)
-        moves = (squared > resting) & (curvature > 0) & (steepness > 0)
+        moves = (squared > resting) & system.resolves(curvature, squared) & (steepness > 0)
         if not bool(moves.any()):
             break
         length = torch.where(moves, curvature / torch.where(moves, steepness, 1), 0)

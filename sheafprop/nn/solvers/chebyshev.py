@@ -38,12 +38,14 @@ def solve_chebyshev(
     """
     begun = system.applications
     initial = system.norm(rhs)
-    if initial == 0:
-        return Solution(torch.zeros_like(rhs), 0, 0.0, True)
-    goal = tol * initial
+    goal = system.goal(initial, tol)
+    if initial <= goal:
+        return Solution(torch.zeros_like(rhs), 0, 0.0, system.meets(initial, initial, tol))
     z, bounds = _opening(system, rhs, goal, max_iterations)
     residual = rhs - system.apply(z)
     norm = system.norm(residual)
+    if norm > initial:
+        z, residual, norm = torch.zeros_like(rhs), rhs, initial
     best, best_norm, idle = z, norm, 0
     # Nothing can be done where the operator does not see the right-hand side.
     while bounds.upper > 0 and norm > goal and idle < _IDLE_CYCLES:
@@ -56,8 +58,8 @@ def solve_chebyshev(
         idle = 0 if norm < 0.5 * best_norm else idle + 1
         if norm < best_norm:
             best, best_norm, residual = z, norm, fresh
-    relative = best_norm / initial
-    return Solution(best, system.applications - begun, relative, relative <= tol)
+    met = system.meets(best_norm, initial, tol)
+    return Solution(best, system.applications - begun, best_norm / initial, met)
 
 
 def _opening(

@@ -24,11 +24,13 @@ def solve_euler(
     z, residual = torch.zeros_like(rhs), rhs
     image = system.precondition(residual)
     initial = norm = norm_of(residual, image)
-    begun = system.applications
-    while norm > tol * initial and system.applications - begun < max_iterations:
+    begun, goal = system.applications, system.goal(initial, tol)
+    if initial <= goal:
+        return Solution(z, 0, 0.0, system.meets(initial, initial, tol))
+    while norm > goal and system.applications - begun < max_iterations:
         z = z + 2 * step_size / system.upper * image
         residual = rhs - system.apply(z)
         image = system.precondition(residual)
         norm = norm_of(residual, image)
-    relative = norm / initial if initial else 0.0
-    return Solution(z, system.applications - begun, relative, relative <= tol)
+    met = system.meets(norm, initial, tol)
+    return Solution(z, system.applications - begun, norm / initial, met)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kernels.rows import add_rows, take_rows
-from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of
+from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of, rounding_of
 from sheafprop.nn.solvers.solution import Solution
 from sheafprop.sheaf.plan import PropagationPlan
 
@@ -85,8 +85,10 @@ class _Limit(torch.autograd.Function):
     ) -> Tensor:
         plan = system.plan
         first = sections[plan.free_index]
-        rhs = plan.gradient(first, plan.constant(sections))
-        solution = solve(LinearSystem(plan, system.teleport, sections), rhs)
+        constant = plan.constant(sections)
+        rhs = plan.gradient(first, constant)
+        rounding = rounding_of(plan, plan.blocks.apply(first), constant)
+        solution = solve(LinearSystem(plan, system.teleport, sections, rounding), rhs)
         report.append(solution)
         free = first - solution.correction
         ctx.system, ctx.solve, ctx.regular = system, solve, regular
@@ -101,24 +103,28 @@ class _Limit(torch.autograd.Function):
         plan = ctx.system.plan
         system = LinearSystem(plan, ctx.system.teleport)
 
-        def solve(rhs: Tensor) -> Tensor:
-            return ctx.solve(system, rhs).correction
+        def solve(rhs: Tensor, *terms: Tensor) -> Tensor:
+            rounding = rounding_of(plan, *terms)
+            return ctx.solve(LinearSystem(plan, system.teleport, rounding=rounding), rhs).correction
 
         first = sections[plan.free_index]
         moved = first - free
         image = plan.precondition(cotangent)
-        ranged = plan.project(cotangent)
+        whole = ranged = plan.project(cotangent)
         outside = cotangent - ranged
         kernel = None
         if not ctx.regular:
-            kernel = image - solve(system.apply(image))
+            kernel = image - solve(system.apply(image), plan.blocks.apply(image))
             metric = plan.apply_metric(kernel)
             if norm_of(metric, kernel) > _KERNEL_SHARE * norm_of(ranged, image):
                 ranged = ranged - metric
             else:
                 kernel = None
-        adjoint = solve(ranged)
-        inward = None if kernel is None else solve(plan.apply_metric(moved))
+        adjoint = solve(ranged, whole)
+        inward = None
+        if kernel is not None:
+            pulled = plan.apply_metric(moved)
+            inward = solve(pulled, plan.apply_metric(first), plan.apply_metric(free))
 
         with torch.enable_grad():
             sections = sections.detach().requires_grad_()

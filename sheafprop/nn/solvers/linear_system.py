@@ -1,4 +1,5 @@
 import math
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,12 +22,19 @@ class LinearSystem:
         teleport (float): :math:`a \ge 0`.
         sections (Tensor, optional): All vertices ``[N, s, d]`` with the start :math:`x_0`, for a
             right-hand side :math:`g_0`; residuals can then be computed edge by edge.
+        rounding (float): Norm of what rounding leaves in the right-hand side, from
+            :func:`rounding_of`. No residual gets below it where :math:`A` is singular.
     """
 
     def __init__(
-        self, plan: PropagationPlan, teleport: float = 0.0, sections: Tensor | None = None
+        self,
+        plan: PropagationPlan,
+        teleport: float = 0.0,
+        sections: Tensor | None = None,
+        rounding: float = 0.0,
     ):
         self.plan, self.teleport, self.sections = plan, teleport, sections
+        self.rounding = rounding
         #: How many times the operator was applied.
         self.applications = 0
 
@@ -68,6 +76,36 @@ class LinearSystem:
         r"""Applies :math:`M^+` to a ``residual`` ``[n, s, d]``."""
         return self.plan.precondition(residual)
 
+    def goal(self, initial: float, tol: float) -> float:
+        """Returns the residual norm at which a solver is done: the share ``tol`` of the ``initial``
+        one, or what rounding leaves."""
+        return max(tol * initial, self.rounding)
+
+    def meets(self, norm: float, initial: float, tol: float) -> bool:
+        """Returns whether a residual of this ``norm`` counts as converged from the ``initial`` one.
+
+        Rounding excuses it only where the number type could meet the tolerance ``tol`` at all.
+        """
+        possible = tol >= torch.finfo(self.plan.dtype).eps
+        return norm <= (self.goal(initial, tol) if possible else tol * initial)
+
+    def resolves(self, curvature: Tensor, squared: Tensor) -> Tensor:
+        r"""Whether the operator sees more of a residual than its kernel.
+
+        A Rayleigh quotient :math:`\langle M^+ r, A M^+ r \rangle / \langle r, M^+ r \rangle` at
+        rounding level tells that what is left of :math:`r` lies in the kernel; a step towards it
+        would have the length of one number over another that are both rounding.
+
+        Args:
+            curvature (Tensor): :math:`\langle M^+ r, A M^+ r \rangle`.
+            squared (Tensor): :math:`\langle r, M^+ r \rangle`.
+        """
+        return curvature > self._smallest_quotient * squared
+
+    @cached_property
+    def _smallest_quotient(self) -> float:
+        return _sum_error(self.plan) * self.upper
+
     def norm(self, residual: Tensor) -> float:
         r""":math:`\|M^{-1/2} r\|` of a ``residual`` :math:`r`, over all columns."""
         return norm_of(residual, self.precondition(residual))
@@ -90,6 +128,20 @@ def norm_of(residual: Tensor, image: Tensor) -> float:
             "weights down, or take double precision"
         )
     return math.sqrt(max(0.0, float(squared)))
+
+
+def rounding_of(plan: PropagationPlan, *terms: Tensor) -> float:
+    r"""A bound on the :math:`M^{-1/2}`-norm of the rounding in a sum of ``terms`` ``[n, s, d]``,
+    which are sums over the triples at a vertex themselves."""
+    return _sum_error(plan) * sum(norm_of(term, plan.precondition(term)) for term in terms)
+
+
+def _sum_error(plan: PropagationPlan) -> float:
+    """Relative error of a sum over the triples at a vertex: a few roundings for products and
+    stored blocks, and at most one in double precision for each term."""
+    head, tail = plan.edges[:2]
+    most = int(torch.bincount(torch.cat([head, tail])).max()) if head.numel() else 0
+    return 4 * torch.finfo(plan.dtype).eps + most * torch.finfo(torch.float64).eps
 
 
 def inner(a: Tensor, b: Tensor, dims: tuple[int, ...]) -> Tensor:

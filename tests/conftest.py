@@ -1,0 +1,29 @@
+"""The option ``--torch-backend``: plain torch operations, as where the compiled loops fail."""
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--torch-backend",
+        action="store_true",
+        help="take plain torch operations in place of compiled loops, and skip what asks for these",
+    )
+
+
+def pytest_configure(config):
+    if not config.getoption("--torch-backend"):
+        return
+    # Before any other module takes these names. Loops over sets have no other implementation, and
+    # stay.
+    from sheafprop.kernels import backend
+
+    chosen = backend.use_backend
+
+    def use_backend(name):
+        if name == "numba":
+            pytest.skip("runs with --torch-backend")
+        return chosen(name)
+
+    backend.numba_loops = lambda: None
+    backend.use_backend = use_backend
