@@ -10,7 +10,7 @@ import yaml
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
 from sheafprop.cli.verb_parser import VerbParser
-from sheafprop.config_files import load_config, merge
+from sheafprop.config_files import load_config, merge, parse_option
 from sheafprop.errors import DataError
 from sheafprop.resources import config_root
 
@@ -100,10 +100,8 @@ def _given(parser: VerbParser, rest: Sequence[str]) -> dict[str, Any]:
         if not option.startswith("--") or not (equals or words):
             parser.error(f"unrecognized argument: {option}")
         text = value if equals else words.pop(0)
-        try:
-            values[option.removeprefix("--")] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            values[option.removeprefix("--")] = text
+        name = option.removeprefix("--")
+        values[name] = parse_option(name, text)
     return values
 
 

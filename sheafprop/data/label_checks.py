@@ -147,8 +147,8 @@ def named_lookalikes(kind: str, near: Mapping[str, str]) -> str:
     pairs = [f"{shown(label)} and {shown(earlier)}" for label, earlier in near.items()]
     more = f" and {len(pairs) - EXAMPLES} more" if len(pairs) > EXAMPLES else ""
     return (
-        f"{kind} that differ from another only in case, white space, Unicode form or characters "
-        f"that are not shown: {len(pairs)} ({', '.join(pairs[:EXAMPLES])}{more})"
+        f"{kind} that differ from another only in case, white space, Unicode form or hidden "
+        f"characters: {len(pairs)} ({', '.join(pairs[:EXAMPLES])}{more})"
     )
 
 

@@ -27,7 +27,9 @@ __all__ = [
     "LabelTriples",
     "as_label",
     "as_label_triples",
+    "frame_cells",
     "frame_triples",
+    "holds_triples",
     "is_frame",
     "parse_triples",
     "read_bytes",
@@ -172,6 +174,14 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     return decompress(content, os.fspath(path))
 
 
+def holds_triples(path: str | os.PathLike[str], delimiter: str | None = None) -> bool:
+    """Whether any line of a text file has three fields, as triples have."""
+    character = ReadOptions.of(delimiter=delimiter).delimiter
+    character = character or ("," if file_suffix(os.fspath(path)) == ".csv" else "\t")
+    lines = decode(read_bytes(path), os.fspath(path)).split("\n")
+    return any(line.count(character) >= 2 for line in lines)
+
+
 def parse_triples(
     content: bytes,
     source: str,
@@ -291,6 +301,18 @@ def frame_triples(frame: Any, source: str, columns: Any = None) -> LabelTriples:
         DataError: If the columns are not known, a label is no string or integer, or most relation
             labels also occur as entities.
     """
+    cells, has_names = frame_cells(frame, source, columns)
+    triples = as_label_triples(cells, source)
+    empty = np.flatnonzero((triples == "").any(axis=1))
+    if len(empty):
+        raise DataError(f"{source}: a label is empty in row {int(empty[0])}{others(len(empty))}")
+    if not has_names and len(triples):
+        check_order(triples, source)
+    return triples
+
+
+def frame_cells(frame: Any, source: str, columns: Any = None) -> tuple[LabelTriples, bool]:
+    """The values of :func:`frame_triples` as they came, and whether their columns were named."""
     names = list(frame.columns)
     chosen: Any = ReadOptions.of(columns).columns
     chosen = named_columns(names) if chosen is None else columns_by_name(chosen, names, source)
@@ -306,13 +328,7 @@ def frame_triples(frame: Any, source: str, columns: Any = None) -> LabelTriples:
         by_number = hasattr(frame, "iloc")
         column = frame.iloc[:, number] if by_number else frame[names[number]]
         cells[:, place] = column.tolist() if by_number else list(column)
-    triples = as_label_triples(cells, source)
-    empty = np.flatnonzero((triples == "").any(axis=1))
-    if len(empty):
-        raise DataError(f"{source}: a label is empty in row {int(empty[0])}{others(len(empty))}")
-    if chosen is None and len(triples):
-        check_order(triples, source)
-    return triples
+    return cells, chosen is not None
 
 
 def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]) -> None:

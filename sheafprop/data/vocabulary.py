@@ -64,7 +64,7 @@ class Vocabulary:
         Raises:
             DataError: If labels are unknown; names the first of them with the nearest spelling.
         """
-        wanted = [labels] if isinstance(labels, str) else list(_texts(labels, self.kind))
+        wanted = list(_texts([labels] if isinstance(labels, str | int) else labels, self.kind))
         ids = self.lookup(wanted)
         missing = list(dict.fromkeys(wanted[row] for row in (ids < 0).nonzero().flatten().tolist()))
         if missing:
