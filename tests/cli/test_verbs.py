@@ -656,8 +656,10 @@ def test_import_pyg(tmp_path, capsys):
     torch.save(model.state_dict(), tmp_path / "state.pt")
     (tmp_path / "e.txt").write_text("a\nb\nc\n")
     (tmp_path / "r.txt").write_text("r\n")
-    words = ["--entities", tmp_path / "e.txt", "--relations", tmp_path / "r.txt"]
-    done = output(capsys, "import", "pyg", tmp_path / "state.pt", *words, "--out", tmp_path / "m")
+    words = ["import", "pyg", tmp_path / "state.pt", "--out", tmp_path / "m"]
+    words += ["--entities", tmp_path / "e.txt", "--relations", tmp_path / "r.txt"]
+    assert "give kge='transe' or kge='rotate' (--model)" in failing(capsys, *words)
+    done = output(capsys, *words, "--model", "transe")
     assert "note: the model scores by the 1-norm" in done.err
     assert SheafModel.load(tmp_path / "m").extend([("n", "r", "a")]).report.solved_exactly == 1
 
