@@ -147,42 +147,52 @@ def occur(labels: set[str], triples: LabelTriples) -> bool:
 def check_order(triples: LabelTriples, source: str) -> None:
     """Refuses triples whose relations look like entities: their columns may be swapped.
 
+    They do where most of the relation labels also occur as head or tail, or a tenth of them where
+    another column has fewer labels and none that the others have, as relations have it.
+
     Integers tell less, as entities and relations are often numbered apart: they give a warning
     where there are more relations than heads or tails.
 
     Raises:
-        DataError: If most relation labels (two at least) also occur as head or tail.
+        DataError: If the relations look like entities, by two labels at least.
     """
     columns = [triples[:_LOOKED_AT, column].tolist() for column in range(3)]
     head, relation, tail = map(set, columns)
     names = {label for label in relation if not _INTEGER.fullmatch(label)}
     shared = {label for label in names if label in head or label in tail}
-    if len(shared) >= 2 and 2 * len(shared) > len(names):
+    order, overlap, count = _best_order(head, relation, tail)
+    part = 0.1 if not overlap and count < len(names) else 0.5
+    if len(shared) >= 2 and len(shared) > part * len(names):
         example = next(label for label in columns[1] if label in shared)
         raise DataError(
             f"{source}: {len(shared)} of the {len(names)} relation labels also occur as head or "
             f"tail (first: {example!r}), so the columns may be in another order. Give 'columns' "
-            f"(--columns {_guess(head, relation, tail)} for the order that fits best, or --columns "
-            "0,1,2 if head, relation and tail are in this order)"
+            f"(--columns {order} for the order that fits best, or --columns 0,1,2 if head, relation "
+            "and tail are in this order)"
         )
     if names or len(relation) <= min(len(head), len(tail)) or len(columns[0]) < _FEW:
         return
     warnings.warn(
         f"{source}: there are more relations ({len(relation)}) than heads ({len(head)}) or tails "
         f"({len(tail)}). If the columns are in another order, give 'columns' (--columns "
-        f"{_guess(head, relation, tail)}); --columns 0,1,2 says that they are right",
+        f"{order}); --columns 0,1,2 says that they are right",
         stacklevel=2,
     )
 
 
-def _guess(head: set[str], relation: set[str], tail: set[str]) -> str:
-    """The order in which the relations have the fewest labels in common with the others."""
+def _best_order(head: set[str], relation: set[str], tail: set[str]) -> tuple[str, float, int]:
+    """The other order in which the relations have the least in common with heads and tails.
+
+    Returns:
+        The order, the share of its relations that are heads or tails, and their number.
+    """
     orders = {"1,0,2": (head, relation, tail), "0,2,1": (tail, head, relation)}
-    cost = {
-        order: (sum(label in a or label in b for label in middle) / len(middle), len(middle))
-        for order, (middle, a, b) in orders.items()
-    }
-    return min(orders, key=lambda order: cost[order])
+    found = []
+    for order, (middle, first, last) in orders.items():
+        shared = sum(label in first or label in last for label in middle)
+        found.append((shared / len(middle), len(middle), order))
+    overlap, count, order = min(found)
+    return order, overlap, count
 
 
 def shown_fields(fields: Sequence[str]) -> str:
