@@ -167,8 +167,8 @@ def check_order(triples: LabelTriples, source: str) -> None:
         raise DataError(
             f"{source}: {len(shared)} of the {len(names)} relation labels also occur as head or "
             f"tail (first: {example!r}), so the columns may be in another order. Give 'columns' "
-            f"(--columns {order} for the order that fits best, or --columns 0,1,2 if head, relation "
-            "and tail are in this order)"
+            f"(--columns {order} for the order that fits best, or --columns 0,1,2 if they are in "
+            "this order)"
         )
     if names or len(relation) <= min(len(head), len(tail)) or len(columns[0]) < _FEW:
         return

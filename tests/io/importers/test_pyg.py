@@ -48,7 +48,7 @@ def test_other_models_are_refused_by_name(tmp_path, kind):
                 import_pyg(source, kge=kge, **LABELS)
     with pytest.raises(ValueError, match="does not say what model it is of"):
         import_pyg(model.state_dict(), **LABELS)
-    with pytest.raises(ValueError, match="only TransE and RotatE .*got complex"):
+    with pytest.raises(ValueError, match=r"only TransE and RotatE .*got complex"):
         import_pyg(model.state_dict(), kge="complex", **LABELS)
 
 
@@ -59,7 +59,7 @@ def test_a_saved_model_brings_its_class_and_its_norm(tmp_path):
     assert torch.allclose(scores(stored), model(*EVERY).detach(), atol=1e-5)
     with pytest.raises(ValueError, match="got TransE, not a rotate"):
         import_pyg(model, kge="rotate", **LABELS)
-    with pytest.raises(ValueError, match="RotatE .* has the parameters"):
+    with pytest.raises(ValueError, match=r"RotatE .* has the parameters"):
         import_pyg(model.state_dict(), kge="rotate", **LABELS)
     with pytest.warns(UserWarning, match="does not hold the norm"):
         assert import_pyg(model.state_dict(), kge="transe", **LABELS).model.p == 1
