@@ -240,7 +240,10 @@ def _text_triples(
     numbers, rows = split_rows(
         text, source, delimiter, columns=columns, skipped=line if has_header else 0
     )
-    triples = rows if columns is None else np.ascontiguousarray(rows[:, list(columns)])
+    if len(rows) and columns is not None:
+        triples = np.ascontiguousarray(rows[:, list(columns)])
+    else:
+        triples = rows
     if by_name is not None and options.columns is None and options.header is None:
         labels = [names[column] for column in by_name]
         is_header = len(triples) > 0 and not occur(set(labels), triples)
