@@ -60,8 +60,8 @@ class LiteralParser(argparse.ArgumentParser):
                 after = words[place + 1] if place + 1 < len(words) else ""
                 word = word if after in action.choices else f"{word}={action.const}"
             elif action is not None:
-                wanted = 1 if action.nargs is None else action.nargs
-                wanted = wanted if isinstance(wanted, int) else 0
+                count = 1 if action.nargs is None else action.nargs
+                wanted = count if isinstance(count, int) else 0
             out.append(word)
         return out
 

@@ -53,8 +53,8 @@ def named_columns(names: Sequence[object]) -> tuple[int, int, int] | None:
             found.append((head, present[0], tail))
     if len(found) != 1 or any(folded.count(name) != 1 for name in found[0]):
         return None
-    head, relation, tail = (folded.index(name) for name in found[0])
-    return head, relation, tail
+    places = [folded.index(name) for name in found[0]]
+    return places[0], places[1], places[2]
 
 
 def columns_by_name(

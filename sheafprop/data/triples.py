@@ -86,9 +86,8 @@ def as_label_triples(triples: Iterable[Sequence[Any]], source: str = "triples") 
             f"{source}: labels must be strings or integers (got values of type {names}, the first "
             f"in row {odd}: {shown_fields(array[odd].tolist())}){_reason(wrong)}"
         )
-    texts = np.empty_like(array)
-    texts.flat = [value if isinstance(value, str) else str(int(value)) for value in array.flat]
-    return texts
+    texts = [[x if isinstance(x, str) else str(int(x)) for x in row] for row in array]
+    return np.array(texts, dtype=object)
 
 
 def _reason(kinds: set[type]) -> str:

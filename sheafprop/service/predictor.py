@@ -76,7 +76,8 @@ class Predictor:
 
         rows = self._known(list(queries), skip_unknown)
         frames: list[pd.DataFrame] = []
-        for side, open_end, end in (("tail", 2, 0), ("head", 0, 2)):
+        ends: tuple[tuple[Side, int, int], ...] = (("tail", 2, 0), ("head", 0, 2))
+        for side, open_end, end in ends:
             places = [row for row, query in rows.items() if query[open_end] is None]
             if not places:
                 continue
@@ -89,8 +90,8 @@ class Predictor:
         if not frames:
             raise DataError("no query is left")
         frame = pd.concat(frames).sort_index(kind="stable").reset_index(drop=True)
-        ends = [label for query in rows.values() for label in query[::2] if label is not None]
-        return restore_integers(frame, ends, [query[1] for query in rows.values()])
+        given = [label for query in rows.values() for label in query[::2] if label is not None]
+        return restore_integers(frame, given, [query[1] for query in rows.values()])
 
     def _known(self, queries: list[Sequence[Any]], skip: bool) -> dict[int, Sequence[Any]]:
         """The queries by their number from 1 on, without those with an unknown label."""
