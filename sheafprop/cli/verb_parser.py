@@ -50,7 +50,8 @@ class LiteralParser(argparse.ArgumentParser):
         wanted = 0
         for place, word in enumerate(words):
             action = self._option_string_actions.get(word)
-            if wanted and action is None and word != "--":
+            is_option = word.partition("=")[0] in self._option_string_actions
+            if wanted and not is_option and word != "--":
                 out.append(_Value(word))
                 wanted -= 1
                 continue

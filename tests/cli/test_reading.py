@@ -178,6 +178,7 @@ def test_values_may_begin_with_a_dash(tmp_path, capsys):
     "words",
     [
         ["predict", "m", "--head", "--relation", "r"],
+        ["predict", "m", "--relation", "r", "--head", "--columns=0,1,2"],
         ["predict", "m", "--head", "a", "--relatoin", "r"],
         ["explain", "m", "--triple", "a", "r", "--out", "x"],
         ["predict", "m", "-q", "--head", "a", "--relation", "r"],

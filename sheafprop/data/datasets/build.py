@@ -57,6 +57,14 @@ def build_dataset(
             delimiter=delimiter,
             format=input_format,
         )
+    reading = {"columns": columns, "header": header, "delimiter": delimiter}
+    reading["input_format"] = input_format
+    given = [name for name, value in reading.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"data.{given[0]} says how files of data.dataset=folder are read (got "
+            f"dataset={dataset!r})"
+        )
     if dataset not in ("grail", "pykeen"):
         raise ValueError(f"data.dataset must be 'grail', 'pykeen' or 'folder' (got {dataset!r})")
     if name is None:

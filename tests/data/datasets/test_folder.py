@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sheafprop.data import FolderDataset, InductiveDataset, write_triples
+from sheafprop.data import FolderDataset, InductiveDataset, build_dataset, write_triples
 from sheafprop.errors import DataError, UnknownRelationError
 
 FILES = {
@@ -226,6 +226,12 @@ def test_files_are_read_by_the_options_and_by_their_names(folder):
         FolderDataset(folder, "semi-inductive").load()
     with pytest.raises(ValueError, match="'header' must be"):
         FolderDataset(folder, "semi-inductive", header="perhaps")
+
+
+@pytest.mark.parametrize("name", ["columns", "header", "delimiter", "input_format"])
+def test_reading_options_go_with_folders(name):
+    with pytest.raises(ValueError, match=rf"data\.{name} says how .*got dataset='pykeen'"):
+        build_dataset("pykeen", name="umls", **{name: "0,1,2"})
 
 
 def test_two_files_for_one_part_are_refused(folder):
