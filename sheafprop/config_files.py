@@ -1,5 +1,11 @@
-"""Configuration files that build on others."""
+"""Configuration files that build on others, and YAML in which numbers and names are what they look.
 
+PyYAML follows YAML 1.1, where ``1e-4`` is text; jsonargparse reads it as a number. Here it is a
+number, as in YAML 1.2, and names and folders are text, whatever they look like.
+"""
+
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +16,73 @@ from sheafprop.resources import config_root
 
 #: What holds options of its own.
 _SECTIONS = {"data", "model", "trainer", "report", "run"}
+#: Options that are names or folders: a plain scalar other than null is their text.
+_TEXTS = {"root", "name", "group", "project", "id", "entity", "notes", "save_dir", "dirpath"}
+_TEXTS |= {"default_root_dir", "columns", "delimiter"}
+# Numbers with an exponent and no point, which YAML 1.1 takes for text.
+_EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+")
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads ``1e-4`` as a number."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the text ``1e-4``."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+
+
+def parse_yaml(text: str) -> Any:
+    """The plain values of a YAML text.
+
+    Raises:
+        yaml.YAMLError: If it is no valid YAML.
+    """
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _keep_texts(node)
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def dump_yaml(value: Any) -> str:
+    """Plain values as YAML that :func:`parse_yaml` and jsonargparse read back as they are."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False)
+
+
+def parse_option(name: str, text: str) -> Any:
+    """The value of an option such as ``data.root`` or ``model.lr`` on the command line."""
+    try:
+        value = parse_yaml(text)
+    except yaml.YAMLError:
+        return text
+    if name.rpartition(".")[2] not in _TEXTS:
+        return value
+    # jsonargparse would take the folder "null" for none that is given.
+    return (
+        os.path.join(".", text) if name == "data.root" and value is None and text != "~" else text
+    )
+
+
+def _keep_texts(node: yaml.Node) -> None:
+    """Makes the values of names and folders text, in all mappings inside a node."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _keep_texts(item)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key, value in node.value:
+        is_text = isinstance(key, yaml.ScalarNode) and key.value in _TEXTS
+        if is_text and isinstance(value, yaml.ScalarNode) and not value.tag.endswith(":null"):
+            value.tag = "tag:yaml.org,2002:str"
+        _keep_texts(value)
 
 
 def load_config(path: str, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -26,7 +99,7 @@ def load_config(path: str, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if file in _seen:
         raise DataError(f"{file} includes itself through its 'defaults'")
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = parse_yaml(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise DataError(f"{file} is not valid YAML: {error}") from error
     except UnicodeDecodeError as error:

@@ -1,9 +1,12 @@
+import os
+
 import pytest
 import yaml
 
 from sheafprop.cli.lightning import SheafCLI
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.config_files import load_config, merge
+from sheafprop.cli.search_space import SearchSpace
+from sheafprop.config_files import dump_yaml, load_config, merge, parse_option, parse_yaml
 from sheafprop.errors import DataError
 from sheafprop.kge import KGE_REGISTRY
 from sheafprop.resources import config_root
@@ -21,7 +24,7 @@ def parsed(tmp_path, capsys, config):
         SheafCLI(
             RunFolder(tmp_path),
             "",
-            args=["fit", "--config", yaml.safe_dump(config), "--print_config"],
+            args=["fit", "--config", dump_yaml(config), "--print_config"],
         )
     assert stop.value.code == 0
     return yaml.safe_load(capsys.readouterr().out)
@@ -107,3 +110,61 @@ def test_bad_files_are_named(tmp_path, content, message):
 def test_an_unknown_name_lists_what_there_is():
     with pytest.raises(DataError, match=r"experiment/umls_rotate\.yaml"):
         load_config("experiment/umls_rotat")
+
+
+@pytest.mark.parametrize(
+    "text", ["1e5", "12e3", "7E-2", "007", "1_000", "true", "no", "2024-01-01"]
+)
+def test_names_and_folders_are_text_whatever_they_look_like(tmp_path, text):
+    (tmp_path / "c.yaml").write_text(
+        f"data: {{root: {text}, name: {text}}}\nrun: {{name: {text}, group: {text}}}\n"
+        f"trainer: {{logger: [{{init_args: {{save_dir: {text}}}}}]}}\n"
+    )
+    config = load_config(str(tmp_path / "c.yaml"))
+    assert config["data"] == {"root": text, "name": text}
+    assert config["run"] == {"name": text, "group": text}
+    assert config["trainer"]["logger"][0]["init_args"]["save_dir"] == text
+    assert parse_option("data.root", text) == text
+    assert parse_yaml(dump_yaml(config)) == config
+
+
+def test_no_folder_is_no_text_and_a_folder_called_null_is_one(tmp_path):
+    (tmp_path / "c.yaml").write_text("data: {root: null, name: ~}\n")
+    assert load_config(str(tmp_path / "c.yaml"))["data"] == {"root": None, "name": None}
+    assert os.path.normpath(parse_option("data.root", "null")) == "null"
+    assert parse_option("data.root", "~") == "~"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-4", 1e-4),
+        ("3E+2", 300.0),
+        ("-2e5", -2e5),
+        ("1.5e-3", 1.5e-3),
+        ("'1e-4'", "1e-4"),
+        ("8", 8),
+    ],
+)
+def test_numbers_are_numbers(tmp_path, capsys, text, value):
+    (tmp_path / "c.yaml").write_text(f"model: {{lr: {text}}}\n")
+    got = load_config(str(tmp_path / "c.yaml"))["model"]["lr"]
+    assert got == value
+    assert type(got) is type(value)
+    assert parse_option("model.lr", text) == value
+    assert parse_yaml(dump_yaml({"x": value})) == {"x": value}
+    if isinstance(value, float):
+        (tmp_path / "s.yaml").write_text(
+            f"model.margin: {{type: float, low: {value:.0e}, high: 9e9}}\n"
+        )
+        space = SearchSpace.load(str(tmp_path / "s.yaml"))
+        assert space.options["model.margin"]["low"] == float(f"{value:.0e}")
+
+
+@pytest.mark.parametrize("root", ["1e5", "12e3", "null", "0x10"])
+def test_the_parser_gets_folders_as_they_are_called(tmp_path, capsys, root):
+    place = parse_option("data.root", root)
+    full = parsed(
+        tmp_path, capsys, merge(load_config("experiment/folder"), {"data": {"root": place}})
+    )
+    assert os.path.normpath(full["data"]["root"]) == root

@@ -1,6 +1,7 @@
 """``sheafprop evaluate``: rank test triples, of a run or of a file."""
 
 import argparse
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,8 +120,10 @@ def _stored_config(folder: Path) -> dict[str, Any]:
 def _data(given: dict[str, Any], root: str | None) -> Any:
     from sheafprop.data import build_dataset
 
-    names = ("dataset", "name", "root", "mode", "hold_out", "on_unknown_relation", "seed")
-    arguments = {name: given[name] for name in names if given.get(name) is not None}
+    names = [
+        name for name in inspect.signature(build_dataset).parameters if given.get(name) is not None
+    ]
+    arguments = {name: given[name] for name in names}
     if root is not None:
         arguments["root"] = root
     return build_dataset(**arguments).load()
@@ -133,10 +136,10 @@ def _of_files(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[s
         raise DataError("the protocol 'merged' is defined for runs: take --run")
     model = SheafModel.load(options.model)
     result = model.rank(
-        read_facts(options.test, options),
-        known=read_facts(options.filter, options) if options.filter else None,
+        read_facts(options.test, options, model.relations),
+        known=read_facts(options.filter, options, model.relations) if options.filter else None,
         on_unknown_entity=options.on_unknown_entity,
-        facts=read_facts(options.facts, options) if options.facts else None,
+        facts=read_facts(options.facts, options, model.relations) if options.facts else None,
         progress=show_progress(),
     )
     rows, boxes = [], {}

@@ -59,8 +59,8 @@ def run(words: Sequence[str]) -> int:
     from sheafprop.service import SheafModel
 
     check_model_target(options.out, options.overwrite)
-    facts = read_facts(options.facts, options)
     old = SheafModel.load(source)
+    facts = read_facts(options.facts, options, old.relations, compare=False)
     model = old.extend(
         facts,
         propagation=options.propagation,

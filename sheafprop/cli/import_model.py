@@ -25,6 +25,10 @@ _PARAMETERS = {
 }
 
 
+#: What checkpoints call the state dict of the model.
+_STATES = ("state_dict", "model_state_dict", "model")
+
+
 def run(words: Sequence[str]) -> int:
     """Turns a model of another library, or plain arrays, into a model folder."""
     parser = VerbParser(
@@ -34,7 +38,7 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("source", choices=("pykeen", "pyg", "arrays"))
     parser.add_argument(
-        "path", nargs="?", help="pykeen: the pipeline folder; pyg: the saved state dict"
+        "path", nargs="?", help="pykeen: the pipeline folder; pyg: the saved model or state dict"
     )
     parser.add_argument(
         "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
@@ -43,7 +47,23 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--entities", metavar="FILE", help="labels, one a line, or a JSON list")
     parser.add_argument("--relations", metavar="FILE", help="labels, one a line, or a JSON list")
     parser.add_argument("--facts", metavar="FILE", nargs="+", help="the training triples")
-    parser.add_argument("--model", default="transe", help="arrays: transe, rotate, transr, se")
+    parser.add_argument(
+        "--model",
+        help="arrays: transe, rotate, transr, se; pyg: transe or rotate, needed with a state dict",
+    )
+    parser.add_argument(
+        "--layout",
+        choices=("halves", "pairs"),
+        help="arrays of rotate: all real parts first (RotatE's authors, DGL-KE, OpenKE, LibKGE), "
+        "or real and imaginary part in turn (PyKEEN)",
+    )
+    parser.add_argument(
+        "--phase-scale",
+        type=float,
+        metavar="X",
+        help="arrays of rotate: what the phases are multiplied by to be radians, such as pi over "
+        "the range of the embeddings",
+    )
     parser.add_argument(
         "--vectors",
         metavar="FILE",
@@ -78,6 +98,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _imported(options: argparse.Namespace) -> "StoredModel":
+    from sheafprop.data.label_checks import lookalike_notes
     from sheafprop.io.importers import import_arrays, import_pyg, import_pykeen
 
     if options.source == "pykeen":
@@ -85,16 +106,21 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
     for name in ("entities", "relations"):
         if getattr(options, name) is None:
             raise DataError(f"{options.source} needs --{name} FILE, the labels in order of ids")
+    entities, relations = _labels(options.entities), _labels(options.relations)
+    for note in lookalike_notes(entities, relations):
+        tell(f"note: {note}")
     common: dict[str, Any] = {
-        "entities": _labels(options.entities),
-        "relations": _labels(options.relations),
-        "facts": read_facts(options.facts, options) if options.facts else None,
+        "entities": entities,
+        "relations": relations,
+        "facts": read_facts(options.facts, options, relations) if options.facts else None,
         "keep_unused": options.keep_unused,
     }
     if options.source == "pyg":
-        return import_pyg(_state(options.path), p=options.p, **common)
+        return import_pyg(_state(options.path), kge=options.model, p=options.p, **common)
     if options.vectors is None:
         raise DataError("arrays needs --vectors FILE")
+    if options.model is None:
+        raise DataError("arrays needs --model, such as rotate: arrays do not say what they are of")
     try:
         return import_arrays(
             options.model,
@@ -104,7 +130,9 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
                 for name, (parameter, _) in _PARAMETERS.items()
                 if getattr(options, name) is not None
             },
-            p=options.p or 2.0,
+            layout=options.layout,
+            phase_scale=options.phase_scale,
+            p=2.0 if options.p is None else options.p,
             **common,
         )
     except ValueError as error:
@@ -116,16 +144,23 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
 
 
 def _labels(name: str) -> list[str]:
+    from sheafprop.data.triples import as_label
+
     text = read_text(name, "labels")
     if name.endswith(".json"):
         try:
             labels = json.loads(text)
         except ValueError as error:
             raise DataError(f"{name}: this is no JSON ({error})") from error
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise DataError(f"{name}: expected a JSON list of strings")
-        return labels
-    return text.removesuffix("\n").replace("\r\n", "\n").split("\n")
+        if not isinstance(labels, list):
+            raise DataError(f"{name}: expected a JSON list of labels")
+        return [as_label(label, f"{name}: a label") for label in labels]
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line or "\t" in line:
+            what = "a tab: is this a table of labels and ids?" if line else "no label"
+            raise DataError(f"{name}, line {number}: expected one label a line (got {what})")
+    return lines
 
 
 def _state(name: str) -> Any:
@@ -134,9 +169,17 @@ def _state(name: str) -> Any:
     from sheafprop.io.inert_unpickler import Inert, load_inert, state_of
 
     loaded = load_inert(Path(name).expanduser())
-    state = state_of(loaded) if isinstance(loaded, Inert) else loaded
-    if not isinstance(state, dict) or not all(isinstance(v, torch.Tensor) for v in state.values()):
-        raise DataError(f"{name}: expected a state dict, or a model, that torch.save wrote")
+    if isinstance(loaded, Inert) and state_of(loaded):
+        return loaded
+    # Checkpoints of training scripts hold the state dict beside other things.
+    inner = [loaded[key] for key in _STATES if isinstance(loaded, dict) and key in loaded]
+    state = inner[0] if len(inner) == 1 else loaded
+    is_state = isinstance(state, dict) and state
+    if not is_state or not all(isinstance(v, torch.Tensor) for v in state.values()):
+        held = f"a dictionary of {sorted(map(str, loaded))}" if isinstance(loaded, dict) else "else"
+        raise DataError(
+            f"{name}: expected a state dict, or a model, that torch.save wrote (got {held})"
+        )
     return state
 
 

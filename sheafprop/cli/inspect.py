@@ -3,7 +3,15 @@
 import json
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser, file_options, input_path, is_output, tell
+from sheafprop.cli.verb_parser import (
+    VerbParser,
+    file_options,
+    input_path,
+    is_output,
+    tell,
+    told_warnings,
+    write_output,
+)
 
 
 def run(words: Sequence[str]) -> int:
@@ -30,11 +38,13 @@ def run(words: Sequence[str]) -> int:
 
     from sheafprop.service.graph_inspection import inspect_graph
 
-    found = inspect_graph(input_path(options.path), **file_options(options))
+    with told_warnings():
+        found = inspect_graph(input_path(options.path), **file_options(options))
     if options.json:
-        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+        write_output(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
     elif options.relations:
-        print("relation\ttriples", *map("{0[0]}\t{0[1]}".format, found.relations.items()), sep="\n")
+        rows = [f"{relation}\t{count}\n" for relation, count in found.relations.items()]
+        write_output("".join(["relation\ttriples\n", *rows]))
     else:
         print(found.summary())
     if options.figure:

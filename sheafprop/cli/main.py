@@ -65,6 +65,9 @@ _OWN_VERBS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code: 0 done, 1 failed, 2 not understood."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if hasattr(sys.stdout, "reconfigure"):
+        # Messages in any encoding; tables keep their labels, see write_output.
+        sys.stdout.reconfigure(errors="backslashreplace")
     if not words or words[0] in ("-h", "--help", "help"):
         print(_HELP, end="")
         return 0

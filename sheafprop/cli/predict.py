@@ -1,9 +1,14 @@
 """``sheafprop predict``: the best answers to triples with one end open."""
 
 from collections.abc import Sequence
-from itertools import groupby
 
-from sheafprop.cli.verb_parser import VerbParser, read_facts, write_table
+from sheafprop.cli.verb_parser import (
+    VerbParser,
+    read_facts,
+    show_progress,
+    told_warnings,
+    write_table,
+)
 from sheafprop.errors import DataError
 
 
@@ -25,6 +30,11 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--include-known", action="store_true", help="also list answers that are facts"
     )
+    parser.add_argument(
+        "--skip-unknown",
+        action="store_true",
+        help="leave out and count queries with a label that the model does not know",
+    )
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))
@@ -35,37 +45,30 @@ def run(words: Sequence[str]) -> int:
     elif options.relation is None or (options.head is None) == (options.tail is None):
         parser.error("give --relation with either --head or --tail, or --queries FILE")
 
-    import pandas as pd
-
     from sheafprop.service import SheafModel
 
-    if options.queries:
-        queries = [tuple(row) for row in read_facts([options.queries], options)]
-    else:
-        given = [options.head, options.relation, options.tail]
-        queries = [tuple("?" if label is None else label for label in given)]
-    sides = [(head == "?", tail == "?") for head, _, tail in queries]
-    for number, (head, tail) in enumerate(sides, 1):
-        if head == tail and options.queries:
-            raise DataError(f"{options.queries}: query {number} needs '?' as its head or its tail")
     model = SheafModel.load(folder)
-    frames = []
-    for is_tail, group in groupby(
-        zip(queries, sides, strict=True),
-        key=lambda item: item[1][1] if options.queries else options.tail is None,
-    ):
-        rows = [query for query, _ in group]
-        relations = [relation for _, relation, _ in rows]
-        if is_tail:
-            heads = [head for head, _, _ in rows]
-            frame = model.predict_tails(
-                heads, relations, options.k, include_known=options.include_known
+    if options.queries is None:
+        query = (options.head, options.relation, options.tail)
+        table = model.predict([query], options.k, include_known=options.include_known)
+        write_table(table, options)
+        return 0
+    rows = read_facts([options.queries], options, model.relations)
+    queries = [[None if label == "?" else label for label in row] for row in rows]
+    for number, (head, _, tail) in enumerate(queries, 1):
+        if (head is None) == (tail is None):
+            raise DataError(f"{options.queries}: query {number} needs '?' as its head or its tail")
+    try:
+        with told_warnings():
+            table = model.predict(
+                queries,
+                options.k,
+                include_known=options.include_known,
+                skip_unknown=options.skip_unknown,
+                progress=show_progress(),
             )
-        else:
-            tails = [tail for _, _, tail in rows]
-            frame = model.predict_heads(
-                relations, tails, options.k, include_known=options.include_known
-            )
-        frames.append(frame)
-    write_table(pd.concat(frames, ignore_index=True), options)
+    except DataError as error:
+        hint = "" if options.skip_unknown else ". To leave such queries out: --skip-unknown"
+        raise DataError(f"{options.queries}: {error}{hint}") from error
+    write_table(table, options)
     return 0

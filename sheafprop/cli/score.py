@@ -21,6 +21,7 @@ def run(words: Sequence[str]) -> int:
 
     from sheafprop.service import SheafModel
 
-    triples = read_facts(options.triples, options)
-    write_table(SheafModel.load(folder).score(triples), options)
+    model = SheafModel.load(folder)
+    triples = read_facts(options.triples, options, model.relations)
+    write_table(model.score(triples), options)
     return 0

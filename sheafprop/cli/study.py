@@ -10,7 +10,6 @@ from typing import Any
 
 import optuna
 import torch
-import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.pool import NullPool
@@ -19,7 +18,7 @@ from sheafprop.cli.lightning import launch
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
 from sheafprop.cli.training_verbs import config_digest
-from sheafprop.config_files import merge
+from sheafprop.config_files import dump_yaml, merge
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.io import write_json, write_text
 from sheafprop.training import InductiveDataModule
@@ -98,7 +97,7 @@ class Study:
         watch, begin = _Watch(trial), time.perf_counter()
         state, value, reason, stop = TrialState.FAIL, None, None, None
         try:
-            words = ["--config", yaml.safe_dump(config)]
+            words = ["--config", dump_yaml(config)]
             launch("fit", place, config_digest(config), words, callbacks=[watch])
             state, value = TrialState.COMPLETE, _value(place.path, watch)
         except optuna.TrialPruned:
@@ -139,7 +138,7 @@ class Study:
         write_json(self.folder / "study.json", [self._record(trial) for trial in trials])
         if any(trial.state == TrialState.COMPLETE for trial in trials):
             best = self._with(self._values(self.study.best_trial))
-            write_text(self.folder / "best.yaml", yaml.safe_dump(best, sort_keys=False))
+            write_text(self.folder / "best.yaml", dump_yaml(best))
 
     def _record(self, trial: FrozenTrial) -> dict[str, Any]:
         reason = {"reason": "interrupted"} if _is_interrupted(trial) else {}

@@ -3,7 +3,6 @@
 Arguments, configurations and the data's files are checked here, before anything large is imported.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -15,7 +14,8 @@ from typing import Any
 import yaml
 
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.config_files import load_config, merge
+from sheafprop.cli.verb_parser import LiteralParser, add_file_options, told_warnings
+from sheafprop.config_files import dump_yaml, load_config, merge, parse_option
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
 
@@ -23,6 +23,8 @@ from sheafprop.errors import DataError
 _TRUSTED = ("sheafprop.", "lightning.pytorch.")
 #: Names and folders, which are never taken for classes.
 _PLAIN = {"name", "project", "id", "entity", "notes", "group", "save_dir", "default_root_dir"}
+#: How the user's own files are read; also without the section, as in every other command.
+_READING = ("data.columns", "data.header", "data.delimiter", "data.input_format")
 #: What a data set is built from, and what the run folder is called after.
 _OPTIONS = (
     "data.dataset",
@@ -32,6 +34,7 @@ _OPTIONS = (
     "data.hold_out",
     "data.on_unknown_relation",
     "data.seed",
+    *_READING,
     "model.kge",
     "seed_everything",
 )
@@ -52,6 +55,10 @@ options:
   --data.root FOLDER        your files, or the folder of the benchmark's files
   --data.mode MODE          semi-inductive: entities known from training are fixed;
                             fully-inductive: every entity of the inference graph is new
+  --columns H,R,T           columns of head, relation and tail in your files, by numbers or names
+  --header yes|no           whether their first line names the columns (by default told from it)
+  --delimiter C, --input-format tsv|csv|parquet
+                            how they are read otherwise (by default their names tell)
   --data.on_unknown_relation drop
                             leave out triples whose relation has no training triple
   --model.hidden_channels N dimension of the vectors
@@ -110,7 +117,7 @@ example:
 
 def run(verb: str, words: Sequence[str]) -> int:
     """Runs one of Lightning's verbs."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser = LiteralParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-h", "--help", nargs="?", const="short", choices=["short", _ALL])
     parser.add_argument("--config", action="append", default=[])
     parser.add_argument("--run")
@@ -121,7 +128,9 @@ def run(verb: str, words: Sequence[str]) -> int:
     parser.add_argument("--trust", action="append", default=[])
     parser.add_argument("--reselect", action="store_true")
     for option in _OPTIONS:
-        parser.add_argument(f"--{option}", dest=option)
+        if option not in _READING:
+            parser.add_argument(f"--{option}", dest=option)
+    add_file_options(parser, "data")
     own, rest = parser.parse_known_args(list(words))
     if own.help == "short":
         print(_HELP[verb], end="")
@@ -178,7 +187,7 @@ def run(verb: str, words: Sequence[str]) -> int:
     if finished:
         text = json.dumps(config | {"ckpt_path": str(checkpoint)}, default=str)
     else:
-        text = yaml.safe_dump(config)
+        text = dump_yaml(config)
     launch(
         verb,
         folder,
@@ -251,7 +260,8 @@ def check_data(options: dict[str, Any], rest: Sequence[str] = ()) -> None:
         dataset = build_dataset(**known)
     except (TypeError, ValueError):
         return
-    dataset.check()
+    with told_warnings():
+        dataset.check()
 
 
 def _stored_config(folder: Path, trusted: Sequence[str] = ()) -> dict[str, Any]:
@@ -313,8 +323,8 @@ def _nested(options: dict[str, Any]) -> dict[str, Any]:
         if options[name] is None:
             continue
         # Numbers as YAML reads them; names and places as they are typed.
-        plain = name in ("data.hold_out", "data.seed", "seed_everything")
-        value = yaml.safe_load(options[name]) if plain else options[name]
+        plain = name in ("data.root", "data.hold_out", "data.seed", "seed_everything")
+        value = parse_option(name, options[name]) if plain else options[name]
         group, _, key = name.rpartition(".")
         (out.setdefault(group, {}) if group else out)[key] = value
     return out

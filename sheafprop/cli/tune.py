@@ -12,7 +12,7 @@ from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
 from sheafprop.cli.training_verbs import check_data
 from sheafprop.cli.verb_parser import VerbParser
-from sheafprop.config_files import load_config, merge
+from sheafprop.config_files import load_config, merge, parse_option
 from sheafprop.errors import DataError
 from sheafprop.resources import config_root
 
@@ -109,10 +109,8 @@ def _given(parser: VerbParser, rest: Sequence[str]) -> dict[str, Any]:
         if not option.startswith("--") or not (equals or words):
             parser.error(f"unrecognized argument: {option}")
         text = value if equals else words.pop(0)
-        try:
-            values[option.removeprefix("--")] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            values[option.removeprefix("--")] = text
+        name = option.removeprefix("--")
+        values[name] = parse_option(name, text)
     for option in ("trainer.callbacks", "trainer.callbacks+"):
         if option in values:  # added, as those of a file are
             given = values.pop(option)

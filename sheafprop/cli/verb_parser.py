@@ -4,9 +4,14 @@ import argparse
 import os
 import sys
 import textwrap
+import warnings
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sheafprop.data.read_options import FORMATS as INPUT_FORMATS
+from sheafprop.data.read_options import ReadOptions
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -17,7 +22,52 @@ if TYPE_CHECKING:
 FORMATS = ("tsv", "csv", "json", "parquet")
 
 
-class VerbParser(argparse.ArgumentParser):
+class _Value(str):
+    """A word that is the value of an option, whatever it begins with."""
+
+
+class LiteralParser(argparse.ArgumentParser):
+    """A parser whose options take the words after them literally.
+
+    An option that takes one value, or a fixed number of them, takes the words after it also where
+    they begin with a dash, such as ``--head -omega-3``, unless they are options themselves.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses words, and gives back those that are no option of this parser."""
+        words = sys.argv[1:] if args is None else args
+        options, rest = super().parse_known_args(self._with_values(words), namespace)
+        for name, value in vars(options).items():
+            setattr(options, name, _as_text(value))
+        return options, _as_text(rest)
+
+    def _parse_optional(self, arg_string: str) -> Any:
+        return None if isinstance(arg_string, _Value) else super()._parse_optional(arg_string)
+
+    def _with_values(self, words: Sequence[str]) -> list[str]:
+        """The words, those that follow an option as its values marked as such."""
+        out: list[str] = []
+        wanted = 0
+        for place, word in enumerate(words):
+            action = self._option_string_actions.get(word)
+            is_option = word.partition("=")[0] in self._option_string_actions
+            if wanted and not is_option and word != "--":
+                out.append(_Value(word))
+                wanted -= 1
+                continue
+            wanted = 0
+            if action is not None and action.nargs == "?" and action.choices:
+                # Its value may be left out: what is none of the choices is no value.
+                after = words[place + 1] if place + 1 < len(words) else ""
+                word = word if after in action.choices else f"{word}={action.const}"
+            elif action is not None:
+                count = 1 if action.nargs is None else action.nargs
+                wanted = count if isinstance(count, int) else 0
+            out.append(word)
+        return out
+
+
+class VerbParser(LiteralParser):
     """A parser of one verb, which ends its help with an example.
 
     Args:
@@ -75,52 +125,120 @@ class VerbParser(argparse.ArgumentParser):
 
     def add_file_options(self) -> None:
         """Adds how a file of triples is read."""
-        self.add_argument(
-            "--columns",
-            metavar="H,R,T",
-            type=_columns,
-            help="columns of head, relation and tail, counted from 0",
-        )
-        self.add_argument("--header", action="store_true", help="skip the first line")
-        self.add_argument(
-            "--delimiter", default=None, help="of the fields (default: the tab, in .csv a comma)"
-        )
+        add_file_options(self)
 
 
-def _columns(text: str) -> tuple[int, int, int]:
-    parts = tuple(int(part) if part.strip().isdecimal() else -1 for part in text.split(","))
-    if len(parts) != 3 or min(parts) < 0 or len(set(parts)) < 3:
-        raise argparse.ArgumentTypeError(
-            f"three different numbers from 0 on are needed, such as 0,1,2 (got {text!r})"
-        )
-    return parts[0], parts[1], parts[2]
+def add_file_options(parser: argparse.ArgumentParser, prefix: str | None = None) -> None:
+    """Adds how files of triples are read, also under the names of a configuration's section.
+
+    Args:
+        parser: The parser.
+        prefix: The section, such as ``data`` for ``--data.columns`` beside ``--columns``.
+    """
+
+    def add(name: str, **arguments: Any) -> None:
+        key = name.replace("-", "_")
+        names = [f"--{name}"] if prefix is None else [f"--{name}", f"--{prefix}.{key}"]
+        dest = key if prefix is None else f"{prefix}.{key}"
+        parser.add_argument(*names, dest=dest, **arguments)
+
+    add(
+        "columns",
+        metavar="H,R,T",
+        type=_columns,
+        help="columns of head, relation and tail: numbers from 0 on, or names of the header "
+        "(default: by their names where these are usual ones, else the only three there are)",
+    )
+    add(
+        "header",
+        nargs="?",
+        const="yes",
+        choices=("yes", "no", "auto"),
+        help="whether the first line names the columns (without a value: yes; default: auto)",
+    )
+    add("delimiter", help="of the fields (default: the tab, in .csv a comma)")
+    add(
+        "input-format",
+        choices=INPUT_FORMATS,
+        help="of the files (default: auto, by their names, also before .gz, .bz2 and .xz)",
+    )
 
 
-def read_facts(paths: list[str], options: argparse.Namespace) -> "LabelTriples":
-    """Reads and joins files of triples; ``-`` is standard input."""
+def _as_text(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_text(item) for item in value]
+    return str(value) if isinstance(value, _Value) else value
+
+
+def _columns(text: str) -> str:
+    try:
+        ReadOptions.of(columns=text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def read_facts(
+    paths: list[str],
+    options: argparse.Namespace,
+    known: Container[str] = (),
+    *,
+    compare: bool = True,
+) -> "LabelTriples":
+    """Reads and joins files of triples, and reports the labels that look alike.
+
+    Args:
+        paths: The files; ``-`` is standard input.
+        options: Those of :meth:`VerbParser.add_file_options`.
+        known: Labels that are known from elsewhere, see :func:`~sheafprop.data.read_triples`.
+        compare: Whether to look for labels that look alike.
+    """
     import numpy as np
 
-    from sheafprop.service.triple_input import triples_of_file
+    from sheafprop.data import read_triples
+    from sheafprop.data.label_checks import lookalike_notes
 
-    return np.concatenate(
-        [triples_of_file(input_path(name), **file_options(options)) for name in paths]
-    )
+    with told_warnings():
+        triples = np.concatenate(
+            [read_triples(input_path(p), known=known, **file_options(options)) for p in paths]
+        )
+    ends, relations = triples[:, [0, 2]].ravel().tolist(), triples[:, 1].tolist()
+    for note in lookalike_notes(ends, relations) if compare else ():
+        tell(f"note: {note}")
+    return triples
+
+
+@contextmanager
+def told_warnings() -> Iterator[None]:
+    """Tells the user the warnings of a block, a line each, without their place in the code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        tell(f"note: {warning.message}")
 
 
 def file_options(options: argparse.Namespace) -> dict[str, Any]:
     """How a file is read, of :meth:`VerbParser.add_file_options`, as arguments."""
     return {
         "columns": options.columns,
-        "header": True if options.header else None,
-        "delimiter": options.delimiter and options.delimiter.replace("\\t", "\t"),
+        "header": options.header,
+        "delimiter": options.delimiter,
+        "format": options.input_format,
     }
 
 
 def read_text(name: str, what: str) -> str:
-    """The text of a file of ``what`` (``-``: standard input), told so where it cannot be read."""
+    """The text of a file of ``what`` (``-``: standard input), decompressed.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    from sheafprop.data.file_kinds import decompress
+
     path = input_path(name)
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return decompress(path.read_bytes(), str(path)).decode("utf-8-sig")
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(f"{path}: the {what} cannot be read ({reason})") from error
@@ -161,11 +279,27 @@ def write_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
         raise DataError("Parquet is no text: give --out FILE")
     content = _rendered(frame, kind)
     if place is None:
-        sys.stdout.write(content.decode("utf-8", "surrogatepass"))
+        write_output(content.decode("utf-8", "surrogatepass"))
         return
     from sheafprop.io import write_bytes
 
     write_bytes(place, content)
+
+
+def write_output(text: str) -> None:
+    """Writes text to standard output in its encoding, or in UTF-8 where that cannot hold it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    buffer = getattr(sys.stdout, "buffer", None)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        if buffer is not None:
+            sys.stdout.flush()
+            buffer.write(text.encode("utf-8", "surrogatepass"))
+            buffer.flush()
+            tell(f"note: {encoding} cannot hold all labels: the output is UTF-8")
+            return
+    sys.stdout.write(text)
 
 
 def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from sheafprop.data.label_checks import (
     check_choice,
     check_labels,
     count_noun,
+    lookalike_notes,
     named_counts,
 )
 from sheafprop.data.triples import LabelTriples, as_label_triples
@@ -184,9 +186,14 @@ def assemble(
     given = {"train_valid": train_valid, "observed": observed, "valid": valid, "test": test}
     train_labels = as_label_triples(train, "train")
     labels = {key: as_label_triples(part, key) for key, part in given.items() if part is not None}
-    labels, unknown = check_labels(name, mode, train_labels, labels, on_unknown_relation)
     semi = mode == "semi-inductive"
     found: list[str] = list(notes)
+    # Labels of one graph are compared; in the fully inductive mode there are two.
+    inner = [train_labels, *(labels[key] for key in ("train_valid",) if key in labels)]
+    outer = [labels[key] for key in ("observed", "valid", "test") if key in labels]
+    for rows in [[*inner, *outer]] if semi else [inner, outer]:
+        found += _lookalikes(rows)
+    labels, unknown = check_labels(name, mode, train_labels, labels, on_unknown_relation)
 
     train_graph = KnowledgeGraph.from_labels(train_labels)
     entities, relations = train_graph.entities, train_graph.relations
@@ -325,6 +332,11 @@ def assemble(
         test=parts["test"],
         report=report,
     )
+
+
+def _lookalikes(parts: Sequence[LabelTriples]) -> list[str]:
+    rows = np.concatenate(parts)
+    return lookalike_notes(rows[:, [0, 2]].ravel().tolist(), rows[:, 1].tolist())
 
 
 def _were(number: int) -> str:

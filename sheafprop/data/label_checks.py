@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -16,10 +16,13 @@ __all__ = [
     "check_choice",
     "check_labels",
     "count_noun",
+    "fold",
+    "lookalike_notes",
     "lookalikes",
     "named_counts",
     "named_lookalikes",
     "shown",
+    "swapped_hint",
 ]
 
 Mode = Literal["semi-inductive", "fully-inductive"]
@@ -75,11 +78,15 @@ def check_labels(
     if total and on_unknown_relation == "error":
         where = ", ".join(f"{key}: {sum(unknown[key].values())}" for key in parts if unknown[key])
         verb = "has" if len(total) == 1 else "have"
+        hint = swapped_hint(total, set(train[:, [0, 2]].ravel()))
         raise UnknownRelationError(
             f"{name}: {count_noun(len(total), 'relation')} {verb} no training triple and thus no "
-            f"maps: {named_counts(total)}; triples affected: {where}. Add training triples, or "
-            "leave these out with --data.on_unknown_relation=drop (in Python, "
-            "on_unknown_relation='drop')"
+            f"maps: {named_counts(total)}; triples affected: {where}. "
+            + (
+                hint
+                or "Add training triples, or leave these out with "
+                "--data.on_unknown_relation=drop (in Python, on_unknown_relation='drop')"
+            )
         )
     observed = kept["observed"]
     if len(observed) == 0:
@@ -112,6 +119,16 @@ def named_counts(counts: Counter[str]) -> str:
     return ", ".join(names) + more
 
 
+def swapped_hint(relations: Collection[str], entities: Container[str]) -> str:
+    """What to do where most of the relations that are unknown are known entities, else nothing."""
+    if 2 * sum(label in entities for label in relations) <= len(relations):
+        return ""
+    return (
+        "Most of them are known as entities, so the columns may be in another order: give "
+        "'columns' (--columns 1,0,2 where the relation comes first, 0,2,1 where it comes last)"
+    )
+
+
 def shown(label: object) -> str:
     """A label in quotes for a message, cut where it is long."""
     text = repr(label)
@@ -121,12 +138,12 @@ def shown(label: object) -> str:
 def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
     """Labels from ``start`` on that may be meant to be an earlier one, with that one.
 
-    They differ from it only in case, white space or Unicode form.
+    They differ from it only in case, white space, Unicode form or characters that are not shown.
     """
-    keys = {label: _folded(label) for label in labels[start:]}
+    keys = {label: fold(label) for label in labels[start:]}
     wanted, first = set(keys.values()), dict[str, str]()
     for label in labels:
-        key = keys[label] if label in keys else _folded(label)
+        key = keys[label] if label in keys else fold(label)
         if key in wanted:
             first.setdefault(key, label)
     near = {label: first[key] for label, key in keys.items()}
@@ -138,13 +155,34 @@ def named_lookalikes(kind: str, near: Mapping[str, str]) -> str:
     pairs = [f"{shown(label)} and {shown(earlier)}" for label, earlier in near.items()]
     more = f" and {len(pairs) - EXAMPLES} more" if len(pairs) > EXAMPLES else ""
     return (
-        f"{kind} that differ from another only in case, white space or Unicode form: {len(pairs)} "
-        f"({', '.join(pairs[:EXAMPLES])}{more})"
+        f"{kind} that differ from another only in case, white space, Unicode form or hidden "
+        f"characters: {len(pairs)} ({', '.join(pairs[:EXAMPLES])}{more})"
     )
 
 
-def _folded(label: str) -> str:
-    return " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+def fold(label: str) -> str:
+    """What labels that look alike have in common.
+
+    Case, Unicode form (NFKC) and white space are made equal, and format characters (category Cf:
+    zero-width spaces, soft hyphens, marks of direction and byte order) are left out.
+    """
+    if label.isascii():
+        return " ".join(label.casefold().split())
+    text = unicodedata.normalize("NFKC", label).casefold()
+    # Again: folding the case may leave another form.
+    text = unicodedata.normalize("NFKC", text)
+    return " ".join("".join(c for c in text if unicodedata.category(c) != "Cf").split())
+
+
+def lookalike_notes(entities: Iterable[str], relations: Iterable[str]) -> list[str]:
+    """A sentence on the :func:`lookalikes` of each kind, where there are some."""
+    kinds = {"entities": entities, "relations": relations}
+    near = {kind: lookalikes(list(dict.fromkeys(labels))) for kind, labels in kinds.items()}
+    return [
+        f"{named_lookalikes(kind, pairs)}; labels are taken literally"
+        for kind, pairs in near.items()
+        if pairs
+    ]
 
 
 def count_noun(number: int, noun: str) -> str:

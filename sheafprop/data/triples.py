@@ -1,39 +1,69 @@
-"""Reading and writing label triples as text files, with labels taken literally."""
+"""Reading and writing label triples as files, with labels taken literally."""
 
-import codecs
-import csv
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from sheafprop.data.column_names import (
+    LabelTriples,
+    check_first_line,
+    check_order,
+    columns_by_name,
+    named_columns,
+    occur,
+    shown_fields,
+)
+from sheafprop.data.file_kinds import decompress, file_suffix, refuse_other_formats
+from sheafprop.data.read_options import ReadOptions
+from sheafprop.data.text_rows import BOM, decode, first_row, others, split_rows
 from sheafprop.errors import DataError
 
-__all__ = ["LabelTriples", "as_label_triples", "parse_triples", "read_triples", "write_triples"]
+__all__ = [
+    "LabelTriples",
+    "as_label",
+    "as_label_triples",
+    "frame_cells",
+    "frame_triples",
+    "holds_triples",
+    "is_frame",
+    "parse_triples",
+    "read_bytes",
+    "read_triples",
+    "write_triples",
+]
 
-LabelTriples = NDArray[np.object_]
 
-_BOM = codecs.BOM_UTF8
-# Words only: single letters such as ``s r t`` are common labels of small graphs.
-_HEADER_WORDS = (
-    {"head", "subject", "source", "from", "head_id", "start_id"},
-    {"rel", "relation", "predicate", "edge", "type", "label", "relation_id"},
-    {"tail", "object", "target", "to", "tail_id", "end_id"},
-)
+def as_label(value: Any, what: str = "a label") -> str:
+    """A label as text: a string as it is, an integer as its decimal text.
+
+    Raises:
+        DataError: If it is anything else, as a float or a Boolean.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return str(int(value))
+    raise DataError(
+        f"{what} must be a string or an integer (got {value!r}){_reason({type(value)})}"
+    )
 
 
-def as_label_triples(triples: Iterable[Sequence[str]], source: str = "triples") -> LabelTriples:
-    r"""Turns rows of three strings into an object array of shape ``[m, 3]``.
+def as_label_triples(triples: Iterable[Sequence[Any]], source: str = "triples") -> LabelTriples:
+    r"""Turns rows of three labels into an object array of strings of shape ``[m, 3]``.
+
+    Integers are taken as their decimal text: 7 is the label ``"7"``.
 
     Args:
         triples: The rows ``(head, relation, tail)``, in any sequence or array.
         source: The name to use in error messages.
 
     Raises:
-        DataError: If a row does not hold three strings.
+        DataError: If a row does not hold three strings or integers.
     """
     rows = triples if isinstance(triples, np.ndarray) else list(triples)
     if len(rows) == 0:
@@ -46,107 +76,268 @@ def as_label_triples(triples: Iterable[Sequence[str]], source: str = "triples") 
     if array.shape != (len(rows), 3):
         raise DataError(f"{source}: label triples have shape [m, 3] (got {list(array.shape)})")
     kinds = {kind for kind in map(type, array.ravel()) if not issubclass(kind, str)}
-    if kinds:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        odd = next(i for i, row in enumerate(array) if not all(isinstance(x, str) for x in row))
+    if not kinds:
+        return array
+    wrong = {kind for kind in kinds if kind is bool or not issubclass(kind, int | np.integer)}
+    if wrong:
+        names = ", ".join(sorted(kind.__name__ for kind in wrong))
+        odd = next(i for i, row in enumerate(array) if any(type(x) in wrong for x in row))
         raise DataError(
-            f"{source}: labels must be strings (got values of type {names}, the first in row "
-            f"{odd}: {_show(array[odd].tolist())})"
+            f"{source}: labels must be strings or integers (got values of type {names}, the first "
+            f"in row {odd}: {shown_fields(array[odd].tolist())}){_reason(wrong)}"
         )
-    return array
+    texts = [[x if isinstance(x, str) else str(int(x)) for x in row] for row in array]
+    return np.array(texts, dtype=object)
+
+
+def _reason(kinds: set[type]) -> str:
+    if any(issubclass(kind, float | np.floating) for kind in kinds):
+        return (
+            ". A float is no label, as 3.0 and 3 would be different ones: a column of integers "
+            "with missing values becomes floats in pandas; drop these rows and convert it, as by "
+            "frame[column].astype(int)"
+        )
+    return ""
 
 
 def read_triples(
     path: str | os.PathLike[str],
     *,
-    columns: tuple[int, int, int] | None = None,
-    header: bool | None = None,
-    delimiter: str = "\t",
+    columns: Any = None,
+    header: Any = None,
+    delimiter: str | None = None,
+    format: Any = None,
     allow_empty: bool = False,
+    known: Container[str] = (),
 ) -> LabelTriples:
-    r"""Reads a file of ``head<TAB>relation<TAB>tail`` lines.
+    r"""Reads a file of triples, by default of ``head<TAB>relation<TAB>tail`` lines.
 
-    The file is UTF-8, with or without a byte order mark; lines end in LF or CRLF, and the last line
-    end may be missing. Blank lines are skipped. Labels are taken literally: quotes, commas, spaces
-    around them and texts such as ``NA`` or ``1.0`` stay what they are.
+    Text is UTF-8, with or without a byte order mark; lines end in LF or CRLF, and the last line end
+    may be missing. Blank lines are skipped. Labels are taken literally: quotes, commas, spaces
+    around them and texts such as ``NA`` or ``1.0`` stay what they are. Files compressed by gzip,
+    bzip2 or xz (Zstandard from Python 3.14 on) are decompressed.
+
+    A header of usual names (``head relation tail``, ``subject predicate object``,
+    ``source relation target``, ``h r t``, ``s p o``, in any order and among other columns) says
+    which columns are meant. What else may go wrong without a word is refused, unless an option
+    says what it is: a first line whose fields occur nowhere else (``header``), and columns whose
+    relation labels are mostly entities (``columns``).
 
     Args:
         path: The file.
-        columns: The columns of head, relation and tail, counted from 0, for files with more columns
-            or another order. By default every line must hold exactly three fields.
-        header: Whether to skip the first line. By default it is read as a triple, unless it
-            consists of column names (``head relation tail``), which is refused.
+        columns: The columns of head, relation and tail, by numbers from 0 on or by the names of a
+            header, for files with more columns or another order; as a sequence, or as text such as
+            ``"0,1,2"``. By default every line must hold exactly three fields, or the first line
+            usual names.
+        header: Whether the first line is a header: True or ``"yes"``, False or ``"no"``, None or
+            ``"auto"``.
         delimiter: With any other character than the tab, the file is read as CSV: fields may then
-            be quoted.
+            be quoted. (default: the comma in CSV, else the tab)
+        format: ``"tsv"``, ``"csv"`` or ``"parquet"``. By default the name tells: ``.csv``,
+            ``.parquet`` (also before ``.gz`` and the like), else TSV; RDF, OWL, OBO and JSON are
+            recognised and refused.
         allow_empty: Whether a file without a triple is fine.
+        known: Labels that are known from elsewhere: a first line with one of them is no header.
 
     Returns:
         An object array of strings of shape ``[m, 3]``, in the order of the file.
 
     Raises:
-        DataError: If a line is malformed (with file, line number and content), the file is not
-            UTF-8 text, or it holds no triple.
+        DataError: If a line is malformed (with file, line number and content), the file is
+            truncated, not UTF-8 text or of another format, or it holds no triple.
+        ValueError: If an option makes no sense.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from error
+    ReadOptions.of(columns, header, delimiter, format)
     return parse_triples(
-        content,
+        read_bytes(path),
         os.fspath(path),
         columns=columns,
         header=header,
         delimiter=delimiter,
+        format=format,
         allow_empty=allow_empty,
+        known=known,
     )
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file, decompressed.
+
+    Raises:
+        DataError: If it cannot be read, or is truncated.
+    """
+    try:
+        content = Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from error
+    return decompress(content, os.fspath(path))
+
+
+def holds_triples(path: str | os.PathLike[str], delimiter: str | None = None) -> bool:
+    """Whether any line of a text file has three fields, as triples have."""
+    character = ReadOptions.of(delimiter=delimiter).delimiter
+    character = character or ("," if file_suffix(os.fspath(path)) == ".csv" else "\t")
+    lines = decode(read_bytes(path), os.fspath(path)).split("\n")
+    return any(line.count(character) >= 2 for line in lines)
 
 
 def parse_triples(
     content: bytes,
     source: str,
     *,
-    columns: tuple[int, int, int] | None = None,
-    header: bool | None = None,
-    delimiter: str = "\t",
+    columns: Any = None,
+    header: Any = None,
+    delimiter: str | None = None,
+    format: Any = None,
     allow_empty: bool = False,
+    known: Container[str] = (),
 ) -> LabelTriples:
     r"""Reads triples from the bytes of a file; see :func:`read_triples`.
 
     Args:
         content: The bytes.
-        source: The name of the file, for error messages.
+        source: The name of the file, for error messages and to tell its format.
 
     Raises:
         DataError: As :func:`read_triples`.
-        ValueError: If ``columns`` or ``delimiter`` make no sense.
+        ValueError: If an option makes no sense.
     """
-    if columns is not None and (len(set(columns)) != 3 or min(columns) < 0):
-        raise ValueError(f"'columns' needs three different columns from 0 on (got {columns})")
-    text = _decode(content, source)
-    if delimiter == "\t":
-        numbers, triples = _split_lines(text, source, columns, header)
+    options = ReadOptions.of(columns, header, delimiter, format)
+    content = decompress(content, source)
+    suffix = file_suffix(source)
+    if options.format == "parquet" or (options.format == "auto" and suffix == ".parquet"):
+        triples = _parquet_triples(content, source, options)
     else:
-        numbers, triples = _split_csv(text, source, columns, header, delimiter)
-    if len(triples) == 0:
-        if allow_empty:
-            return np.empty((0, 3), dtype=object)
+        is_csv = options.format == "csv" or (options.format == "auto" and suffix == ".csv")
+        text = decode(content, source)
+        if options.format == "auto":
+            refuse_other_formats(text, source)
+        triples = _text_triples(
+            text, source, options, options.delimiter or ("," if is_csv else "\t"), known
+        )
+    if len(triples) == 0 and not allow_empty:
         raise DataError(f"{source}: the file holds no triple ({len(content)} bytes)")
-    if columns is not None:
-        triples = np.ascontiguousarray(triples[:, list(columns)])
-    if header is None:
-        _refuse_header(triples[0], numbers[0], source)
+    return triples
+
+
+def _text_triples(
+    text: str, source: str, options: ReadOptions, delimiter: str, known: Container[str]
+) -> LabelTriples:
+    """The triples of text: which columns, without the header, and checked."""
+    first = first_row(text, source, delimiter)
+    if first is None:
+        return np.empty((0, 3), dtype=object)
+    names, line = first
+    by_name = None
+    if options.has_names:
+        assert options.columns is not None
+        by_name = columns_by_name(options.columns, names, f"{source}, line {line}")
+    elif options.columns is None and options.header is not False:
+        by_name = named_columns(names)
+    columns: Any = by_name or options.columns
+    has_header = options.header or by_name is not None
+    numbers, rows = split_rows(
+        text, source, delimiter, columns=columns, skipped=line if has_header else 0
+    )
+    if len(rows) and columns is not None:
+        triples = np.ascontiguousarray(rows[:, list(columns)])
+    else:
+        triples = rows
+    if by_name is not None and options.columns is None and options.header is None:
+        labels = [names[column] for column in by_name]
+        is_header = len(triples) > 0 and not occur(set(labels), triples)
+        if not is_header and max(map(len, labels)) == 1:
+            # Such as the triple "s r t" of a small graph.
+            options = replace(options, header=False)
+            return _text_triples(text, source, options, delimiter, known)
+        if not is_header:
+            problem = "these labels occur below too" if len(triples) else "no triple follows"
+            raise DataError(
+                f"{source}, line {line}: this looks like column names, not a triple "
+                f"(got {shown_fields(names)}), but {problem}. Give header=True (--header yes) to "
+                "take it as names, or header=False (--header no) to read it as a triple"
+            )
+    if len(triples) == 0:
+        return np.empty((0, 3), dtype=object)
     empty = np.flatnonzero((triples == "").any(axis=1))
     if len(empty):
         row = int(empty[0])
         raise DataError(
-            f"{source}, line {numbers[row]}: a label is empty (got {_show(triples[row])})"
-            + _others(len(empty))
+            f"{source}, line {numbers[row]}: a label is empty (got {shown_fields(triples[row])})"
+            + others(len(empty))
         )
+    if not has_header and options.header is None:
+        check_first_line(triples, numbers[0], source, known)
+    if columns is None:
+        check_order(triples, source)
     return triples
 
 
+def _parquet_triples(content: bytes, source: str, options: ReadOptions) -> LabelTriples:
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(io.BytesIO(content))
+    except ImportError as error:
+        raise DataError(f"{source}: reading Parquet needs pyarrow: pip install pyarrow") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{source}: cannot be read as Parquet ({error})") from error
+    return frame_triples(frame, source, options.columns)
+
+
+def is_frame(value: Any) -> bool:
+    """Whether a value is a frame of pandas, polars or the like: it has named columns."""
+    return hasattr(value, "columns") and hasattr(value, "__getitem__")
+
+
+def frame_triples(frame: Any, source: str, columns: Any = None) -> LabelTriples:
+    r"""The label triples of a frame of pandas or polars.
+
+    Args:
+        frame: A frame whose columns have usual names (see :func:`read_triples`), or three columns
+            in the order head, relation, tail.
+        source: The name to use in error messages.
+        columns: The columns of head, relation and tail, by number or by name.
+
+    Raises:
+        DataError: If the columns are not known, a label is no string or integer, or most relation
+            labels also occur as entities.
+    """
+    cells, has_names = frame_cells(frame, source, columns)
+    triples = as_label_triples(cells, source)
+    empty = np.flatnonzero((triples == "").any(axis=1))
+    if len(empty):
+        raise DataError(f"{source}: a label is empty in row {int(empty[0])}{others(len(empty))}")
+    if not has_names and len(triples):
+        check_order(triples, source)
+    return triples
+
+
+def frame_cells(frame: Any, source: str, columns: Any = None) -> tuple[LabelTriples, bool]:
+    """The values of :func:`frame_triples` as they came, and whether their columns were named."""
+    names = list(frame.columns)
+    chosen: Any = ReadOptions.of(columns).columns
+    chosen = named_columns(names) if chosen is None else columns_by_name(chosen, names, source)
+    if chosen is None and len(names) != 3:
+        raise DataError(
+            f"{source} needs the columns head, relation and tail, or three columns (got "
+            f"{', '.join(map(str, names[:8]))}). Rename them, or say which ones, such as by "
+            "--columns 0,1,2 or --columns NAME,NAME,NAME"
+        )
+    cells = np.empty((len(frame), 3), dtype=object)
+    for place, number in enumerate(chosen or (0, 1, 2)):
+        # By number where names may repeat; both give Python's own values.
+        by_number = hasattr(frame, "iloc")
+        column = frame.iloc[:, number] if by_number else frame[names[number]]
+        cells[:, place] = column.tolist() if by_number else list(column)
+    return cells, chosen is not None
+
+
 def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]) -> None:
-    r"""Writes label triples so that :func:`read_triples` gives back the same labels.
+    r"""Writes label triples so that they are read back as they are.
+
+    :func:`read_triples` gives back the same labels whatever they are with ``header=False`` and
+    ``columns=(0, 1, 2)``, which say what it would otherwise tell from them.
 
     Args:
         path: The file, replaced as a whole where it exists.
@@ -166,7 +357,7 @@ def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]
                 )
     text = "".join("\t".join(labels) + "\n" for labels in array)
     # A leading mark would be taken for a byte order mark, so a real one is put before it.
-    mark = _BOM if text.startswith("\ufeff") else b""
+    mark = BOM if text.startswith("\ufeff") else b""
     try:
         content = mark + text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -178,136 +369,3 @@ def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _decode(content: bytes, source: str) -> str:
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise DataError(
-            f"{source}: this is UTF-16 text (it begins with a UTF-16 byte order mark). Save the "
-            "file as UTF-8."
-        )
-    body = content.removeprefix(_BOM)
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = body.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{source}, line {line}: not UTF-8 text (byte 0x{body[error.start]:02x}). "
-            "Save the file as UTF-8."
-        ) from error
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(
-            f"{source}, line {line}: a NUL character. Is this a binary file, or UTF-16 text?"
-        )
-    text = text.replace("\r\n", "\n").removesuffix("\r")
-    if "\r" in text:
-        line = text.count("\n", 0, text.index("\r")) + 1
-        raise DataError(
-            f"{source}, line {line}: a carriage return inside the line. "
-            "Save the file with LF or CRLF line ends."
-        )
-    return text
-
-
-def _split_lines(
-    text: str, source: str, columns: tuple[int, int, int] | None, header: bool | None
-) -> tuple[Sequence[int], LabelTriples]:
-    """Splits tab-separated text at once; fields are counted line by line only to name a fault."""
-    if header:
-        text = "\n" + text.partition("\n")[2]  # a blank line keeps the numbers of the others
-    lines = text.split("\n")
-    numbers: Sequence[int] = range(1, len(lines) + 1)
-    blank = [not line or ("\t" not in line and line.isspace()) for line in lines]
-    if blank[-1] and not any(blank[:-1]):
-        lines, numbers = lines[:-1], numbers[:-1]
-    elif any(blank):
-        numbers = [number for number, skip in enumerate(blank, 1) if not skip]
-        lines = [lines[number - 1] for number in numbers]
-    if not lines:
-        return numbers, np.empty((0, 3), dtype=object)
-    width = 3 if columns is None else lines[0].count("\t") + 1
-    tabs = np.fromiter((line.count("\t") for line in lines), dtype=np.int64, count=len(lines))
-    if (tabs + 1 != width).any() or (columns is not None and max(columns) >= width):
-        _check_fields(numbers, [line.split("\t") for line in lines], source, columns, "tab")
-    fields = np.array("\t".join(lines).split("\t"), dtype=object)
-    return numbers, fields.reshape(-1, width)
-
-
-def _split_csv(
-    text: str,
-    source: str,
-    columns: tuple[int, int, int] | None,
-    header: bool | None,
-    delimiter: str,
-) -> tuple[Sequence[int], LabelTriples]:
-    if len(delimiter) != 1 or delimiter in '"\n':
-        raise ValueError(f"'delimiter' must be a single character (got {delimiter!r})")
-    numbers, rows, first = [], [], 1
-    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
-    try:
-        for row in reader:
-            if row and not (len(row) == 1 and not row[0].strip()):
-                numbers.append(first)
-                rows.append(row)
-            first = reader.line_num + 1
-    except csv.Error as error:
-        reason = str(error)
-        if reason == "unexpected end of data":
-            reason = "a quotation mark opens a field and is not closed"
-        raise DataError(f"{source}, line {first}: {reason}") from error
-    if header:
-        numbers, rows = numbers[1:], rows[1:]
-    _check_fields(numbers, rows, source, columns, "comma" if delimiter == "," else delimiter)
-    return numbers, np.array(rows, dtype=object)
-
-
-def _check_fields(
-    numbers: Sequence[int],
-    rows: Sequence[list[str]],
-    source: str,
-    columns: tuple[int, int, int] | None,
-    separator: str,
-) -> None:
-    """Names the first row with a wrong number of fields, if there is one."""
-    if not rows:
-        return
-    needed = 3 if columns is None else max(columns) + 1
-    width = 3 if columns is None else max(len(rows[0]), needed)
-    wrong = [index for index, row in enumerate(rows) if len(row) != width]
-    if not wrong:
-        return
-    row = rows[wrong[0]]
-    names = "head, relation, tail" if columns is None else f"columns {columns}"
-    advice = ""
-    if separator == "tab" and len(row) == 1:
-        advice = " The fields must be separated by tabs"
-        advice += ", this line has spaces only." if " " in row[0] else "; this line has none."
-    elif separator == "tab" and len(row) < width and any(" " in field for field in row):
-        advice = " There is a space where a tab may be meant."
-    elif columns is None and len(row) > 3:
-        advice = " Keep three columns, or name them with 'columns' (--columns 0,1,2)."
-    raise DataError(
-        f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
-        f"({names}), got {len(row)}: {_show(row)}.{advice}" + _others(len(wrong))
-    )
-
-
-def _refuse_header(first: Sequence[str], number: int, source: str) -> None:
-    if all(
-        label.strip().lower() in words for label, words in zip(first, _HEADER_WORDS, strict=True)
-    ):
-        raise DataError(
-            f"{source}, line {number}: this looks like column names, not a triple "
-            f"(got {_show(first)}). Remove the line, or give header=True (--header) to skip it, or "
-            "header=False to read it as a triple."
-        )
-
-
-def _show(fields: Sequence[str]) -> str:
-    text = ", ".join(repr(field) for field in fields[:3]) + (", ..." if len(fields) > 3 else "")
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _others(count: int) -> str:
-    return "" if count == 1 else f" ({count - 1} more such lines.)"

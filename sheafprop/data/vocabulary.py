@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.data.label_checks import shown
+from sheafprop.data.label_checks import fold, shown
+from sheafprop.data.triples import as_label
 from sheafprop.errors import DataError
 
 # Searching for near spellings is quadratic in the labels' lengths: not worth it in huge lists.
@@ -21,24 +22,20 @@ class Vocabulary:
     r"""An immutable list of labels: the id of a label is its position.
 
     Args:
-        labels: The labels, each of them once.
+        labels: The labels, each of them once; integers are taken as their decimal text.
         kind: What the labels stand for, in the plural, for error messages.
 
     Raises:
-        DataError: If a label is not a string or occurs twice.
+        DataError: If a label is not a string or an integer, or occurs twice.
     """
 
     __slots__ = ("_index", "_labels", "kind")
 
     def __init__(self, labels: Iterable[str] = (), *, kind: str = "labels") -> None:
-        self._labels = tuple(labels)
+        self._labels = _texts(labels, kind)
         self._index = {label: number for number, label in enumerate(self._labels)}
         self.kind = kind
         for number, label in enumerate(self._labels):
-            if not isinstance(label, str):
-                raise DataError(
-                    f"The labels of {kind} must be strings (got {shown(label)} at {number})"
-                )
             if self._index[label] != number:
                 raise DataError(
                     f"Every label must occur once among the {kind} "
@@ -58,7 +55,8 @@ class Vocabulary:
     def lookup(self, labels: Iterable[str]) -> Tensor:
         r"""Returns the ids of labels, -1 for unknown ones, as int64 of shape ``[n]``."""
         get = self._index.get
-        return torch.from_numpy(np.fromiter((get(label, -1) for label in labels), dtype=np.int64))
+        ids = (get(label if isinstance(label, str) else as_label(label), -1) for label in labels)
+        return torch.from_numpy(np.fromiter(ids, dtype=np.int64))
 
     def ids(self, labels: Iterable[str]) -> Tensor:
         r"""Returns the ids of labels, as int64 of shape ``[n]``.
@@ -66,7 +64,7 @@ class Vocabulary:
         Raises:
             DataError: If labels are unknown; names the first of them with the nearest spelling.
         """
-        wanted = [labels] if isinstance(labels, str) else list(labels)
+        wanted = list(_texts([labels] if isinstance(labels, str | int) else labels, self.kind))
         ids = self.lookup(wanted)
         missing = list(dict.fromkeys(wanted[row] for row in (ids < 0).nonzero().flatten().tolist()))
         if missing:
@@ -98,15 +96,15 @@ class Vocabulary:
         Labels that are known already keep their ids; repeated ones are taken once.
         """
         merged = dict.fromkeys(self._labels)
-        merged.update(dict.fromkeys(labels))
+        merged.update(dict.fromkeys(_texts(labels, self.kind)))
         return Vocabulary(merged, kind=self.kind)
 
     def suggestion(self, label: Any) -> str:
         r"""Returns `` (did you mean 'x'?)`` for an unknown label, or nothing if none is near."""
         if not isinstance(label, str) or len(label) > _MAX_SUGGESTION_LENGTH:
             return ""
-        folded = label.strip().casefold()
-        near = next((known for known in self._labels if known.strip().casefold() == folded), None)
+        folded = fold(label)
+        near = next((known for known in self._labels if fold(known) == folded), None)
         if near is None and len(self) <= _MAX_SUGGESTION_LABELS:
             near = next(
                 iter(difflib.get_close_matches(label, self._labels, n=1, cutoff=0.75)), None
@@ -136,3 +134,10 @@ class Vocabulary:
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({len(self)} {self.kind})"
+
+
+def _texts(labels: Iterable[Any], kind: str) -> tuple[str, ...]:
+    given = tuple(labels)
+    if all(isinstance(label, str) for label in given):
+        return given
+    return tuple(as_label(label, f"a label of the {kind}") for label in given)

@@ -3,6 +3,7 @@
 import pickle
 import zipfile
 from collections import OrderedDict
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -24,6 +25,10 @@ _DTYPES = {
     "BoolStorage": torch.bool,
     "ByteStorage": torch.uint8,
 }
+
+
+#: What ``torch.compile`` and (distributed) data parallel training call the module inside.
+_WRAPPERS = ("_orig_mod", "module")
 
 
 class Inert:
@@ -85,6 +90,27 @@ def state_of(module: Any) -> dict[str, Tensor]:
                 out[name] = value
     for name, child in (state.get("_modules") or {}).items():
         out |= {f"{name}.{inner}": value for inner, value in state_of(child).items()}
+    return out
+
+
+def unwrapped(module: Inert) -> Inert:
+    """The module inside those of ``torch.compile`` and of data parallel training."""
+    while isinstance(module.state, dict):
+        children = module.state.get("_modules") or {}
+        inner = [children[name] for name in _WRAPPERS if name in children]
+        if len(children) != 1 or not inner or not isinstance(inner[0], Inert):
+            break
+        module = inner[0]
+    return module
+
+
+def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict without the prefixes that wrappers put before all of its names."""
+    out = dict(state)
+    for _ in range(2 * len(_WRAPPERS)):
+        for prefix in (f"{name}." for name in _WRAPPERS):
+            if out and all(name.startswith(prefix) for name in out):
+                out = {name.removeprefix(prefix): value for name, value in out.items()}
     return out
 
 

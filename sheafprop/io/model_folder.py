@@ -368,8 +368,8 @@ def _read_model(path: Path, version: int) -> StoredModel:
         extended = None if extended is None else torch.view_as_complex(extended)
     return StoredModel(
         model=model,
-        entities=Vocabulary((row["label"] for row in entity_rows), kind="entities"),
-        relations=Vocabulary((row["label"] for row in relation_rows), kind="relations"),
+        entities=Vocabulary(_labels(entity_rows), kind="entities"),
+        relations=Vocabulary(_labels(relation_rows), kind="relations"),
         origins=tuple(row["origin"] for row in entity_rows),
         facts=torch.from_numpy(np.load(path / "facts.npy", allow_pickle=False)),
         prototypes=RelationPrototypes(mean, count),
@@ -379,6 +379,14 @@ def _read_model(path: Path, version: int) -> StoredModel:
         extended=extended,
         section_weight=tuple(description.get("section_weight", (1.0,))),
     )
+
+
+def _labels(rows: list[dict[str, Any]]) -> list[str]:
+    labels = [row["label"] for row in rows]
+    # A vocabulary takes integers too, which nothing here has written.
+    if not all(isinstance(label, str) for label in labels):
+        raise TypeError("a label is no string")
+    return labels
 
 
 def _read_json_lines(path: Path) -> list[dict[str, Any]]:

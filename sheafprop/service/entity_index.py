@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.errors import DataError
+from sheafprop.data.triples import as_label
 
 
 class EntityIndex:
@@ -40,10 +40,8 @@ class EntityIndex:
         Raises:
             DataError: If labels are unknown; names the first with the nearest spelling.
         """
-        labels = [labels] if isinstance(labels, str) else list(labels)
-        for label in labels:
-            if not isinstance(label, str):
-                raise DataError(f"labels of entities must be strings (got {label!r})")
+        given = [labels] if isinstance(labels, str | int) else labels
+        labels = [as_label(label, "a label of an entity") for label in given]
         ids = self.lookup(labels)
         if bool((ids < 0).any()):
             # Only now, to name what is near in all blocks.

@@ -25,7 +25,7 @@ class Explanation:
     def of(self, target: str | Sequence[str]) -> "pd.DataFrame":
         """The facts at an entity or a triple by energy; see :meth:`SheafModel.explain`."""
         state = self.state
-        if isinstance(target, str):
+        if isinstance(target, str | int):
             asked, ids = None, state.index.ids(target)
         else:
             asked = state.triple_ids(label_triples([tuple(target)]))

@@ -10,7 +10,7 @@ from torch import Tensor
 from sheafprop.argument_checks import check_integer
 from sheafprop.data import connected_components, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
-from sheafprop.data.label_checks import check_choice, count_noun, shown
+from sheafprop.data.label_checks import check_choice, count_noun, shown, swapped_hint
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.kernels.backend import all_finite
@@ -209,7 +209,11 @@ class Extension:
                 f"{count_noun(len(unknown), 'relation')} {'is' if len(unknown) == 1 else 'are'} "
                 f"unknown to the model, so it has no maps: {named}{more}; "
                 f"{sum(unknown.values())} of {count_noun(len(labels), 'fact')} affected. "
-                "Leave these facts out with on_unknown_relation='drop' (--on-unknown-relation drop)"
+                + (
+                    swapped_hint(unknown, self.state.index)
+                    or "Leave these facts out with on_unknown_relation='drop' "
+                    "(--on-unknown-relation drop)"
+                )
             )
         return relation, dict(unknown.most_common())
 

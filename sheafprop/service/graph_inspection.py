@@ -1,6 +1,6 @@
 """What is in a folder of triples, or in a model: counts, components, repetitions, overlaps."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -10,16 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary, connected_components, count_duplicates, triple_codes
+from sheafprop.data import (
+    Vocabulary,
+    connected_components,
+    count_duplicates,
+    read_triples,
+    triple_codes,
+)
+from sheafprop.data.file_kinds import file_suffix
 from sheafprop.data.label_checks import count_noun, lookalikes, named_lookalikes, shown
-from sheafprop.data.triples import LabelTriples
+from sheafprop.data.triples import LabelTriples, holds_triples
 from sheafprop.errors import DataError
 from sheafprop.service.sheaf_model import SheafModel
-from sheafprop.service.triple_input import triples_of_file
 
 _SUFFIXES = (".txt", ".tsv")
 #: Files of a data folder and the part they play; see :class:`~sheafprop.data.FolderDataset`.
 _TRAIN, _OBSERVED = "train", "inference"
+_PARTS = (_TRAIN, _OBSERVED, "valid", "inference_valid", "inference_test")
 _EXAMPLES = 5
 # Pairs of relations that are looked at for inverses, by how often their pairs meet swapped.
 _INVERSE_SHARE = 0.8
@@ -44,6 +51,7 @@ class GraphInspection:
         relations (dict): Triples of each relation, over all files.
         degrees (list of int): Degree of each entity, over all files.
         model (dict, optional): What a model is, where the triples are its facts.
+        skipped (list of str): Files of the folder that hold no triples.
     """
 
     files: dict[str, dict[str, Any]]
@@ -55,12 +63,14 @@ class GraphInspection:
     relations: dict[str, int]
     degrees: list[int] = field(repr=False)
     model: dict[str, Any] | None = None
+    skipped: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values; degrees as how many entities have each."""
         return {
             **({"model": self.model} if self.model else {}),
             "files": self.files,
+            "skipped": self.skipped,
             "graph": self.graph,
             "overlaps": self.overlaps,
             "unseen_relations": self.unseen_relations,
@@ -88,6 +98,8 @@ class GraphInspection:
                 for key, value in counts.items()
                 if value not in ([], None)
             ]
+        if self.skipped:
+            lines.append(f"no triples in {', '.join(self.skipped)}: skipped")
         if self.graph:
             lines.append("inference graph")
             lines += [
@@ -141,7 +153,7 @@ def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
 
     Args:
         path: The file or folder.
-        **options: How files are read, see :func:`~sheafprop.service.triple_input.triples_of_file`.
+        **options: How files are read, see :func:`~sheafprop.data.read_triples`.
 
     Raises:
         DataError: If there is no such file or no triple, or a line is malformed.
@@ -155,17 +167,42 @@ def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
         return inspect_model(SheafModel.load(place))
     if place.is_dir():
         found = sorted(
-            (p for p in place.iterdir() if p.suffix in _SUFFIXES and p.is_file()),
-            key=lambda p: (p.stem != _TRAIN, p.name),
+            (p for p in place.iterdir() if file_suffix(p.name) in _SUFFIXES and p.is_file()),
+            key=lambda p: (p.name.partition(".")[0] != _TRAIN, p.name),
         )
         if not found:
             raise DataError(f"{place}: there is no file of triples (*.txt, *.tsv), and no model")
     else:
         found = [place]
-    parts = {p.name: triples_of_file(p, allow_empty=len(found) > 1, **options) for p in found}
+    parts, skipped = _read(found, options)
     if not any(map(len, parts.values())):
+        if skipped:
+            raise DataError(f"{place}: no file holds triples (skipped: {', '.join(skipped)})")
         raise DataError(f"{place}: all {len(parts)} files are empty ({', '.join(parts)})")
-    return inspect_triples(parts)
+    return replace(inspect_triples(parts), skipped=skipped)
+
+
+def _read(
+    files: Sequence[Path], options: dict[str, Any]
+) -> tuple[dict[str, LabelTriples], list[str]]:
+    """The triples of files by name, and the names of those that hold something else."""
+    parts: dict[str, LabelTriples] = {}
+    skipped: list[str] = []
+    known: set[str] = set()
+    for path in files:
+        try:
+            parts[path.name] = read_triples(
+                path, allow_empty=len(files) > 1, known=known, **options
+            )
+        except DataError:
+            # A list of names, a table of ids or a text beside the triples; of them, no line is one.
+            is_part = path.name.partition(".")[0] in _PARTS
+            if len(files) == 1 or is_part or holds_triples(path, options.get("delimiter")):
+                raise
+            skipped.append(path.name)
+        else:
+            known.update(parts[path.name].ravel().tolist())
+    return parts, skipped
 
 
 def inspect_model(model: SheafModel) -> GraphInspection:

@@ -1,18 +1,23 @@
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from sheafprop.argument_checks import check_integer
-from sheafprop.data.triples import LabelTriples
+from sheafprop.data.label_checks import count_noun
+from sheafprop.data.triples import LabelTriples, as_label
+from sheafprop.errors import DataError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.threads import small_operations
 from sheafprop.kge.base import Side
 from sheafprop.service.candidate_scorer import CandidateScorer
 from sheafprop.service.explanation import energy_ratio
 from sheafprop.service.model_state import ModelState
+from sheafprop.service.triple_input import restore_integers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,43 +49,137 @@ class Predictor:
         relation: str | Sequence[str],
         k: int,
         include_known: bool,
+        progress: bool = False,
     ) -> "pd.DataFrame":
         """The best entities at a side; see :meth:`SheafModel.predict_tails`."""
-        import pandas as pd
-
-        check_integer("k", k, 1)
         state = self.state
-        given = [given] if isinstance(given, str) else list(given)
-        relation = [relation] * len(given) if isinstance(relation, str) else list(relation)
+        given = [given] if isinstance(given, str | int) else list(given)
+        relation = [relation] * len(given) if isinstance(relation, str | int) else list(relation)
         if len(relation) != len(given):
             raise ValueError(
                 f"give one relation, or one for each of the {len(given)} queries (got "
                 f"{len(relation)})"
             )
         entity, edge_type = state.index.ids(given), state.relations.ids(relation)
-        step = self.scorer.block_size()
+        found = self._answers(side, entity, edge_type, k, include_known, progress)
+        frame = self._frame(side, entity, edge_type, found, include_known)
+        return restore_integers(frame, given, relation)
+
+    def predict_queries(
+        self,
+        queries: Sequence[Sequence[Any]],
+        k: int,
+        include_known: bool,
+        skip_unknown: bool,
+        progress: bool,
+    ) -> "pd.DataFrame":
+        """The best entities at the open ends of queries; see :meth:`SheafModel.predict`."""
+        import pandas as pd
+
+        rows = self._known(list(queries), skip_unknown)
+        frames: list[pd.DataFrame] = []
+        ends: tuple[tuple[Side, int, int], ...] = (("tail", 2, 0), ("head", 0, 2))
+        for side, open_end, end in ends:
+            places = [row for row, query in rows.items() if query[open_end] is None]
+            if not places:
+                continue
+            entity = self.state.index.ids(rows[row][end] for row in places)
+            edge_type = self.state.relations.ids(rows[row][1] for row in places)
+            found = self._answers(side, entity, edge_type, k, include_known, progress)
+            frame = self._frame(side, entity, edge_type, found, include_known)
+            frame.index = pd.Index([places[i] for i in found[0].tolist()])
+            frames.append(frame)
+        if not frames:
+            raise DataError("no query is left")
+        frame = pd.concat(frames).sort_index(kind="stable").reset_index(drop=True)
+        given = [label for query in rows.values() for label in query[::2] if label is not None]
+        return restore_integers(frame, given, [query[1] for query in rows.values()])
+
+    def _known(self, queries: list[Sequence[Any]], skip: bool) -> dict[int, Sequence[Any]]:
+        """The queries by their number from 1 on, without those with an unknown label."""
+        state = self.state
+        for number, query in enumerate(queries, 1):
+            if len(query) != 3 or (query[0] is None) == (query[2] is None):
+                raise DataError(
+                    f"query {number} must be (head, relation, tail) with either head or tail open "
+                    f"(got {tuple(query)!r})"
+                )
+        ends = [as_label(query[2] if query[0] is None else query[0]) for query in queries]
+        kinds = [as_label(query[1]) for query in queries]
+        lost = (state.index.lookup(ends) < 0) | (state.relations.lookup(kinds) < 0)
+        if bool(lost.any()):
+            row = int(lost.nonzero()[0])
+            try:
+                state.index.ids([ends[row]])
+                state.relations.ids([kinds[row]])
+            except DataError as error:
+                count = count_noun(int(lost.sum()), "query")
+                text = (
+                    f"{count} of {len(queries):,} with an unknown label; query {row + 1}: {error}"
+                )
+                if not skip:
+                    raise DataError(text) from error
+                warnings.warn(f"skipped {text}", stacklevel=3)
+        return {
+            number: query
+            for number, (query, out) in enumerate(zip(queries, lost.tolist(), strict=True), 1)
+            if not out
+        }
+
+    def _answers(
+        self,
+        side: Side,
+        entity: Tensor,
+        edge_type: Tensor,
+        k: int,
+        include_known: bool,
+        progress: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of the answers to queries: the query, the entity, its score and whether it is known.
+
+        Queries are taken by relation, as maps are applied once for all that share one, and the
+        answers are in the order of the queries.
+        """
+        check_integer("k", k, 1)
+        state, step = self.state, self.scorer.block_size()
+        order = torch.sort(edge_type, stable=True).indices
         parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        for start in range(0, len(given), step):
-            rows = slice(start, start + step)
-            scores = self.scorer.scores(state.rows.select(entity[rows]), edge_type[rows], side)
-            self._check_scores(scores)
-            query, known = state.facts.answers(side, entity[rows], edge_type[rows])
-            if not include_known:
-                scores[query, known] = -torch.inf
-            for row, one in enumerate(scores):
-                with small_operations(len(one)):
-                    best = self._best(one, entity[rows][row], edge_type[rows][row], side, k)
-                found, value = best
-                where = torch.full_like(found, start + row)
-                parts.append((where, found, value, torch.isin(found, known[query == row])))
-        rows_of, found, value, seen = (
-            torch.cat(column) if column else torch.zeros(0, dtype=torch.int64)
-            for column in (zip(*parts, strict=True) if parts else ((),) * 4)
-        )
-        order = rows_of.tolist()
+        with tqdm(total=len(entity), unit="query", disable=not progress) as bar:
+            for rows in order.split(step):
+                heads, kinds = entity[rows], edge_type[rows]
+                scores = self.scorer.scores(state.rows.select(heads), kinds, side)
+                self._check_scores(scores)
+                query, known = state.facts.answers(side, heads, kinds)
+                if not include_known:
+                    scores[query, known] = -torch.inf
+                for i, one in enumerate(scores):
+                    with small_operations(len(one)):
+                        found, value = self._best(one, heads[i], kinds[i], side, k)
+                    seen = torch.isin(found, known[query == i])
+                    parts.append((rows[i].expand_as(found), found, value, seen))
+                bar.update(len(rows))
+        if not parts:
+            none = torch.zeros(0, dtype=torch.int64)
+            return none, none, none, none
+        where, found, value, seen = (torch.cat(column) for column in zip(*parts, strict=True))
+        back = torch.sort(where, stable=True).indices
+        return where[back], found[back], value[back], seen[back]
+
+    def _frame(
+        self,
+        side: Side,
+        entity: Tensor,
+        edge_type: Tensor,
+        answers: tuple[Tensor, Tensor, Tensor, Tensor],
+        include_known: bool,
+    ) -> "pd.DataFrame":
+        import pandas as pd
+
+        state = self.state
+        rows, found, value, seen = answers
         columns: dict[str, Any] = {
-            "head": [given[i] for i in order],
-            "relation": [relation[i] for i in order],
+            "head": state.index.labels_of(entity[rows]),
+            "relation": state.relations.labels_of(edge_type[rows]),
             "tail": state.index.labels_of(found),
             "score": value.double().tolist(),
             "origin": state.index.origins_of(found),

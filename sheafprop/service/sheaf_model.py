@@ -22,7 +22,12 @@ from sheafprop.service.query_answers import QueryAnswers
 from sheafprop.service.removal import Removal
 from sheafprop.service.removal_report import RemovalReport
 from sheafprop.service.section_scorer import SectionScorer
-from sheafprop.service.triple_input import TripleInput, label_triples
+from sheafprop.service.triple_input import (
+    TripleInput,
+    given_labels,
+    label_triples,
+    restore_integers,
+)
 from sheafprop.service.triple_ranking import TripleRanking, UnknownEntity
 
 if TYPE_CHECKING:
@@ -174,9 +179,10 @@ class SheafModel:
         for a finite time from a seeded start with one section. :attr:`report` says which and why.
 
         Args:
-            triples: Facts: a path, rows ``(head, relation, tail)`` of labels, or a pandas frame.
-                Labels that the model knows are its entities, the others are new. A fact counts
-                once: those given twice, or known to the model, are reported and not added again.
+            triples: Facts: a path, rows ``(head, relation, tail)`` of labels, or a frame of pandas
+                or polars. Labels that the model knows are its entities, the others are new.
+                Integers are taken as their decimal text. A fact counts once: those given twice, or
+                known to the model, are reported and not added again.
             propagation: ``"exact"``, ``"selected"`` (the choice that the run validated), or
                 :class:`~sheafprop.service.PropagationSettings`.
             mode: ``"keep"`` leaves all old vectors. With ``"refine"``, entities of earlier
@@ -198,7 +204,7 @@ class SheafModel:
             DataError: If a triple is malformed or none is left.
             ValueError: If an argument is unknown or does not fit the model.
         """
-        labels = label_triples(triples)
+        labels = label_triples(triples, self.relations)
         numbers = len(labels) * self._state.num_sections * self.kge.hidden_channels
         with small_operations(numbers):
             state, report = Extension(self._state).run(
@@ -286,6 +292,40 @@ class SheafModel:
         r"""The best heads of :math:`(?, r, t)`; see :meth:`predict_tails`."""
         return self._predictor.predict("head", tail, relation, k, include_known)
 
+    def predict(
+        self,
+        queries: Iterable[Sequence[Any]],
+        k: int = 10,
+        *,
+        include_known: bool = False,
+        skip_unknown: bool = False,
+        progress: bool = False,
+    ) -> "pd.DataFrame":
+        r"""The best answers to many queries, in their order.
+
+        Queries are grouped by relation inside, as the maps of a relation are applied once for all
+        of them, so their order does not matter for the time.
+
+        Args:
+            queries: Rows ``(head, relation, tail)`` of labels, with None at the open end.
+            k: How many answers to each; all there are if they are fewer.
+            include_known: As for :meth:`predict_tails`.
+            skip_unknown: Whether queries with an unknown label are left out with a warning that
+                counts them; otherwise they are an error.
+            progress: Whether to show progress on standard error.
+
+        Returns:
+            The frame of :meth:`predict_tails`; what was asked for is ``head`` or ``tail``.
+
+        Raises:
+            DataError: If a query has no open end or two, a label is unknown (the query is named,
+                and the nearest spelling suggested), or no query is left.
+            ValueError: If ``k`` is not positive.
+        """
+        return self._predictor.predict_queries(
+            list(queries), k, include_known, skip_unknown, progress
+        )
+
     def score(self, triples: TripleInput) -> "pd.DataFrame":
         r"""Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``ratio`` and
         ``known``.
@@ -297,7 +337,10 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown; the nearest spelling is suggested.
         """
-        return self._predictor.score(label_triples(triples))
+        if not isinstance(triples, str | PathLike) and iter(triples) is triples:
+            triples = list(triples)
+        frame = self._predictor.score(label_triples(triples, self.relations))
+        return restore_integers(frame, *given_labels(triples))
 
     def rank(
         self,
@@ -330,10 +373,10 @@ class SheafModel:
             ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
         """
         return TripleRanking(self._predictor).run(
-            label_triples(triples),
-            known=None if known is None else label_triples(known),
+            label_triples(triples, self.relations),
+            known=None if known is None else label_triples(known, self.relations),
             on_unknown_entity=on_unknown_entity,
-            facts=None if facts is None else label_triples(facts),
+            facts=None if facts is None else label_triples(facts, self.relations),
             progress=progress,
         )
 

@@ -1,42 +1,44 @@
 """Label triples from whatever a user has them in."""
 
 import os
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sheafprop.data import as_label_triples, read_triples
-from sheafprop.data.triples import LabelTriples
+from sheafprop.data.triples import LabelTriples, frame_cells, frame_triples, is_frame
 from sheafprop.errors import DataError
 
-_COLUMNS = ["head", "relation", "tail"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-TripleInput = str | os.PathLike[str] | Iterable[Sequence[str]] | Any
+TripleInput = str | os.PathLike[str] | Iterable[Sequence[Any]] | Any
 
 
-def label_triples(triples: TripleInput) -> LabelTriples:
-    """Label triples ``[m, 3]`` from a file, rows of three strings, or a pandas frame.
+def label_triples(triples: TripleInput, known: Container[str] = ()) -> LabelTriples:
+    """Label triples ``[m, 3]`` from a file, rows of three labels, or a frame.
 
     Args:
-        triples: The path of a file (``.csv``: comma-separated, ``.parquet``, else tab-separated),
-            a sequence of ``(head, relation, tail)``, or a frame with columns of these names or
-            with three columns.
+        triples: The path of a file (see :func:`~sheafprop.data.read_triples`), a sequence of
+            ``(head, relation, tail)``, or a frame of pandas or polars with columns of usual names,
+            such as these, or with three columns. Integers are taken as their decimal text.
+        known: Labels that are known from elsewhere: a first line of a file with one of them is no
+            header.
 
     Raises:
         DataError: If a triple is malformed, or there is none.
     """
     if isinstance(triples, str | os.PathLike):
-        array = triples_of_file(triples)
-    elif hasattr(triples, "columns") and hasattr(triples, "to_numpy"):
-        array = as_label_triples(_columns(triples, "the frame"), "the frame")
+        array = read_triples(triples, known=known)
+    elif is_frame(triples):
+        array = frame_triples(triples, "the frame")
     else:
         try:
             array = as_label_triples(triples)
         except TypeError as error:
             raise DataError(
-                "triples must be a path, rows of three strings or a pandas frame (got "
+                "triples must be a path, rows of three labels or a frame of pandas or polars (got "
                 f"{type(triples).__name__})"
             ) from error
     if len(array) == 0:
@@ -44,63 +46,42 @@ def label_triples(triples: TripleInput) -> LabelTriples:
     return array
 
 
-def triples_of_file(
-    path: str | os.PathLike[str],
-    *,
-    columns: tuple[int, int, int] | None = None,
-    header: bool | None = None,
-    delimiter: str | None = None,
-    allow_empty: bool = False,
-) -> LabelTriples:
-    """Label triples of a file whose name tells its kind: ``.parquet``, ``.csv``, else TSV.
+def given_labels(triples: TripleInput) -> tuple[list[Any], list[Any]]:
+    """The entities and relations of rows or a frame as they came; none of a file, which has text.
+
+    Rows must not be an iterator, which could be read once only.
+    """
+    if isinstance(triples, str | os.PathLike):
+        return [], []
+    cells = (
+        frame_cells(triples, "the frame")[0]
+        if is_frame(triples)
+        else np.asarray(triples, dtype=object)
+    )
+    return cells[:, [0, 2]].ravel().tolist(), cells[:, 1].tolist()
+
+
+def restore_integers(
+    frame: "pd.DataFrame", entities: Iterable[Any], relations: Iterable[Any]
+) -> "pd.DataFrame":
+    """Gives labels back as integers where all that were given are integers.
 
     Args:
-        path: The file.
-        columns, header, allow_empty: See :func:`~sheafprop.data.read_triples`; Parquet files have
-            names and no header.
-        delimiter: Of the fields. (default: the tab, in ``.csv`` a comma)
-
-    Raises:
-        DataError: If a triple is malformed.
+        frame: Results with columns ``head``, ``relation`` and ``tail``. A column becomes integers
+            if all labels in it are the decimal texts of some.
+        entities: Heads and tails as they came.
+        relations: Relations as they came.
     """
-    path = Path(path).expanduser()
-    kind = path.suffix.lower()
-    if kind != ".parquet":
-        return read_triples(
-            path,
-            columns=columns,
-            header=header,
-            delimiter=delimiter or ("," if kind == ".csv" else "\t"),
-            allow_empty=allow_empty,
-        )
-    import pandas as pd
-
-    if not path.is_file():
-        reason = "it is a folder" if path.is_dir() else "there is no such file"
-        raise DataError(f"{path}: cannot be read ({reason})")
-    try:
-        frame = pd.read_parquet(path)
-    except ImportError as error:
-        raise DataError(f"{path}: reading Parquet needs pyarrow: pip install pyarrow") from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet ({error})") from error
-    if columns is not None:
-        if max(columns) >= frame.shape[1]:
-            raise DataError(f"{path} has {frame.shape[1]} columns (got 'columns' {columns})")
-        frame = frame.iloc[:, list(columns)].set_axis(_COLUMNS, axis=1)
-    triples = as_label_triples(_columns(frame, str(path)), str(path))
-    if len(triples) == 0 and not allow_empty:
-        raise DataError(f"{path}: the file holds no triple")
-    return triples
+    for given, names in ((list(entities), ("head", "tail")), (list(relations), ("relation",))):
+        if not given or not all(isinstance(label, int | np.integer) for label in given):
+            continue
+        for name in names:
+            if all(map(_is_integer, frame[name])):
+                frame[name] = [int(label) for label in frame[name]]
+    return frame
 
 
-def _columns(frame: Any, source: str) -> np.ndarray:
-    names = [str(name) for name in frame.columns]
-    if set(_COLUMNS) <= set(names):
-        return frame[_COLUMNS].to_numpy(dtype=object)
-    if len(names) != 3:
-        raise DataError(
-            f"{source} needs the columns head, relation and tail, or three columns (got "
-            f"{', '.join(names[:8])}). Rename them, or keep three, such as by --columns 0,1,2"
-        )
-    return frame.to_numpy(dtype=object)
+def _is_integer(label: str) -> bool:
+    # Python refuses to convert more than 4300 digits.
+    text = label.removeprefix("-")
+    return text.isascii() and text.isdecimal() and len(text) < 4300 and str(int(label)) == label

@@ -37,6 +37,13 @@ class InductiveDataModule(LightningDataModule):
             transductive validation.
         on_unknown_relation: For ``"folder"``: ``"error"``, or ``"drop"`` triples whose relation has
             no training triple (they are counted and reported).
+        columns: For ``"folder"``: the columns of head, relation and tail in every file, as three
+            numbers from 0 on or three names of the header, such as ``"source,kind,target"``.
+        header: For ``"folder"``: whether the first line of every file is a header, true (``"yes"``)
+            or false (``"no"``). By default it is told from its fields.
+        delimiter: For ``"folder"``: the character between fields.
+        input_format: For ``"folder"``: ``"tsv"``, ``"csv"`` or ``"parquet"``; by default the names
+            of the files tell.
         seed: Seed of splits made here; the order of the batches follows the model's seed.
 
     Raises:
@@ -56,6 +63,10 @@ class InductiveDataModule(LightningDataModule):
         hold_out: float = 0.0,
         on_unknown_relation: Literal["error", "drop"] = "error",
         seed: int = 0,
+        columns: str | list[int | str] | None = None,
+        header: bool | Literal["auto", "yes", "no"] | None = None,
+        delimiter: str | None = None,
+        input_format: Literal["auto", "tsv", "csv", "parquet"] | None = None,
     ):
         super().__init__()
         check_integer("batch_size", batch_size, 1)
@@ -68,6 +79,10 @@ class InductiveDataModule(LightningDataModule):
             hold_out=hold_out,
             on_unknown_relation=on_unknown_relation,
             seed=seed,
+            columns=columns,
+            header=header,
+            delimiter=delimiter,
+            input_format=input_format,
         )
         self._data: InductiveData | None = None
         self._keys: dict[str, str] | None = None

@@ -278,8 +278,8 @@ def test_labels_that_differ_only_in_case_or_white_space_are_told(tmp_path, capsy
     labels = ["A0", " a1", "new", "New", "a3", wide, "fresh"]
     write_triples(tmp_path / "new.tsv", [(label, "next", "a2") for label in labels])
     told = output(capsys, "extend", model, tmp_path / "new.tsv", "--out", tmp_path / "grown").err
-    said = "entities that differ from another only in case, white space or Unicode form: "
-    pairs = f"4 ('A0' and 'a0', ' a1' and 'a1', 'New' and 'new', '{wide}' and 'a4')"
+    said = "entities that differ from another only in case, white space, Unicode form or hidden "
+    pairs = f"characters: 4 ('A0' and 'a0', ' a1' and 'a1', 'New' and 'new', '{wide}' and 'a4')"
     assert f"new {said}{pairs}; labels are taken literally" in told
     assert "A0" in SheafModel.load(tmp_path / "grown").labels()
     assert f"\n{said}{pairs}\n" in output(capsys, "inspect", tmp_path / "grown").out
@@ -494,16 +494,16 @@ def test_a_model_is_no_run(tmp_path, capsys, model):
 
 def test_parquet_files_are_read_as_others_are(tmp_path, capsys, model):
     place, words = tmp_path / "f.parquet", ["extend", model, tmp_path / "f.parquet", "--out"]
-    assert "no such file" in failing(capsys, *words, tmp_path / "x")
+    assert "No such file" in failing(capsys, *words, tmp_path / "x")
     place.mkdir()
-    assert "it is a folder" in failing(capsys, *words, tmp_path / "x")
+    assert "Is a directory" in failing(capsys, *words, tmp_path / "x")
     place.rmdir()
-    frame = pd.DataFrame({"to": ["a1"], "n": [7], "by": ["next"], "from": ["new"]})
+    frame = pd.DataFrame({"to": ["a1"], "n": [7.0], "by": ["next"], "from": ["new"]})
     frame.to_parquet(place)
     assert "--columns" in failing(capsys, *words, tmp_path / "x")
     assert "4 columns" in failing(capsys, *words, tmp_path / "x", "--columns", "0,1,9")
     told = failing(capsys, *words, tmp_path / "x", "--columns", "3,1,0")
-    assert "type int, the first in row 0: 'new', 7, 'a1'" in told
+    assert "type float, the first in row 0: 'new', 7.0, 'a1'" in told
     output(capsys, *words, tmp_path / "y", "--columns", "3,2,0")
     assert SheafModel.load(tmp_path / "y").facts().iloc[-1].tolist() == ["new", "next", "a1"]
     frame[:0].to_parquet(place)
@@ -694,8 +694,10 @@ def test_import_pyg(tmp_path, capsys):
     torch.save(model.state_dict(), tmp_path / "state.pt")
     (tmp_path / "e.txt").write_text("a\nb\nc\n")
     (tmp_path / "r.txt").write_text("r\n")
-    words = ["--entities", tmp_path / "e.txt", "--relations", tmp_path / "r.txt"]
-    done = output(capsys, "import", "pyg", tmp_path / "state.pt", *words, "--out", tmp_path / "m")
+    words = ["import", "pyg", tmp_path / "state.pt", "--out", tmp_path / "m"]
+    words += ["--entities", tmp_path / "e.txt", "--relations", tmp_path / "r.txt"]
+    assert "give kge='transe' or kge='rotate' (--model)" in failing(capsys, *words)
+    done = output(capsys, *words, "--model", "transe")
     assert "note: the model scores by the 1-norm" in done.err
     assert SheafModel.load(tmp_path / "m").extend([("n", "r", "a")]).report.solved_exactly == 1
 
@@ -831,7 +833,8 @@ def test_every_verb_has_help_with_an_example_and_needs_no_torch(verb):
         ["evaluate", "m", "--test", "f", "--data.root", "d"],
         ["extend", "m"],
         ["extend", "m", "f", "--out", "o", "--columns", "0,1"],
-        ["extend", "m", "f", "--out", "o", "--columns", "a,b,c"],
+        ["extend", "m", "f", "--out", "o", "--columns", "a,b,"],
+        ["extend", "m", "f", "--out", "o", "--header=maybe"],
         ["extend", "m", "f", "--out", "o", "--columns", "0,1,1"],
         ["extend", "--run", "m", "--out", "o"],
         ["extend", "f", "--out", "o"],

@@ -241,7 +241,7 @@ def test_equal_triples_of_different_graphs_are_no_overlap():
         (fully, {"observed": []}, "no observed triple"),
         (semi, {"train": []}, "no training triple"),
         (semi, {"test": [("x", "r")]}, "test: a triple has 3 labels"),
-        (semi, {"observed": [("x", "r", 3)]}, "observed: labels must be strings"),
+        (semi, {"observed": [("x", "r", 3.0)]}, "observed: labels must be strings or integers"),
     ],
 )
 def test_unusable_parts(make, parts, message):

@@ -39,7 +39,7 @@ def test_lookup_marks_the_unknown():
         (["new york "], r"\(did you mean 'New York'\?\)"),
         (["xyz"], r"entities: 'xyz'$"),
         (["x1", "paris", "x2", "x3", "x1", "x4"], r"^4 of .* 'x1', 'x2', 'x3' and 1 more"),
-        ([5], "entities: 5"),
+        ([5], "entities: '5'"),
     ],
 )
 def test_unknown_labels_are_named(labels, message):
@@ -55,7 +55,12 @@ def test_ids_out_of_range(ids):
 
 @pytest.mark.parametrize(
     ("labels", "message"),
-    [(["a", "b", "a"], "'a' at 0 and at 2"), (["a", 1], "must be strings"), ([None], "strings")],
+    [
+        (["a", "b", "a"], "'a' at 0 and at 2"),
+        (["1", 2, 1], "'1' at 0 and at 2"),
+        (["a", 1.0], r"a string or an integer \(got 1.0\). A float is no label"),
+        ([None], "a string or an integer"),
+    ],
 )
 def test_bad_labels(labels, message):
     with pytest.raises(DataError, match=message):

@@ -348,12 +348,12 @@ def test_facts_come_in_many_forms(tmp_path):
         ([], "no triple"),
         ([("a", "b")], "3 labels"),
         (["abc"], "3 labels"),
-        ([("a0", "next", 3)], "int"),
-        (7, "a path, rows of three strings or a pandas frame"),
+        ([("a0", "next", 3.0)], "float.*a column of integers with missing values"),
+        (7, "a path, rows of three labels or a frame of pandas or polars"),
         (pd.DataFrame({"x": ["a"], "y": ["b"]}), "three columns"),
         (pd.DataFrame([["a0", "next", None]]), "strings"),
         ("nowhere.tsv", "cannot be read"),
-        ("nowhere.parquet", "no such file"),
+        ("nowhere.parquet", "No such file"),
     ],
 )
 def test_bad_facts_are_named(triples, message):

@@ -1,7 +1,7 @@
 """From plain options to a data set."""
 
 import os
-from typing import Literal
+from typing import Any, Literal
 
 from sheafprop.data.datasets.folder import FolderDataset
 from sheafprop.data.datasets.grail import ENVIRONMENT, GraILDataset
@@ -19,6 +19,10 @@ def build_dataset(
     hold_out: float = 0.0,
     on_unknown_relation: Literal["error", "drop"] = "error",
     seed: int = 0,
+    columns: Any = None,
+    header: Any = None,
+    delimiter: str | None = None,
+    input_format: Any = None,
 ) -> InductiveDataset:
     r"""Builds a data set from the options of a run.
 
@@ -30,6 +34,8 @@ def build_dataset(
         hold_out: See :class:`FolderDataset`.
         on_unknown_relation: See :class:`FolderDataset`.
         seed: The seed of splits made here.
+        columns, header, delimiter, input_format: How the files of ``"folder"`` are read, see
+            :func:`~sheafprop.data.read_triples`; the files of the others are known.
 
     Raises:
         ValueError: If the options do not say which data is meant.
@@ -41,7 +47,23 @@ def build_dataset(
                 f"or 'fully-inductive') (got root={root!r}, mode={mode!r})"
             )
         return FolderDataset(
-            root, mode, on_unknown_relation=on_unknown_relation, hold_out=hold_out, seed=seed
+            root,
+            mode,
+            on_unknown_relation=on_unknown_relation,
+            hold_out=hold_out,
+            seed=seed,
+            columns=columns,
+            header=header,
+            delimiter=delimiter,
+            format=input_format,
+        )
+    reading = {"columns": columns, "header": header, "delimiter": delimiter}
+    reading["input_format"] = input_format
+    given = [name for name, value in reading.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"data.{given[0]} says how files of data.dataset=folder are read (got "
+            f"dataset={dataset!r})"
         )
     if dataset not in ("grail", "pykeen"):
         raise ValueError(f"data.dataset must be 'grail', 'pykeen' or 'folder' (got {dataset!r})")

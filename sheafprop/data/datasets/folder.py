@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
+from sheafprop.data.file_kinds import plain_name
 from sheafprop.data.label_checks import MODES, Mode, check_choice, check_labels, count_noun
+from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.triples import LabelTriples, read_triples
 from sheafprop.errors import DataError
 
@@ -24,6 +29,16 @@ _FILES = {
 }
 _REQUIRED = ("train.txt", "inference.txt")
 _OPTIONAL = ("valid.txt", "inference_valid.txt", "inference_test.txt")
+#: Endings of files that may hold a part; a compressed one has one more, as ``.tsv.gz``.
+_ENDINGS = (".txt", ".tsv", ".csv", ".parquet")
+#: Other words for those that the names of the files are made of.
+_WORDS = {
+    "training": "train",
+    "testing": "test",
+    **dict.fromkeys(("validation", "validate", "val", "dev"), "valid"),
+    **dict.fromkeys(("ind", "inductive", "infer", "observed"), "inference"),
+}
+_CLOSE = 0.85
 
 
 class FolderDataset(InductiveDataset):
@@ -32,7 +47,8 @@ class FolderDataset(InductiveDataset):
     ``valid.txt`` holds transductive validation triples of the training graph,
     ``inference_valid.txt`` and ``inference_test.txt`` triples to predict in the inference graph.
     All files are read by :func:`~sheafprop.data.read_triples`; the last three may be missing or
-    empty.
+    empty. A file may also end in ``.tsv``, ``.csv`` or ``.parquet``, or be compressed. Other files
+    are left alone; one whose name is close to one that is missing gives a warning.
 
     Args:
         root: The folder; ``~`` is expanded, a relative path starts at the current folder.
@@ -44,6 +60,8 @@ class FolderDataset(InductiveDataset):
         hold_out: Without ``valid.txt``, the share of the training triples to hold out for
             transductive validation, so that every entity and relation keeps one; 0 for none.
         seed: The seed of that choice.
+        columns, header, delimiter, format: How all files are read, see
+            :func:`~sheafprop.data.read_triples`.
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -58,6 +76,10 @@ class FolderDataset(InductiveDataset):
         on_overlap: Literal["warn", "error"] = "warn",
         hold_out: float = 0.0,
         seed: int = 0,
+        columns: Any = None,
+        header: Any = None,
+        delimiter: str | None = None,
+        format: Any = None,
     ) -> None:
         check_choice("mode", mode, MODES)
         if not 0 <= hold_out < 1:
@@ -70,6 +92,7 @@ class FolderDataset(InductiveDataset):
         self.on_overlap: Literal["warn", "error"] = on_overlap
         self.hold_out = hold_out
         self.seed = seed
+        self.reading = ReadOptions.of(columns, header, delimiter, format)
 
     def load(self) -> InductiveData:
         # Only here, so that the files can be checked without torch.
@@ -77,12 +100,13 @@ class FolderDataset(InductiveDataset):
         from sheafprop.data.knowledge_graph import KnowledgeGraph
         from sheafprop.data.splits import hold_out_mask
 
-        parts = self._read()
+        parts, files = self._read()
         notes = [
-            f"{name} is empty" if (self.root / name).exists() else f"there is no {name}"
+            f"{files[key].name} is empty" if key in files else f"there is no {name}"
             for key, name in _FILES.items()
             if key not in parts
         ]
+        notes += self._notes(files)
         if "train_valid" not in parts and self.hold_out:
             train = parts["train"]
             held = hold_out_mask(
@@ -103,32 +127,98 @@ class FolderDataset(InductiveDataset):
         )
 
     def check(self) -> None:
-        parts = self._read()
+        parts, files = self._read()
+        for key, name in self._close_names(files).items():
+            warnings.warn(f"{self.root}: {_close(key, name)}", stacklevel=2)
         train = parts.pop("train")
         check_labels(self.name, self.mode, train, parts, self.on_unknown_relation)
 
-    def _read(self) -> dict[str, LabelTriples]:
-        """The triples of all files that there are and that hold some."""
-        self._check_files()
+    def _read(self) -> tuple[dict[str, LabelTriples], dict[str, Path]]:
+        """The triples of all files that hold some, and the files that there are."""
+        files = self._files()
         parts = {}
-        for key, name in _FILES.items():
-            path = self.root / name
-            if name in _REQUIRED or path.exists():
-                triples = read_triples(path, allow_empty=name in _OPTIONAL)
-                if len(triples):
-                    parts[key] = triples
-        return parts
+        known: set[str] = set()
+        for key, path in files.items():
+            triples = read_triples(
+                path,
+                columns=self.reading.columns,
+                header=self.reading.header,
+                delimiter=self.reading.delimiter,
+                format=self.reading.format,
+                allow_empty=_FILES[key] in _OPTIONAL,
+                known=known,
+            )
+            if len(triples):
+                parts[key] = triples
+                known.update(triples.ravel().tolist())
+        return parts, files
 
-    def _check_files(self) -> None:
+    def _files(self) -> dict[str, Path]:
+        """The file of each part that there is."""
         if not self.root.is_dir():
             kind = "is not a folder" if self.root.exists() else "does not exist"
             raise DataError(f"The data folder {kind} (got {self.root})")
-        found = sorted(path.name for path in self.root.iterdir())
-        missing = [name for name in _REQUIRED if name not in found]
+        files = {}
+        for key, name in _FILES.items():
+            stem = Path(name).stem
+            found = [
+                p for p in sorted(self.root.iterdir()) if Path(plain_name(p.name)).stem == stem
+            ]
+            found = [p for p in found if p.is_file()]
+            # Any other format is refused by name when it is read.
+            found = [p for p in found if Path(plain_name(p.name)).suffix in _ENDINGS] or found
+            if len(found) > 1:
+                names = ", ".join(path.name for path in found)
+                raise DataError(f"{self.root}: several files may be {name} ({names}). Keep one")
+            if found:
+                files[key] = found[0]
+        missing = [name for key, name in _FILES.items() if name in _REQUIRED and key not in files]
         if missing:
-            names = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
+            present = sorted(path.name for path in self.root.iterdir())
+            names = ", ".join(present[:20]) + (", ..." if len(present) > 20 else "")
+            close = [_close(key, name) for key, name in self._close_names(files).items()]
             raise DataError(
                 f"{self.root}: {' and '.join(missing)} missing. Expected "
                 f"{' and '.join(_REQUIRED)}, optionally {', '.join(_OPTIONAL)} "
-                f"(found {names or 'nothing'})"
+                f"(found {names or 'nothing'})" + "".join(f"; {text}" for text in close)
             )
+        return files
+
+    def _close_names(self, files: dict[str, Path]) -> dict[str, str]:
+        """Parts without a file, and the file of each whose name is close."""
+        others = [p.name for p in sorted(self.root.iterdir()) if p not in files.values()]
+        stems = {name: Path(plain_name(name)).stem for name in others if not name.startswith(".")}
+        found = {}
+        for key, wanted in _FILES.items():
+            stem = Path(wanted).stem
+            near = [name for name, other in stems.items() if _words(other) == _words(stem)]
+            # By spelling, a name may be close to that of another part: it is not taken then.
+            near += [name for name, other in stems.items() if _nearest(other) == stem]
+            if key not in files and near:
+                found[key] = near[0]
+        return found
+
+    def _notes(self, files: dict[str, Path]) -> list[str]:
+        close = self._close_names(files)
+        every = [p.name for p in sorted(self.root.iterdir()) if not p.name.startswith(".")]
+        used = {path.name for path in files.values()}
+        others = [name for name in every if name not in used and name not in close.values()]
+        notes = [_close(key, name) for key, name in close.items()]
+        if others:
+            names = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+            notes.append(f"{count_noun(len(others), 'other file')} not read ({names})")
+        return notes
+
+
+def _close(key: str, name: str) -> str:
+    return f"'{name}' was not read: if it is meant, call it {_FILES[key]}"
+
+
+def _words(stem: str) -> list[str]:
+    parts = re.findall(r"[^\W_]+", stem.lower())
+    return sorted(_WORDS.get(part, part) for part in parts)
+
+
+def _nearest(stem: str) -> str | None:
+    stems = [Path(name).stem for name in _FILES.values()]
+    return next(iter(difflib.get_close_matches(stem.lower(), stems, 1, _CLOSE)), None)

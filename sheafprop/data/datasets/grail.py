@@ -92,7 +92,10 @@ class GraILDataset(InductiveDataset):
             "test": f"{self.name}_ind/test.txt",
         }
         contents = self._read(list(files.values()))
-        return {key: parse_triples(contents[member], member) for key, member in files.items()}
+        return {
+            key: parse_triples(contents[member], member, columns=(0, 1, 2), header=False)
+            for key, member in files.items()
+        }
 
     def _read(self, members: list[str]) -> dict[str, bytes]:
         archive = f"{self.name.rpartition('_')[0]}.tar.gz"

@@ -79,8 +79,9 @@ class PykeenDataset(InductiveDataset):
 
     def _read(self) -> LabelTriples:
         folder = self._folder()
+        files = [folder / f"{part}.txt" for part in ("train", "valid", "test")]
         return np.concatenate(
-            [read_triples(folder / f"{part}.txt") for part in ("train", "valid", "test")]
+            [read_triples(file, columns=(0, 1, 2), header=False) for file in files]
         )
 
     def _folder(self) -> Path:

@@ -141,7 +141,7 @@ def _labels(path: Path, total: int, half: int) -> tuple[Vocabulary, Vocabulary]:
 
 def _forward(path: Path, half: int) -> Tensor:
     """The forward triples of a graph, after a look at the inverse ones."""
-    labels = read_triples(path)
+    labels = read_triples(path, columns=(0, 1, 2), header=False)
     try:
         ids = labels.astype(np.int64)
     except ValueError as error:

@@ -1,5 +1,4 @@
 import csv
-import gzip
 import io
 import warnings
 from os import PathLike
@@ -10,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.errors import FormatError
+from sheafprop.data.file_kinds import decompress
+from sheafprop.errors import DataError, FormatError
 from sheafprop.io.importers.arrays import import_arrays
-from sheafprop.io.inert_unpickler import Inert, load_inert, state_of
+from sheafprop.io.inert_unpickler import Inert, load_inert, plain_names, state_of, unwrapped
 from sheafprop.io.storage_error import storage_errors
 from sheafprop.io.stored_model import StoredModel
 
@@ -49,12 +49,13 @@ def import_pykeen(folder: str | PathLike[str], *, keep_unused: bool = False) -> 
     relations = _labels(training / "relation_to_id.tsv.gz")
     facts = _triples(training / "numeric_triples.tsv.gz")
     module = load_inert(path / "trained_model.pkl")
+    module = unwrapped(module) if isinstance(module, Inert) else module
     kind = type(module).__name__
     if not isinstance(module, Inert) or kind not in _MODELS:
         raise FormatError(
             f"'{path}' holds a {kind}: only {', '.join(_MODELS)} have a sheaf that is known here"
         )
-    state = state_of(module)
+    state = plain_names(state_of(module))
     interaction = _child(module, "interaction")
     try:
         return _converted(
@@ -152,9 +153,9 @@ def _child(module: Inert, name: str) -> dict[str, Any]:
 def _rows(path: Path) -> list[list[str]]:
     with storage_errors(path, "read"):
         try:
-            text = gzip.decompress(path.read_bytes()).decode("utf-8")
+            text = decompress(path.read_bytes(), path.name).decode("utf-8")
             rows = list(csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True))
-        except (EOFError, gzip.BadGzipFile, UnicodeDecodeError, csv.Error) as error:
+        except (DataError, UnicodeDecodeError, csv.Error) as error:
             raise FormatError(f"'{path}' is truncated or was edited: {error}") from error
     if not rows:
         raise FormatError(f"'{path}' is empty")

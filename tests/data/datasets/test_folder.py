@@ -1,3 +1,4 @@
+import gzip
 import os
 import subprocess
 import sys
@@ -5,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sheafprop.data import FolderDataset, InductiveDataset, write_triples
+from sheafprop.data import FolderDataset, InductiveDataset, build_dataset, write_triples
 from sheafprop.errors import DataError, UnknownRelationError
 
 FILES = {
@@ -168,3 +169,90 @@ def test_files_are_checked_without_torch(folder, file, content, message):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert message in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("missing", "close"),
+    [
+        ("inference_valid.txt", "inference-validation.txt"),
+        ("inference_valid.txt", "Dev_Inference.tsv"),
+        ("inference_valid.txt", "valid_ind.txt"),
+        ("inference_test.txt", "test_inference.txt.gz"),
+        ("inference_test.txt", "inference_tests.txt"),
+        ("valid.txt", "validation.txt"),
+    ],
+)
+def test_close_names_are_pointed_out(folder, missing, close):
+    (folder / missing).rename(folder / close)
+    said = f"'{close}' was not read: if it is meant, call it {missing}"
+    dataset = FolderDataset(folder, "semi-inductive")
+    assert said in dataset.load().report["notes"]
+    with pytest.warns(UserWarning, match=said.replace(".", r"\.")):
+        dataset.check()
+
+
+def test_close_names_of_files_that_are_needed_are_in_the_error(folder):
+    (folder / "inference.txt").rename(folder / "inferences.txt")
+    with pytest.raises(DataError, match=r"inference.txt missing.*'inferences.txt' was not read"):
+        FolderDataset(folder, "semi-inductive").load()
+
+
+def test_other_files_are_left_alone_and_counted(folder, recwarn):
+    (folder / "entity2id.txt").write_text("3\na\t0\nb\t1\nc\t2\n")
+    (folder / "train2id.txt").write_text("1\n0 1 0\n")
+    (folder / "README").write_text("three files\n")
+    data = FolderDataset(folder, "semi-inductive").load()
+    notes = data.report["notes"]
+    assert "3 other files not read (README, entity2id.txt, train2id.txt)" in notes
+    assert not any("call it" in note for note in notes)
+    FolderDataset(folder, "semi-inductive").check()
+    assert not recwarn.list
+
+
+def test_files_are_read_by_the_options_and_by_their_names(folder):
+    want = FolderDataset(folder, "semi-inductive").load()
+    for name, triples in FILES.items():
+        lines = ["to;n;kind;from", *(f"{t};7;{r};{h}" for h, r, t in triples)]
+        packed = gzip.compress("\n".join(lines).encode())
+        (folder / name).unlink()
+        (folder / name.replace(".txt", ".csv.gz")).write_bytes(packed)
+    given = {"columns": "from,kind,to", "delimiter": ";"}
+    got = FolderDataset(folder, "semi-inductive", **given).load()
+    for part in ("train_valid", "valid", "test"):
+        assert getattr(got, part).equal(getattr(want, part))
+    assert got.inference.triples.equal(want.inference.triples)
+    assert got.train.entities == want.train.entities
+    with pytest.raises(DataError, match=r"train.csv.gz, line 1: expected 3"):
+        FolderDataset(folder, "semi-inductive").load()
+    with pytest.raises(ValueError, match="'header' must be"):
+        FolderDataset(folder, "semi-inductive", header="perhaps")
+
+
+@pytest.mark.parametrize("name", ["columns", "header", "delimiter", "input_format"])
+def test_reading_options_go_with_folders(name):
+    with pytest.raises(ValueError, match=rf"data\.{name} says how .*got dataset='pykeen'"):
+        build_dataset("pykeen", name="umls", **{name: "0,1,2"})
+
+
+def test_two_files_for_one_part_are_refused(folder):
+    (folder / "train.tsv").write_bytes((folder / "train.txt").read_bytes())
+    with pytest.raises(DataError, match=r"several files may be train.txt \(train.tsv, train.txt\)"):
+        FolderDataset(folder, "semi-inductive").load()
+
+
+def test_a_file_of_another_format_is_refused_by_name(folder):
+    (folder / "train.txt").rename(folder / "train.nt")
+    with pytest.raises(DataError, match=r"train\.nt: this is N-Triples"):
+        FolderDataset(folder, "semi-inductive").load()
+
+
+def test_a_header_is_refused_in_any_file_unless_its_fields_are_known(folder):
+    for name in ("train.txt", "inference_test.txt"):
+        content = (folder / name).read_text()
+        (folder / name).write_text("vertex\tlink\tother\n" + content + "y\tr\tx\n")
+        with pytest.raises(DataError, match=f"{name}, line 1: this occurs nowhere else"):
+            FolderDataset(folder, "semi-inductive").load()
+        (folder / name).write_text(content)
+    # Sparse files share labels with the training triples only.
+    (folder / "inference_test.txt").write_text("x\tr\ta\ny\ts\tb\n")
+    assert len(FolderDataset(folder, "semi-inductive").load().test) == 2

@@ -97,3 +97,79 @@ def test_entities_without_a_fact_are_left_out_and_counted(name):
     )
     # Without facts nobody can tell.
     assert SheafModel(import_arrays(name, **given)).num_entities == 14
+
+
+def _trained(facts, phases, *, seed=0):
+    """Unit phases on a walk: every fact fits exactly, and another triple does not."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.view_as_complex(torch.randn(30, 6, 2, generator=generator, dtype=torch.float64))
+    turn = torch.polar(torch.ones_like(phases), phases)
+    for head, relation, tail in facts:
+        x[tail] = x[head] * turn[relation]
+    return x
+
+
+def test_layout_and_phase_scale_give_the_model_that_was_trained():
+    phases = torch.linspace(-2, 2, 12, dtype=torch.float64).view(2, 6)
+    facts = [(i, i % 2, i + 1) for i in range(29)]
+    x = _trained(facts, phases)
+    labels = [(f"e{h}", f"r{r}", f"e{t}") for h, r, t in facts]
+    names = {"entities": [f"e{i}" for i in range(30)], "relations": ["r0", "r1"], "facts": labels}
+    halves = torch.cat([x.real, x.imag], dim=1).numpy()
+    want = import_arrays("rotate", vectors=x, parameters={"rel_emb.weight": phases}, **names)
+    got = import_arrays(
+        "rotate",
+        vectors=halves,
+        parameters={"rel_emb.weight": phases / 8},
+        layout="halves",
+        phase_scale=8.0,
+        **names,
+    )
+    assert torch.equal(got.model.node_emb.weight, want.model.node_emb.weight)
+    assert torch.allclose(got.model.rel_emb.weight, phases, atol=1e-12, rtol=0)
+    scores = [m.model(*torch.tensor(facts).T) for m in (want, got)]
+    assert all(torch.allclose(s, torch.zeros(29, dtype=s.dtype), atol=1e-12) for s in scores)
+    # Read in the other layout, the facts do not fit, and this is reported.
+    wrong = {"vectors": halves, "parameters": {"rel_emb.weight": phases}}
+    with pytest.warns(UserWarning, match="--layout halves") as caught:
+        stored = import_arrays("rotate", **wrong, **names)
+    notes = " ".join(stored.metrics["import"]["notes"])
+    assert "taken in turn" in notes
+    assert "the vectors are halves, it seems" in notes
+    assert len(caught) == len(stored.metrics["import"]["notes"])
+
+
+def test_facts_that_fit_no_better_than_chance_are_reported():
+    generator = torch.Generator().manual_seed(1)
+    vectors = torch.randn(40, 5, generator=generator)
+    step = torch.randn(1, 5, generator=generator)
+    facts = [(f"e{i}", "r", f"e{i + 1}") for i in range(39)]
+    given = {"entities": [f"e{i}" for i in range(40)], "relations": ["r"], "facts": facts}
+    exact = step * torch.arange(40).unsqueeze(1)
+    good = import_arrays("transe", vectors=exact, parameters={"rel_emb.weight": step}, **given)
+    assert good.metrics["import"]["notes"] == []
+    shuffled = exact[torch.randperm(40, generator=generator)]
+    for rows in (vectors, shuffled):
+        with pytest.warns(UserWarning, match="50 are chance"):
+            import_arrays("transe", vectors=rows, parameters={"rel_emb.weight": step}, **given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "transe", "layout": "halves"}, "are for rotate"),
+        ({"model": "transe", "phase_scale": 2.0}, "are for rotate"),
+        ({"layout": "thirds"}, "'layout' must be 'halves' or 'pairs'"),
+        ({"layout": "halves", "vectors": np.zeros((3, 5))}, "even number of columns"),
+        ({"layout": "pairs", "vectors": np.zeros((3, 2), dtype=complex)}, "these are complex"),
+    ],
+)
+def test_layouts_that_make_no_sense_are_named(changes, message):
+    given = {
+        "model": "rotate",
+        "vectors": np.zeros((3, 4)),
+        "parameters": {"rel_emb.weight": np.zeros((1, 2))},
+        **COMMON,
+    } | changes
+    with pytest.raises(ValueError, match=message):
+        import_arrays(given.pop("model"), **given)

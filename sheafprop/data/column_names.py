@@ -1,0 +1,205 @@
+"""Which columns hold head, relation and tail: by the names of a header, and by what they hold."""
+
+import re
+import warnings
+from collections.abc import Container, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sheafprop.errors import DataError
+
+__all__ = [
+    "check_first_line",
+    "check_order",
+    "columns_by_name",
+    "is_column_name",
+    "named_columns",
+    "occur",
+    "shown_fields",
+]
+
+LabelTriples = NDArray[np.object_]
+
+#: Names of head and tail that go together, and the names that the relation may have beside them.
+_NAMES = (
+    ("head", "tail", ("relation", "rel", "predicate")),
+    ("subject", "object", ("predicate", "relation", "rel")),
+    ("source", "target", ("relation", "rel", "predicate")),
+    ("h", "t", ("r",)),
+    ("s", "o", ("p",)),
+)
+# Further words that only headers have in all three columns; single letters are no such words.
+_WORDS = {word for h, t, rels in _NAMES for word in (h, t, *rels) if len(word) > 1} | {
+    *("from", "to", "edge", "type", "label", "property", "node1", "node2"),
+    *("head_id", "relation_id", "tail_id", "start_id", "end_id", "source_id", "target_id"),
+    *("subject_id", "predicate_id", "object_id", "edge_type", "metaedge", "interaction"),
+}
+# Rows in which labels are compared: enough to tell, whatever the size of a file.
+_LOOKED_AT = 100_000
+_CHUNK = 4096
+# Rows from which on a number of labels says something.
+_FEW = 100
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+def named_columns(names: Sequence[object]) -> tuple[int, int, int] | None:
+    """The columns of head, relation and tail by their usual names, if exactly one reading fits."""
+    folded = [_folded(name) for name in names]
+    found = []
+    for head, tail, relations in _NAMES:
+        present = [name for name in relations if name in folded]
+        if head in folded and tail in folded and present:
+            found.append((head, present[0], tail))
+    if len(found) != 1 or any(folded.count(name) != 1 for name in found[0]):
+        return None
+    places = [folded.index(name) for name in found[0]]
+    return places[0], places[1], places[2]
+
+
+def columns_by_name(
+    wanted: Sequence[int | str], names: Sequence[object], source: str
+) -> tuple[int, int, int]:
+    """The numbers of columns that were given by number or by name.
+
+    Raises:
+        DataError: If there is no such column, or several of a name.
+    """
+    texts = [str(name).strip() for name in names]
+    out = []
+    for column in wanted:
+        if isinstance(column, int):
+            number = column
+        else:
+            places = [i for i, text in enumerate(texts) if text == column]
+            places = places or [
+                i for i, text in enumerate(texts) if _folded(text) == _folded(column)
+            ]
+            if len(places) != 1:
+                problem = "is not there" if not places else "is there several times"
+                raise DataError(
+                    f"{source}: the column {column!r} {problem}. The columns are "
+                    f"{', '.join(map(repr, texts[:20]))}"
+                )
+            number = places[0]
+        if number >= len(texts):
+            raise DataError(
+                f"{source} has {len(texts)} columns (got 'columns' {','.join(map(str, wanted))})"
+            )
+        out.append(number)
+    if len(set(out)) != 3:
+        raise DataError(f"{source}: 'columns' must be different columns (got {tuple(wanted)})")
+    return out[0], out[1], out[2]
+
+
+def is_column_name(field: str) -> bool:
+    """Whether a field is a word that headers have."""
+    return _folded(field) in _WORDS
+
+
+def check_first_line(
+    triples: LabelTriples, line: int, source: str, known: Container[str] = ()
+) -> None:
+    """Refuses a first row that looks like column names.
+
+    Column names occur nowhere else: neither in another row of ``triples`` nor in ``known``. Where
+    the second row shares nothing either, as in a few facts of different things, it is a warning.
+
+    Raises:
+        DataError: If the first row may be column names; it is shown with the options to give.
+    """
+    first = triples[0].tolist()
+    is_words = all(map(is_column_name, first))
+    if not is_words and not is_lone(triples, 0, known):
+        return
+    seen = "looks like column names" if is_words else "occurs nowhere else"
+    text = (
+        f"{source}, line {line}: this {seen}, so it may be no triple (got "
+        f"{shown_fields(first)}). Give header=True (--header yes) to skip the line, header=False "
+        "(--header no) to read it as a triple, or the names of the columns of head, relation and "
+        "tail (--columns NAME,NAME,NAME)"
+    )
+    if is_words or (len(triples) > 1 and not is_lone(triples, 1, known)):
+        raise DataError(text)
+    if len(triples) > 1:
+        warnings.warn(text, stacklevel=2)
+
+
+def is_lone(triples: LabelTriples, row: int, known: Container[str] = ()) -> bool:
+    """Whether no label of a row is in ``known`` or in another row."""
+    labels = set(triples[row].tolist())
+    others = (triples[:row], triples[row + 1 :])
+    return not any(label in known for label in labels) and not any(
+        occur(labels, part) for part in others
+    )
+
+
+def occur(labels: set[str], triples: LabelTriples) -> bool:
+    """Whether any of some labels is in some triples."""
+    for start in range(0, len(triples), _CHUNK):
+        part = triples[start : start + _CHUNK]
+        # Relations first: they repeat soonest.
+        if any(not labels.isdisjoint(part[:, column].tolist()) for column in (1, 0, 2)):
+            return True
+    return False
+
+
+def check_order(triples: LabelTriples, source: str) -> None:
+    """Refuses triples whose relations look like entities: their columns may be swapped.
+
+    They do where most of the relation labels also occur as head or tail, or a tenth of them where
+    another column has fewer labels and none that the others have, as relations have it.
+
+    Integers tell less, as entities and relations are often numbered apart: they give a warning
+    where there are more relations than heads or tails.
+
+    Raises:
+        DataError: If the relations look like entities, by two labels at least.
+    """
+    columns = [triples[:_LOOKED_AT, column].tolist() for column in range(3)]
+    head, relation, tail = map(set, columns)
+    names = {label for label in relation if not _INTEGER.fullmatch(label)}
+    shared = {label for label in names if label in head or label in tail}
+    order, overlap, count = _best_order(head, relation, tail)
+    part = 0.1 if not overlap and count < len(names) else 0.5
+    if len(shared) >= 2 and len(shared) > part * len(names):
+        example = next(label for label in columns[1] if label in shared)
+        raise DataError(
+            f"{source}: {len(shared)} of the {len(names)} relation labels also occur as head or "
+            f"tail (first: {example!r}), so the columns may be in another order. Give 'columns' "
+            f"(--columns {order} for the order that fits best, or --columns 0,1,2 if they are in "
+            "this order)"
+        )
+    if names or len(relation) <= min(len(head), len(tail)) or len(columns[0]) < _FEW:
+        return
+    warnings.warn(
+        f"{source}: there are more relations ({len(relation)}) than heads ({len(head)}) or tails "
+        f"({len(tail)}). If the columns are in another order, give 'columns' (--columns "
+        f"{order}); --columns 0,1,2 says that they are right",
+        stacklevel=2,
+    )
+
+
+def _best_order(head: set[str], relation: set[str], tail: set[str]) -> tuple[str, float, int]:
+    """The other order in which the relations have the least in common with heads and tails.
+
+    Returns:
+        The order, the share of its relations that are heads or tails, and their number.
+    """
+    orders = {"1,0,2": (head, relation, tail), "0,2,1": (tail, head, relation)}
+    found = []
+    for order, (middle, first, last) in orders.items():
+        shared = sum(label in first or label in last for label in middle)
+        found.append((shared / len(middle), len(middle), order))
+    overlap, count, order = min(found)
+    return order, overlap, count
+
+
+def shown_fields(fields: Sequence[str]) -> str:
+    """The first fields of a row for a message, cut where they are long."""
+    text = ", ".join(repr(field) for field in fields[:3]) + (", ..." if len(fields) > 3 else "")
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _folded(name: object) -> str:
+    return str(name).strip().lstrip("#").strip().casefold()

@@ -1,0 +1,92 @@
+"""How a file of triples is read: the options that every reader and every command shares."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["FORMATS", "Columns", "Header", "InputFormat", "ReadOptions"]
+
+Columns = tuple[int | str, int | str, int | str]
+Header = Literal["auto", "yes", "no"]
+InputFormat = Literal["auto", "tsv", "csv", "parquet"]
+FORMATS: tuple[InputFormat, ...] = ("auto", "tsv", "csv", "parquet")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    r"""The options of :func:`~sheafprop.data.read_triples`, checked.
+
+    Args:
+        columns: The columns of head, relation and tail: three numbers from 0 on or three names of
+            the header, as a sequence or as text such as ``"0,1,2"`` or ``"source,kind,target"``.
+        header: Whether the first line holds the names of the columns: True or ``"yes"``, False or
+            ``"no"``, None or ``"auto"``.
+        delimiter: The character between fields; ``"\\t"`` may be written as backslash and t.
+        format: ``"tsv"``, ``"csv"``, ``"parquet"``, or ``"auto"`` to go by the file's name.
+
+    Raises:
+        ValueError: If an option makes no sense.
+    """
+
+    columns: Columns | None = None
+    header: bool | None = None
+    delimiter: str | None = None
+    format: InputFormat = "auto"
+
+    @classmethod
+    def of(
+        cls,
+        columns: Any = None,
+        header: Header | bool | None = None,
+        delimiter: str | None = None,
+        format: InputFormat | None = None,
+    ) -> "ReadOptions":
+        """Checks options as they are given in Python, in YAML or on the command line."""
+        headers = {"auto": None, "yes": True, "no": False, None: None, True: True, False: False}
+        if header not in headers:
+            raise ValueError(f"'header' must be one of 'auto', 'yes', 'no' (got {header!r})")
+        chosen = format or "auto"
+        if chosen not in FORMATS:
+            names = ", ".join(map(repr, FORMATS))
+            raise ValueError(f"'format' must be one of {names} (got {format!r})")
+        options = cls(_columns(columns), headers[header], _delimiter(delimiter), chosen)
+        if options.has_names and options.header is False:
+            raise ValueError(
+                "'columns' must be numbers where 'header' says that there are no names "
+                f"(got {options.columns})"
+            )
+        return options
+
+    @property
+    def has_names(self) -> bool:
+        """Whether columns are given by name."""
+        return self.columns is not None and any(isinstance(c, str) for c in self.columns)
+
+
+def _columns(given: Any) -> Columns | None:
+    if given is None:
+        return None
+    parts = given.split(",") if isinstance(given, str) else list(given)
+    parts = [_column(part) for part in parts]
+    good = len(parts) == 3 and len(set(parts)) == 3
+    if not good or any(part == "" if isinstance(part, str) else part < 0 for part in parts):
+        raise ValueError(
+            "'columns' must be three different columns of head, relation and tail, as numbers from "
+            f"0 on or as names (got {given!r})"
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def _column(part: Any) -> int | str:
+    if isinstance(part, str):
+        part = part.strip()
+        return int(part) if part.isdecimal() else part
+    return int(part)
+
+
+def _delimiter(given: str | None) -> str | None:
+    if given is None:
+        return None
+    character = given.replace("\\t", "\t")
+    if len(character) != 1 or character in '"\r\n':
+        raise ValueError(f"'delimiter' must be a single character (got {given!r})")
+    return character
