@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Times propagation steps and limits against other ways to compute them; see --help."""
 
-from sheafprop.experiments.propagation_benchmark import main
+from benchmarks.propagation_benchmark import main
 
 if __name__ == "__main__":
     main()

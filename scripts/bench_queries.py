@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Times logical queries against a loop over them and against bare distances; see --help."""
 
-from sheafprop.experiments.query_benchmark import main
+from benchmarks.query_benchmark import main
 
 if __name__ == "__main__":
     main()

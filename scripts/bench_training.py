@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Times training and filtered ranking against PyKEEN; see --help."""
 
-from sheafprop.experiments.training_benchmark import main
+from benchmarks.training_benchmark import main
 
 if __name__ == "__main__":
     main()

@@ -8,8 +8,9 @@ import argparse
 import shutil
 from pathlib import Path
 
+from benchmarks.tables.model_figures import energy_map, entity_map
+
 from sheafprop import SheafModel
-from sheafprop.report.model_figures import energy_map, entity_map
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -12,11 +12,11 @@ import argparse
 from collections.abc import Callable
 
 import torch
+from benchmarks.command_line import told_errors
+from benchmarks.completion_cell import load_data, train_model
+from benchmarks.completion_presets import completion_config
 from torch import Tensor
 
-from sheafprop.experiments.command_line import told_errors
-from sheafprop.experiments.completion_cell import load_data, train_model
-from sheafprop.experiments.completion_presets import completion_config
 from sheafprop.ranking import evaluate
 from sheafprop.service import SectionScorer
 from sheafprop.service.propagation_search import inference_filter

@@ -4,9 +4,10 @@
 import argparse
 from pathlib import Path
 
-from sheafprop.experiments.command_line import told_errors
+from benchmarks.command_line import told_errors
+from benchmarks.tables.stored_tables import fill_tables
+
 from sheafprop.io import write_text
-from sheafprop.report.stored_tables import fill_tables
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

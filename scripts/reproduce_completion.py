@@ -12,6 +12,6 @@ if __name__ == "__main__":
 
         main([word for word in sys.argv[1:] if word != "--paper-code-step"])
     else:
-        from sheafprop.experiments.completion import main
+        from benchmarks.completion import main
 
         main()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Trains, propagates and answers the queries of the FB15k-237 splits; see --help."""
 
-from sheafprop.experiments.queries import main
+from benchmarks.queries import main
 
 if __name__ == "__main__":
     main()

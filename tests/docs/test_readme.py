@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from benchmarks.tables.stored_tables import fill_tables
 
 from sheafprop.config_files import load_config
-from sheafprop.report.stored_tables import fill_tables
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from sheafprop.io import StorageError
-from sheafprop.report import hits_by_iteration
+from sheafprop.report.figures import hits_by_iteration
 from tests.report.records import curve, record
 
 

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from sheafprop.errors import FormatError
-from sheafprop.report import group_report, terminal_table
+from sheafprop.report.group import group_report
+from sheafprop.report.tables import terminal_table
 from tests.report.records import record
 
 

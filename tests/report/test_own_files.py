@@ -3,8 +3,9 @@ import json
 import pytest
 
 from sheafprop.errors import DataError
-from sheafprop.report import group_report, write_report
+from sheafprop.report.group import group_report
 from sheafprop.report.own_files import is_own, own_path
+from sheafprop.report.run_report import write_report
 from tests.report.records import record
 
 FOREIGN = {

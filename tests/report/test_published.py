@@ -4,7 +4,7 @@ from importlib import resources
 import pytest
 
 from sheafprop.ranking import PROTOCOLS
-from sheafprop.report import published_rows
+from sheafprop.report.published import published_rows
 
 MARKS = {"paper", "read", "second-hand", "recalled"}
 FAMILIES = {"fb237", "WN18RR", "nell"}

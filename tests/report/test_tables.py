@@ -3,7 +3,7 @@ import statistics
 
 import pytest
 
-from sheafprop.report import result_table, terminal_table
+from sheafprop.report.tables import result_table, terminal_table
 from tests.report.records import entry, record
 
 HEURISTIC = "edge-type heuristic (mean rank of ties)"

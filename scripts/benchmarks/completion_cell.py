@@ -1,0 +1,295 @@
+"""One cell of the completion benchmarks: train a model, choose the propagation, rank once."""
+
+import logging
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+from benchmarks.plain_training import train_plainly
+from sheafprop.data import KnowledgeGraph, build_dataset, hold_out_mask
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.kge import KGEModel
+from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, evaluate
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
+from sheafprop.report.hardware import describe_hardware, peak_bytes
+from sheafprop.service import (
+    InductivePropagation,
+    PropagationSearch,
+    SectionScorer,
+    Selection,
+    rank_completion,
+)
+from sheafprop.service.propagation_search import inference_filter
+from sheafprop.training.reference import train_reference
+from sheafprop.training.sheaf_completion import SheafCompletion
+
+Record = dict[str, Any]
+
+#: Shares of the prototype section that ``merged`` chooses from.
+PROTOTYPE_SHARES = (0.33, 0.1, 0.2, 0.5)
+_ENOUGH = 1000
+_METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
+
+
+def run_cell(
+    config: dict[str, Any], preset: str, seed: int, *, root: str | None, threads: int
+) -> list[Record]:
+    """Trains on the training graph, selects on validation, ranks the test triples once.
+
+    Times of training and selection are those of the processor, which other programs on the machine
+    do not lengthen; with one thread they are what a clock on the wall shows on an idle machine.
+
+    Returns:
+        A record for each method and protocol. ``merged`` has settings of its own, chosen on the
+        training graph with all its entities taken as new.
+    """
+    data = load_data(config, root=root, threads=threads)
+    module = SheafCompletion(**(config["model"] | {"seed": seed}))
+    begin = time.process_time()
+    if preset == "reference":
+        return _reference(config, module, data, begin)
+    train = _train_until_it_stalls if preset == "paper" else train_model
+    model = train(module, config, data)
+    trained = time.process_time()
+    selection = module.search.select(model, data)
+    seconds = {"train": trained - begin, "select": time.process_time() - trained}
+    found = rank_completion(model, data, selection.settings, seed=seed, progress=False)
+    seconds |= found.seconds
+    name = config["model"]["kge"]
+    own = found.rows[0]["method"]
+    records = []
+    for row in found.rows:
+        if row["method"] == HEURISTIC:
+            continue  # a cell of its own, which needs no model
+        tag = {} if row["method"] == own else {"model": _baseline(row["method"], name)}
+        record = tag | {"protocol": row["protocol"]} | _figures(row["metrics"], row["protocol"])
+        if row["method"] == own:
+            record |= _chosen(selection) | _times(seconds)
+            if row["protocol"] == "full":
+                record["validation_curve"] = _curve(selection)
+                if preset == "paper":
+                    record["test_curve"] = _test_curve(module.search, model, data, selection)
+        records.append(record)
+    if preset == "best":
+        records.append(_merged(module.search, model, data, seconds))
+    return records
+
+
+def heuristic_records(name: str, *, root: str | None, threads: int) -> list[Record]:
+    """Ranks the test triples by the edge-type heuristic, under both conventions for ties.
+
+    It knows the observed inference graph alone.
+    """
+    data = load_data({"data": {"dataset": "grail", "name": name}}, root=root, threads=threads)
+    assert data.test is not None
+    heuristic = EdgeTypeHeuristic(
+        data.inference.triples, data.inference.num_nodes, data.num_relations
+    )
+    scores = heuristic.score_tails, heuristic.score_heads
+    result = evaluate(*scores, data.test, inference_filter(data))
+    names = (*_METRICS, *(f"expected_{name}" for name in _METRICS))
+    return [
+        {"protocol": protocol} | _figures(result.metrics(protocol), protocol, names)
+        for protocol in ("full", "sampled50")
+    ]
+
+
+def load_data(config: dict[str, Any], *, root: str | None, threads: int) -> InductiveData:
+    """The data set of a configuration, in a process that is to train quietly on some threads."""
+    torch.set_num_threads(threads)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    data = config["data"]
+    return build_dataset(data["dataset"], name=data["name"], root=root).load()
+
+
+def train_model(
+    module: SheafCompletion, config: dict[str, Any], data: InductiveData, **changes: Any
+) -> KGEModel:
+    """Trains for as long as the configuration says and takes the last weights."""
+    trainer = {
+        "max_epochs": config["trainer"]["max_epochs"],
+        "max_steps": config["trainer"].get("max_steps", -1),
+    }
+    return train_plainly(module, data, _batch_size(config), **(trainer | changes))
+
+
+def _batch_size(config: dict[str, Any]) -> int:
+    return config["data"].get("batch_size", 512)
+
+
+def _train_until_it_stalls(
+    module: SheafCompletion, config: dict[str, Any], data: InductiveData
+) -> KGEModel:
+    """Trains on 90 % of the training graph until Hits@10 of the rest has not grown twice."""
+    held = hold_out_mask(data.train.triples, fraction=0.1, seed=0)
+    train = KnowledgeGraph.from_triples(
+        data.train.triples[~held],
+        num_nodes=data.train.num_nodes,
+        num_relations=data.num_relations,
+        entities=data.train.entities,
+        relations=data.train.relations,
+    )
+    # Without validation and test triples of the inference graph, which have no part in training.
+    part = replace(data, train=train, train_valid=data.train.triples[held], valid=None, test=None)
+    watched: dict[str, Any] = {"monitor": "val/transductive/hits@10", "mode": "max"}
+    with tempfile.TemporaryDirectory() as folder:
+        best = ModelCheckpoint(dirpath=folder, **watched)
+        model = train_model(
+            module,
+            config,
+            part,
+            enable_checkpointing=True,
+            callbacks=[best, EarlyStopping(patience=2, **watched)],
+            check_val_every_n_epoch=config["trainer"]["check_val_every_n_epoch"],
+            limit_val_batches=None,
+        )
+        stored = torch.load(best.best_model_path, weights_only=True)
+    module.load_state_dict(stored["state_dict"])
+    return model
+
+
+def _reference(
+    config: dict[str, Any], module: SheafCompletion, data: InductiveData, begin: float
+) -> list[Record]:
+    """A model of the same kind and settings, trained on the observed inference graph itself."""
+    epochs = config["trainer"]["max_epochs"]
+    model = train_reference(
+        module,
+        data,
+        epochs=None if epochs == -1 else epochs,
+        steps=config["trainer"].get("max_steps", -1),
+        batch_size=_batch_size(config),
+    )
+    seconds = {"train": time.process_time() - begin}
+    assert data.test is not None
+    scorer = SectionScorer(model, model.entity_vectors().detach().unsqueeze(1), (1.0,))
+    begin = time.perf_counter()
+    with torch.no_grad():
+        result = evaluate(scorer.score_tails, scorer.score_heads, data.test, inference_filter(data))
+    seconds["rank"] = time.perf_counter() - begin
+    common = {"iterations": 0, "configurations_tried": 0} | _times(seconds)
+    return [
+        {"protocol": protocol} | _figures(result.metrics(protocol), protocol) | common
+        for protocol in ("full", "sampled50")
+    ]
+
+
+def _merged(
+    search: PropagationSearch, model: KGEModel, data: InductiveData, seconds: dict[str, float]
+) -> Record:
+    """Validation and test triples together, so the settings come from the training graph.
+
+    Among them is the share of the prototype section, which the presets have from validation.
+    """
+    begin = time.process_time()
+    part, found = as_if_new(data), []
+    for share in PROTOTYPE_SHARES:
+        settings = replace(search.settings, prototype_share=share)
+        found.append(replace(search, settings=settings).select(model, part))
+    selection = max(found, key=lambda one: one.value or 0.0)
+    seconds = seconds | {"select": time.process_time() - begin}
+    propagation = InductivePropagation(model, data, selection.settings)
+    scorer = propagation.scorer(propagation.vectors())
+    assert data.valid is not None
+    assert data.test is not None
+    result = evaluate(
+        scorer.score_tails,
+        scorer.score_heads,
+        torch.cat([data.valid, data.test]),
+        inference_filter(data),
+    )
+    return (
+        {"protocol": "merged"}
+        | _figures(result.metrics("merged"), "merged")
+        | _chosen(selection, on="training graph")
+        | {"prototype_share": selection.settings.prototype_share}
+        | {"configurations_tried": sum(one.tried for one in found)}
+        | _times(seconds)
+    )
+
+
+def as_if_new(data: InductiveData) -> InductiveData:
+    """The training graph with all its entities taken as new, to choose settings by.
+
+    Of its validation triples a seeded choice of at most 1 000 decides; the others only filter.
+    """
+    count = data.train.num_nodes or 0
+    valid, others = data.train_valid, None
+    if valid is not None and len(valid) > _ENOUGH:
+        generator = torch.Generator().manual_seed(0)
+        order = torch.randperm(len(valid), generator=generator)
+        valid, others = valid[order[:_ENOUGH]], valid[order[_ENOUGH:]]
+    return replace(
+        data,
+        name=f"{data.name}, training graph",
+        mode="fully-inductive",
+        train_valid=None,
+        inference=data.train,
+        boundary_mask=torch.zeros(count, dtype=torch.bool),
+        boundary_source=torch.full((count,), -1),
+        valid=valid,
+        test=others,
+        report={},
+    )
+
+
+def _test_curve(
+    search: PropagationSearch, model: KGEModel, data: InductiveData, selection: Selection
+) -> list[list[float]]:
+    """Hits@10 of the test triples by iterations: shown beside the choice, never choosing."""
+    assert data.test is not None
+    known, curve = inference_filter(data), []
+    propagation = InductivePropagation(model, data, selection.settings)
+    for count, x in propagation.trajectory(search.iterations):
+        scorer = propagation.scorer(x)
+        result = evaluate(scorer.score_tails, scorer.score_heads, data.test, known)
+        curve.append([count, round(result.metrics("full")["hits@10"], 5)])
+    return curve
+
+
+def _curve(selection: Selection) -> list[list[Any]]:
+    """Start, iterations and Hits@10 of every configuration that was tried."""
+    return [[row["start"], row["iterations"], round(row["hits@10"], 5)] for row in selection.curve]
+
+
+def _chosen(selection: Selection, on: str = "validation") -> Record:
+    chosen = selection.settings
+    wanted = (chosen.start, chosen.step_size, chosen.iterations)
+    (row,) = (
+        row
+        for row in selection.curve
+        if (row["start"], row["step_size"], row["iterations"]) == wanted
+    )
+    return {
+        "start": chosen.start,
+        "iterations": chosen.iterations,
+        "configurations_tried": selection.tried,
+        "selected_on": on,
+        "selection_hits@10": row["hits@10"],
+        "selection_mrr": row["mrr"],
+    }
+
+
+def _figures(metrics: dict[str, float], protocol: str, names: Sequence[str] = _METRICS) -> Record:
+    figures = {name: metrics[PROTOCOLS[protocol].key(name)] for name in names}
+    if not all(math.isfinite(value) for value in figures.values()):
+        raise ArithmeticError(f"a score of the protocol {protocol} is not finite: {figures}")
+    return figures
+
+
+def _times(seconds: dict[str, float]) -> Record:
+    times = {f"seconds_{name}": round(value, 2) for name, value in seconds.items()}
+    times.setdefault("seconds_propagate", 0.0)
+    measured = {"peak_bytes": peak_bytes(), "hardware": describe_hardware()}
+    return times | measured | {"threads": torch.get_num_threads()}
+
+
+def _baseline(method: str, model: str) -> str:
+    """``rotate, random start``, or ``rotate, mixed start``."""
+    return f"{model}, {'random' if 'random' in method else 'mixed'} start, not propagated"

@@ -1,0 +1,270 @@
+"""One propagation step against other ways to compute it.
+
+Each case checks first that what it compares computes the same vectors.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.transforms import FeaturePropagation
+
+from benchmarks.benchmark_cases import (
+    STEP_SIZE,
+    Case,
+    benchmark_case,
+    make_features,
+    make_sheaf,
+)
+from benchmarks.benchmark_graphs import BenchmarkGraph, power_law_multigraph
+from benchmarks.measuring import (
+    copy_bandwidth,
+    interleaved,
+    matrix_product,
+    timed,
+    with_peak,
+)
+from benchmarks.propagation_baselines import TwoPropagates, in_chunks, lean_messages
+from sheafprop.kernels.dense_coupling import DenseCoupling
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan, RelationSheaf
+from sheafprop.sheaf.dense_blocks import DenseBlocks
+
+try:
+    from torch_sparse import SparseTensor
+except ImportError:
+    SparseTensor = None
+
+
+def step_case(
+    graph: BenchmarkGraph, maps: str, width: int, *, rounds: int = 6, device: str = "cpu"
+) -> Case:
+    """One step with identity or diagonal maps against scatter, torch-sparse and bare products."""
+    graph = graph.to(device)
+    sheaf = make_sheaf(maps, graph.num_relations, width, device)
+    x = make_features(maps, graph.num_nodes, width, device)
+
+    def build() -> tuple[PropagationPlan, Tensor, Tensor]:
+        plan = PropagationPlan(
+            graph.edge_index, graph.edge_type, sheaf, graph.num_nodes, dtype=x.dtype
+        )
+        constant = plan.constant(x)
+        out = torch.empty_like(x)
+        plan.step(x, constant, STEP_SIZE, out)
+        return plan, constant, out
+
+    # Once on a few triples: compiling is a cost of its own, paid once for each machine.
+    few = (graph.edge_index[:, :64], graph.edge_type[:64], sheaf, graph.num_nodes)
+    small = x[:, :, :1].expand_as(x).contiguous()
+    _, compiling = timed(
+        lambda: PropagationPlan(*few, dtype=x.dtype).step(small, small, STEP_SIZE), device
+    )
+    (plan, constant, out), peak = with_peak(build, device)
+    _, starting = timed(build, device)
+
+    coefficients = None if maps == "identity" else _coefficients(sheaf)
+    inverse = plan.blocks.inverse.unsqueeze(1)  # type: ignore[attr-defined]
+    flat, unchanged = x[:, 0], constant[:, 0]
+    two = TwoPropagates(coefficients)
+
+    def finish(messages: Tensor) -> Tensor:
+        received = inverse[:, 0] * (messages + unchanged)
+        return flat + STEP_SIZE * (received - _in_range(plan, flat))
+
+    ends = PropagationPlan(
+        graph.edge_index, graph.edge_type, IdentitySheaf(relations=graph.num_relations),
+        graph.num_nodes,
+    )  # fmt: skip
+    matrix = ends._free_coupling._product.matrix()  # type: ignore[attr-defined]
+    real = torch.view_as_real(flat).flatten(1) if flat.is_complex() else flat
+    functions: dict[str, Callable[[], Any]] = {
+        "step": lambda: plan.step(x, constant, STEP_SIZE, out),
+        "csr": lambda: matrix @ real,
+        "lean": lambda: finish(lean_messages(flat, graph, coefficients)),
+        "scatter": lambda: finish(two(flat, graph)),
+    }
+    if maps != "identity":
+        other = PropagationPlan(
+            graph.edge_index,
+            graph.edge_type,
+            make_sheaf("identity", graph.num_relations, width, device),
+            graph.num_nodes,
+        )
+        pairs = torch.view_as_real(x).flatten(2) if x.is_complex() else x
+        pairs_out, pairs_constant = torch.empty_like(pairs), other.constant(pairs)
+        functions["identity"] = lambda: other.step(pairs, pairs_constant, STEP_SIZE, pairs_out)
+    elif SparseTensor is not None:
+        sparse = SparseTensor(
+            rowptr=matrix.crow_indices(),
+            col=matrix.col_indices(),
+            value=matrix.values(),
+            sparse_sizes=tuple(matrix.shape),
+        )
+        functions["torch-sparse"] = lambda: finish(sparse @ flat)
+    _check_equal(plan.step(x, constant, STEP_SIZE)[:, 0], functions, ("lean", "torch-sparse"))
+    _, peak_scatter = with_peak(functions["scatter"], device)
+
+    slow = ("scatter", "lean", "torch-sparse") if graph.edge_type.numel() > 10**6 else ()
+    median = interleaved(functions, rounds, slow=slow, device=device)
+    # Apart from them, since it empties the caches that small graphs live in.
+    copy, copied = copy_bandwidth(device)
+    median |= interleaved({"copy": copy}, device=device)
+    entries = 2 * graph.edge_type.numel() if maps != "identity" else matrix.values().numel()
+    row = width * x.real.element_size()
+    moved = entries * (row + 8) + 3 * graph.num_nodes * row
+    case = benchmark_case(
+        graph,
+        maps,
+        width,
+        median["step"],
+        ratio_scatter=median["scatter"] / median["step"],
+        ratio_lean=median["lean"] / median["step"],
+        ratio_torch_sparse=_ratio(median, "torch-sparse"),
+        ratio_csr=median["step"] / median["csr"],
+        ratio_identity=median["step"] / median["identity"] if "identity" in median else None,
+        peak_bytes=peak,
+        peak_bytes_scatter=peak_scatter,
+        bandwidth_fraction=(moved / median["step"]) / (copied / median["copy"]),
+        startup_seconds=starting - median["step"],
+        compile_seconds=compiling,
+    )
+    if maps == "identity" and device == "cpu":
+        case["ratio_feature_propagation"] = _feature_propagation(graph, flat) / median["step"]
+    return case
+
+
+def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: str = "cpu") -> Case:
+    """One step with dense maps against scatter in chunks (on a sample of the edges if wide)."""
+    graph = graph.to(device)
+    sheaf = make_sheaf("dense", graph.num_relations, width, device)
+    assert isinstance(sheaf, DenseSheaf)
+    x = make_features("dense", graph.num_nodes, width, device)
+
+    def build(edge_index: Tensor, edge_type: Tensor) -> tuple[PropagationPlan, Tensor]:
+        plan = PropagationPlan(edge_index, edge_type, sheaf, graph.num_nodes)
+        constant = plan.constant(x)
+        plan.step(x, constant, STEP_SIZE)
+        return plan, constant
+
+    # Once on a few triples, so that the peak counts no code that is read in for the first time.
+    build(graph.edge_index[:, :64], graph.edge_type[:64])
+    ((plan, constant), starting), peak = with_peak(
+        lambda: timed(lambda: build(graph.edge_index, graph.edge_type), device), device
+    )
+    coupling = plan._free_coupling
+    assert isinstance(coupling, DenseCoupling)
+    assert isinstance(plan.blocks, DenseBlocks)
+    sent = coupling.map_out(x)
+    received = coupling._mix(sent)
+
+    num_edges = graph.edge_type.numel()
+    chunk = max(1, 2**28 // (4 * width**2))
+    sample = num_edges if width <= 64 else min(num_edges, max(256, num_edges // 64))
+    picked = torch.randperm(num_edges, generator=torch.Generator().manual_seed(3))[:sample]
+    part = BenchmarkGraph(
+        graph.name,
+        graph.edge_index[:, picked.to(device)],
+        graph.edge_type[picked.to(device)],
+        graph.num_nodes,
+        graph.num_relations,
+    )
+    two = TwoPropagates(sheaf.tail.mH @ sheaf.head)
+    copy, copied = copy_bandwidth(device)
+    product, operations = matrix_product(device)
+    median = interleaved(
+        {
+            "step": lambda: plan.step(x, constant, STEP_SIZE),
+            "scatter": lambda: in_chunks(two, x[:, 0], part, chunk),
+            "map out": lambda: coupling.map_out(x),
+            "map back": lambda: coupling.map_back(received),
+            "inverse": lambda: plan.precondition(constant),
+            "copy": copy,
+            "product": product,
+        },
+        rounds,
+        slow=("scatter",),
+        device=device,
+    )
+    if sample == num_edges:
+        expected = plan.couple(x)[:, 0]
+        ours = in_chunks(two, x[:, 0], graph, chunk)
+        assert torch.allclose(expected, ours, atol=1e-3 * float(expected.abs().max()))
+    scatter = median["scatter"] * num_edges / sample
+    rate = 2 * coupling.map_products * width**2 / (median["map out"] + median["map back"])
+    # Equal blocks are read once, if they stay in the cache.
+    inverse_bytes = plan.blocks.inverses.numel() * x.element_size()
+    return benchmark_case(
+        graph,
+        "dense",
+        width,
+        median["step"],
+        ratio_scatter=scatter / median["step"],
+        scatter_sample=sample / num_edges,
+        peak_bytes=peak,
+        # Computed: one matrix for each edge of one propagate call.
+        peak_bytes_scatter=num_edges * width**2 * x.element_size(),
+        bandwidth_fraction=(inverse_bytes / median["inverse"]) / (copied / median["copy"]),
+        matmul_fraction=rate / (operations / median["product"]),
+        startup_seconds=starting - median["step"],
+    )
+
+
+def parity_cases(device: str) -> Iterator[Case]:
+    """Largest difference between a step on CPU and on the device, for every map kind."""
+    graph = power_law_multigraph(2_000, 20_000)
+    for maps in ("identity", "diagonal", "diagonal, real", "dense"):
+        width = 32 if maps == "dense" else 128
+        results = []
+        for place in ("cpu", device):
+            moved, x = graph.to(place), make_features(maps, graph.num_nodes, width).to(place)
+            plan = PropagationPlan(
+                moved.edge_index,
+                moved.edge_type,
+                make_sheaf(maps, graph.num_relations, width, place),
+                graph.num_nodes,
+                dtype=x.dtype,
+            )
+            results.append(plan.step(x, plan.constant(x), STEP_SIZE).cpu())
+        difference = float((results[0] - results[1]).abs().max() / results[0].abs().max())
+        if difference > 1e-5:
+            raise AssertionError(f"{maps} maps: CPU and {device} differ by {difference:.2g}")
+        yield benchmark_case(moved, maps, width, None, parity_difference=difference)
+
+
+def _coefficients(sheaf: RelationSheaf) -> Tensor:
+    assert isinstance(sheaf, DiagonalSheaf)
+    assert sheaf.head is not None
+    return sheaf.head if sheaf.tail is None else sheaf.tail.conj() * sheaf.head
+
+
+def _in_range(plan: PropagationPlan, flat: Tensor) -> Tensor:
+    return plan.blocks.project(flat.unsqueeze(1))[:, 0]
+
+
+def _check_equal(expected: Tensor, functions: dict[str, Callable], names: tuple[str, ...]) -> None:
+    scale = float(expected.abs().max())
+    for name in names:
+        if name in functions:
+            difference = float((functions[name]() - expected).abs().max()) / scale
+            if not difference < 1e-4:
+                raise AssertionError(f"{name} gives another step (by {difference:.2g})")
+
+
+def _feature_propagation(graph: BenchmarkGraph, x: Tensor) -> float:
+    """Seconds for each iteration of PyG's transform, its preparation taken off."""
+    both = torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1)
+    missing = torch.ones_like(x, dtype=torch.bool)
+    missing[: len(x) // 20] = False
+    median = interleaved(
+        {
+            "one": lambda: FeaturePropagation(missing, 1)(Data(x, both)),
+            "four": lambda: FeaturePropagation(missing, 4)(Data(x, both)),
+        },
+        2,
+    )
+    return max(0.0, median["four"] - median["one"]) / 3
+
+
+def _ratio(median: dict[str, float], name: str) -> float | None:
+    return median[name] / median["step"] if name in median else None

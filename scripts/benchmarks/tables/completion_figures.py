@@ -1,0 +1,195 @@
+"""The figures of the inductive completion benchmarks."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+
+from benchmarks.tables.completion_tables import FAMILIES, NAMES, VERSIONS
+from sheafprop.io import write_bytes
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
+from sheafprop.report.figures import least_span
+from sheafprop.report.published import published_rows
+
+__all__ = ["completion_by_iteration", "completion_by_version", "validation_against_test"]
+
+Record = dict[str, Any]
+
+# Told apart also by readers who do not see all colours.
+_COLORS = {"rotate": "#0072B2", "transe": "#D55E00", "transr": "#009E73", "se": "#CC79A7"}
+_GREY = "#4D4D4D"
+_STAR: dict[str, Any] = {"marker": "*", "markersize": 13, "linestyle": "", "color": _GREY}
+
+
+def completion_by_version(records: Sequence[Record], path: str | os.PathLike[str]) -> bool:
+    r"""Draws Hits@10 (``full``) by version, beside the paper's, as a PNG.
+
+    A panel for each family; solid lines are the preset ``best``, mean over seeds, dashed lines the
+    paper's published figures.
+
+    Returns:
+        bool: Whether there was anything to draw.
+    """
+    full = [r for r in records if r["protocol"] == "full"]
+    families = [f for f in FAMILIES if any(r["dataset"].startswith(f) for r in full)]
+    if not families:
+        return False
+    figure, axes = _panels(len(families))
+    for axis, family in zip(axes, families, strict=True):
+        for model in (*NAMES, HEURISTIC):
+            color = _COLORS.get(model, _GREY)
+            own = [_mean(full, f"{family}_{v}", model) for v in VERSIONS]
+            if not all(map(math.isnan, own)):
+                axis.plot(VERSIONS, own, color=color, marker="o", label=NAMES.get(model, model))
+            name = f"{NAMES.get(model)} + harmonic extension"
+            paper = [_published(f"{family}_{v}", name) for v in VERSIONS]
+            if not all(map(math.isnan, paper)):
+                axis.plot(
+                    VERSIONS, paper, color=color, marker="s", linestyle="--", alpha=0.6,
+                    label=f"{NAMES[model]}, the paper's figure",
+                )  # fmt: skip
+        axis.set_title(FAMILIES[family])
+        axis.set_ylabel("Hits@10 (%), full, test")
+    _legend(figure, axes)
+    _write(figure, path)
+    return True
+
+
+def completion_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -> bool:
+    r"""Draws validation Hits@10 by iteration with the chosen points marked, as a PNG.
+
+    A panel for each data set; the preset ``best``, one seed of every model, the chosen start.
+
+    Returns:
+        bool: Whether there was anything to draw.
+    """
+    curves: dict[str, dict[str, Record]] = {}
+    for record in records:
+        if record["preset"] == "best" and "validation_curve" in record:
+            models = curves.setdefault(record["dataset"], {})
+            if record["seed"] <= models.get(record["model"], record)["seed"]:
+                models[record["model"]] = record
+    order = [f"{family}_{version}" for family in FAMILIES for version in VERSIONS]
+    datasets = [dataset for dataset in order if dataset in curves]
+    if not datasets:
+        return False
+    figure, axes = _panels(len(datasets), columns=4)
+    for axis, dataset in zip(axes, datasets, strict=False):
+        for model, record in curves[dataset].items():
+            points = [
+                (k, 100 * hits) for s, k, hits in record["validation_curve"] if s == record["start"]
+            ]
+            _curve(axis, points, record["iterations"], _COLORS[model], NAMES[model])
+        axis.set_title(dataset)
+        axis.set_ylabel("validation Hits@10 (%)")
+        least_span(axis, 100)
+    star = Line2D([], [], label="chosen on validation", **_STAR)
+    _legend(figure, axes, [star])
+    _write(figure, path)
+    return True
+
+
+def validation_against_test(records: Sequence[Record], path: str | os.PathLike[str]) -> bool:
+    r"""Draws, for the paper's settings, the test Hits@10 at the iterations chosen on validation
+    beside the best that any number of iterations reaches on test, as a PNG.
+
+    The second is no result: it tells what choosing the iterations costs.
+
+    Returns:
+        bool: Whether there was anything to draw.
+    """
+    found = [r for r in records if r["preset"] == "paper" and "test_curve" in r]
+    if not found:
+        return False
+    found.sort(key=lambda r: (r["dataset"], r["model"], r["seed"]))
+    figure = Figure(figsize=(9, 1 + 0.35 * len(found)), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.add_subplot()
+    labels = [f"{r['dataset']} {NAMES[r['model']]}, seed {r['seed']}" for r in found]
+    places = range(len(found))
+    axis.barh(
+        [p - 0.2 for p in places], [100 * max(h for _, h in r["test_curve"]) for r in found],
+        height=0.4, color="#56B4E9", label="best on test (not a result)",
+    )  # fmt: skip
+    axis.barh(
+        [p + 0.2 for p in places], [100 * r["hits@10"] for r in found],
+        height=0.4, color="#0072B2", label="chosen on validation",
+    )  # fmt: skip
+    axis.set_yticks(list(places), labels, fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlabel("test Hits@10 (%), full")
+    axis.legend(frameon=False, fontsize=8)
+    _write(figure, path)
+    return True
+
+
+def _curve(
+    axis: Axes, points: list[tuple[int, float]], chosen: int, color: str, label: str
+) -> None:
+    axis.plot(*zip(*points, strict=True), color=color, marker="o", markersize=3.5, label=label)
+    stars = [(k, hits) for k, hits in points if k == chosen]
+    axis.plot(*zip(*stars, strict=True), **_STAR | {"color": color})
+    axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_xlabel("iterations")
+
+
+def _legend(figure: Figure, axes: Sequence[Axes], further: Sequence[Line2D] = ()) -> None:
+    """One legend beside all panels, of every line that any of them has."""
+    handles: dict[str, Artist] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    handles |= {str(handle.get_label()): handle for handle in further}
+    figure.legend(
+        list(handles.values()), list(handles), loc="outside right upper", frameon=False, fontsize=8
+    )
+
+
+def _panels(count: int, columns: int = 3) -> tuple[Figure, list[Axes]]:
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.6 * rows), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for axis in axes:
+        axis.grid(color="#E3E3E3", linewidth=0.8)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes[:count]
+
+
+def _mean(records: Sequence[Record], dataset: str, model: str) -> float:
+    """The mean over seeds, not a number where there is none, which leaves a gap."""
+    values = [
+        100 * r["hits@10"]
+        for r in records
+        if r["dataset"] == dataset and r["model"] == model and r["preset"] == "best"
+    ]
+    return statistics.fmean(values) if values else math.nan
+
+
+def _published(dataset: str, method: str) -> float:
+    for row in published_rows("completion", "full", dataset, marks=("paper",)):
+        if row["method"] == method and row["hits@10"] is not None:
+            return 100 * row["hits@10"]
+    return math.nan
+
+
+def _write(figure: Figure, path: str | os.PathLike[str]) -> None:
+    picture = BytesIO()
+    figure.savefig(picture, format="png")
+    write_bytes(path, picture.getvalue())

@@ -1,1 +1,0 @@
-"""Measurements and experiments that take many runs."""
