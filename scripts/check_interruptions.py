@@ -29,7 +29,7 @@ import torch
 import sheafprop.cli.lightning
 import sheafprop.cli.study
 from sheafprop.cli.main import main as sheafprop
-from sheafprop.service import SheafModel
+from sheafprop.pretrained.sheaf_model import SheafModel
 
 OPTIONS = [
     "--config=experiment/folder",

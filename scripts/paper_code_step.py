@@ -17,9 +17,9 @@ from benchmarks.completion_cell import load_data, train_model
 from benchmarks.completion_presets import completion_config
 from torch import Tensor
 
+from sheafprop.inductive.propagation_search import inference_filter
+from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.ranking import evaluate
-from sheafprop.service import SectionScorer
-from sheafprop.service.propagation_search import inference_filter
 from sheafprop.training import SheafCompletion
 
 COUNTS = (0, 1, 4, 16, 64, 256, 1024)

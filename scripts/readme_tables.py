@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.command_line import told_errors
 from benchmarks.tables.stored_tables import fill_tables
 
-from sheafprop.io import write_text
+from sheafprop.files import write_text
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

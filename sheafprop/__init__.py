@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         TrainableSheaf,
         k_hop_batch,
     )
+    from sheafprop.pretrained.sheaf_model import SheafModel
     from sheafprop.ranking import RankMetrics
-    from sheafprop.service import SheafModel
     from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
 
 # Imported at first use, so that `import sheafprop` and the command line start without torch.
@@ -34,7 +34,7 @@ _HOMES = {
     "SE": "sheafprop.kge",
     "SheafConv": "sheafprop.nn",
     "SheafDiffusion": "sheafprop.nn",
-    "SheafModel": "sheafprop.service",
+    "SheafModel": "sheafprop.pretrained",
     "SheafPropagation": "sheafprop.nn",
     "TrainableSheaf": "sheafprop.nn",
     "TransE": "sheafprop.kge",

@@ -12,7 +12,13 @@ from typing import Any
 import yaml
 
 from sheafprop.errors import DataError
-from sheafprop.resources import config_root
+
+
+def config_root() -> Path:
+    """The folder of the configuration files, in an installed package or in a checkout."""
+    inside = Path(__file__).parent / "configs"
+    return inside if inside.is_dir() else Path(__file__).parents[1] / "configs"
+
 
 #: What holds options of its own.
 _SECTIONS = {"data", "model", "trainer", "report", "run"}

@@ -6,10 +6,16 @@ import yaml
 from sheafprop.cli.lightning import SheafCLI
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace
-from sheafprop.config_files import dump_yaml, load_config, merge, parse_option, parse_yaml
+from sheafprop.config_files import (
+    config_root,
+    dump_yaml,
+    load_config,
+    merge,
+    parse_option,
+    parse_yaml,
+)
 from sheafprop.errors import DataError
 from sheafprop.kge import KGE_REGISTRY
-from sheafprop.resources import config_root
 
 ROOT = config_root()
 #: All but the spaces of studies, which are no configurations of a run.

@@ -9,8 +9,7 @@ from typing import Any
 from filelock import FileLock
 
 from sheafprop.errors import FormatError
-from sheafprop.io import write_json
-from sheafprop.io.storage_error import storage_errors
+from sheafprop.files import storage_errors, write_json
 
 Record = dict[str, Any]
 

@@ -14,18 +14,14 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from benchmarks.plain_training import train_plainly
 from sheafprop.data import KnowledgeGraph, build_dataset, hold_out_mask
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.hardware import describe_hardware, peak_bytes
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
+from sheafprop.inductive.rank_completion import rank_completion
+from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, evaluate
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report.hardware import describe_hardware, peak_bytes
-from sheafprop.service import (
-    InductivePropagation,
-    PropagationSearch,
-    SectionScorer,
-    Selection,
-    rank_completion,
-)
-from sheafprop.service.propagation_search import inference_filter
 from sheafprop.training.reference import train_reference
 from sheafprop.training.sheaf_completion import SheafCompletion
 

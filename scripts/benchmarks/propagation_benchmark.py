@@ -27,7 +27,7 @@ from benchmarks.growth_benchmark import scaling_case, slope
 from benchmarks.limit_benchmark import KNOWN, limit_cases
 from benchmarks.measuring import add_runs, in_own_process, summarize
 from benchmarks.step_benchmark import dense_case, parity_cases, step_case
-from sheafprop.report.hardware import describe_hardware
+from sheafprop.hardware import describe_hardware
 
 #: What can be run apart from the rest.
 PARTS = ("steps", "graphs", "growth", "limits")

@@ -36,7 +36,7 @@ from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.data.datasets.query_data import QueryData
 from sheafprop.data.datasets.released_queries import read_released_queries
 from sheafprop.errors import DataError
-from sheafprop.io import write_bytes
+from sheafprop.files import write_bytes
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 
 CURVES = "query_curves.json"

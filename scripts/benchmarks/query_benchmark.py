@@ -17,6 +17,7 @@ from benchmarks.query_baselines import schur_scores
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.grail import ENVIRONMENT
+from sheafprop.hardware import describe_hardware
 from sheafprop.kge import build_model
 from sheafprop.kge.distance import pairwise_distance
 from sheafprop.query import (
@@ -26,8 +27,7 @@ from sheafprop.query import (
     evaluate_queries,
     structure,
 )
-from sheafprop.query.backward_walk import BackwardWalk
-from sheafprop.report.hardware import describe_hardware
+from sheafprop.query.sampling import BackwardWalk
 from sheafprop.sheaf import DenseSheaf
 
 NUM_ENTITIES, NUM_TRIPLES, NUM_RELATIONS = 10_000, 150_000, 237

@@ -14,10 +14,11 @@ from benchmarks.query_presets import QueryConfig
 from benchmarks.query_task import QueryTask
 from sheafprop.data.datasets.query_data import QueryData
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGEModel
 from sheafprop.query import CONJUNCTIVE, QueryRanking, QueryScorer
-from sheafprop.query.query_ranking import Averaging
-from sheafprop.service import InductivePropagation, PropagationSettings
+from sheafprop.query.evaluation import Averaging
 from sheafprop.training.sheaf_completion import SheafCompletion
 
 TYPES = (*CONJUNCTIVE, "2u", "up")

@@ -15,7 +15,7 @@ from benchmarks.query_task import QueryTask
 from sheafprop.data.datasets.query_data import QueryData
 from sheafprop.kge import KGEModel
 from sheafprop.query import CONJUNCTIVE
-from sheafprop.query.query_ranking import Averaging
+from sheafprop.query.evaluation import Averaging
 
 #: The shares of the batches after which the model is looked at.
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)

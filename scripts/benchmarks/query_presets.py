@@ -7,8 +7,8 @@ from importlib import resources
 from typing import Any
 
 from sheafprop.config_files import load_config, merge
+from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.query import CONJUNCTIVE
-from sheafprop.service import PropagationSettings
 
 Config = dict[str, Any]
 

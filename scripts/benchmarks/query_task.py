@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.datasets.query_data import QueryData, QuerySplit
+from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGEModel
 from sheafprop.query import (
     AnswerSets,
@@ -18,7 +19,6 @@ from sheafprop.query import (
     easy_and_hard,
     evaluate_queries,
 )
-from sheafprop.service import PropagationSettings
 
 
 class QueryTask:
@@ -60,7 +60,7 @@ class QueryTask:
         """Scores queries under vectors of the inference graph, in the ids of the data set.
 
         A prior of the vertices between is that of the observed facts, over the entities of the
-        split alone, as :meth:`SheafModel.answer <sheafprop.service.SheafModel.answer>` takes it.
+        split alone, as :meth:`SheafModel.answer <sheafprop.pretrained.SheafModel.answer>` takes it.
         """
         entities = self.completion.inference.entities
         assert entities is not None

@@ -14,11 +14,11 @@ from benchmarks.commit import current_commit
 from benchmarks.measuring import add_runs, interleaved, summarize, timed, with_peak
 from benchmarks.tables.benchmark_tables import service_table
 from sheafprop.data import Vocabulary
-from sheafprop.io import StoredModel
+from sheafprop.hardware import describe_hardware
 from sheafprop.kge import build_model
 from sheafprop.nn import HarmonicExtension, RelationPrototypes
-from sheafprop.report.hardware import describe_hardware
-from sheafprop.service import SheafModel
+from sheafprop.pretrained.sheaf_model import SheafModel
+from sheafprop.pretrained.stored_model import StoredModel
 
 _RELATIONS = 50
 #: The maps of each model, and real numbers for each of its coordinates.

@@ -27,7 +27,7 @@ from benchmarks.measuring import add_runs, summarize
 from benchmarks.pykeen_baseline import PyKEENBaseline
 from benchmarks.transductive import rank, train
 from benchmarks.transductive_data import TransductiveData
-from sheafprop.report.hardware import describe_hardware
+from sheafprop.hardware import describe_hardware
 from sheafprop.training import SheafCompletion
 
 TRAINING: dict[str, dict[str, Any]] = {

@@ -20,9 +20,9 @@ from benchmarks.commit import current_commit
 from benchmarks.plain_training import train_plainly
 from benchmarks.pykeen_baseline import PyKEENBaseline
 from benchmarks.transductive_data import TransductiveData
+from sheafprop.hardware import describe_hardware
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import RankingResult, evaluate
-from sheafprop.report.hardware import describe_hardware
 from sheafprop.training import SheafCompletion
 
 DATASET = "codex-s"

@@ -33,7 +33,7 @@ def run(words: Sequence[str]) -> int:
         parser.error("give either --query or --queries FILE")
     queries = options.query or _lines(options.queries)
 
-    from sheafprop.service import SheafModel
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
     model = SheafModel.load(folder)
     table = model.answer(queries, options.k, explain=options.explain, prior=options.prior)

@@ -74,8 +74,9 @@ def run(words: Sequence[str]) -> int:
 
 def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
     from sheafprop.data.renumbering import renumber
-    from sheafprop.io import load_model_folder
-    from sheafprop.service import PropagationSettings, rank_completion
+    from sheafprop.inductive.propagation_settings import PropagationSettings
+    from sheafprop.inductive.rank_completion import rank_completion
+    from sheafprop.pretrained.model_folder import load_model_folder
 
     folder = Path(options.run).expanduser()
     config = _stored_config(folder)
@@ -130,7 +131,7 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
 
 
 def _of_files(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    from sheafprop.service import SheafModel
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
     if "merged" in (options.protocol or ()):
         raise DataError("the protocol 'merged' is defined for runs: take --run")

@@ -21,7 +21,7 @@ def run(words: Sequence[str]) -> int:
     if (options.entity is None) == (options.triple is None):
         parser.error("give either --entity or --triple")
 
-    from sheafprop.service import SheafModel
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
     target = options.entity if options.entity is not None else tuple(options.triple)
     frame = SheafModel.load(folder).explain(target)

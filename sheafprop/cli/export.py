@@ -29,8 +29,8 @@ def run(words: Sequence[str]) -> int:
 
     from pathlib import Path
 
-    from sheafprop.io.exporters import export_vectors
-    from sheafprop.service import SheafModel
+    from sheafprop.pretrained.sheaf_model import SheafModel
+    from sheafprop.pretrained.vector_export import export_vectors
 
     model = SheafModel.load(folder)
     place = Path("/dev/stdout" if shown else options.out).expanduser()

@@ -55,8 +55,9 @@ def run(words: Sequence[str]) -> int:
     source = parser.model_of(options, options.facts)
 
     from sheafprop.data.label_checks import lookalikes, named_lookalikes
-    from sheafprop.io import check_model_target, write_json
-    from sheafprop.service import SheafModel
+    from sheafprop.files import write_json
+    from sheafprop.pretrained.model_folder import check_model_target
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
     check_model_target(options.out, options.overwrite)
     old = SheafModel.load(source)

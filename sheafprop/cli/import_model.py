@@ -11,7 +11,7 @@ from sheafprop.cli.verb_parser import VerbParser, folder, read_facts, read_text,
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
-    from sheafprop.io import StoredModel
+    from sheafprop.pretrained.stored_model import StoredModel
 
 #: The relation parameters of each model, as options, as the model calls them, and what they are.
 _PARAMETERS = {
@@ -81,8 +81,8 @@ def run(words: Sequence[str]) -> int:
     if options.source != "arrays" and options.path is None:
         parser.error(f"{options.source} needs a path")
 
-    from sheafprop.io import check_model_target
-    from sheafprop.service import SheafModel
+    from sheafprop.pretrained.model_folder import check_model_target
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
     check_model_target(options.out, options.overwrite)
     with warnings.catch_warnings(record=True) as caught:
@@ -99,7 +99,9 @@ def run(words: Sequence[str]) -> int:
 
 def _imported(options: argparse.Namespace) -> "StoredModel":
     from sheafprop.data.label_checks import lookalike_notes
-    from sheafprop.io.importers import import_arrays, import_pyg, import_pykeen
+    from sheafprop.pretrained.importers.arrays import import_arrays
+    from sheafprop.pretrained.importers.pyg import import_pyg
+    from sheafprop.pretrained.importers.pykeen import import_pykeen
 
     if options.source == "pykeen":
         return import_pykeen(options.path, keep_unused=options.keep_unused)
@@ -166,7 +168,7 @@ def _labels(name: str) -> list[str]:
 def _state(name: str) -> Any:
     import torch
 
-    from sheafprop.io.inert_unpickler import Inert, load_inert, state_of
+    from sheafprop.pretrained.importers.inert_unpickler import Inert, load_inert, state_of
 
     loaded = load_inert(Path(name).expanduser())
     if isinstance(loaded, Inert) and state_of(loaded):

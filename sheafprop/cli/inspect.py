@@ -36,7 +36,7 @@ def run(words: Sequence[str]) -> int:
     if options.figure and is_output(options.figure):
         parser.error("--figure needs the name of a file")
 
-    from sheafprop.service.graph_inspection import inspect_graph
+    from sheafprop.report.inspection import inspect_graph
 
     with told_warnings():
         found = inspect_graph(input_path(options.path), **file_options(options))
@@ -48,7 +48,7 @@ def run(words: Sequence[str]) -> int:
     else:
         print(found.summary())
     if options.figure:
-        from sheafprop.service.inspection_figure import draw_inspection
+        from sheafprop.report.figures import draw_inspection
 
         draw_inspection(found, options.figure)
         tell(f"figure: {options.figure}")

@@ -26,9 +26,9 @@ from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.training_verbs import own_classes, trust
 from sheafprop.config_files import add_callbacks
 from sheafprop.errors import DataError
-from sheafprop.io import remove_temporaries, write_text
+from sheafprop.files import remove_temporaries, write_text
+from sheafprop.inductive.propagation_search import Selection
 from sheafprop.report.run_report_callback import RunReport
-from sheafprop.service import Selection
 from sheafprop.training import InductiveDataModule, SheafCompletion
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,

@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> int:
     elif options.relation is None or (options.head is None) == (options.tail is None):
         parser.error("give --relation with either --head or --tail, or --queries FILE")
 
-    from sheafprop.service import SheafModel
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
     model = SheafModel.load(folder)
     if options.queries is None:

@@ -19,7 +19,7 @@ def run(words: Sequence[str]) -> int:
     options = parser.parse_args(list(words))
     folder = parser.model_of(options, options.triples)
 
-    from sheafprop.service import SheafModel
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
     model = SheafModel.load(folder)
     triples = read_facts(options.triples, options, model.relations)

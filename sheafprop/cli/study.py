@@ -20,7 +20,7 @@ from sheafprop.cli.search_space import SearchSpace, nested
 from sheafprop.cli.training_verbs import config_digest
 from sheafprop.config_files import dump_yaml, merge
 from sheafprop.errors import DataError, DivergenceError
-from sheafprop.io import write_json, write_text
+from sheafprop.files import write_json, write_text
 from sheafprop.training import InductiveDataModule
 from sheafprop.training.monitor import choose_monitor
 

@@ -12,9 +12,9 @@ from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
 from sheafprop.cli.training_verbs import check_data
 from sheafprop.cli.verb_parser import VerbParser
-from sheafprop.config_files import load_config, merge, parse_option
+from sheafprop.config_files import config_root, load_config, merge, parse_option
 from sheafprop.errors import DataError
-from sheafprop.resources import config_root
+from sheafprop.files import write_text
 
 _STORED = "tune.yaml"
 
@@ -144,7 +144,4 @@ def _resolve_old_root(folder: Path, config: dict[str, Any]) -> None:
 
 
 def _write(folder: Path, stored: dict[str, Any]) -> None:
-    # In one step, without torch, which sheafprop.io imports.
-    temporary = folder / f".sheafprop-{_STORED}.tmp"
-    temporary.write_text(yaml.safe_dump(stored, sort_keys=False), encoding="utf-8")
-    os.replace(temporary, folder / _STORED)
+    write_text(folder / _STORED, yaml.safe_dump(stored, sort_keys=False))

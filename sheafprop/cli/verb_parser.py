@@ -281,7 +281,7 @@ def write_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
     if place is None:
         write_output(content.decode("utf-8", "surrogatepass"))
         return
-    from sheafprop.io import write_bytes
+    from sheafprop.files import write_bytes
 
     write_bytes(place, content)
 

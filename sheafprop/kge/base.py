@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.argument_checks import check_integer
+from sheafprop.checks import check_integer
 from sheafprop.kge.distance import full_precision, promote, real_rows, row_distance
 from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
 

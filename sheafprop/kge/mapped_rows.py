@@ -60,7 +60,7 @@ class _MappedRows(torch.autograd.Function):
     def forward(rows: Tensor, maps: Tensor, rel_type: Tensor) -> Tensor:
         size, width = rows.size(1), maps.size(1)
         if _is_small(rows, maps.shape, rel_type):
-            from sheafprop.kge.difference_loops import mapped
+            from sheafprop.kernels.distance_loops import mapped
 
             out = rows.new_empty(*rows.shape[:2], width)
             table = maps.transpose(1, 2)
@@ -102,7 +102,7 @@ class _SumOfProducts(torch.autograd.Function):
         out = empty((num_relations, left.size(2), right.size(2)), left)
         size = left.size(1)
         if _is_small(left, out.shape, rel_type):
-            from sheafprop.kge.difference_loops import sums_of_products
+            from sheafprop.kernels.distance_loops import sums_of_products
 
             start, order = stable_order(rel_type, num_relations)
             arguments = as_arrays(start, order, left.flatten(0, 1), right.flatten(0, 1), out)

@@ -70,7 +70,7 @@ class _ReplacedDistance(torch.autograd.Function):
 
 
 def _lengths(queries: Tensor, rows: Tensor, index: Tensor, choice: Tensor, out: Tensor) -> None:
-    from sheafprop.kge.difference_loops import lengths
+    from sheafprop.kernels.distance_loops import lengths
 
     for name, ids, size in (("index", index, len(rows)), ("choice", choice, len(queries))):
         low, high = ids.aminmax() if ids.numel() else (0, 0)
@@ -92,7 +92,7 @@ def _compiled_sums(
     needed: tuple[bool, ...],
 ) -> tuple[Tensor | None, Tensor | None]:
     """Each row of a gradient is summed up on its own, so that threads change no sum."""
-    from sheafprop.kge.difference_loops import weighted_sums
+    from sheafprop.kernels.distance_loops import weighted_sums
 
     flat, place, index = queries.flatten(0, 1), _place(queries, choice), index.flatten()
     found: list[Tensor | None] = []

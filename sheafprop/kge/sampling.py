@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sheafprop.argument_checks import check_integer
+from sheafprop.checks import check_integer
 from sheafprop.seeding import combine_keys, seeded_integers
 
 # Random proposals for a negative that must not be a known triple; after them all entities are

@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.argument_checks import check_integer
+from sheafprop.checks import check_integer
 from sheafprop.kge.base import EntityConstraint, Side, unit_translations
 from sheafprop.kge.dense_kge_model import DenseKGEModel, near_identity
 from sheafprop.kge.distance import promote

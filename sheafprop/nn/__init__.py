@@ -1,8 +1,7 @@
 """Propagation layers for PyTorch Geometric."""
 
 from sheafprop.nn.batch import unbatch, unbatch_hetero
-from sheafprop.nn.harmonic_extension import HarmonicExtension
-from sheafprop.nn.harmonic_result import HarmonicResult
+from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.k_hop_batch import k_hop_batch
 from sheafprop.nn.prototypes import RelationPrototypes

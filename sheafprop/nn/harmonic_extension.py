@@ -1,13 +1,13 @@
 import warnings
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor
 from torch_geometric.typing import Adj
 
-from sheafprop.argument_checks import check_integer
+from sheafprop.checks import check_integer
 from sheafprop.nn.graph_input import as_edges
-from sheafprop.nn.harmonic_result import HarmonicResult
 from sheafprop.nn.sheaf_conv import (
     SheafConv,
     check_result,
@@ -24,7 +24,49 @@ from sheafprop.sheaf.coboundary import edge_energy
 from sheafprop.sheaf.graph_checks import check_finite_features
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
-from sheafprop.sheaf.spectrum import spectral_bounds
+from sheafprop.sheaf.spectrum import SpectralBounds, spectral_bounds
+
+
+@dataclass(frozen=True)
+class HarmonicResult:
+    r"""What :class:`~sheafprop.nn.HarmonicExtension` found out about a limit.
+
+    Args:
+        solver (str): The solver that ran.
+        iterations (int): Applications of the operator.
+        relative_residual (float): :math:`\|M^{-1/2} g\| / \|M^{-1/2} g_0\|`; 0 if the start is the
+            limit already.
+        converged (bool): Whether the tolerance was met.
+        energy_before (float): :math:`E` at the start, plus :math:`a \|x - x_0\|_M^2` with
+            teleport, added up over sections.
+        energy_after (float): The same at the limit.
+        spectrum (SpectralBounds): Smallest nonzero and largest eigenvalue of
+            :math:`M^{-1/2} L_{UU} M^{-1/2}`, or Ritz values inside these.
+        components_without_boundary (int): Connected components without a known vertex.
+        isolated (int): Free vertices without edges; they keep their start.
+        singular (bool): Whether :math:`L_{UU}` is singular on the range of :math:`M`, so that the
+            limit depends on start and normalization.
+        frozen (int): Coordinates of the other free vertices that no map of their triples sees, so
+            that they keep their start: dimensions of the kernels of the diagonal blocks, and
+            directions whose share of a block's largest eigenvalue is below 1e-10 or the precision
+            of the features.
+        collapsed (bool): Whether all free vertices went to zero, as they must without boundary and
+            translations where :math:`L_{UU}` is nonsingular.
+    """
+
+    solver: str
+    iterations: int
+    relative_residual: float
+    converged: bool
+    energy_before: float
+    energy_after: float
+    spectrum: SpectralBounds
+    components_without_boundary: int
+    isolated: int
+    singular: bool
+    frozen: int
+    collapsed: bool
+
 
 Solver = Literal["auto", "cg", "chebyshev", "direct", "euler"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.typing import Adj
 
-from sheafprop.argument_checks import check_integer
+from sheafprop.checks import check_integer
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.rows import take_rows

@@ -2,18 +2,41 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from sheafprop.query.branch import Branch
 from sheafprop.query.branch_energy import BranchEnergy, double, squares
-from sheafprop.query.edges import Edges
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape
 from sheafprop.sheaf import RelationSheaf
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """One edge of every query of a batch, walked from its source to its target.
+
+    Args:
+        relation (Tensor): Ids ``[Q]`` below :math:`2R`; from :math:`R` on inverse.
+        weight (Tensor): Weights ``[Q]``, float64.
+    """
+
+    relation: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A node of an eliminated query: an entity's vector, or the energy at the vertex it ends at."""
+
+    shape: QueryShape
+    known: Tensor | None
+    energy: BranchEnergy | None
+    edges: Edges | None
+    inner: tuple[Branch, ...]
+
 
 # Eigenvalues of a precision below this share of its largest count as zero.
 RELATIVE_TOLERANCE = 1e-10

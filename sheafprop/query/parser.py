@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from sheafprop.errors import DataError
 from sheafprop.query.query import Query, combine
-from sheafprop.query.structures import STRUCTURES
+from sheafprop.query.query_shape import STRUCTURES
 
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.query.query_shape import Operator, QueryShape
-from sheafprop.query.structures import structure
+from sheafprop.query.query_shape import Operator, QueryShape, structure
 
 _BARE = re.compile(r"""[^\s(),;"'][^\s(),;]*""")
 

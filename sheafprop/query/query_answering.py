@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,18 +12,38 @@ from sheafprop.data import Vocabulary
 from sheafprop.kernels.backend import backend_of
 from sheafprop.kernels.threads import run_rows
 from sheafprop.kge.distance import promote, real_rows
-from sheafprop.query.branch import Branch
 from sheafprop.query.branch_energy import BranchEnergy, double
-from sheafprop.query.dense_elimination import DenseElimination
-from sheafprop.query.dense_energy import DenseEnergy
+from sheafprop.query.dense_elimination import DenseElimination, DenseEnergy
 from sheafprop.query.diagonal_elimination import DiagonalElimination
-from sheafprop.query.elimination import Elimination
+from sheafprop.query.elimination import Branch, Elimination
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query, quoted
-from sheafprop.query.query_answer import QueryAnswer
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
+
+
+@dataclass(frozen=True)
+class QueryAnswer:
+    r"""One answer to a query.
+
+    Args:
+        label: The entity.
+        entity: Its id.
+        score: What answers are ranked by, minus the sum over sections of
+            :math:`a_i \sqrt{E_i}`.
+        energy: The energy :math:`\sum_i a_i E_i` of the query graph with this answer in its place.
+        edges: On request the part of every edge in the energy, as pairs of the relation (as the
+            text of a query writes it) and its energy, in the order of the query. Edges of the
+            branches of an ``or`` that did not give this answer are not among them.
+    """
+
+    label: str
+    entity: int
+    score: float
+    energy: float
+    edges: tuple[tuple[str, float], ...] | None = None
+
 
 # Scores in one block (32 MiB of float32) and in a tile of it, numbers in the features of all
 # candidates that are kept, and in the matrices of a block of queries.
@@ -424,7 +445,7 @@ def _finish(
         out = total[:, start : start + energies.shape[1]]
         out.copy_(roots if fresh else roots.add_(out))
         return small.nonzero().flatten()
-    from sheafprop.query.score_loops import finish_rows
+    from sheafprop.query.rank_loops import finish_rows
 
     near = np.zeros(energies.shape[0], dtype=np.bool_)
     which = np.zeros(0, dtype=np.int64) if index is None else index.numpy()

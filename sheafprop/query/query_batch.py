@@ -8,8 +8,7 @@ from torch import Tensor
 
 from sheafprop.data import Vocabulary
 from sheafprop.query.query import Query
-from sheafprop.query.query_shape import QueryShape
-from sheafprop.query.structures import structure
+from sheafprop.query.query_shape import QueryShape, structure
 
 
 @dataclass(frozen=True, eq=False)

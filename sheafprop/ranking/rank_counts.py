@@ -184,7 +184,7 @@ def count_candidates(
 def _compared(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     """How many scores of each row are greater than, and equal to, that of the true entity."""
     if backend_of(scores) == "numba":
-        from sheafprop.ranking.count_loops import compare_rows
+        from sheafprop.kernels.distance_loops import compare_rows
 
         better, equal = torch.empty(2, scores.size(0), dtype=torch.long)
         arrays = (scores.detach().contiguous(), true.detach().view(-1), better, equal)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sheafprop.data.label_checks import count_noun
-from sheafprop.io import write_text
+from sheafprop.files import write_text
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.report._records import (
     Record,

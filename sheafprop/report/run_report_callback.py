@@ -11,9 +11,10 @@ from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.data.label_checks import count_noun
 from sheafprop.errors import DataError
-from sheafprop.io import save_model_folder, write_json
+from sheafprop.files import write_json
+from sheafprop.hardware import describe_hardware, peak_bytes
+from sheafprop.pretrained.model_folder import save_model_folder
 from sheafprop.report.group import group_report, record_path
-from sheafprop.report.hardware import describe_hardware, peak_bytes
 from sheafprop.report.own_files import is_own, own_path
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table

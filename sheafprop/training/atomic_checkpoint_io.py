@@ -5,7 +5,7 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.fabric.utilities.types import _PATH
 
-from sheafprop.io import write_bytes
+from sheafprop.files import write_bytes
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -8,7 +8,7 @@ from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.renumbering import renumber
 from sheafprop.errors import DataError
-from sheafprop.service import Selection
+from sheafprop.inductive.propagation_search import Selection
 
 if TYPE_CHECKING:
     from sheafprop.training.inductive_data_module import InductiveDataModule

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import torch
 from torch.utils.data.distributed import DistributedSampler
 
-from sheafprop.argument_checks import check_integer
+from sheafprop.checks import check_integer
 
 
 class EpochBatchSampler(DistributedSampler):

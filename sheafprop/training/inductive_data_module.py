@@ -1,17 +1,37 @@
 from typing import Any, Literal
 
+import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from sheafprop.argument_checks import check_integer
+from sheafprop.checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
 from sheafprop.data.label_checks import Mode
 from sheafprop.data.renumbering import triple_set_keys
 from sheafprop.errors import DataError
 from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
-from sheafprop.training.triple_batches import TripleBatches
+
+
+class TripleBatches(Dataset):
+    """Triples that are fetched a batch at a time: an index list in, a tensor out.
+
+    Args:
+        triples (Tensor): ``[m, 3]``, head, relation, tail.
+    """
+
+    def __init__(self, triples: Tensor):
+        self.triples = triples
+
+    def __getitem__(self, index: list[int]) -> tuple[Tensor, Tensor]:
+        """The triples ``[B, 3]`` and their numbers ``[B]``."""
+        number = torch.as_tensor(index)
+        return self.triples[number], number
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
 
 #: Triples in a batch of the transductive validation.
 _VALID_BATCH = 4096

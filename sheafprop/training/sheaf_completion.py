@@ -7,25 +7,22 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from sheafprop.argument_checks import check_integer
+from sheafprop.checks import check_integer
 from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.label_checks import check_choice
 from sheafprop.data.renumbering import renumber
 from sheafprop.errors import DataError, DivergenceError
-from sheafprop.io import StoredModel
+from sheafprop.inductive.propagation_search import PropagationSearch, Selection
+from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.rank_completion import rank_completion
+from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel, NegativeSampler, build_loss, build_model
 from sheafprop.kge.base import LeftOut, Side
+from sheafprop.pretrained.sheaf_model import SheafModel
+from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.ranking import RankMetrics, TripleFilter, evaluate
 from sheafprop.seeding import combine_keys, seeded_integers
-from sheafprop.service import (
-    PropagationSearch,
-    PropagationSettings,
-    SectionScorer,
-    Selection,
-    SheafModel,
-    rank_completion,
-)
 from sheafprop.training.checkpoint_state import (
     KEY,
     check_checkpoint,
@@ -78,8 +75,8 @@ class SheafCompletion(LightningModule):
         lr_epochs: Epochs the schedule spans; None for as long as the trainer trains
             (``max_epochs`` or ``max_steps``), also where a run is resumed with more epochs: the
             schedule then spans all of them anew.
-        propagation: What is tried on validation; a :class:`~sheafprop.service.PropagationSearch` or
-            its plain values.
+        propagation: What is tried on validation; a
+            :class:`~sheafprop.inductive.PropagationSearch` or its plain values.
         protocols: Protocols to report at test.
         reference: Whether to train a model of the same kind on the observed inference graph itself
             and rank with it too, as a reference (not an upper bound).

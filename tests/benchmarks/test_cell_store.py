@@ -5,7 +5,7 @@ import pytest
 from benchmarks.cell_store import CellStore
 
 from sheafprop.errors import FormatError
-from sheafprop.io import StorageError
+from sheafprop.files import StorageError
 
 KEYS = ("dataset", "seed")
 

@@ -18,10 +18,11 @@ from benchmarks.completion_presets import (
 )
 
 from sheafprop.errors import DivergenceError
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_search import PropagationSearch, inference_filter
 from sheafprop.ranking import evaluate
-from sheafprop.service import InductivePropagation, PropagationSearch, inference_filter
 from sheafprop.training import SheafCompletion
-from tests.service.test_rank_completion import brute_ranks
+from tests.inductive.test_rank_completion import brute_ranks
 from tests.toy import toy_data
 
 FIGURES = ("hits@1", "hits@3", "hits@10", "mrr")

@@ -13,11 +13,11 @@ from benchmarks.query_task import QueryTask
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.query_split import inductive_query_split
 from sheafprop.errors import DataError
+from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.query import QueryRanking, sample_queries
 from sheafprop.ranking import RankCounts, TripleFilter
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.published import published_rows
-from sheafprop.service import PropagationSettings
 from sheafprop.training.sheaf_completion import SheafCompletion
 from tests.data.datasets.test_query_files import write_compact, write_released
 from tests.data.datasets.test_query_split import triples

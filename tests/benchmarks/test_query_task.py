@@ -11,11 +11,13 @@ from benchmarks.query_task import QueryTask
 
 from sheafprop.data import Vocabulary
 from sheafprop.data.datasets.query_split import inductive_query_split
-from sheafprop.io import StoredModel
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import build_model
 from sheafprop.nn import RelationPrototypes
+from sheafprop.pretrained.sheaf_model import SheafModel
+from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.query import CONJUNCTIVE, InteriorPrior, QueryBatch, sample_queries
-from sheafprop.service import InductivePropagation, PropagationSettings, SheafModel
 from tests.data.datasets.test_query_split import triples
 
 SETTINGS = PropagationSettings(start="mixed", num_random=2, iterations=3, seed=4)

@@ -17,7 +17,7 @@ import yaml
 from sheafprop.cli import lightning
 from sheafprop.cli.main import main
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.io import load_model_folder
+from sheafprop.pretrained.model_folder import load_model_folder
 from sheafprop.training import SheafCompletion
 from sheafprop.version import __version__
 from tests.toy import write_folder

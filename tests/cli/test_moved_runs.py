@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from sheafprop.cli.main import main
-from sheafprop.service import PropagationSearch
+from sheafprop.inductive.propagation_search import PropagationSearch
 from tests.cli.test_main import SMALL
 from tests.toy import parts, write_folder
 

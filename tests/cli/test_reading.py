@@ -14,10 +14,10 @@ import yaml
 from sheafprop.cli.main import main
 from sheafprop.cli.verb_parser import VerbParser
 from sheafprop.data import write_triples
-from sheafprop.service import SheafModel
+from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.test_main import fit
 from tests.cli.test_verbs import failing, output, table
-from tests.service.models import sheaf_model
+from tests.pretrained.models import sheaf_model
 from tests.toy import write_folder
 
 

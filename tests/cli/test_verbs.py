@@ -20,12 +20,12 @@ from safetensors.torch import save_file
 from sheafprop.cli.import_model import _PARAMETERS
 from sheafprop.cli.main import _OWN_VERBS, main
 from sheafprop.data import build_dataset, write_triples
-from sheafprop.io import StoredModel
 from sheafprop.kge import build_model
+from sheafprop.pretrained.sheaf_model import SheafModel
+from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.query import Query
-from sheafprop.service import SheafModel
 from tests.cli.test_main import fit
-from tests.service.models import ADRIFT, FACTS, sheaf_model, stored_model
+from tests.pretrained.models import ADRIFT, FACTS, sheaf_model, stored_model
 from tests.toy import write_folder
 
 
@@ -731,7 +731,7 @@ def test_a_disk_that_refuses_is_told_in_a_line(
         raise OSError(number, os.strerror(number))
 
     if place == "open":
-        monkeypatch.setattr("sheafprop.io.atomic.open", refuse, raising=False)
+        monkeypatch.setattr("sheafprop.files.open", refuse, raising=False)
     else:
         monkeypatch.setattr(os, "replace", refuse)
     told = failing(capsys, *words)
@@ -762,7 +762,7 @@ def test_what_cannot_be_read_is_told_in_a_line(tmp_path, monkeypatch, capsys, mo
     monkeypatch.chdir(tmp_path)
     for name in ("read_bytes", "read_text", "open"):
         monkeypatch.setattr(Path, name, refuse)
-    monkeypatch.setattr("sheafprop.io.model_folder.open", refuse, raising=False)
+    monkeypatch.setattr("sheafprop.pretrained.model_folder.open", refuse, raising=False)
     told = failing(capsys, *words)
     assert "ermission denied" in told
     assert len(told.splitlines()) <= 2
@@ -771,7 +771,7 @@ def test_what_cannot_be_read_is_told_in_a_line(tmp_path, monkeypatch, capsys, mo
 
 def test_what_serves_models_leaves_out_what_only_training_needs():
     code = (
-        "import sys, sheafprop.service\n"
+        "import sys, sheafprop.pretrained\n"
         "slow = {'lightning', 'torchmetrics', 'wandb', 'pykeen', 'matplotlib.pyplot'}\n"
         "assert not slow & set(sys.modules), slow & set(sys.modules)\n"
         "from sheafprop import RankMetrics\n"

@@ -110,8 +110,8 @@ def test_build_file_has_only_the_build_system():
 
 def test_the_installed_package_finds_its_own_files(elsewhere):
     code = (
-        "import importlib.resources as r, sheafprop, sheafprop.nn, sheafprop.io\n"
-        "from sheafprop.resources import config_root\n"
+        "import importlib.resources as r, sheafprop, sheafprop.nn, sheafprop.pretrained\n"
+        "from sheafprop.config_files import config_root\n"
         "print(sheafprop.__file__)\n"
         "print(config_root())\n"
         "print(len(list(config_root().rglob('*.yaml'))))\n"
@@ -126,7 +126,7 @@ def test_the_installed_package_finds_its_own_files(elsewhere):
 
 
 def test_the_checkout_finds_its_configurations():
-    from sheafprop.resources import config_root
+    from sheafprop.config_files import config_root
 
     assert (config_root() / "experiment" / "umls_rotate.yaml").is_file()
 

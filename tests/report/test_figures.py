@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from sheafprop.io import StorageError
+from sheafprop.files import StorageError
 from sheafprop.report.figures import hits_by_iteration
 from tests.report.records import curve, record
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from sheafprop.io import StorageError
+from sheafprop.files import StorageError
 from sheafprop.report._text import duration, size
 from sheafprop.report.run_report import write_report
 from tests.report.records import entry, record
@@ -156,7 +156,7 @@ def test_settings_are_explained_where_they_appear(tmp_path):
 
 
 def test_every_setting_has_an_explanation(tmp_path):
-    from sheafprop.service import PropagationSettings
+    from sheafprop.inductive.propagation_settings import PropagationSettings
 
     for start in ("mixed", "random", "prototype", "zeros"):
         run = record()

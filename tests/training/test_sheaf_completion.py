@@ -9,9 +9,11 @@ from lightning.pytorch import Callback, Trainer
 
 from sheafprop.data import assemble
 from sheafprop.errors import DataError, DivergenceError
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_search import PropagationSearch
+from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGE_REGISTRY, LOSS_REGISTRY
 from sheafprop.ranking import TripleFilter
-from sheafprop.service import InductivePropagation, PropagationSearch, PropagationSettings
 from sheafprop.training import BestCheckpoint, InductiveDataModule, Patience, SheafCompletion
 from sheafprop.training.reference import train_reference
 from tests.toy import parts, toy_data

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from benchmarks.tables.completion_tables import FAMILIES, NAMES, VERSIONS
-from sheafprop.io import write_bytes
+from sheafprop.files import write_bytes
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.figures import least_span
 from sheafprop.report.published import published_rows

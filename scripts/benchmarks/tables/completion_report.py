@@ -12,7 +12,7 @@ from benchmarks.tables.completion_figures import (
     validation_against_test,
 )
 from benchmarks.tables.completion_tables import completion_cost_table, completion_table
-from sheafprop.io import write_text
+from sheafprop.files import write_text
 from sheafprop.ranking import PROTOCOLS
 
 __all__ = ["completion_report"]

@@ -16,10 +16,10 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 from torch import Tensor
 
-from sheafprop.io import write_bytes
+from sheafprop.files import write_bytes
 
 if TYPE_CHECKING:
-    from sheafprop.service import SheafModel
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
 __all__ = ["energy_map", "entity_map"]
 

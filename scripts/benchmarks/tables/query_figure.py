@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks.tables.query_tables import AVERAGINGS, query_figures
-from sheafprop.io import write_bytes
+from sheafprop.files import write_bytes
 from sheafprop.query import CONJUNCTIVE
 
 __all__ = ["hits_by_ratio"]

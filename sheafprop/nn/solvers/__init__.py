@@ -4,8 +4,7 @@ from sheafprop.nn.solvers.cg import solve_cg
 from sheafprop.nn.solvers.chebyshev import solve_chebyshev
 from sheafprop.nn.solvers.direct import is_cheap, solve_direct
 from sheafprop.nn.solvers.euler import solve_euler
-from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of
-from sheafprop.nn.solvers.solution import Solution
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, inner, norm_of
 
 #: Solvers by name; all take ``(system, rhs, *, tol, max_iterations)``.
 SOLVERS = {

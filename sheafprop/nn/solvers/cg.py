@@ -3,8 +3,7 @@ import math
 import torch
 from torch import Tensor
 
-from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of
-from sheafprop.nn.solvers.solution import Solution
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, inner, norm_of
 
 # Less than one percent gained in so many steps, and in half of the steps made: stagnation.
 _PATIENCE = 500

@@ -3,8 +3,7 @@ import math
 import torch
 from torch import Tensor
 
-from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of
-from sheafprop.nn.solvers.solution import Solution
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, inner, norm_of
 from sheafprop.sheaf.spectrum import SpectralBounds, ritz_bounds
 
 # The opening ends once the smallest Ritz value has moved by less than this share in five steps.

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from sheafprop.kernels.rows import add_rows
 from sheafprop.nn.solvers.column_system import ColumnSystem
-from sheafprop.nn.solvers.linear_system import LinearSystem, norm_of
-from sheafprop.nn.solvers.solution import Solution
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, norm_of
 from sheafprop.sheaf.coboundary import coboundary
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.identity_sheaf import IdentitySheaf

@@ -1,8 +1,7 @@
 import torch
 from torch import Tensor
 
-from sheafprop.nn.solvers.linear_system import LinearSystem, norm_of
-from sheafprop.nn.solvers.solution import Solution
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, norm_of
 
 
 def solve_euler(

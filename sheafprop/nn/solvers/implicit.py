@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kernels.rows import add_rows, take_rows
-from sheafprop.nn.solvers.linear_system import LinearSystem, inner, norm_of, rounding_of
-from sheafprop.nn.solvers.solution import Solution
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, inner, norm_of, rounding_of
 from sheafprop.sheaf.plan import PropagationPlan
 
 Solve = Callable[[LinearSystem, Tensor], Solution]

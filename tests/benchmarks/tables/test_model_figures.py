@@ -8,7 +8,7 @@ from benchmarks.tables import model_figures
 from matplotlib.image import imread
 
 from sheafprop.errors import DataError
-from tests.service.models import sheaf_model
+from tests.pretrained.models import sheaf_model
 
 NAMES = ["transe", "rotate", "se"]
 

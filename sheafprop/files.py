@@ -1,0 +1,159 @@
+"""Writing files so that a crash leaves either the old content or the new, never a part of it."""
+
+import errno
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from sheafprop.errors import SheafpropError
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full. Free some space or choose a folder on another disk",
+    errno.EDQUOT: "the disk quota is used up. Free some space or choose a folder on another disk",
+    errno.EACCES: "permission denied. Change its permissions or choose another folder",
+    errno.EPERM: "permission denied. Change its permissions or choose another folder",
+    errno.EROFS: "the file system is read-only. Choose another folder",
+    errno.EEXIST: "a file is where a folder is needed. Choose another place",
+    errno.ENOTDIR: "a file is where a folder is needed. Choose another place",
+    errno.EISDIR: "it is a folder. Name a file",
+    errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
+}
+
+
+class StorageError(SheafpropError, OSError):
+    """A file or folder that cannot be read or written; names it and says what to do."""
+
+
+@contextmanager
+def storage_errors(path: str | PathLike[str], action: Literal["read", "written"]) -> Iterator[None]:
+    """Turns every :class:`OSError` of the block into a :class:`StorageError` about ``path``.
+
+    Nested blocks name the outermost path, which is the one that the user gave.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever reads has seen enough
+    except OSError as error:
+        reason = _ADVICE.get(error.errno or 0, error.strerror or str(error))
+        raised = StorageError(f"'{path}' cannot be {action}: {reason}")
+        raised.errno = error.errno
+        raise raised from error
+
+
+_PREFIX = ".sheafprop-"
+
+
+def write_bytes(path: str | PathLike[str], data: bytes) -> None:
+    """Writes a file through a temporary one in the same folder, which is made if it is missing.
+
+    What is no file, such as ``/dev/stdout``, ``/dev/null`` or a named pipe, is written into as it
+    is.
+
+    Args:
+        path: The file.
+        data (bytes): What it is to hold.
+
+    Raises:
+        StorageError: If the file cannot be written. The old one is still there then.
+    """
+    # Through a link to the file it points to, so that the link stays one.
+    target = Path(os.path.realpath(path))
+    with storage_errors(path, "written"):
+        if (stream := _stream(path)) is not None:
+            with stream:
+                stream.write(data)
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_sibling(target) as temporary:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        sync_folder(target.parent)
+
+
+def write_text(path: str | PathLike[str], text: str) -> None:
+    """Writes ``text`` to ``path`` as UTF-8, see :func:`write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str | PathLike[str], value: Any) -> None:
+    """Writes a plain ``value`` to ``path`` as indented JSON, see :func:`write_bytes`.
+
+    Raises:
+        ValueError: If a value is not plain; names where it is.
+        StorageError: If the file cannot be written.
+    """
+    check_plain(value)
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    # Python's own reader of JSON takes lone surrogates, which may stand in labels.
+    write_bytes(path, text.encode("utf-8", "surrogatepass"))
+
+
+def check_plain(value: Any, where: str = "the value") -> None:
+    """Raises a :class:`ValueError` if ``value`` holds anything that JSON would not give back."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"the keys of {where} must be strings (got {key!r})")
+            check_plain(item, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            check_plain(item, f"{where}[{number}]")
+    elif not (value is None or isinstance(value, bool | int | float | str)):
+        raise ValueError(
+            f"{where} must be a plain value: None, bool, int, float, str, list or dict "
+            f"(got {type(value).__name__})"
+        )
+
+
+def _stream(path: str | PathLike[str]) -> BinaryIO | None:
+    """Our own output, a device or a pipe, opened to write; None for files and what is not there."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    for number in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(status, os.fstat(number)):
+                # The same open file: what was written before and comes later keeps its place.
+                return open(os.dup(number), "wb")
+    is_other = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
+    return open(path, "wb") if is_other else None
+
+
+@contextmanager
+def temporary_sibling(target: Path) -> Iterator[Path]:
+    """A free name beside ``target``; whatever file is left under it at the end is removed."""
+    temporary = target.with_name(f"{_PREFIX}{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def remove_temporaries(folder: str | PathLike[str]) -> None:
+    """Removes what a process that was killed while it wrote left in a folder."""
+    for path in Path(folder).glob(f"{_PREFIX}*.tmp"):
+        with suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in ``folder`` durable, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,328 @@
+"""Vectors of new entities from facts: the exact limit where it is unique, else finite time."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from sheafprop.errors import DivergenceError
+from sheafprop.inductive.free_system import FreeSystem, components
+from sheafprop.inductive.inductive_propagation import FreePropagation
+from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.kge import KGEModel
+from sheafprop.nn import RelationPrototypes
+from sheafprop.nn.solvers import SOLVERS, LinearSystem, is_cheap
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, RelationSheaf
+
+# Beyond this many numbers in the squared maps of all facts, sharing the work of a map pays.
+_MOST_NUMBERS = 2**20
+# Least and greatest pivot of a block that is treated as regular without a closer look.
+_REGULAR = 1e-5
+
+
+def solve_lone_blocks(system: FreeSystem, sheaf: DenseSheaf) -> Tensor | None:
+    r"""The minimum of the energy where no fact connects two free entities.
+
+    .. math::
+        x_u = \left( \sum_e R_{u,e}^* R_{u,e} \right)^{-1}
+        \sum_e R_{u,e}^* \left( R_{v,e} x_v \pm b_e \right)
+
+    over the facts :math:`e` of :math:`u`, each with a known :math:`v`; :math:`b_e` counts as it is
+    where :math:`u` is the tail.
+
+    Returns:
+        Vectors of the free entities ``[n, s, d]`` in double precision; None where a plan does
+        better, for many facts, or where a block is close to singular.
+    """
+    size = sheaf.head.shape[2]
+    if system.edge_type.numel() * size**2 > _MOST_NUMBERS:
+        return None
+    dtype = torch.promote_types(sheaf.head.dtype, torch.float64)
+    free = ~system.boundary_mask
+    into_tail = system.boundary_mask[system.edge_index[0]]
+    known, own = torch.where(into_tail, system.edge_index, system.edge_index.flip(0))
+    own = (torch.cumsum(free, 0) - 1)[own]
+    tail = near = far = sheaf.tail.detach()[system.edge_type]
+    if sheaf.head is not sheaf.tail:
+        head, side = sheaf.head.detach()[system.edge_type], into_tail.view(-1, 1, 1)
+        near, far = torch.where(side, tail, head), torch.where(side, head, tail)
+    near, far = near.to(dtype), far.to(dtype)
+    target = system.x[known].to(dtype) @ far.mT
+    if sheaf.translation is not None:
+        shift = sheaf.translation.detach()[system.edge_type].to(dtype)
+        target = target + torch.where(into_tail.unsqueeze(1), shift, -shift).unsqueeze(1)
+    num_free = int(free.sum())
+    blocks = target.new_zeros(num_free, size, size).index_add_(0, own, near.mH @ near)
+    constant = target.new_zeros(num_free, target.shape[1], size)
+    constant.index_add_(0, own, target @ near.conj())
+    factor, failed = torch.linalg.cholesky_ex(blocks)
+    pivots = factor.diagonal(dim1=1, dim2=2).real
+    if bool(failed.any() | (pivots.amin(1) <= _REGULAR * pivots.amax(1)).any()):
+        return None
+    return torch.cholesky_solve(constant.mT, factor).mT
+
+
+# Relative residual of an exact solution, which is found in double precision; beyond what single
+# precision can hold, where vectors are stored so.
+_TOL = 1e-12
+_SINGLE_TOL = 1e-9
+_GOOD = 1e-8
+#: Rows of an exact solution that are shorter than this may be rounding: the residual that is
+#: accepted, relative to known vectors of about length one.
+RESOLVED = _GOOD
+_MAX_ITERATIONS = 20_000
+# A random vector keeps more than this share of its length where the system has a kernel.
+_KERNEL = 1e-5
+
+
+def solve_exactly(system: FreeSystem, sheaf: RelationSheaf) -> tuple[Tensor, float]:
+    r"""The minimum ``[n, s, d]`` of a nonsingular system, and its relative residual.
+
+    Raises:
+        DivergenceError: If the solver does not get there.
+    """
+    known = system.boundary_mask
+    head, tail = system.edge_index
+    alone = bool((known[head] | known[tail]).all())
+    if alone and isinstance(sheaf, DenseSheaf):
+        vectors = solve_lone_blocks(system, sheaf)
+        if vectors is not None:
+            return vectors.to(system.x.dtype), 0.0
+    plan = system.plan(sheaf)
+    constant = plan.constant(system.x.to(plan.dtype))
+    if alone:
+        # New entities that meet known ones only: every block stands alone.
+        return plan.precondition(constant).to(system.x.dtype), 0.0
+    linear = LinearSystem(plan)
+    tol = _TOL if system.x.dtype == plan.dtype else _SINGLE_TOL
+    solution = SOLVERS["direct" if is_cheap(plan) else "cg"](
+        linear, constant, tol=tol, max_iterations=_MAX_ITERATIONS
+    )
+    if not solution.relative_residual <= _GOOD:
+        raise DivergenceError(
+            "the exact solution was not reached (relative residual "
+            f"{solution.relative_residual:.1g}): give PropagationSettings as 'propagation', which "
+            "stop at finite time"
+        )
+    return solution.correction.to(system.x.dtype), solution.relative_residual
+
+
+def singular_entities(
+    system: FreeSystem, touched: Tensor, component: Tensor, sheaf: RelationSheaf
+) -> Tensor:
+    """Free entities of ``touched`` components whose system has a kernel, bool ``[N]``.
+
+    A random vector is solved for: what is left of it lies in the kernel, or is out of the solver's
+    reach, which is as bad.
+    """
+    part = system.part(touched)
+    plan = part.plan(sheaf)
+    generator = torch.Generator().manual_seed(0)
+    shape = (plan.num_free, 1, system.x.shape[2])
+    probe = torch.randn(shape, generator=generator, dtype=plan.dtype)
+    linear = LinearSystem(plan)
+    image = linear.apply(probe)
+    rest = probe
+    if linear.norm(image) > 0:
+        solution = SOLVERS["cg"](linear, image, tol=_TOL, max_iterations=_MAX_ITERATIONS)
+        rest = probe - solution.correction
+    of = component[touched]
+
+    def lengths(values: Tensor) -> Tensor:
+        squares = torch.linalg.vector_norm(values.flatten(1), dim=1) ** 2
+        return torch.zeros(len(component), dtype=squares.dtype).index_add_(0, of, squares)
+
+    kernel = lengths(rest) > _KERNEL**2 * lengths(probe)
+    return kernel[component] & touched
+
+
+# A map is injective if its smallest singular value is not below this share of its largest.
+_INJECTIVE = 1e-6
+
+NO_ANCHOR = "no fact connects them to a known entity"
+SINGULAR = "their facts leave directions open (the maps have a kernel)"
+
+
+@dataclass(frozen=True)
+class FreeSolution:
+    """Vectors of the free entities of a system, and how they were found.
+
+    Args:
+        vectors (Tensor): ``[n, s, d]``.
+        exact (Tensor): Entities with the exact solution, bool ``[n]``.
+        reasons (dict): Why others have none, with their number.
+        relative_residual (float): That of the exact solution.
+        lengths (Tensor): Lengths, before they were scaled, of the exact vectors that were.
+    """
+
+    vectors: Tensor
+    exact: Tensor
+    reasons: dict[str, int]
+    relative_residual: float
+    lengths: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    @classmethod
+    def joined(cls, size: int, parts: Iterable[tuple[Tensor, "FreeSolution"]]) -> "FreeSolution":
+        """The solution of ``size`` free entities from those of independent parts of them."""
+        vectors, exact = torch.empty(0), torch.zeros(size, dtype=torch.bool)
+        reasons: Counter[str] = Counter()
+        residual = 0.0
+        lengths = [torch.zeros(0)]
+        for position, part in parts:
+            if not len(vectors):
+                vectors = part.vectors.new_empty(size, *part.vectors.shape[1:])
+            vectors[position], exact[position] = part.vectors, part.exact
+            reasons.update(part.reasons)
+            residual = max(residual, part.relative_residual)
+            lengths.append(part.lengths)
+        return cls(vectors, exact, dict(reasons), residual, torch.cat(lengths))
+
+
+class ExtensionSolver:
+    r"""Solves for the vectors of new entities under a model's sheaf.
+
+    A group of new entities that facts connect among each other is solved exactly, for the unique
+    minimum of the energy, where it reaches a known entity and its system is nonsingular. The other
+    groups are propagated for a finite time from a seeded start. A group does not depend on others.
+
+    Args:
+        model (KGEModel): The trained model.
+        sheaf (RelationSheaf): Its sheaf.
+        prototypes (RelationPrototypes): Mean trained vectors at each (relation, side).
+        variance (Tensor): Mean squared residuals of the relations in training, ``[R]``.
+    """
+
+    def __init__(
+        self,
+        model: KGEModel,
+        sheaf: RelationSheaf,
+        prototypes: RelationPrototypes,
+        variance: Tensor,
+    ):
+        self.model, self.sheaf = model, sheaf
+        self.prototypes, self.variance = prototypes, variance
+        # Whether the maps of each relation are injective: found when a relation is first met.
+        unknown = torch.full((sheaf.num_relations,), -1, dtype=torch.int8)
+        shared = getattr(sheaf, "head", None) is getattr(sheaf, "tail", None)
+        self._injective = {"tail": unknown, "head": unknown if shared else unknown.clone()}
+
+    @torch.no_grad()
+    def exact(
+        self, system: FreeSystem, otherwise: PropagationSettings, *, normalize_output: bool
+    ) -> FreeSolution:
+        """The exact solution where it is unique, scaled to the length that the model trains with
+        where asked; ``otherwise`` says what is done elsewhere."""
+        component, anchored = components(system)
+        free = ~system.boundary_mask
+        regular, reasons = self._regular(system, component, anchored)
+        num_sections = system.x.shape[1]
+        out = system.x.new_zeros(int(free.sum()), num_sections, system.x.shape[2])
+        exact = regular[free]
+        residual, lengths = 0.0, torch.zeros(0)
+        if bool(exact.any()):
+            part = system if bool(exact.all()) else system.part(regular)
+            solution, residual = solve_exactly(part, self.sheaf)
+            if normalize_output:
+                solution, lengths = self._rescaled(solution)
+            out[exact] = solution
+        if not bool(exact.all()):
+            part = system if not bool(exact.any()) else system.part(free & ~regular)
+            out[~exact] = self._propagated(part, _one_section(otherwise))
+        return FreeSolution(out, exact, reasons, residual, lengths)
+
+    @torch.no_grad()
+    def finite_time(self, system: FreeSystem, settings: PropagationSettings) -> FreeSolution:
+        """All vectors by propagation with these settings."""
+        vectors = self._propagated(system, settings)
+        return FreeSolution(vectors, torch.zeros(len(vectors), dtype=torch.bool), {}, 0.0)
+
+    @torch.no_grad()
+    def pull(self, system: FreeSystem, *, normalize_output: bool) -> float:
+        """The longest distance that a full step would move a free entity from its row of ``x``."""
+        plan = system.plan(self.sheaf)
+        x = system.x.to(plan.dtype)
+        old = x[plan.free_index]
+        new = old - plan.precondition(plan.gradient(old, plan.constant(x)))
+        if normalize_output:
+            new, _ = self._rescaled(new)
+        return float(torch.linalg.vector_norm(new - old, dim=-1).max())
+
+    def _rescaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows at the length the model trains with, and their lengths before.
+
+        Rows below what the solution is accurate to have no direction, and stay as they are.
+        """
+        length = torch.linalg.vector_norm(x, dim=-1)
+        long = length > RESOLVED
+        out = torch.where(long.unsqueeze(-1), self.model.rescale_entities(x), x)
+        return out, length[long].float()
+
+    def _propagated(self, system: FreeSystem, settings: PropagationSettings) -> Tensor:
+        propagation = FreePropagation(
+            self.model,
+            settings,
+            system.x,
+            system.boundary_mask,
+            system.edge_index,
+            system.edge_type,
+            sheaf=self.sheaf,
+            free_labels=system.labels,
+            prototypes=self.prototypes,
+            variance=self.variance,
+        )
+        return propagation.vectors()[~system.boundary_mask]
+
+    def _regular(
+        self, system: FreeSystem, component: Tensor, anchored: Tensor
+    ) -> tuple[Tensor, dict[str, int]]:
+        """Free entities whose component has a nonsingular system, bool ``[N]``, and why not."""
+        free = ~system.boundary_mask
+        regular = free & anchored
+        reasons: Counter[str] = Counter()
+        reasons[NO_ANCHOR] = int((free & ~anchored).sum())
+        doubtful = self._doubtful(system)
+        if bool(doubtful.any()):
+            touched = torch.zeros_like(free)
+            touched[component[doubtful]] = True
+            touched = touched[component] & regular
+            if bool(touched.any()):
+                singular = singular_entities(system, touched, component, self.sheaf)
+                regular = regular & ~singular
+                reasons[SINGULAR] = int(singular.sum())
+        return regular, {reason: count for reason, count in reasons.items() if count}
+
+    def _doubtful(self, system: FreeSystem) -> Tensor:
+        """Free entities at a map that is not injective, bool ``[N]``."""
+        out = torch.zeros_like(system.boundary_mask)
+        used, position = torch.unique(system.edge_type, return_inverse=True)
+        for row, side in ((1, "tail"), (0, "head")):
+            found = self._injective[side]
+            new = used[found[used] < 0]
+            if new.numel():
+                found[new] = _injective(self.sheaf, new, side).to(found.dtype)
+            bad = found[used] == 0
+            out[system.edge_index[row][bad[position]]] = True
+        return out & ~system.boundary_mask
+
+
+def _injective(sheaf: RelationSheaf, relations: Tensor, side: str) -> Tensor:
+    if isinstance(sheaf, IdentitySheaf):
+        return torch.ones(len(relations), dtype=torch.bool)
+    table = getattr(sheaf, side)
+    if table is None:
+        return torch.ones(len(relations), dtype=torch.bool)
+    maps = table[relations]
+    if isinstance(sheaf, DiagonalSheaf):
+        size = maps.abs()
+        return size.amin(1) > _INJECTIVE * size.amax(1)
+    if maps.shape[1] < maps.shape[2]:
+        return torch.zeros(len(relations), dtype=torch.bool)
+    values = torch.linalg.svdvals(maps)
+    return values[:, -1] > _INJECTIVE * values[:, 0]
+
+
+def _one_section(settings: PropagationSettings) -> PropagationSettings:
+    start = "prototype" if settings.start == "mixed" else settings.start
+    return replace(settings, start=start, num_random=1)

@@ -1,0 +1,175 @@
+import time
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.kge.base import KGEModel
+from sheafprop.nn.start import Start
+from sheafprop.ranking import TripleFilter, evaluate
+
+
+def inference_filter(data: InductiveData) -> TripleFilter:
+    """Every known true triple of the inference graph of ``data``: observed, validation and test.
+
+    Where the training graph is part of it, its held-out triples are among them.
+    """
+    parts = {"observed": data.inference.triples, "valid": data.valid, "test": data.test}
+    if data.mode == "semi-inductive" and data.train_valid is not None:
+        parts["held out of training"] = data.train_valid
+    return TripleFilter(
+        parts,
+        data.inference.num_nodes,
+        data.num_relations,
+    )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a search chose, and everything it looked at.
+
+    Args:
+        settings: The chosen settings.
+        on: ``"validation"``, or ``"defaults"`` where there was nothing to choose on.
+        metric: The metric that chose.
+        value: Its value at the choice, None under ``"defaults"``.
+        count: Number of validation triples.
+        curve: A row for each configuration tried, with its metrics.
+        seconds: Wall time of the search.
+        unpropagated: A row for each start without propagation, to compare with; never chosen.
+    """
+
+    settings: PropagationSettings
+    on: str
+    metric: str
+    value: float | None
+    count: int
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    unpropagated: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def tried(self) -> int:
+        """Number of configurations tried."""
+        return len(self.curve)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The selection as plain values."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
+        chosen = self.settings.to_dict() | {"num_sections": self.settings.num_sections}
+        return plain | {"protocol": "full", "tried": self.tried, "chosen": chosen}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> "Selection":
+        """The selection of :meth:`to_dict`."""
+        own = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
+        chosen = {key: value for key, value in plain["chosen"].items() if key != "num_sections"}
+        return cls(settings=PropagationSettings(**chosen), **own)
+
+
+@dataclass(frozen=True)
+class PropagationSearch:
+    r"""Chooses start, step size and number of iterations on the validation triples.
+
+    Every pair of start and step size is propagated once; the vectors after each listed number of
+    iterations are ranked on the way (protocol ``full``). Each start is ranked without propagation
+    too, to compare with; only ``quick`` does without. The other settings are fixed. Without
+    validation triples the first of every list is taken, and the iterations of ``settings``.
+
+    Args:
+        start: Starts to try.
+        step_size: Step sizes to try.
+        iterations: Iteration counts to try, ascending.
+        metric: ``"mrr"`` or ``"hits@k"``; the larger wins, the fewer iterations break a tie.
+        settings: Everything else.
+    """
+
+    start: tuple[Start, ...] = ("mixed", "random")
+    step_size: tuple[float, ...] = (0.9,)
+    iterations: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    metric: str = "mrr"
+    settings: PropagationSettings = PropagationSettings()  # noqa: RUF009 (frozen)
+
+    def __post_init__(self) -> None:
+        for name in ("start", "step_size", "iterations"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+            if not getattr(self, name):
+                raise ValueError(f"'{name}' needs at least one value to try (got none)")
+        if list(self.iterations) != sorted(set(self.iterations)):
+            raise ValueError(f"'iterations' must ascend (got {list(self.iterations)})")
+        if self.metric not in ("mrr", "hits@1", "hits@3", "hits@10"):
+            raise ValueError(
+                f"'metric' must be mrr, hits@1, hits@3 or hits@10 (got {self.metric!r})"
+            )
+
+    def select(
+        self, model: KGEModel, data: InductiveData, *, quick: bool = False, progress: bool = False
+    ) -> Selection:
+        """Runs the search.
+
+        Args:
+            model: The trained model.
+            data: Where to propagate; ``data.valid`` decides, ``data.test`` only filters.
+            quick: Whether to look at the first start and step size only.
+            progress: Whether to show a progress bar.
+        """
+        starts = self.start[:1] if quick else self.start
+        steps = self.step_size[:1] if quick else self.step_size
+        if data.valid is None or not len(data.valid):
+            chosen = replace(self.settings, start=starts[0], step_size=steps[0])
+            return Selection(chosen, "defaults", self.metric, None, 0)
+        begin = time.perf_counter()
+        known = inference_filter(data)
+        valid = data.valid.to(model.node_emb.weight.device)
+        best: tuple[float, PropagationSettings] | None = None
+        curve: list[dict[str, Any]] = []
+        unpropagated: list[dict[str, Any]] = []
+        bar = tqdm(
+            total=len(starts) * len(steps) * len(self.iterations),
+            desc="choosing iterations on validation",
+            disable=None if progress else True,
+            leave=False,
+            delay=1,
+        )
+        with bar:
+            for start, step_size in product(starts, steps):
+                settings = replace(self.settings, start=start, step_size=step_size)
+                propagation = InductivePropagation(model, data, settings)
+                counts = self.iterations
+                if not quick and step_size == steps[0] and counts[0] > 0:
+                    counts = (0, *counts)
+                for count, x in propagation.trajectory(counts):
+                    scorer = propagation.scorer(x)
+                    result = evaluate(scorer.score_tails, scorer.score_heads, valid, known)
+                    metrics = result.metrics("full")
+                    row = {
+                        "start": start,
+                        "step_size": step_size,
+                        "iterations": count,
+                        **{k: metrics[k] for k in ("hits@1", "hits@3", "hits@10", "mrr")},
+                    }
+                    if count not in self.iterations:
+                        unpropagated.append(row)
+                        continue
+                    curve.append(row)
+                    value = metrics[self.metric]
+                    if best is None or (value, -count) > (best[0], -best[1].iterations):
+                        best = value, replace(settings, iterations=count)
+                    bar.update()
+        assert best is not None
+        value, chosen = best
+        seconds = time.perf_counter() - begin
+        return Selection(
+            chosen,
+            "validation",
+            self.metric,
+            value,
+            len(data.valid),
+            curve,
+            seconds,
+            unpropagated,
+        )

@@ -1,0 +1,442 @@
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
+
+from sheafprop.data import Vocabulary
+from sheafprop.data.label_checks import count_noun
+from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.kernels.threads import small_operations
+from sheafprop.kge import KGEModel
+from sheafprop.pretrained.explanation import Explanation
+from sheafprop.pretrained.extension import Extension, ExtensionReport, Mode, Propagation
+from sheafprop.pretrained.model_folder import load_model_folder, write_model_folder
+from sheafprop.pretrained.model_state import ModelState
+from sheafprop.pretrained.predictor import Predictor
+from sheafprop.pretrained.query_answers import QueryAnswers
+from sheafprop.pretrained.removal import Removal, RemovalReport
+from sheafprop.pretrained.stored_model import StoredModel
+from sheafprop.pretrained.triple_input import (
+    TripleInput,
+    given_labels,
+    label_triples,
+    restore_integers,
+)
+from sheafprop.pretrained.triple_ranking import TripleRanking, UnknownEntity
+from sheafprop.query import Query
+from sheafprop.ranking import RankingResult
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class SheafModel:
+    r"""A trained knowledge graph embedding model at work: vectors for new entities, predictions.
+
+    A model is not changed by any method: :meth:`extend` and :meth:`remove` give new ones, which
+    share the old vectors. Labels go in and labels come out. Vectors of new entities are the
+    harmonic extension of the known ones, after Cobb and Gebhart, "Feature Propagation on Knowledge
+    Graphs Using Cellular Sheaves".
+
+    Args:
+        stored (StoredModel): The trained model with its labels and facts.
+
+    Example:
+        >>> model = SheafModel.load("runs/umls/rotate")
+        >>> larger = model.extend([("new drug", "treats", "headache")])
+        >>> larger.predict_tails("new drug", "interacts_with", k=3)
+    """
+
+    def __init__(self, stored: StoredModel):
+        self._state = ModelState.of(stored)
+        #: What the extension or removal that made this model did; None for a loaded model.
+        self.report: ExtensionReport | RemovalReport | None = None
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> "SheafModel":
+        """Loads a model folder, or the model of a run folder. Runs no code.
+
+        Raises:
+            FormatError: If a file is missing, truncated, edited or of a newer version.
+            StorageError: If a file cannot be read.
+        """
+        path = Path(folder).expanduser()
+        inner = path / "model"
+        if not (path / "manifest.json").exists() and inner.is_dir():
+            path = inner
+        return cls(load_model_folder(path))
+
+    @classmethod
+    def _of(cls, state: ModelState, report: ExtensionReport | RemovalReport) -> "SheafModel":
+        model = object.__new__(cls)
+        model._state, model.report = state, report
+        return model
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        return Predictor(self._state)
+
+    @cached_property
+    def _answers(self) -> QueryAnswers:
+        return QueryAnswers(self._state)
+
+    # Contents -------------------------------------------------------------------------------------
+
+    @property
+    def kge(self) -> KGEModel:
+        """The trained embedding model, with its trained entities only."""
+        return self._state.kge
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The propagation that the run chose on validation, as plain values."""
+        return self._state.base.stored.settings
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """What was measured when the model was trained."""
+        return self._state.base.stored.metrics
+
+    @property
+    def relations(self) -> Vocabulary:
+        """Labels of the relations."""
+        return self._state.relations
+
+    @property
+    def num_entities(self) -> int:
+        """Number of entities with a vector."""
+        return self._state.num_entities
+
+    @property
+    def num_trained(self) -> int:
+        """Number of entities that the model was trained with."""
+        return self._state.num_trained
+
+    @property
+    def num_facts(self) -> int:
+        """Number of observed triples."""
+        return len(self._state.facts)
+
+    @property
+    def num_sections(self) -> int:
+        """Number of vectors of an entity; more than one only after a ``"selected"`` extension."""
+        return self._state.num_sections
+
+    def labels(self) -> tuple[str, ...]:
+        """Labels of all entities, trained ones first."""
+        return self._state.index.vocabulary().labels
+
+    def entities(self) -> "pd.DataFrame":
+        """A frame of all entities: ``entity`` and ``origin``."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {"entity": self.labels(), "origin": self._state.index.origins()}, dtype=str
+        )
+
+    def facts(self) -> "pd.DataFrame":
+        """A frame of the observed triples: ``head``, ``relation``, ``tail``."""
+        return self._state.frame(self._state.facts.from_row(0))
+
+    def vectors(self, labels: str | Iterable[str] | None = None) -> Tensor:
+        """Vectors ``[n, s, d]`` of entities, of all without labels (a copy then).
+
+        Raises:
+            DataError: If a label is unknown.
+        """
+        state = self._state
+        if labels is None:
+            return state.vectors().clone()
+        return state.rows.select(state.index.ids(labels)).expand(-1, state.num_sections, -1).clone()
+
+    def scorer(self) -> SectionScorer:
+        """The scores of all triples under all vectors, for rankings."""
+        weight = self._state.section_weight
+        return SectionScorer(self.kge, self.vectors(), weight, self.labels())
+
+    # Extension ------------------------------------------------------------------------------------
+
+    def extend(
+        self,
+        triples: TripleInput,
+        *,
+        propagation: Propagation = "exact",
+        mode: Mode = "keep",
+        on_unknown_relation: Literal["error", "drop"] = "error",
+        seed: int | None = None,
+        batch_size: int | None = None,
+        normalize_output: bool | None = None,
+    ) -> "SheafModel":
+        r"""Gives a model that also has vectors for the new entities of some facts.
+
+        Old vectors stay bit-identical and are not copied; the work is that of the new facts. With
+        ``"exact"``, groups of new entities that reach a known one get the unique minimum of the
+        energy, scaled as ``normalize_output`` says; groups whose system is singular are propagated
+        for a finite time from a seeded start with one section. :attr:`report` says which and why.
+
+        Args:
+            triples: Facts: a path, rows ``(head, relation, tail)`` of labels, or a frame of pandas
+                or polars. Labels that the model knows are its entities, the others are new.
+                Integers are taken as their decimal text. A fact counts once: those given twice, or
+                known to the model, are reported and not added again.
+            propagation: ``"exact"``, ``"selected"`` (the choice that the run validated), or
+                :class:`~sheafprop.inductive.PropagationSettings`.
+            mode: ``"keep"`` leaves all old vectors. With ``"refine"``, entities of earlier
+                extensions that the facts touch, and those that facts connect to them, are solved
+                again together with the new ones, as if all facts had come at once.
+            on_unknown_relation: ``"error"``, or ``"drop"`` the facts of relations that the model
+                has no maps for (they are reported).
+            seed: Seed of random starts. (default: that of the settings)
+            batch_size: Facts that are solved at once; what they need in memory, beyond facts and
+                vectors, is that of a batch. Facts that share a new entity, or are connected by such
+                facts, stay together. Vectors depend on it by rounding alone. (default: all)
+            normalize_output: Whether new vectors are scaled to the length that the model trains
+                with (:meth:`~sheafprop.kge.KGEModel.rescale_entities`), after they were solved for
+                together; rows of zeros stay. (default: exact solutions where the model trains with
+                unit rows, propagated vectors as their settings say)
+
+        Raises:
+            UnknownRelationError: If a relation is unknown.
+            DataError: If a triple is malformed or none is left.
+            ValueError: If an argument is unknown or does not fit the model.
+        """
+        labels = label_triples(triples, self.relations)
+        numbers = len(labels) * self._state.num_sections * self.kge.hidden_channels
+        with small_operations(numbers):
+            state, report = Extension(self._state).run(
+                labels,
+                propagation=propagation,
+                mode=mode,
+                on_unknown_relation=on_unknown_relation,
+                seed=seed,
+                batch_size=batch_size,
+                normalize_output=normalize_output,
+            )
+        return self._of(state, report)
+
+    def remove(
+        self,
+        entities: str | Iterable[str],
+        *,
+        mode: Mode = "keep",
+        normalize_output: bool | None = None,
+    ) -> "SheafModel":
+        r"""Gives a model without some entities and without the facts that name them.
+
+        All other vectors stay bit-identical; with ``mode="refine"``, entities of earlier
+        extensions that lose a fact are solved again (exactly where their system is nonsingular),
+        with those that facts connect to them, and scaled as ``normalize_output`` says, see
+        :meth:`extend`. :attr:`report` names them either way.
+
+        Raises:
+            DataError: If a label is unknown, or no trained entity would be left.
+        """
+        return self._of(*Removal(self._state).run(entities, mode, normalize_output))
+
+    # Storage --------------------------------------------------------------------------------------
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
+        """Writes a model folder, completely or not at all.
+
+        Raises:
+            ValueError: If the folder exists and ``overwrite`` is False.
+            StorageError: If the disk refuses; what was there before is still there.
+        """
+        return write_model_folder(Path(folder).expanduser(), self.stored(), overwrite=overwrite)
+
+    def stored(self) -> StoredModel:
+        """Everything in one place, as a model folder holds it."""
+        return self._state.stored()
+
+    # Predictions ----------------------------------------------------------------------------------
+
+    def predict_tails(
+        self,
+        head: str | Sequence[str],
+        relation: str | Sequence[str],
+        k: int = 10,
+        *,
+        include_known: bool = False,
+    ) -> "pd.DataFrame":
+        r"""The best tails of :math:`(h, r, ?)`.
+
+        Args:
+            head: A label, or as many as there are queries.
+            relation: A label for all queries, or one for each.
+            k: How many tails; all there are if they are fewer.
+            include_known: Whether tails of observed facts may come up; a column ``known`` tells
+                them apart then.
+
+        Returns:
+            A frame with columns ``head``, ``relation``, ``tail``, ``score`` (higher is better) and
+            ``origin`` of the tail; best first, equal scores in the order of the model's entities.
+
+        Raises:
+            DataError: If a label is unknown; the nearest spelling is suggested.
+            ValueError: If ``k`` is not positive.
+        """
+        return self._predictor.predict("tail", head, relation, k, include_known)
+
+    def predict_heads(
+        self,
+        relation: str | Sequence[str],
+        tail: str | Sequence[str],
+        k: int = 10,
+        *,
+        include_known: bool = False,
+    ) -> "pd.DataFrame":
+        r"""The best heads of :math:`(?, r, t)`; see :meth:`predict_tails`."""
+        return self._predictor.predict("head", tail, relation, k, include_known)
+
+    def predict(
+        self,
+        queries: Iterable[Sequence[Any]],
+        k: int = 10,
+        *,
+        include_known: bool = False,
+        skip_unknown: bool = False,
+        progress: bool = False,
+    ) -> "pd.DataFrame":
+        r"""The best answers to many queries, in their order.
+
+        Queries are grouped by relation inside, as the maps of a relation are applied once for all
+        of them, so their order does not matter for the time.
+
+        Args:
+            queries: Rows ``(head, relation, tail)`` of labels, with None at the open end.
+            k: How many answers to each; all there are if they are fewer.
+            include_known: As for :meth:`predict_tails`.
+            skip_unknown: Whether queries with an unknown label are left out with a warning that
+                counts them; otherwise they are an error.
+            progress: Whether to show progress on standard error.
+
+        Returns:
+            The frame of :meth:`predict_tails`; what was asked for is ``head`` or ``tail``.
+
+        Raises:
+            DataError: If a query has no open end or two, a label is unknown (the query is named,
+                and the nearest spelling suggested), or no query is left.
+            ValueError: If ``k`` is not positive.
+        """
+        return self._predictor.predict_queries(
+            list(queries), k, include_known, skip_unknown, progress
+        )
+
+    def score(self, triples: TripleInput) -> "pd.DataFrame":
+        r"""Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``ratio`` and
+        ``known``.
+
+        The score is the trained model's own. The ratio is the energy
+        :math:`\| R_t x_t - R_h x_h - b \|^2` over its mean in training for that relation, as in
+        :meth:`explain`: scores of different relations are on different scales, ratios compare.
+
+        Raises:
+            DataError: If a label is unknown; the nearest spelling is suggested.
+        """
+        if not isinstance(triples, str | PathLike) and iter(triples) is triples:
+            triples = list(triples)
+        frame = self._predictor.score(label_triples(triples, self.relations))
+        return restore_integers(frame, *given_labels(triples))
+
+    def rank(
+        self,
+        triples: TripleInput,
+        *,
+        known: TripleInput | None = None,
+        on_unknown_entity: UnknownEntity = "error",
+        facts: TripleInput | None = None,
+        progress: bool = False,
+    ) -> RankingResult:
+        r"""Ranks true triples on both sides among all entities of the model.
+
+        The filter leaves out every other fact of the model, ranked triple and ``known`` triple.
+
+        Args:
+            triples: The true triples to rank, each once.
+            known: More true triples; those with labels that the model does not know are left out.
+            on_unknown_entity: What happens to triples with an entity that the model does not know.
+                ``"error"``: they are refused. ``"drop"``: they are not ranked, and counted in
+                ``result.num_dropped`` and in the protocol box. ``"extend"``: the model is first
+                extended by ``facts``, as :meth:`extend` does by default, and its larger version
+                ranks; triples with an entity that has no fact either are dropped and counted.
+            facts: Observed facts of the unknown entities, for ``"extend"``. A fact that is among
+                ``triples`` never becomes one: it is left out of the extension and counted.
+            progress: Whether to show progress on standard error.
+
+        Raises:
+            DataError: If a label is unknown (an entity: under ``"error"``), no triple is left, or
+                no fact.
+            ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
+        """
+        return TripleRanking(self._predictor).run(
+            label_triples(triples, self.relations),
+            known=None if known is None else label_triples(known, self.relations),
+            on_unknown_entity=on_unknown_entity,
+            facts=None if facts is None else label_triples(facts, self.relations),
+            progress=progress,
+        )
+
+    def answer(
+        self,
+        query: str | Query | Iterable[str | Query],
+        k: int = 10,
+        *,
+        explain: bool = False,
+        prior: bool = False,
+    ) -> "pd.DataFrame":
+        r"""The best answers to logical queries, by the least energy of the query graph.
+
+        Args:
+            query: A query as text, such as ``"and(via(r1, a), via(r2, b))"`` (see
+                :func:`~sheafprop.query.parse_query`), or a :class:`~sheafprop.query.Query`, or
+                several of them.
+            k: How many answers; all entities if they are fewer.
+            explain: Whether to split the energy of each answer by edge: a row for every edge then,
+                with columns ``edge`` (the relation) and ``edge_energy``.
+            prior: Whether the vertices between sources and answer are expected where the facts of
+                the relations that leave them have entities, see
+                :class:`~sheafprop.query.InteriorPrior`: better on paths.
+
+        Returns:
+            A frame with columns ``query``, ``answer``, ``score`` (minus the root of the energy,
+            weighted over sections; higher is better), ``energy``, ``origin`` of the answer, and
+            ``known``, whether the observed facts alone give this answer. Queries in the order they
+            were given, best answers first, equal scores in the order of the model's entities.
+
+        Raises:
+            DataError: If a text is not a query, a label is unknown (the nearest spelling is
+                suggested), a query has a negation, or a prior is asked for without facts.
+            ValueError: If ``k`` is not positive.
+        """
+        return self._answers.answer(query, k, explain, prior)
+
+    def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
+        r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.
+
+        Args:
+            target: The label of an entity, or a triple ``(head, relation, tail)`` of labels, which
+                comes first in the frame.
+
+        Returns:
+            A frame with columns ``head``, ``relation``, ``tail``; ``energy``
+            :math:`\| R_t x_t - R_h x_h - b \|^2` (weighted over sections), largest first;
+            ``ratio``, the energy over its mean in training for that relation (above one: the fact
+            fits worse than usual; NaN where the relation fits exactly or has no training fact);
+            and ``fact``, whether the triple was observed.
+
+        Raises:
+            DataError: If a label is unknown.
+        """
+        return Explanation(self._state).of(target)
+
+    def __repr__(self) -> str:
+        added = self.num_entities - self.num_trained
+        return (
+            f"{type(self).__name__}({type(self.kge).__name__}, {self.num_trained} trained and "
+            f"{added} added entities, {count_noun(len(self.relations), 'relation')}, "
+            f"{count_noun(self.num_facts, 'fact')}, "
+            f"d={self.kge.hidden_channels})"
+        )

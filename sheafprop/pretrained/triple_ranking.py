@@ -1,0 +1,145 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from sheafprop.data.label_checks import check_choice, count_noun, shown
+from sheafprop.data.triples import LabelTriples
+from sheafprop.errors import DataError
+from sheafprop.pretrained.extension import Extension
+from sheafprop.pretrained.model_state import ModelState
+from sheafprop.pretrained.predictor import Predictor
+from sheafprop.ranking import RankingResult, TripleFilter, evaluate
+
+UnknownEntity = Literal["error", "drop", "extend"]
+
+
+class TripleRanking:
+    r"""Ranks true triples among all entities of a model.
+
+    Args:
+        predictor (Predictor): The model's predictions.
+    """
+
+    def __init__(self, predictor: Predictor):
+        self.predictor = predictor
+
+    def run(
+        self,
+        triples: LabelTriples,
+        *,
+        known: LabelTriples | None,
+        on_unknown_entity: UnknownEntity,
+        facts: LabelTriples | None,
+        progress: bool,
+    ) -> RankingResult:
+        """The ranks; see :meth:`SheafModel.rank`."""
+        check_choice("on_unknown_entity", on_unknown_entity, ("error", "drop", "extend"))
+        if (facts is not None) != (on_unknown_entity == "extend"):
+            raise ValueError(
+                "'facts' belong to on_unknown_entity='extend', which needs the observed facts of "
+                f"the unknown entities (got {on_unknown_entity!r} "
+                f"{'with' if facts is not None else 'without'} facts)"
+            )
+        ranked, notes = _distinct(triples), []
+        if len(ranked) < len(triples):
+            number = count_noun(len(triples) - len(ranked), "triple")
+            notes.append(f"{number} given again: each is ranked once")
+        predictor = self.predictor
+        if facts is not None:
+            predictor = Predictor(_extended(predictor.state, facts, ranked, notes))
+        kept = _with_vectors(predictor.state, ranked, on_unknown_entity, notes)
+        result = _ranked(predictor, kept, known, len(ranked) - len(kept), progress)
+        return replace(result, notes=tuple(notes))
+
+
+def _distinct(triples: LabelTriples) -> LabelTriples:
+    rows = list(dict.fromkeys(map(tuple, triples)))
+    return np.array(rows, dtype=object).reshape(-1, 3)
+
+
+def _extended(
+    state: ModelState, facts: LabelTriples, ranked: LabelTriples, notes: list[str]
+) -> ModelState:
+    """The model with facts that are no triples to rank: what is asked for is never observed."""
+    asked = set(map(tuple, ranked))
+    own = np.array([tuple(row) not in asked for row in facts])
+    if not own.all():
+        notes.append(
+            f"{count_noun(int((~own).sum()), 'fact')} left out of the extension, as a triple to "
+            "rank is no fact"
+        )
+    if not own.any():
+        raise DataError(f"no fact is left to extend by: {notes[-1]}")
+    state, report = Extension(state).run(
+        facts[own],
+        propagation="exact",
+        mode="keep",
+        on_unknown_relation="error",
+        seed=None,
+    )
+    notes.append(
+        f"{count_noun(report.new_entities, 'entity')} added from {count_noun(report.facts, 'fact')}"
+        " before ranking"
+    )
+    return state
+
+
+def _with_vectors(
+    state: ModelState, triples: LabelTriples, action: UnknownEntity, notes: list[str]
+) -> LabelTriples:
+    """The triples between entities of the model; others are refused, or counted in a note."""
+    ends = triples[:, [0, 2]]
+    missing = (state.index.lookup(ends.ravel()) < 0).view(-1, 2).numpy()
+    if not missing.any():
+        return triples
+    unknown = list(dict.fromkeys(ends[missing].tolist()))
+    affected = int(missing.any(1).sum())
+    if action == "error":
+        try:
+            state.index.ids(unknown)
+        except DataError as error:
+            raise DataError(
+                f"{error}; {affected} of {count_noun(len(triples), 'triple')} affected. Drop these "
+                "with on_unknown_entity='drop' (--on-unknown-entity drop), or give observed facts "
+                "of such entities with 'extend'"
+            ) from error
+    why = "no vector" if action == "drop" else "no fact"
+    notes.append(
+        f"{count_noun(affected, 'triple')} dropped, as {count_noun(len(unknown), 'entity')} "
+        f"{'has' if len(unknown) == 1 else 'have'} {why} (first: {shown(unknown[0])})"
+    )
+    if affected == len(triples):
+        raise DataError(f"no triple is left to rank: {notes[-1]}")
+    return triples[~missing.any(1)]
+
+
+def _ranked(
+    predictor: Predictor,
+    triples: LabelTriples,
+    known: LabelTriples | None,
+    num_dropped: int,
+    progress: bool,
+) -> RankingResult:
+    state, scores = predictor.state, predictor.scorer.scores
+    ids = state.triple_ids(triples)
+    labels: Sequence[str] = state.index.vocabulary().labels
+    state.check_finite()
+    parts = {"facts": state.facts.from_row(0), "ranked": ids}
+    if known is not None:
+        ends = state.index.lookup(known[:, [0, 2]].ravel()).view(-1, 2)
+        relation = state.relations.lookup(known[:, 1])
+        more = torch.stack([ends[:, 0], relation, ends[:, 1]], dim=1)
+        parts["further"] = more[(more >= 0).all(1)]
+    return evaluate(
+        lambda head, rel: scores(state.rows.select(head), rel, "tail"),
+        lambda rel, tail: scores(state.rows.select(tail), rel, "head"),
+        ids,
+        TripleFilter(parts, state.num_entities, len(state.relations)),
+        num_dropped=num_dropped,
+        test_set="given",
+        progress=progress,
+        entity_labels=labels,
+    )

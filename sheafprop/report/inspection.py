@@ -1,0 +1,400 @@
+"""What is in a folder of triples, or in a model: counts, components, repetitions, overlaps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafprop.data import (
+    Vocabulary,
+    connected_components,
+    count_duplicates,
+    read_triples,
+    triple_codes,
+)
+from sheafprop.data.file_kinds import file_suffix
+from sheafprop.data.label_checks import count_noun, lookalikes, named_lookalikes, shown
+from sheafprop.data.triples import LabelTriples, holds_triples
+from sheafprop.errors import DataError
+from sheafprop.pretrained.sheaf_model import SheafModel
+
+_SUFFIXES = (".txt", ".tsv")
+#: Files of a data folder and the part they play; see :class:`~sheafprop.data.FolderDataset`.
+_TRAIN, _OBSERVED = "train", "inference"
+_PARTS = (_TRAIN, _OBSERVED, "valid", "inference_valid", "inference_test")
+_EXAMPLES = 5
+# Pairs of relations that are looked at for inverses, by how often their pairs meet swapped.
+_INVERSE_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class GraphInspection:
+    """What was found in files of triples.
+
+    Args:
+        files (dict): Per file, in plain values: triples, entities, relations, duplicates,
+            self-loops, pairs connected in both directions, components, and the sizes of the
+            largest ones.
+        graph (dict): Of the inference graph, where there is one: new and known entities,
+            components, the number of known entities (anchors) of the largest ones, and how many
+            components have each number of anchors.
+        overlaps (list of dict): Triples, pairs in swapped order, and labels shared by two files.
+        unseen_relations (dict): Relations without training triple, with their number per file.
+        inverse_relations (list of dict): Relations whose pairs mostly occur swapped in another.
+        lookalikes (dict): Labels of ``entities`` and ``relations`` that differ from an earlier one
+            only in case, white space or Unicode form, with that one.
+        relations (dict): Triples of each relation, over all files.
+        degrees (list of int): Degree of each entity, over all files.
+        model (dict, optional): What a model is, where the triples are its facts.
+        skipped (list of str): Files of the folder that hold no triples.
+    """
+
+    files: dict[str, dict[str, Any]]
+    graph: dict[str, Any] | None
+    overlaps: list[dict[str, Any]]
+    unseen_relations: dict[str, dict[str, int]]
+    inverse_relations: list[dict[str, Any]]
+    lookalikes: dict[str, dict[str, str]]
+    relations: dict[str, int]
+    degrees: list[int] = field(repr=False)
+    model: dict[str, Any] | None = None
+    skipped: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values; degrees as how many entities have each."""
+        return {
+            **({"model": self.model} if self.model else {}),
+            "files": self.files,
+            "skipped": self.skipped,
+            "graph": self.graph,
+            "overlaps": self.overlaps,
+            "unseen_relations": self.unseen_relations,
+            "inverse_relations": self.inverse_relations,
+            "lookalikes": self.lookalikes,
+            "relations": self.relations,
+            "degrees": _histogram(torch.tensor(self.degrees, dtype=torch.int64)),
+        }
+
+    def summary(self) -> str:
+        """The findings in lines."""
+        lines = []
+        if self.model:
+            lines.append("model")
+            for key, value in self.model.items():
+                if value is None:
+                    continue
+                parts = value.items() if isinstance(value, dict) else ()
+                text = ", ".join(f"{name}: {part}" for name, part in parts)
+                lines.append(f"  {key.replace('_', ' ')}: {text if parts else value}")
+        for name, counts in self.files.items():
+            lines.append(name)
+            lines += [
+                f"  {key.replace('_', ' ')}: {value}"
+                for key, value in counts.items()
+                if value not in ([], None)
+            ]
+        if self.skipped:
+            lines.append(f"no triples in {', '.join(self.skipped)}: skipped")
+        if self.graph:
+            lines.append("inference graph")
+            lines += [
+                f"  {k.replace('_', ' ')}: {_shown(v) if isinstance(v, dict) else v}"
+                for k, v in self.graph.items()
+            ]
+        for overlap in self.overlaps:
+            lines.append(
+                f"{_named(overlap['count'], overlap['what'])} in both {overlap['files'][0]} and "
+                f"{overlap['files'][1]} (first: {', '.join(map(shown, overlap['example']))})"
+            )
+        for name, counts in self.unseen_relations.items():
+            named = ", ".join(f"{shown(k)}: {v}" for k, v in list(counts.items())[:_EXAMPLES])
+            few = count_noun(len(counts), "relation")
+            lines.append(f"{name}: without training triple: {few} ({named})")
+        for pair in self.inverse_relations[:_EXAMPLES]:
+            is_own = pair["relation"] == pair["inverse"]
+            kind = "symmetric" if is_own else f"like the inverse of {shown(pair['inverse'])}"
+            lines.append(
+                f"{shown(pair['relation'])} looks {kind}: {100 * pair['share']:.0f} % of its pairs "
+                "occur swapped"
+            )
+        if len(self.inverse_relations) > _EXAMPLES:
+            more = len(self.inverse_relations) - _EXAMPLES
+            lines.append(f"and {more} more such pairs of relations (--json has all)")
+        lines += [named_lookalikes(kind, near) for kind, near in self.lookalikes.items() if near]
+        if self.relations:
+            named = ", ".join(
+                f"{shown(k)}: {v}" for k, v in list(self.relations.items())[:_EXAMPLES]
+            )
+            rare = sum(count == 1 for count in self.relations.values())
+            lines.append(
+                f"triples of a relation: {named}; {count_noun(len(self.relations), 'relation')} "
+                f"in all, {rare} with a single triple"
+            )
+        degrees = np.array(self.degrees)
+        if degrees.size:
+            quantiles = np.quantile(degrees, (0.5, 0.9)).astype(int)
+            lines.append(
+                f"degrees: median {quantiles[0]}, nine tenths at most {quantiles[1]}, "
+                f"largest {degrees.max()}"
+            )
+        return "\n".join(lines)
+
+
+def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
+    r"""Inspects a file of triples, or a folder of them.
+
+    In a folder with ``train.txt`` and ``inference.txt``, the entities of the first are the anchors
+    of the second. Of a run folder or a model folder, the model and its facts are looked at.
+
+    Args:
+        path: The file or folder.
+        **options: How files are read, see :func:`~sheafprop.data.read_triples`.
+
+    Raises:
+        DataError: If there is no such file or no triple, or a line is malformed.
+    """
+    place = Path(path).expanduser()
+    if any((place / name).is_file() for name in ("manifest.json", "model/manifest.json")):
+        if any(value is not None for value in options.values()):
+            raise DataError(
+                f"{place} is a model: how files are read ({', '.join(options)}) does not matter"
+            )
+        return inspect_model(SheafModel.load(place))
+    if place.is_dir():
+        found = sorted(
+            (p for p in place.iterdir() if file_suffix(p.name) in _SUFFIXES and p.is_file()),
+            key=lambda p: (p.name.partition(".")[0] != _TRAIN, p.name),
+        )
+        if not found:
+            raise DataError(f"{place}: there is no file of triples (*.txt, *.tsv), and no model")
+    else:
+        found = [place]
+    parts, skipped = _read(found, options)
+    if not any(map(len, parts.values())):
+        if skipped:
+            raise DataError(f"{place}: no file holds triples (skipped: {', '.join(skipped)})")
+        raise DataError(f"{place}: all {len(parts)} files are empty ({', '.join(parts)})")
+    return replace(inspect_triples(parts), skipped=skipped)
+
+
+def _read(
+    files: Sequence[Path], options: dict[str, Any]
+) -> tuple[dict[str, LabelTriples], list[str]]:
+    """The triples of files by name, and the names of those that hold something else."""
+    parts: dict[str, LabelTriples] = {}
+    skipped: list[str] = []
+    known: set[str] = set()
+    for path in files:
+        try:
+            parts[path.name] = read_triples(
+                path, allow_empty=len(files) > 1, known=known, **options
+            )
+        except DataError:
+            # A list of names, a table of ids or a text beside the triples; of them, no line is one.
+            is_part = path.name.partition(".")[0] in _PARTS
+            if len(files) == 1 or is_part or holds_triples(path, options.get("delimiter")):
+                raise
+            skipped.append(path.name)
+        else:
+            known.update(parts[path.name].ravel().tolist())
+    return parts, skipped
+
+
+def inspect_model(model: SheafModel) -> GraphInspection:
+    """Inspects a model and its facts."""
+    found = inspect_triples({"facts": model.facts().to_numpy(dtype=object)})
+    origins = model.entities()["origin"].value_counts()
+    return replace(
+        found,
+        model={
+            "method": type(model.kge).__name__,
+            "dimension": model.kge.hidden_channels,
+            "entities": model.num_entities,
+            "origins": {str(origin): int(count) for origin, count in origins.items()},
+            "relations": len(model.relations),
+            "vectors_of_an_entity": model.num_sections,
+            "chosen_propagation": model.settings or None,
+        },
+        lookalikes={
+            "entities": lookalikes(model.labels()),
+            "relations": lookalikes(model.relations.labels),
+        },
+        relations=found.relations
+        | {label: 0 for label in model.relations if label not in found.relations},
+    )
+
+
+def inspect_triples(parts: Mapping[str, LabelTriples]) -> GraphInspection:
+    """Inspects label triples by the names of their files."""
+    entities, relations = Vocabulary(kind="entities"), Vocabulary(kind="relations")
+    for part in parts.values():
+        entities = entities.extend(part[:, [0, 2]].ravel())
+        relations = relations.extend(part[:, 1])
+    ids = {
+        name: torch.stack(
+            [
+                entities.lookup(part[:, 0]),
+                relations.lookup(part[:, 1]),
+                entities.lookup(part[:, 2]),
+            ],
+            dim=1,
+        )
+        for name, part in parts.items()
+    }
+    every = torch.cat(list(ids.values())) if ids else torch.zeros(0, 3, dtype=torch.int64)
+    stems = {Path(name).stem: name for name in parts}
+    train = ids.get(stems.get(_TRAIN, ""))
+    observed = ids.get(stems.get(_OBSERVED, ""))
+    graph = None
+    if train is not None and observed is not None and len(observed):
+        graph = _anchors(train, observed, len(entities))
+    unseen = {}
+    if train is not None:
+        seen = torch.unique(train[:, 1])
+        for name, triples in ids.items():
+            missing, count = torch.unique(
+                triples[~torch.isin(triples[:, 1], seen), 1], return_counts=True
+            )
+            if missing.numel():
+                labels = relations.labels_of(missing)
+                unseen[name] = dict(zip(labels, count.tolist(), strict=True))
+    number, count = torch.unique(every[:, 1], return_counts=True)
+    per_relation = dict(zip(relations.labels_of(number), count.tolist(), strict=True))
+    return GraphInspection(
+        files={name: _counts(triples) for name, triples in ids.items()},
+        graph=graph,
+        overlaps=_overlaps(ids, parts, entities),
+        unseen_relations=unseen,
+        inverse_relations=_inverses(every, relations, len(entities)),
+        lookalikes={
+            "entities": lookalikes(entities.labels),
+            "relations": lookalikes(relations.labels),
+        },
+        relations=dict(sorted(per_relation.items(), key=lambda item: -item[1])),
+        degrees=torch.bincount(every[:, [0, 2]].flatten(), minlength=len(entities)).tolist(),
+    )
+
+
+def _counts(triples: Tensor) -> dict[str, Any]:
+    if not len(triples):
+        return {"triples": 0}
+    nodes, edges = torch.unique(triples[:, [0, 2]], return_inverse=True)
+    component = connected_components(edges.T.contiguous(), len(nodes))
+    sizes = torch.unique(component, return_counts=True)[1].sort(descending=True).values
+    head, tail = edges.unbind(1)
+    pairs = torch.unique((head * len(nodes) + tail)[head != tail])
+    swapped = torch.unique((tail * len(nodes) + head)[head != tail])
+    return {
+        "triples": len(triples),
+        "entities": len(nodes),
+        "relations": len(torch.unique(triples[:, 1])),
+        "duplicates": count_duplicates(triples),
+        "self_loops": int((triples[:, 0] == triples[:, 2]).sum()),
+        "pairs_in_both_directions": int(torch.isin(pairs, swapped).sum()) // 2,
+        "components": len(sizes),
+        "largest_components": sizes[:_EXAMPLES].tolist(),
+    }
+
+
+def _anchors(train: Tensor, observed: Tensor, num_entities: int) -> dict[str, Any]:
+    known = torch.zeros(num_entities, dtype=torch.bool)
+    known[train[:, [0, 2]].flatten()] = True
+    nodes, edges = torch.unique(observed[:, [0, 2]], return_inverse=True)
+    component = connected_components(edges.T.contiguous(), len(nodes))
+    number = torch.unique(component, return_inverse=True)[1]
+    anchors = torch.bincount(number[known[nodes]], minlength=int(number.max()) + 1)
+    free = torch.bincount(number[~known[nodes]], minlength=len(anchors))
+    order = torch.argsort(free + anchors, descending=True, stable=True)
+    return {
+        "known_entities": int(known[nodes].sum()),
+        "new_entities": int((~known[nodes]).sum()),
+        "components": len(anchors),
+        "components_without_anchor": int((anchors == 0).sum()),
+        "anchors_of_largest": anchors[order][:_EXAMPLES].tolist(),
+        "components_by_anchors": _histogram(anchors),
+    }
+
+
+def _named(count: int, what: str) -> str:
+    """``triples``, ``pairs in swapped order`` and ``entity labels``, or one of them."""
+    if count == 1:
+        first, *rest = what.split(" in ")
+        what = " in ".join([first.removesuffix("s"), *rest])
+    return f"{count} {what}"
+
+
+def _shown(histogram: dict[str, int]) -> str:
+    """The beginning of a histogram, in words."""
+    parts = [f"{count} with {value}" for value, count in list(histogram.items())[:_EXAMPLES]]
+    return ", ".join(parts) + (", ..." if len(histogram) > _EXAMPLES else "")
+
+
+def _histogram(values: Tensor) -> dict[str, int]:
+    """How often each value occurs."""
+    value, count = torch.unique(values, return_counts=True)
+    return {str(v): c for v, c in zip(value.tolist(), count.tolist(), strict=True)}
+
+
+def _overlaps(
+    ids: dict[str, Tensor], parts: Mapping[str, LabelTriples], entities: Vocabulary
+) -> list[dict[str, Any]]:
+    names, found = list(ids), []
+    codes = dict(zip(names, triple_codes(*ids.values()), strict=True)) if names else {}
+    size = len(entities)
+    for i, first in enumerate(names):
+        for second in names[i + 1 :]:
+            a, b = ids[first], ids[second]
+            same = torch.isin(codes[second], codes[first])
+            swapped = (b[:, 0] != b[:, 2]) & torch.isin(
+                b[:, 0] * size + b[:, 2], a[:, 2] * size + a[:, 0]
+            )
+            for what, mask in (("triples", same), ("pairs in swapped order", swapped)):
+                if bool(mask.any()):
+                    example = parts[second][mask.numpy()][0].tolist()
+                    found.append(_overlap(what, int(mask.sum()), first, second, example))
+            both = torch.unique(b[:, [0, 2]])
+            both = both[torch.isin(both, a[:, [0, 2]])]
+            if both.numel():
+                example = entities.labels_of(both[:1])
+                found.append(_overlap("entity labels", both.numel(), first, second, example))
+    return found
+
+
+def _overlap(what: str, count: int, first: str, second: str, example: list[str]) -> dict[str, Any]:
+    return {"what": what, "count": count, "files": [first, second], "example": example}
+
+
+def _inverses(triples: Tensor, relations: Vocabulary, size: int) -> list[dict[str, Any]]:
+    """Pairs of relations of which one mostly holds the swapped pairs of the other."""
+    triples = torch.unique(triples[triples[:, 0] != triples[:, 2]], dim=0)
+    if not len(triples):
+        return []
+    forward = triples[:, 0] * size + triples[:, 2]
+    backward = triples[:, 2] * size + triples[:, 0]
+    order = torch.argsort(forward)
+    low = torch.searchsorted(forward[order], backward)
+    high = torch.searchsorted(forward[order], backward, right=True)
+    row = torch.repeat_interleave(torch.arange(len(triples)), high - low)
+    offset = torch.arange(len(row)) - torch.repeat_interleave(
+        torch.cumsum(high - low, 0) - (high - low), high - low
+    )
+    match = order[low[row] + offset]
+    pair, count = torch.unique(
+        torch.stack([triples[row, 1], triples[match, 1]]), dim=1, return_counts=True
+    )
+    total = torch.bincount(triples[:, 1], minlength=len(relations))
+    share = count / total[pair[0]]
+    kept = (share >= _INVERSE_SHARE).nonzero().flatten().tolist()
+    return [
+        {
+            "relation": relations.labels[int(pair[0, i])],
+            "inverse": relations.labels[int(pair[1, i])],
+            "share": float(share[i]),
+        }
+        for i in kept
+    ]

@@ -1,0 +1,165 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sheafprop.data import KnowledgeGraph, assemble
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.kge import KGE_REGISTRY, build_model
+from sheafprop.nn import SheafPropagation
+from tests.toy import parts, toy_data
+
+
+def trained(name, data, **arguments):
+    model = build_model(
+        name,
+        num_nodes=data.train.num_nodes,
+        num_relations=data.num_relations,
+        hidden_channels=6,
+        **arguments,
+    )
+    model.reset_parameters(0)
+    return model
+
+
+@pytest.mark.parametrize("name", sorted(KGE_REGISTRY))
+@pytest.mark.parametrize("start", ["random", "zeros", "prototype", "mixed"])
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_known_vectors_stay_and_new_ones_come(name, start, mode):
+    data = toy_data(mode)
+    model = trained(name, data)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    settings = PropagationSettings(start=start, num_random=3, iterations=5)
+    propagation = InductivePropagation(model, data, settings)
+    x = propagation.vectors()
+    assert x.shape == (data.inference.num_nodes, settings.num_sections, 6)
+    known = data.boundary_mask
+    trained_rows = model.entity_vectors()[data.boundary_source[known]].unsqueeze(1)
+    assert torch.equal(x[known], trained_rows.expand_as(x[known]))
+    lengths = torch.linalg.vector_norm(x[~known], dim=-1)
+    # Without a translation and an anchor, zeros stay zeros and are left alone.
+    expected = float(model.sheaf().translation is not None or start != "zeros" or bool(known.any()))
+    assert torch.allclose(lengths, torch.full_like(lengths, expected), atol=1e-5)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, before[key])
+
+
+@pytest.mark.parametrize("name", sorted(KGE_REGISTRY))
+def test_equals_the_layer_called_by_hand(name):
+    data = toy_data()
+    model = trained(name, data)
+    settings = PropagationSettings(
+        start="zeros", iterations=4, normalize_output=False, teleport=0.2, step_size=0.7
+    )
+    x = InductivePropagation(model, data, settings).vectors()
+    full = torch.zeros(data.inference.num_nodes, 6, dtype=x.dtype)
+    full[: data.train.num_nodes] = model.entity_vectors().detach()
+    layer = SheafPropagation(4, step_size=0.7, teleport=0.2)
+    by_hand = layer(
+        full,
+        data.inference.edge_index,
+        data.inference.edge_type,
+        model.sheaf(),
+        boundary_mask=data.boundary_mask,
+    )
+    assert torch.allclose(x.squeeze(1), by_hand, atol=1e-6)
+
+
+def test_a_start_does_not_depend_on_who_else_is_new():
+    kept = parts("fully-inductive")
+    some = assemble("some", "fully-inductive", **kept)
+    more = assemble(
+        "more",
+        "fully-inductive",
+        **kept | {"observed": [("z0", "next", "z1"), *kept["observed"]]},
+    )
+    model = trained("rotate", some)
+    settings = PropagationSettings(start="random", num_random=2, iterations=0)
+    a = InductivePropagation(model, some, settings).vectors()
+    b = InductivePropagation(model, more, settings).vectors()
+    place = more.inference.entities.ids(some.inference.entities.labels)
+    assert torch.equal(a, b[place])
+
+
+def test_relation_weights_change_the_result_and_stay_finite():
+    data = toy_data()
+    model = trained("transe", data)
+    plain = InductivePropagation(model, data, PropagationSettings()).vectors()
+    weighted = InductivePropagation(
+        model, data, PropagationSettings(relation_weights=True)
+    ).vectors()
+    assert torch.isfinite(weighted).all()
+    assert not torch.allclose(plain, weighted)
+
+
+def test_mixed_scores_weigh_the_prototype_section():
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data, squared=True)
+    settings = PropagationSettings(start="mixed", num_random=4, prototype_share=0.4)
+    propagation = InductivePropagation(model, data, settings)
+    x = propagation.vectors()
+    scorer = propagation.scorer(x)
+    assert sum(settings.section_weight) == pytest.approx(1)
+    h, r, t = torch.tensor([0, 3]), torch.tensor([1, 2]), torch.tensor([5, 0])
+    expected = sum(
+        w * model.score_triples(x[:, i], h, r, t) for i, w in enumerate(settings.section_weight)
+    )
+    assert torch.allclose(scorer.score_triples(h, r, t), expected, atol=1e-5)
+    assert torch.allclose(scorer.score_tails(h, r)[[0, 1], t], expected, atol=1e-5)
+    assert torch.allclose(scorer.score_heads(r, t)[[0, 1], h], expected, atol=1e-5)
+
+
+def test_vectors_that_are_not_finite_are_never_scored():
+    model = trained("transe", toy_data())
+    x = torch.zeros(4, 1, 6)
+    x[2, 0, 3] = float("nan")
+    with pytest.raises(ValueError, match="not finite"):
+        SectionScorer(model, x, [1.0])
+    with pytest.raises(ValueError, match="2 weights"):
+        SectionScorer(model, torch.zeros(4, 1, 6), [0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(iterations=-1), "iterations"),
+        (dict(num_random=0), "num_random"),
+        (dict(prototype_share=1.0), "prototype_share"),
+    ],
+)
+def test_bad_settings_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PropagationSettings(**arguments)
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+@pytest.mark.parametrize("start", ["mixed", "prototype"])
+def test_triples_to_predict_are_no_facts(mode, start):
+    """Vectors depend on training and observed triples alone, whatever else is true."""
+    data = toy_data(mode)
+    model = trained("rotate", data)
+    settings = PropagationSettings(start=start, num_random=2, relation_weights=True, iterations=3)
+    x = InductivePropagation(model, data, settings).vectors()
+    changes = {"valid": None, "test": data.test.flip(0) % 3, "train_valid": None}
+    other = replace(data, **changes)
+    assert torch.equal(InductivePropagation(model, other, settings).vectors(), x)
+    # What is observed does count, and so does the training graph, through its prototypes.
+    observed = data.inference.triples
+    for change in (
+        {"inference": graph(data.inference, observed[: len(observed) // 2])},
+        {"train": graph(data.train, data.train.triples[::3])},
+    ):
+        vectors = InductivePropagation(model, replace(data, **change), settings).vectors()
+        assert not torch.equal(vectors, x)
+
+
+def graph(whole, triples):
+    return KnowledgeGraph.from_triples(
+        triples,
+        num_nodes=whole.num_nodes,
+        num_relations=whole.num_relations,
+        entities=whole.entities,
+        relations=whole.relations,
+    )

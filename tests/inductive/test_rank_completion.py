@@ -1,0 +1,117 @@
+"""Completion ranks with what is observed, and filters with everything that is known."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sheafprop.data import assemble
+from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.rank_completion import rank_completion
+from sheafprop.ranking import PROTOCOLS
+from tests.inductive.test_inductive_propagation import trained
+from tests.toy import parts, toy_data
+
+SETTINGS = PropagationSettings(num_random=2, iterations=2)
+
+
+def brute_ranks(data, triples, score):
+    """Optimistic rank and ties of both ends, known triples of the inference graph left out."""
+    known = {tuple(t) for t in torch.cat([data.inference.triples, data.valid, data.test]).tolist()}
+    if data.mode == "semi-inductive":
+        known |= {tuple(t) for t in data.train_valid.tolist()}
+    found = []
+    for triple in map(tuple, triples.tolist()):
+        for place in (0, 2):
+            others = [
+                (*triple[:place], entity, *triple[place + 1 :])
+                for entity in range(data.inference.num_nodes)
+            ]
+            values = [score(place, t) for t in others if t not in known]
+            own = score(place, triple)
+            found.append((sum(v > own for v in values), sum(v == own for v in values)))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_the_heuristic_knows_the_observed_triples_alone(mode):
+    """Ends of relations that only triples to predict have are as good as any other to it."""
+    given = parts(mode)
+    # Relations whose ends nothing observed tells of.
+    given["observed"] = [t for t in given["observed"] if t[1] != "far"]
+    data = assemble("ring", mode, **given)
+    observed = data.inference.triples.tolist()
+    seen = {(0, r, h) for h, r, _ in observed} | {(2, r, t) for _, r, t in observed}
+    expected = brute_ranks(
+        data, data.test, lambda place, triple: (place, triple[1], triple[place]) in seen
+    )
+    result = rank_completion(trained("transe", data), data, SETTINGS, progress=False)
+    (row,) = (
+        row
+        for row in result.rows
+        if (row["method"], row["protocol"]) == ("edge-type heuristic", "full")
+    )
+    ranks = [1 + b + e / 2 for b, e in expected]
+    assert row["metrics"]["mrr"] == pytest.approx(sum(1 / r for r in ranks) / len(ranks))
+    hits = [min(max((10 - b) / (e + 1), 0), 1) for b, e in expected]
+    assert row["metrics"]["expected_hits@10"] == pytest.approx(sum(hits) / len(hits))
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_merged_ranks_validation_and_test_together(mode):
+    data = toy_data(mode)
+    model = trained("rotate", data)
+    both = replace(data, test=torch.cat([data.valid, data.test]), valid=data.valid[:0])
+    asked = dict(progress=False, protocols=["full", "merged"])
+    merged = {r["method"]: r for r in rank_completion(model, data, SETTINGS, **asked).rows
+              if r["protocol"] == "merged"}  # fmt: skip
+    whole = {r["method"]: r for r in rank_completion(model, both, SETTINGS, **asked).rows
+             if r["protocol"] == "full"}  # fmt: skip
+    for method, row in merged.items():
+        count = 2 * (len(data.valid) + len(data.test))
+        assert row["metrics"]["count"] == whole[method]["metrics"]["count"] == count
+        # Where nothing is tied, the rules for ties agree.
+        if method != "edge-type heuristic":
+            key = PROTOCOLS["merged"].key("mrr")
+            assert row["metrics"][key] == pytest.approx(whole[method]["metrics"]["mrr"], abs=1e-3)
+        assert ("mark" in row) == (method != "edge-type heuristic")
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_ranks_leave_out_every_known_triple_of_the_inference_graph(mode):
+    """And those alone: a triple of another graph that has the same ids is a candidate."""
+    given = parts(mode)
+    ends = sorted({end for h, _, t in given["observed"] for end in (h, t)})
+    taken = {t for part in given.values() for t in part}
+    # Other answers to what is asked, so that the filter matters: half observed, half to predict.
+    more = {(h, r, ends[i]) for i, (h, r, _) in enumerate(given["test"])}
+    more |= {(ends[-1 - i], r, t) for i, (_, r, t) in enumerate(given["test"])}
+    more = sorted(more - taken)
+    given["observed"] = given["observed"] + more[::2]
+    given["valid"] = given["valid"] + more[1::2]
+    data = assemble("ring", mode, **given)
+    model = trained("transe", data)
+
+    class Given:
+        """Scores that only depend on the ids, all different."""
+
+        @staticmethod
+        def value(h, r, t):
+            return torch.sin(12.9 * h + 78.2 * r + 37.7 * t).double()
+
+        def score_tails(self, head, relation):
+            ends = torch.arange(data.inference.num_nodes)
+            return self.value(head[:, None], relation[:, None], ends[None])
+
+        def score_heads(self, relation, tail):
+            ends = torch.arange(data.inference.num_nodes)
+            return self.value(ends[None], relation[:, None], tail[:, None])
+
+    own = Given()
+    result = rank_completion(model, data, SETTINGS, further={"given": own}, progress=False)
+    (row,) = (r for r in result.rows if (r["method"], r["protocol"]) == ("given", "full"))
+    expected = brute_ranks(
+        data, data.test, lambda _, triple: float(own.value(*map(torch.tensor, triple)))
+    )
+    ranks = [1 + b + e / 2 for b, e in expected]
+    assert row["metrics"]["mrr"] == pytest.approx(sum(1 / r for r in ranks) / len(ranks))

@@ -1,0 +1,135 @@
+"""Label triples from files, rows and frames, with labels that are integers."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sheafprop.data import KnowledgeGraph, Vocabulary, as_label_triples
+from sheafprop.errors import DataError, UnknownRelationError
+from sheafprop.pretrained.sheaf_model import SheafModel
+from sheafprop.pretrained.triple_input import label_triples
+from tests.pretrained.models import sheaf_model, stored_model
+
+ROWS = [(12, 3, 40), (40, 3, 7), (-5, 2, 12)]
+TEXTS = [["12", "3", "40"], ["40", "3", "7"], ["-5", "2", "12"]]
+
+
+class Series:
+    """A column as polars has it: iterable, without pandas' methods."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __iter__(self):
+        return iter(self.values)
+
+
+class Frame:
+    """A frame as polars has it: names as a list, columns by name, no 'iloc'."""
+
+    def __init__(self, columns):
+        self.data = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name):
+        return Series(self.data[name])
+
+    def __len__(self):
+        return len(next(iter(self.data.values())))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ROWS,
+        np.array(ROWS),
+        np.array(ROWS, dtype=np.int16),
+        pd.DataFrame(ROWS),
+        pd.DataFrame(ROWS, columns=["head", "relation", "tail"]),
+        pd.DataFrame(ROWS, dtype="Int64"),
+        [("12", 3, np.int64(40)), ("40", "3", 7), (-5, 2, "12")],
+    ],
+)
+def test_integers_are_taken_as_their_decimal_text(rows):
+    assert label_triples(rows).tolist() == TEXTS
+
+
+@pytest.mark.parametrize(
+    "value", [3.0, np.float32(3), float("nan"), None, True, np.True_, Fraction(3), pd.NA, b"3"]
+)
+def test_other_values_are_refused(value):
+    for rows in (
+        [(1, 2, 3), (1, 2, value)],
+        pd.DataFrame([(1, 2, 3), (1, 2, value)], dtype=object),
+    ):
+        with pytest.raises(DataError, match=r"must be strings or integers.*row 1"):
+            label_triples(rows)
+
+
+def test_floats_of_missing_values_are_explained():
+    frame = pd.DataFrame({"head": [1, 2, None], "relation": "r", "tail": "x"})
+    with pytest.raises(DataError, match=r"float.*1\.0.*missing values becomes floats in pandas"):
+        label_triples(frame)
+
+
+def test_a_frame_without_pandas_is_read_by_name():
+    frame = Frame({"target": ["b", "c"], "source": ["a", "b"], "n": [1, 2], "relation": ["r", "r"]})
+    assert label_triples(frame).tolist() == [["a", "r", "b"], ["b", "r", "c"]]
+    with pytest.raises(DataError, match="needs the columns head, relation and tail"):
+        label_triples(Frame({"a": ["x"], "b": ["y"]}))
+
+
+def test_graphs_and_vocabularies_take_integers():
+    graph = KnowledgeGraph.from_labels(ROWS)
+    assert graph.entities.labels == ("12", "40", "7", "-5")
+    assert graph.entities.ids([40, "7", np.int32(-5)]).tolist() == [1, 2, 3]
+    assert Vocabulary([1, 2]).extend([2, 3]).labels == ("1", "2", "3")
+    assert as_label_triples([(10**30, 1, 2)])[0, 0] == str(10**30)
+
+
+def numbered():
+    """A model whose entities and relations are called by their numbers."""
+    stored = stored_model("rotate")
+    entities = Vocabulary(map(str, range(100, 100 + len(stored.entities))), kind="entities")
+    relations = Vocabulary(map(str, range(len(stored.relations))), kind="relations")
+    return SheafModel(replace(stored, entities=entities, relations=relations))
+
+
+def test_integers_are_given_back_as_they_came():
+    model = numbered()
+    text = model.predict_tails("101", "0", 4)
+    number = model.predict_tails(101, 0, 4)
+    assert number["head"].tolist() == [101] * 4
+    assert number["relation"].tolist() == [0] * 4
+    assert number["tail"].tolist() == [int(label) for label in text["tail"]]
+    assert text["tail"].map(type).eq(str).all()
+    assert number["score"].equals(text["score"])
+    both = model.predict([(None, 1, 103), (104, 0, None)], 2)
+    assert both["tail"].tolist()[:2] == [103, 103]
+    assert both["head"].tolist()[2:] == [104, 104]
+    frame = pd.DataFrame([(101, 0, 102), (103, 1, 104)])
+    for rows in (frame, frame.to_numpy(), (tuple(row) for row in frame.to_numpy().tolist())):
+        scored = model.score(rows)
+        assert scored[["head", "relation", "tail"]].to_numpy().tolist() == frame.to_numpy().tolist()
+    assert model.score([("101", 0, "102")])["head"].tolist() == ["101"]
+    grown = model.extend([(999, 0, 101), (998, 1, 999)])
+    assert grown.labels()[-2:] == ("999", "998")
+    assert 999 in grown.predict_heads(0, 101, 100, include_known=True)["head"].tolist()
+    assert len(grown.vectors([999, 101])) == 2
+    assert len(grown.explain(999)) == 2
+    assert grown.remove(998).num_entities == model.num_entities + 1
+
+
+def test_labels_that_are_no_integers_stay_text_in_the_answers():
+    model = sheaf_model("rotate").extend([(7, "next", "a1")])
+    frame = model.predict_tails(7, "next", 3)
+    assert frame["head"].tolist() == [7, 7, 7]
+    assert all(isinstance(label, str) for label in frame["tail"])
+
+
+def test_swapped_columns_are_named_where_the_model_knows_the_labels():
+    with pytest.raises(UnknownRelationError, match=r"known as entities.*--columns"):
+        sheaf_model("rotate").extend([("next", "a1", "new")])

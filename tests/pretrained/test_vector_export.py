@@ -1,0 +1,66 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sheafprop.errors import DataError
+from sheafprop.pretrained.vector_export import export_vectors
+
+LABELS = ["plain", "New York, NY", "é"]
+
+
+@pytest.fixture(params=[torch.float32, torch.complex64])
+def vectors(request):
+    g = torch.Generator().manual_seed(0)
+    return torch.randn(3, 2, 4, generator=g, dtype=request.param)
+
+
+def flat(vectors):
+    real = torch.view_as_real(vectors) if vectors.is_complex() else vectors
+    return real.flatten(1).numpy()
+
+
+def test_every_format_gives_the_numbers_back(tmp_path, vectors):
+    files = export_vectors(tmp_path / "v.safetensors", LABELS, vectors)
+    read = load_file(files[0])["vectors"]
+    assert np.array_equal(read.flatten(1).numpy(), flat(vectors))
+    assert read.shape[:3] == (3, 2, 4)
+    assert json.loads(files[1].read_text()) == LABELS
+
+    files = export_vectors(tmp_path / "v.npy", LABELS, vectors)
+    assert np.array_equal(np.load(files[0], allow_pickle=False), flat(vectors))
+    assert json.loads(files[1].read_text()) == LABELS
+
+    (file,) = export_vectors(tmp_path / "v.tsv", LABELS, vectors)
+    rows = [line.split("\t") for line in file.read_text().splitlines()]
+    assert [row[0] for row in rows] == LABELS
+    assert np.array_equal(np.array([row[1:] for row in rows], dtype=np.float32), flat(vectors))
+
+    (file,) = export_vectors(tmp_path / "v.txt", LABELS, vectors)
+    lines = file.read_text().splitlines()
+    assert lines[0] == f"3 {flat(vectors).shape[1]}"
+    rows = [line.split(" ") for line in lines[1:]]
+    assert [row[0] for row in rows] == ["plain", "New_York,_NY", "é"]
+    assert np.array_equal(np.array([row[1:] for row in rows], dtype=np.float32), flat(vectors))
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "message"),
+    [
+        ("v.bin", LABELS, "does not say a format"),
+        ("v.tsv", ["a", "b\tc", "d"], "a tab or a line break"),
+        ("v.txt", ["a b", "a_b", "c"], "are both 'a_b'"),
+        ("v.txt", ["", "a", "b"], "are both ''"),
+    ],
+)
+def test_labels_that_cannot_stand_there_are_named(tmp_path, name, labels, message):
+    with pytest.raises(DataError, match=message):
+        export_vectors(tmp_path / name, labels, torch.zeros(3, 1, 2))
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_vector_needs_a_label(tmp_path):
+    with pytest.raises(ValueError, match="a label for each vector"):
+        export_vectors(tmp_path / "v.npy", LABELS[:2], torch.zeros(3, 1, 2))
