@@ -72,7 +72,9 @@ class RunReport(Callback):
             )
         if not trainer.is_global_zero:
             return
-        last_epoch = pl_module.current_epoch
+        # Where training stays stopped, the epoch of its last validation was not counted.
+        stopped = [c.stopped_epoch + 1 for c in trainer.early_stopping_callbacks if c.stopped_epoch]
+        last_epoch = max(pl_module.current_epoch, *stopped, 0)
         best = _best(trainer)
         best_epoch = last_epoch
         if best is None:
@@ -97,7 +99,9 @@ class RunReport(Callback):
         folder = _folder(trainer)
         before = _record_before(folder)
         if not self._trained:
-            print(f"all {last_epoch} epochs were run before, so none was added")
+            print(
+                f"{last_epoch} epochs were run before, and none was added: {_why_stopped(trainer)}"
+            )
         if self._trained or _chosen_before(before) != selection.to_dict()["chosen"]:
             # What was ranked before belongs to other weights now, or to another choice.
             for name in ("run", "test", "protocols", "seconds"):
