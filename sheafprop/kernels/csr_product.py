@@ -195,7 +195,9 @@ def _torch_product(product: CSRProduct, x: Tensor) -> Tensor:
     real = as_real_rows(x)
     if real.numel() == 0 or product.nnz == 0:
         return x.new_zeros(product.num_rows, *x.shape[1:])
-    out = product.matrix().to(real.dtype) @ real
+    # Gradients may be asked for under autocast, in whose types there is no such product.
+    with torch.autocast(x.device.type, enabled=False):
+        out = product.matrix().to(real.dtype) @ real
     # The entries are real, so a complex column is two real ones.
     if x.is_complex():
         return torch.view_as_complex(out.reshape(product.num_rows, *x.shape[1:], 2))
