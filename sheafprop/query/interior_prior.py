@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sheafprop.kge.distance import BLOCK_ELEMENTS, promote
 from sheafprop.query.branch_energy import double, squares
-from sheafprop.ranking._grouped_values import check_triples
+from sheafprop.ranking.triple_filter import check_triples
 from sheafprop.sheaf import RelationSheaf, coboundary
 from sheafprop.sheaf.graph_checks import check_finite_features, check_finite_sheaf
 

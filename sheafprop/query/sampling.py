@@ -19,6 +19,10 @@ from sheafprop.query.query_shape import QueryShape, structure
 
 # Draws of a relation, to avoid a pair of consecutive ones that BetaE avoids.
 _DRAWS = 40
+# Sets of answers may have so many members at most.
+_MOST_ANSWERS = 1000
+# Blocks of walks without any new query, after which there seem to be no more.
+_PATIENCE = 20
 
 
 class BackwardWalk:
@@ -84,14 +88,6 @@ class BackwardWalk:
     def _draw(self, current: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         first, last = self.start[current], self.start[current + 1]
         return first + (rng.random(len(current)) * (last - first)).astype(np.int64)
-
-
-__all__ = ["sample_queries"]
-
-# Sets of answers may have so many members at most.
-_MOST_ANSWERS = 1000
-# Blocks of walks without any new query, after which there seem to be no more.
-_PATIENCE = 20
 
 
 def sample_queries(

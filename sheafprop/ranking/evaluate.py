@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from sheafprop.ranking._grouped_values import check_ids, check_triples
 from sheafprop.ranking.protocols import Side, Sides
 from sheafprop.ranking.rank_counts import RankCounts, count_candidates, nan_error, nan_rows
 from sheafprop.ranking.ranking_result import RankingResult
-from sheafprop.ranking.triple_filter import TripleFilter
+from sheafprop.ranking.triple_filter import TripleFilter, check_ids, check_triples
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
