@@ -159,7 +159,7 @@ class DenseElimination(Elimination):
         shift = self._table.new_zeros(n, d)
         regular = self._regular[target_row] & (weight > 0) & energy.regular[before]
         # What badly conditioned branches cannot meet, as a map of what came before, and a constant.
-        missed: dict[int, tuple[Tensor, Tensor]] = {}
+        missed: list[tuple[Tensor, Tensor, Tensor]] = []
 
         def make(rows: slice) -> None:
             source, target = self._table[source_row[rows]], self._table[target_row[rows]]
@@ -189,22 +189,18 @@ class DenseElimination(Elimination):
             own_shift = (left.mH @ offset.unsqueeze(2)).squeeze(2)
             place = rows.start + rest
             factor[place], carry[place], shift[place] = compressed, own_carry, own_shift
-            lost = own - left @ own_carry
             lost_shift = offset - (left @ own_shift.unsqueeze(2)).squeeze(2)
-            for i, matrix, vector in zip(place.tolist(), lost, lost_shift, strict=True):
-                missed[i] = matrix, vector
+            missed.append((place, own - left @ own_carry, lost_shift))
 
         _in_chunks(make, n, (k + 3 * d) * d)
         pull = _matvec(carry, index, energy.pull) + shift[index].unsqueeze(1)
         constant = energy.constant
         if missed:
-            numbers = torch.tensor(sorted(missed), device=index.device)
-            place = torch.full((n,), -1, device=index.device)
-            place[numbers] = torch.arange(numbers.numel(), device=index.device)
-            rows = (place[index] >= 0).nonzero().flatten()
-            parts = zip(*(missed[i] for i in numbers.tolist()), strict=True)
-            matrices, vectors = (torch.stack(part) for part in parts)
-            own = place[index[rows]]
+            place, matrices, vectors = (torch.cat(part) for part in zip(*missed, strict=True))
+            number = torch.full((n,), -1, device=index.device)
+            number[place] = torch.arange(place.numel(), device=index.device)
+            rows = (number[index] >= 0).nonzero().flatten()
+            own = number[index[rows]]
             gap = _matvec(matrices, own, energy.pull[rows]) + vectors[own].unsqueeze(1)
             constant = constant.index_add(0, rows, squares(gap).sum(2))
 

@@ -8,17 +8,15 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.kge.distance import promote
 from sheafprop.query.candidate_scores import CandidateScores
 from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.diagonal_elimination import DiagonalElimination
 from sheafprop.query.elimination import Elimination
-from sheafprop.query.interior_prior import InteriorPrior
+from sheafprop.query.interior_prior import InteriorPrior, prepare_vectors
 from sheafprop.query.query import Query, quoted
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.ranking.triple_filter import check_ids
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
-from sheafprop.sheaf.graph_checks import check_finite_features, check_finite_sheaf
 
 
 @dataclass(frozen=True)
@@ -92,18 +90,9 @@ class EnergyScorer:
         section_weight: Sequence[float] | None = None,
         interior_prior: InteriorPrior | None = None,
     ) -> None:
-        if x.dim() == 2:
-            x = x.unsqueeze(1)
-        if x.dim() != 3 or sheaf.stalk_dim not in (None, x.shape[-1]):
-            raise ValueError(
-                f"'x' must be [N, {sheaf.stalk_dim or 'd'}] or [N, s, {sheaf.stalk_dim or 'd'}] "
-                f"(got {list(x.shape)})"
-            )
-        x = promote(x.detach())
+        x = prepare_vectors(sheaf, x)
         if sheaf.dtype is not None and sheaf.dtype.is_complex:
             x = x.to(torch.complex128 if x.real.dtype == torch.float64 else torch.complex64)
-        check_finite_features(x.transpose(0, 1))
-        check_finite_sheaf(sheaf)
         for name, labels, count in (
             ("entities", entities, x.shape[0]),
             ("relations", relations, sheaf.num_relations),

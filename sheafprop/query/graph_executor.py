@@ -43,8 +43,15 @@ class GraphExecutor:
         everyone = np.arange(num_entities) if domain is None else np.unique(np.asarray(domain))
         check_ids(torch.from_numpy(everyone.astype(np.int64)), num_entities, "domain")
         self.domain = everyone.astype(np.int32)
-        inverse = np.stack([array[:, 2], array[:, 1] + num_relations, array[:, 0]], axis=1)
-        self._index = _index(np.concatenate([array, inverse]), 2 * num_relations)
+        head, relation, tail = array.T
+        start, heads, tail_start, tails = group_triples(
+            np.concatenate([relation, relation + num_relations]),
+            np.concatenate([head, tail]),
+            np.concatenate([tail, head]),
+            2 * num_relations,
+            unique=True,
+        )
+        self._index = start, heads.astype(np.int32), tail_start, tails.astype(np.int32)
 
     def answers(self, batch: QueryBatch) -> AnswerSets:
         """The answers to every query of a batch."""
@@ -93,20 +100,36 @@ def differences_of(sets: AnswerSets, others: AnswerSets) -> AnswerSets:
     return AnswerSets.from_sizes(sizes, values)
 
 
-def _index(triples: NDArray[np.int64], num_relations: int) -> tuple[NDArray, ...]:
-    """For each relation its heads, ascending, and for each of those its tails, ascending."""
-    head, relation, tail = triples.T
-    order = np.lexsort((tail, head, relation))
-    head, relation, tail = head[order], relation[order], tail[order]
-    new_pair = np.ones(len(order), dtype=bool)
-    new_pair[1:] = (head[1:] != head[:-1]) | (relation[1:] != relation[:-1])
-    distinct = new_pair.copy()
-    distinct[1:] |= tail[1:] != tail[:-1]
-    head, relation, tail, new_pair = (a[distinct] for a in (head, relation, tail, new_pair))
-    first = np.flatnonzero(new_pair)
-    relations = np.searchsorted(relation[first], np.arange(num_relations + 1))
-    starts = np.append(first, len(tail))
-    return relations, head[first].astype(np.int32), starts, tail.astype(np.int32)
+def group_triples(
+    outer: NDArray[np.int64],
+    inner: NDArray[np.int64],
+    value: NDArray[np.int64],
+    num_outer: int,
+    *,
+    unique: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For each outer id its inner ids, ascending, and for each of those its values, ascending.
+
+    Args:
+        outer, inner, value: The three columns.
+        num_outer: The number of outer ids.
+        unique: Whether repeated triples count once.
+
+    Returns:
+        Where the inner ids of every outer id start; the inner ids; where their values start; the
+        values.
+    """
+    order = np.lexsort((value, inner, outer))
+    outer, inner, value = outer[order], inner[order], value[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (outer[1:] != outer[:-1]) | (inner[1:] != inner[:-1])
+    if unique:
+        kept = new.copy()
+        kept[1:] |= value[1:] != value[:-1]
+        outer, inner, value, new = (column[kept] for column in (outer, inner, value, new))
+    first = np.flatnonzero(new)
+    start = np.searchsorted(outer[first], np.arange(num_outer + 1))
+    return start, inner[first], np.append(first, len(value)), value
 
 
 def _program(shape: QueryShape) -> tuple[NDArray[np.int64], int]:
