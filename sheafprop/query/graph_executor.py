@@ -110,14 +110,8 @@ def group_triples(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """For each outer id its inner ids, ascending, and for each of those its values, ascending.
 
-    Args:
-        outer, inner, value: The three columns.
-        num_outer: The number of outer ids.
-        unique: Whether repeated triples count once.
-
-    Returns:
-        Where the inner ids of every outer id start; the inner ids; where their values start; the
-        values.
+    Returns where the inner ids start, the inner ids, where the values start, and the values;
+    repeated triples count once where ``unique``.
     """
     order = np.lexsort((value, inner, outer))
     outer, inner, value = outer[order], inner[order], value[order]
