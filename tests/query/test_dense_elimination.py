@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from sheafprop.query import STRUCTURES, EnergyScorer, QueryBatch
-from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf
 from tests.query.cases import NAMES, check_scores, energy_of
 from tests.sheaf_cases import make_sheaf
@@ -58,8 +57,3 @@ def test_diagonal_maps_as_matrices_have_the_same_energies():
         torch.testing.assert_close(other.precision(), one.precision())
         torch.testing.assert_close(other.centre, one.centre)
         torch.testing.assert_close(other.constant, one.constant)
-
-
-def test_diagonal_maps_are_refused():
-    with pytest.raises(ValueError, match=r"must be matrices \(got a IdentitySheaf\)"):
-        DenseElimination(make_sheaf("identity"), torch.zeros(2, 1, 3))
