@@ -27,6 +27,13 @@ class EdgeTypeScorer(EdgeTypeHeuristic):
             inverse ones.
     """
 
+    def score(
+        self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
+    ) -> Tensor:
+        """Scores 0 or 1 of all queries, ``[Q, C]``; takes what :meth:`blocks` takes."""
+        blocks = self.blocks(batch, candidates, batch_size=batch_size)
+        return torch.cat([scores for _, scores in blocks])
+
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:

@@ -245,7 +245,7 @@ class EnergyScorer:
         weight = torch.tensor(self.section_weight, dtype=torch.float64, device=target.device)
         best = [math.inf] * len(pairs)
         total = [0.0] * len(pairs)
-        split: list[tuple[tuple[str, float], ...] | None] = [None] * len(pairs)
+        split: list[tuple[tuple[str, float], ...] | None] = [() if explain else None] * len(pairs)
         for conjunction in pairs.conjunctions(ordered=False):
             parts = self.elimination.edge_energies(self.elimination.run(conjunction), target)
             distance = (parts.sum(1).sqrt() * weight).sum(1).tolist()
