@@ -22,7 +22,7 @@ from sheafprop.kge import build_model
 from sheafprop.kge.distance import pairwise_distance
 from sheafprop.query import (
     CONJUNCTIVE,
-    QueryAnswering,
+    EnergyScorer,
     QueryBatch,
     evaluate_queries,
     structure,
@@ -48,7 +48,7 @@ def schur_case(name: str, slots: Tensor) -> dict[str, Any]:
     model.reset_parameters(seed=0)
     sheaf, x = model.sheaf(), model.entity_vectors()
     assert isinstance(sheaf, DenseSheaf)
-    batch, answering = QueryBatch.of("2p", slots), QueryAnswering(sheaf, x)
+    batch, answering = QueryBatch.of("2p", slots), EnergyScorer(sheaf, x)
     queries = [tuple(row) for row in slots[:_LOOP].tolist()]
     # The loop loses the digits of small energies in single precision.
     exact = DenseSheaf(sheaf.head.double(), sheaf.tail.double())
@@ -87,7 +87,7 @@ def ranking_cases(num_queries: int) -> list[dict[str, Any]]:
     )
     model.reset_parameters(seed=0)
     x = model.entity_vectors()
-    answering, candidates = QueryAnswering(model.sheaf(), x), torch.arange(NUM_ENTITIES)
+    answering, candidates = EnergyScorer(model.sheaf(), x), torch.arange(NUM_ENTITIES)
     rows = torch.view_as_real(x).flatten(1).unsqueeze(1)
     g = torch.Generator().manual_seed(0)
     centres = rows[torch.randint(NUM_ENTITIES, (num_queries,), generator=g)] + 0.1

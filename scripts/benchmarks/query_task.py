@@ -9,11 +9,11 @@ from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGEModel
 from sheafprop.query import (
     AnswerSets,
+    EdgeTypeScorer,
+    EnergyScorer,
     GraphExecutor,
     InteriorPrior,
-    QueryAnswering,
     QueryBatch,
-    QueryEdgeHeuristic,
     QueryRanking,
     QueryScorer,
     easy_and_hard,
@@ -56,7 +56,7 @@ class QueryTask:
         x: Tensor,
         settings: PropagationSettings,
         interior_prior: bool = False,
-    ) -> QueryAnswering:
+    ) -> EnergyScorer:
         """Scores queries under vectors of the inference graph, in the ids of the data set.
 
         A prior of the vertices between is that of the observed facts, over the entities of the
@@ -73,16 +73,14 @@ class QueryTask:
             head, relation, tail = self.data.observed(self.split).T
             facts = torch.stack([rows[head], self.relations[relation], rows[tail]], dim=1)
             prior = InteriorPrior.of_facts(sheaf, x, facts)
-        return QueryAnswering(
+        return EnergyScorer(
             sheaf, vectors, section_weight=settings.section_weight, interior_prior=prior
         )
 
-    def heuristic(self) -> QueryEdgeHeuristic:
+    def heuristic(self) -> EdgeTypeScorer:
         """The edge-type heuristic of the observed graph."""
         data = self.data
-        return QueryEdgeHeuristic(
-            data.observed(self.split), len(data.entities), len(data.relations)
-        )
+        return EdgeTypeScorer(data.observed(self.split), len(data.entities), len(data.relations))
 
     def queries(self, kind: str, limit: int | None) -> tuple[QueryBatch, AnswerSets, AnswerSets]:
         """Queries of a type, or a seeded choice of them, with easy and hard answers."""
@@ -99,7 +97,7 @@ class QueryTask:
     def rank(self, scorer: QueryScorer, kind: str, limit: int | None = None) -> QueryRanking:
         """Ranks the hard answers of the queries of a type, or of a seeded choice of them."""
         batch, easy, hard = self.queries(kind, limit)
-        if isinstance(scorer, QueryAnswering):
+        if isinstance(scorer, EnergyScorer):
             slots, columns = batch.slots.clone(), list(batch.shape.relation_slots)
             slots[:, columns] = self.relations[slots[:, columns]]
             batch = QueryBatch(batch.shape, slots)

@@ -9,11 +9,11 @@ from sheafprop.data import Vocabulary
 from sheafprop.errors import DataError
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.query import (
+    Answer,
+    EnergyScorer,
     GraphExecutor,
     InteriorPrior,
     Query,
-    QueryAnswer,
-    QueryAnswering,
     QueryBatch,
     parse_query,
 )
@@ -33,20 +33,20 @@ class QueryAnswers:
 
     def __init__(self, state: ModelState):
         self.state = state
-        self._kept: dict[bool, QueryAnswering] = {}
+        self._kept: dict[bool, EnergyScorer] = {}
 
     @cached_property
     def _entities(self) -> Vocabulary:
         return self.state.index.vocabulary()
 
-    def _answering(self, prior: bool) -> QueryAnswering:
+    def _answering(self, prior: bool) -> EnergyScorer:
         if prior not in self._kept:
             state = self.state
             sheaf, x, facts = state.base.sheaf, state.vectors(), state.facts.from_row(0)
             if prior and len(facts) == 0:
                 raise DataError("a prior needs facts, and the model has none")
             state.check_finite()
-            self._kept[prior] = QueryAnswering(
+            self._kept[prior] = EnergyScorer(
                 sheaf,
                 x,
                 entities=self._entities,
@@ -109,7 +109,7 @@ class QueryAnswers:
         return parsed
 
 
-def _edges(answer: QueryAnswer) -> list[dict[str, Any]]:
+def _edges(answer: Answer) -> list[dict[str, Any]]:
     if answer.edges is None:
         return [{}]
     return [{"edge": relation, "edge_energy": energy} for relation, energy in answer.edges]

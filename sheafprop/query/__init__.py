@@ -1,28 +1,42 @@
-"""Logical queries: language, answers by sheaf energy, exact answers on a graph, evaluation."""
+"""Logical queries: which entities do these relations lead to?
+
+- Language: :class:`Query` over labels (``query``) and its text (``parser``).
+- Shape: the tree of operators, with the structures that have names (``query_shape``), and many
+  queries of one shape in ids (``query_batch``).
+- Scores by energy: :class:`EnergyScorer` (``energy_scorer``) eliminates the interior of the query
+  graph (``elimination``, for ``diagonal_elimination`` and ``dense_elimination`` maps), which leaves
+  a quadratic at the target (``branch_energy``); ``candidate_scores`` evaluates it at all entities.
+  An :class:`InteriorPrior` (``interior_prior``) may say where the interior is expected.
+- Exact answers: :class:`GraphExecutor` finds them as sets in the triples (``graph_executor``).
+- Evaluation: hard answers are ranked (``evaluation``), also for a baseline (``edge_type_scorer``);
+  ``sampling`` draws queries from a graph.
+
+``loops`` holds the loops of all of them that are compiled.
+"""
 
 from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.query.edge_type_scorer import EdgeTypeScorer
+from sheafprop.query.energy_scorer import Answer, EnergyScorer
 from sheafprop.query.evaluation import QueryRanking, QueryScorer, evaluate_queries
 from sheafprop.query.graph_executor import GraphExecutor, easy_and_hard
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
-from sheafprop.query.query_answering import QueryAnswer, QueryAnswering
 from sheafprop.query.query_batch import QueryBatch
-from sheafprop.query.query_edge_heuristic import QueryEdgeHeuristic
 from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
 from sheafprop.query.sampling import sample_queries
 
 __all__ = [
     "CONJUNCTIVE",
     "STRUCTURES",
+    "Answer",
     "AnswerSets",
+    "EdgeTypeScorer",
+    "EnergyScorer",
     "GraphExecutor",
     "InteriorPrior",
     "Query",
-    "QueryAnswer",
-    "QueryAnswering",
     "QueryBatch",
-    "QueryEdgeHeuristic",
     "QueryRanking",
     "QueryScorer",
     "QueryShape",

@@ -1,5 +1,6 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +20,9 @@ class BranchEnergy(ABC):
     Args:
         constant (Tensor): :math:`c \ge 0`, ``[Q, s]``.
     """
+
+    #: The numbers that a query holds are the width of the vectors to this power.
+    degree: ClassVar[int] = 1
 
     constant: Tensor
 

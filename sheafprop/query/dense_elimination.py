@@ -1,8 +1,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.linalg import matrix_norm
 
 from sheafprop.kernels.threads import run_chunks
 from sheafprop.kge.distance import real_rows
@@ -10,8 +12,6 @@ from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
-
-_RELATIVE_TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,8 @@ class DenseEnergy(BranchEnergy):
         index (Tensor): Which factor each query has, ``[Q]``.
     """
 
+    degree: ClassVar[int] = 2
+
     factor: Tensor
     pull: Tensor
     inverse: Callable[[Tensor], Tensor]
@@ -34,7 +36,7 @@ class DenseEnergy(BranchEnergy):
 
     @property
     def centre(self) -> Tensor:
-        inverse = torch.linalg.pinv(self.factor, rtol=_RELATIVE_TOLERANCE**0.5)
+        inverse = torch.linalg.pinv(self.factor, rtol=RELATIVE_TOLERANCE**0.5)
         return (inverse[self.index] @ self.pull.mT).mT
 
     def precision(self) -> Tensor:
@@ -63,7 +65,7 @@ class DenseEnergy(BranchEnergy):
         return squares(mapped - self.pull[row, section]).sum(1) + self.constant[row, section]
 
     def size(self, section: int, longest: Tensor) -> Tensor:
-        norms = torch.linalg.matrix_norm(self.factor.mH @ self.factor)[self.index]
+        norms = matrix_norm(self.factor.mH @ self.factor)[self.index]
         return norms * longest + squares(self.pull[:, section]).sum(1)
 
     def real_factor(self) -> Tensor:
@@ -106,6 +108,8 @@ class DenseElimination(Elimination):
         x (Tensor): Vectors of the entities, ``[N, s, d]``.
         prior (InteriorPrior, optional): An energy of its own for every vertex between.
     """
+
+    degree = DenseEnergy.degree
 
     def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
         super().__init__(sheaf, x, prior)
@@ -155,7 +159,7 @@ class DenseElimination(Elimination):
         shift = self._table.new_zeros(n, d)
         regular = self._regular[target_row] & (weight > 0) & energy.regular[before]
         # What badly conditioned branches cannot meet, as a map of what came before, and a constant.
-        missed: dict[int, tuple[Tensor, Tensor]] = {}
+        missed: list[tuple[Tensor, Tensor, Tensor]] = []
 
         def make(rows: slice) -> None:
             source, target = self._table[source_row[rows]], self._table[target_row[rows]]
@@ -185,22 +189,18 @@ class DenseElimination(Elimination):
             own_shift = (left.mH @ offset.unsqueeze(2)).squeeze(2)
             place = rows.start + rest
             factor[place], carry[place], shift[place] = compressed, own_carry, own_shift
-            lost = own - left @ own_carry
             lost_shift = offset - (left @ own_shift.unsqueeze(2)).squeeze(2)
-            for i, matrix, vector in zip(place.tolist(), lost, lost_shift, strict=True):
-                missed[i] = matrix, vector
+            missed.append((place, own - left @ own_carry, lost_shift))
 
         _in_chunks(make, n, (k + 3 * d) * d)
         pull = _matvec(carry, index, energy.pull) + shift[index].unsqueeze(1)
         constant = energy.constant
         if missed:
-            numbers = torch.tensor(sorted(missed), device=index.device)
-            place = torch.full((n,), -1, device=index.device)
-            place[numbers] = torch.arange(numbers.numel(), device=index.device)
-            rows = (place[index] >= 0).nonzero().flatten()
-            parts = zip(*(missed[i] for i in numbers.tolist()), strict=True)
-            matrices, vectors = (torch.stack(part) for part in parts)
-            own = place[index[rows]]
+            place, matrices, vectors = (torch.cat(part) for part in zip(*missed, strict=True))
+            number = torch.full((n,), -1, device=index.device)
+            number[place] = torch.arange(place.numel(), device=index.device)
+            rows = (number[index] >= 0).nonzero().flatten()
+            own = number[index[rows]]
             gap = _matvec(matrices, own, energy.pull[rows]) + vectors[own].unsqueeze(1)
             constant = constant.index_add(0, rows, squares(gap).sum(2))
 
@@ -294,7 +294,7 @@ def _inverses(maps: Tensor) -> tuple[Tensor, Tensor]:
 
     def invert(rows: slice) -> None:
         inverse, info = torch.linalg.inv_ex(maps[rows])
-        condition = _frobenius(maps[rows]) * _frobenius(inverse) / d
+        condition = matrix_norm(maps[rows]) * matrix_norm(inverse) / d
         good = (info == 0) & (condition < _REGULAR_CONDITION)  # False for NaN
         out[rows], regular[rows] = torch.where(good.view(-1, 1, 1), inverse, 0), good
 
@@ -342,12 +342,8 @@ def _joined(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     lower = torch.where((info == 0).view(-1, 1, 1), lower, eye)
     factor = lower.mH
     inverse = torch.linalg.solve_triangular(factor, eye.expand_as(lower), upper=True)
-    condition = _frobenius(factor) * _frobenius(inverse) / d
+    condition = matrix_norm(factor) * matrix_norm(inverse) / d
     return stacked @ inverse, factor, inverse, (info == 0) & (condition < _REGULAR_CONDITION**0.5)
-
-
-def _frobenius(matrices: Tensor) -> Tensor:
-    return torch.linalg.matrix_norm(matrices)
 
 
 def _distinct(key: Tensor) -> tuple[Tensor, Tensor]:

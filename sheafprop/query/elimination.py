@@ -3,6 +3,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -66,6 +67,9 @@ class Elimination(ABC):
         x (Tensor): Vectors of the entities, ``[N, s, d]``.
         prior (InteriorPrior, optional): An energy of its own for every vertex between.
     """
+
+    #: That of the energies, see :class:`BranchEnergy`.
+    degree: ClassVar[int] = 1
 
     def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
         self.sheaf = sheaf

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal, Protocol
 
 import numpy as np
@@ -15,14 +13,20 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.kernels.threads import run_rows
 from sheafprop.query.query_batch import QueryBatch
-from sheafprop.ranking import RankCounts
-from sheafprop.ranking._query_values import expected_hits, expected_reciprocal_rank
+from sheafprop.ranking import PROTOCOLS, RankCounts
+from sheafprop.ranking.metrics import name_metrics, query_values
 from sheafprop.ranking.rank_counts import nan_error
+
+Averaging = Literal["macro", "micro"]
+
+# Hard answers of a query that are better compared one by one than placed in order.
+_FEW = 96
 
 
 class QueryScorer(Protocol):
-    """What can be evaluated: :class:`QueryAnswering` and :class:`QueryEdgeHeuristic`."""
+    """What can be evaluated: :class:`EnergyScorer` and :class:`EdgeTypeScorer`."""
 
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
@@ -34,9 +38,6 @@ class QueryScorer(Protocol):
             candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
             batch_size (int, optional): Queries treated at once. (default: what memory allows)
         """
-
-
-Averaging = Literal["macro", "micro"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,37 +80,22 @@ class QueryRanking:
             raise ValueError(f"'averaging' must be 'macro' or 'micro' (got {averaging!r})")
         if len(self.counts) == 0:
             raise ValueError("there is no hard answer to rank, hence no metric")
-        rank = self.counts.ranks("realistic")
-        better, ties = self.counts.better, self.counts.ties
-        hits = [(rank <= value).double() for value in k]
-        expected = [expected_hits(better, ties, value) for value in k]
-        reciprocal = expected_reciprocal_rank(better, ties)
-        values = torch.stack([*hits, 1 / rank, *expected, reciprocal])
+        values = query_values(self.counts, PROTOCOLS["full"], "realistic", k)
         sizes = torch.bincount(self.query, minlength=self.num_queries)
-        ranked = int((sizes > 0).sum())
+        ranked, answers = int((sizes > 0).sum()), len(self.counts)
         if averaging == "macro":
-            mean = (values / sizes[self.query]).sum(1) / ranked
-        else:
-            mean = values.mean(1)
-        names = [*(f"hits@{value}" for value in k), "mrr"]
-        names += [f"expected_{name}" for name in names]
-        return {
-            **dict(zip(names, mean.tolist(), strict=True)),
-            "queries": ranked,
-            "answers": len(self.counts),
-        }
+            values /= sizes[self.query].unsqueeze(1)
+        sums = values.sum(0)
+        sums[0] = ranked if averaging == "macro" else answers
+        metrics = name_metrics(sums.tolist(), k)
+        del metrics["mean_rank"], metrics["amri"]
+        return {**metrics, "queries": ranked, "answers": answers}
 
     def __repr__(self) -> str:
         return (
             f"{self.__class__.__name__}({self.num_queries} queries, {len(self.counts)} answers, "
             f"{self.num_candidates} candidates)"
         )
-
-
-__all__ = ["evaluate_queries"]
-
-# Hard answers of a query that are better compared one by one than placed in order.
-_FEW = 96
 
 
 @torch.no_grad()
@@ -148,43 +134,43 @@ def evaluate_queries(
     if (targets.values < 0).any():
         missing = int(hard.values[targets.values < 0][0])
         raise ValueError(f"the hard answer {missing} is not among the candidates")
+    known = _known_columns(targets, easy, column)
     counts = np.zeros((3, len(hard.values)), dtype=np.int64)
     bar = tqdm(total=len(batch), disable=None if progress else True, leave=False, delay=1)
     with bar:
         for rows, scores in scorer.blocks(batch, candidates, batch_size=batch_size):
             index = rows.cpu().numpy()
             wanted = targets.select(index)
-            known = _merged(wanted, _known(easy.select(index), column))
-            part = np.zeros((3, len(wanted.values)), dtype=np.int64)
-            bad = _count(scores, wanted, known, part)
-            if bad >= 0:
-                raise nan_error(f"for query {index[bad]} ({batch[rows[bad : bad + 1]]!r})")
+            part, bad = _count(scores, wanted, known.select(index))
+            if bad.size:
+                row = int(bad[0])
+                raise nan_error(f"for query {index[row]} ({batch[rows[row : row + 1]]!r})")
             first = np.repeat(hard.start[index] - wanted.start[:-1], wanted.sizes)
             counts[:, first + np.arange(len(wanted.values))] = part
             bar.update(len(index))
-    better, ties, others = torch.from_numpy(counts)
     return QueryRanking(
-        RankCounts(better, ties, others),
+        RankCounts(*torch.from_numpy(counts)),
         torch.from_numpy(hard.rows),
         len(batch),
         candidates.numel(),
     )
 
 
-def _count(scores: Tensor, wanted: AnswerSets, known: AnswerSets, out: NDArray[np.int64]) -> int:
-    from sheafprop.query.rank_loops import count_rows
+def _count(
+    scores: Tensor, wanted: AnswerSets, known: AnswerSets
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Better, equal and all candidates of every wanted answer, and the rows with a NaN."""
+    from sheafprop.query.loops import count_rows
 
     values = scores.cpu().contiguous().numpy()
-    arguments = (values, wanted.start, wanted.values, known.start, known.values, *out, _FEW)
-    threads = torch.get_num_threads()
-    bounds = np.linspace(0, len(values), 4 * threads + 1).astype(np.int64).tolist()
-    pieces = list(pairwise(bounds))
-    if threads == 1:
-        found = [count_rows(*arguments, lo, hi) for lo, hi in pieces]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(lambda piece: count_rows(*arguments, *piece), pieces))
-    return max(found)
+    out = np.zeros((3, len(wanted.values)), dtype=np.int64)
+    nan = np.zeros(len(values), dtype=np.bool_)
+    sets = (wanted.start, wanted.values, known.start, known.values)
+    bounds = np.arange(len(values) + 1) * values.shape[1]
+    # Two answers at a time are compared with all candidates, or all of many at once.
+    passes = 1 + min(len(wanted.values) // max(1, len(values)), _FEW) // 2
+    run_rows(count_rows, (values, *sets, *out, _FEW, nan), bounds, passes)
+    return out, np.flatnonzero(nan)
 
 
 def _columns(candidates: Tensor, easy: AnswerSets, hard: AnswerSets) -> NDArray[np.int32]:
@@ -198,20 +184,10 @@ def _columns(candidates: Tensor, easy: AnswerSets, hard: AnswerSets) -> NDArray[
     return column
 
 
-def _known(easy: AnswerSets, column: NDArray[np.int32]) -> AnswerSets:
-    """The columns of the easy answers that are candidates."""
-    values = column[easy.values]
-    kept = values >= 0
-    sizes = np.bincount(easy.rows[kept], minlength=len(easy))
-    return AnswerSets.from_sizes(sizes, values[kept])
-
-
-def _merged(first: AnswerSets, second: AnswerSets) -> AnswerSets:
-    """Both sets of every row, one behind the other."""
-    sizes = first.sizes + second.sizes
-    start = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
-    values = np.empty(int(sizes.sum()), dtype=np.int32)
-    for part, shift in ((first, start[:-1]), (second, start[:-1] + first.sizes)):
-        place = np.repeat(shift - part.start[:-1], part.sizes) + np.arange(len(part.values))
-        values[place] = part.values
-    return AnswerSets(start, values)
+def _known_columns(targets: AnswerSets, easy: AnswerSets, column: NDArray[np.int32]) -> AnswerSets:
+    """The columns of all answers to every query, the targets first."""
+    rows = np.concatenate([targets.rows, easy.rows])
+    values = np.concatenate([targets.values, column[easy.values]])
+    rows, values = rows[values >= 0], values[values >= 0]
+    sizes = np.bincount(rows, minlength=len(targets))
+    return AnswerSets.from_sizes(sizes, values[np.argsort(rows, kind="stable")])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.kernels.threads import num_threads, run_chunks
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape
+from sheafprop.ranking.triple_filter import check_ids, check_triples
 
 _OPERATORS = {"anchor": 0, "via": 1, "and": 2, "or": 3, "not": 4}
 
@@ -36,42 +38,39 @@ class GraphExecutor:
         self, triples: Tensor, num_entities: int, num_relations: int, domain: Tensor | None = None
     ) -> None:
         array = np.asarray(triples, dtype=np.int64).reshape(-1, 3)
-        for name, ids, bound in (
-            ("entity", array[:, [0, 2]], num_entities),
-            ("relation", array[:, 1], num_relations),
-        ):
-            if ids.size and not 0 <= ids.min() <= ids.max() < bound:
-                raise ValueError(
-                    f"{name} ids go from 0 to {bound - 1} (got {ids.min()} to {ids.max()})"
-                )
+        check_triples(torch.from_numpy(array), num_entities, num_relations)
         self.num_entities, self.num_relations = num_entities, num_relations
         everyone = np.arange(num_entities) if domain is None else np.unique(np.asarray(domain))
-        if everyone.size and not 0 <= everyone[0] <= everyone[-1] < num_entities:
-            raise ValueError(f"'domain' holds ids from 0 to {num_entities - 1}")
+        check_ids(torch.from_numpy(everyone.astype(np.int64)), num_entities, "domain")
         self.domain = everyone.astype(np.int32)
-        inverse = np.stack([array[:, 2], array[:, 1] + num_relations, array[:, 0]], axis=1)
-        self._index = _index(np.concatenate([array, inverse]), 2 * num_relations)
+        head, relation, tail = array.T
+        start, heads, tail_start, tails = group_triples(
+            np.concatenate([relation, relation + num_relations]),
+            np.concatenate([head, tail]),
+            np.concatenate([tail, head]),
+            2 * num_relations,
+            unique=True,
+        )
+        self._index = start, heads.astype(np.int32), tail_start, tails.astype(np.int32)
 
     def answers(self, batch: QueryBatch) -> AnswerSets:
         """The answers to every query of a batch."""
-        from sheafprop.query.set_loops import answer_rows
+        from sheafprop.query.loops import answer_rows
 
         batch.check_ids(self.num_entities, self.num_relations)
         slots = batch.slots.cpu().numpy()
         program, depth = _program(batch.shape)
-        threads = torch.get_num_threads()
-        bounds = np.linspace(0, len(slots), min(len(slots), 8 * threads) + 1).astype(np.int64)
+        bounds = np.linspace(0, len(slots), min(len(slots), 8 * num_threads()) + 1).astype(np.int64)
+        parts: list[Any] = [None] * (len(bounds) - 1)
 
-        def run(lo: int, hi: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-            size = self.num_entities
-            return answer_rows(program, depth, slots, self._index, self.domain, size, lo, hi)
+        def run(i: int) -> None:
+            # Any number of threads gives the same sets, in the order of the pieces.
+            rows = (int(bounds[i]), int(bounds[i + 1]))
+            parts[i] = answer_rows(
+                program, depth, slots, self._index, self.domain, self.num_entities, *rows
+            )
 
-        pieces = list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
-        if threads == 1:
-            parts = [run(lo, hi) for lo, hi in pieces]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                parts = list(pool.map(lambda piece: run(*piece), pieces))
+        run_chunks(run, range(len(parts)))
         if not parts:
             return AnswerSets.from_sets([])
         sizes, values = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -95,26 +94,36 @@ def easy_and_hard(
 
 def differences_of(sets: AnswerSets, others: AnswerSets) -> AnswerSets:
     """What each of the sets has and its counterpart has not."""
-    from sheafprop.query.set_loops import differences
+    from sheafprop.query.loops import differences
 
     sizes, values = differences(sets.start, sets.values, others.start, others.values)
     return AnswerSets.from_sizes(sizes, values)
 
 
-def _index(triples: NDArray[np.int64], num_relations: int) -> tuple[NDArray, ...]:
-    """For each relation its heads, ascending, and for each of those its tails, ascending."""
-    head, relation, tail = triples.T
-    order = np.lexsort((tail, head, relation))
-    head, relation, tail = head[order], relation[order], tail[order]
-    new_pair = np.ones(len(order), dtype=bool)
-    new_pair[1:] = (head[1:] != head[:-1]) | (relation[1:] != relation[:-1])
-    distinct = new_pair.copy()
-    distinct[1:] |= tail[1:] != tail[:-1]
-    head, relation, tail, new_pair = (a[distinct] for a in (head, relation, tail, new_pair))
-    first = np.flatnonzero(new_pair)
-    relations = np.searchsorted(relation[first], np.arange(num_relations + 1))
-    starts = np.append(first, len(tail))
-    return relations, head[first].astype(np.int32), starts, tail.astype(np.int32)
+def group_triples(
+    outer: NDArray[np.int64],
+    inner: NDArray[np.int64],
+    value: NDArray[np.int64],
+    num_outer: int,
+    *,
+    unique: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For each outer id its inner ids, ascending, and for each of those its values, ascending.
+
+    Returns where the inner ids start, the inner ids, where the values start, and the values;
+    repeated triples count once where ``unique``.
+    """
+    order = np.lexsort((value, inner, outer))
+    outer, inner, value = outer[order], inner[order], value[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (outer[1:] != outer[:-1]) | (inner[1:] != inner[:-1])
+    if unique:
+        kept = new.copy()
+        kept[1:] |= value[1:] != value[:-1]
+        outer, inner, value, new = (column[kept] for column in (outer, inner, value, new))
+    first = np.flatnonzero(new)
+    start = np.searchsorted(outer[first], np.arange(num_outer + 1))
+    return start, inner[first], np.append(first, len(value)), value
 
 
 def _program(shape: QueryShape) -> tuple[NDArray[np.int64], int]:

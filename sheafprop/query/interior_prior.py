@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sheafprop.kge.distance import BLOCK_ELEMENTS, promote
 from sheafprop.query.branch_energy import double, squares
-from sheafprop.ranking._grouped_values import check_triples
+from sheafprop.ranking.triple_filter import check_triples
 from sheafprop.sheaf import RelationSheaf, coboundary
 from sheafprop.sheaf.graph_checks import check_finite_features, check_finite_sheaf
 
@@ -62,15 +62,10 @@ class InteriorPrior:
             ValueError: If there are no facts, they are not int64 ``[m, 3]``, an id is out of range,
                 the vectors do not fit the maps, or a number is not finite.
         """
-        x = promote(x.detach()[:, None] if x.dim() == 2 else x.detach())
-        if x.dim() != 3 or sheaf.stalk_dim not in (None, x.shape[-1]):
-            width = sheaf.stalk_dim or "d"
-            raise ValueError(f"'x' must be [N, {width}] or [N, s, {width}] (got {list(x.shape)})")
+        x = prepare_vectors(sheaf, x)
         check_triples(triples, x.shape[0], sheaf.num_relations)
         if len(triples) == 0:
             raise ValueError("a prior needs facts (got none)")
-        check_finite_features(x.transpose(0, 1))
-        check_finite_sheaf(sheaf)
         triples = triples.to(x.device)
         noise, x = _noise(sheaf, x, triples), double(x)
         head, relation, tail = triples.unbind(1)
@@ -99,6 +94,17 @@ class InteriorPrior:
         known = (number > 0).unsqueeze(1) & (whole > _ROUNDING**2 * length)
         known = known & (entries < float("inf"))
         return cls(centre + middle, torch.where(known, entries, 0.0))
+
+
+def prepare_vectors(sheaf: RelationSheaf, x: Tensor) -> Tensor:
+    """Checks the vectors of a query and the maps, and returns the vectors as ``[N, s, d]``."""
+    x = promote(x.detach()[:, None] if x.dim() == 2 else x.detach())
+    if x.dim() != 3 or sheaf.stalk_dim not in (None, x.shape[-1]):
+        width = sheaf.stalk_dim or "d"
+        raise ValueError(f"'x' must be [N, {width}] or [N, s, {width}] (got {list(x.shape)})")
+    check_finite_features(x.transpose(0, 1))
+    check_finite_sheaf(sheaf)
+    return x
 
 
 def _noise(sheaf: RelationSheaf, x: Tensor, triples: Tensor) -> Tensor:

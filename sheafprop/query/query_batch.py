@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
+from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
 from sheafprop.query.query_shape import QueryShape, structure
 
@@ -57,20 +58,21 @@ class QueryBatch:
 
     @classmethod
     def from_queries(
-        cls, queries: Sequence[Query], entities: Vocabulary, relations: Vocabulary
+        cls, queries: Sequence[Query | str], entities: Vocabulary, relations: Vocabulary
     ) -> list[tuple[QueryBatch, Tensor]]:
         """Batches of queries over labels, one per shape, each with the positions of its rows.
 
         Args:
-            queries (sequence of Query): The queries.
+            queries (sequence of Query or str): The queries.
             entities, relations (Vocabulary): The labels and their ids.
         """
+        parsed = [parse_query(query) if isinstance(query, str) else query for query in queries]
         members: dict[QueryShape, list[int]] = {}
-        for position, query in enumerate(queries):
+        for position, query in enumerate(parsed):
             members.setdefault(query.shape, []).append(position)
         return [
             (
-                cls(shape, torch.stack([queries[i].ids(entities, relations) for i in positions])),
+                cls(shape, torch.stack([parsed[i].ids(entities, relations) for i in positions])),
                 torch.tensor(positions),
             )
             for shape, positions in members.items()
@@ -118,6 +120,13 @@ class QueryBatch:
                 ids, spread = ids.gather(1, order), spread.gather(1, order)
             batches.append(QueryBatch(shape, ids, spread[:, list(shape.relation_slots)]))
         return batches
+
+    def order_by_relation(self) -> Tensor:
+        """An order of the rows that brings queries with equal relations together."""
+        order = torch.arange(len(self), device=self.device)
+        for slot in self.shape.relation_slots:
+            order = order[self.slots[order, slot].argsort(stable=True)]
+        return order
 
     @property
     def device(self) -> torch.device:

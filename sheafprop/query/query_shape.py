@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from types import MappingProxyType
 from typing import Literal
 
@@ -109,7 +110,7 @@ class QueryShape:
         Raises:
             ValueError: If there is a negation, or there are more than 1024 conjunctions.
         """
-        return [(shape, slots) for shape, slots in self._conjunctions(tuple(range(self.num_slots)))]
+        return self._conjunctions(tuple(range(self.num_slots)))
 
     def _conjunctions(self, own: tuple[int, ...]) -> list[tuple[QueryShape, tuple[int, ...]]]:
         if self.operator == "not":
@@ -125,35 +126,23 @@ class QueryShape:
         ]
         if self.operator == "via":
             return [(QueryShape("via", (shape,)), (*slots, own[-1])) for shape, slots in parts[0]]
-        if self.operator == "or":
-            return _limited([term for part in parts for term in part])
-        count = 1
-        for part in parts:
-            count *= len(part)
-        _check_count(count)
-        return [_joined(terms) for terms in product(*parts)]
+        joins = self.operator == "and"
+        count = math.prod(map(len, parts)) if joins else sum(map(len, parts))
+        if count > _MOST_CONJUNCTIONS:
+            raise ValueError(
+                f"the query stands for {count} conjunctions; at most {_MOST_CONJUNCTIONS} are "
+                "evaluated. Split it into several queries"
+            )
+        return [_join(terms) for terms in product(*parts)] if joins else list(chain(*parts))
 
 
-def _joined(
+def _join(
     terms: tuple[tuple[QueryShape, tuple[int, ...]], ...],
 ) -> tuple[QueryShape, tuple[int, ...]]:
     branches: list[QueryShape] = []
     for shape, _ in terms:
         branches += shape.branches if shape.operator == "and" else [shape]
     return QueryShape("and", tuple(branches)), tuple(i for _, slots in terms for i in slots)
-
-
-def _limited(terms: list) -> list:
-    _check_count(len(terms))
-    return terms
-
-
-def _check_count(count: int) -> None:
-    if count > _MOST_CONJUNCTIONS:
-        raise ValueError(
-            f"the query stands for {count} conjunctions; at most {_MOST_CONJUNCTIONS} are "
-            "evaluated. Split it into several queries"
-        )
 
 
 _A = QueryShape("anchor")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,12 +14,17 @@ from numpy.typing import NDArray
 
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.data.datasets.query_data import QueryData
-from sheafprop.query.graph_executor import GraphExecutor, differences_of
+from sheafprop.query.graph_executor import GraphExecutor, differences_of, group_triples
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape, structure
 
+_SPLITS: tuple[Literal["train", "valid", "test"], ...] = ("train", "valid", "test")
 # Draws of a relation, to avoid a pair of consecutive ones that BetaE avoids.
 _DRAWS = 40
+# Sets of answers may have so many members at most.
+_MOST_ANSWERS = 1000
+# Blocks of walks without any new query, after which there seem to be no more.
+_PATIENCE = 20
 
 
 class BackwardWalk:
@@ -33,18 +39,14 @@ class BackwardWalk:
 
     def __init__(self, triples: NDArray[np.int64], num_entities: int, num_relations: int) -> None:
         head, relation, tail = triples.T
-        into = np.concatenate([tail, head])
-        relation = np.concatenate([relation, relation + num_relations])
-        source = np.concatenate([head, tail])
-        order = np.lexsort((source, relation, into))
-        into, relation, self.source = into[order], relation[order], source[order]
-        new = np.ones(len(into), dtype=bool)
-        new[1:] = (into[1:] != into[:-1]) | (relation[1:] != relation[:-1])
-        first = np.flatnonzero(new)
-        self.relation = relation[first]
-        self.source_start = np.append(first, len(into))
-        self.start = np.searchsorted(into[first], np.arange(num_entities + 1))
-        self.entities = np.unique(into)
+        self.start, self.relation, self.source_start, self.source = group_triples(
+            np.concatenate([tail, head]),
+            np.concatenate([relation, relation + num_relations]),
+            np.concatenate([head, tail]),
+            num_entities,
+            unique=False,
+        )
+        self.entities = np.flatnonzero(np.diff(self.start))
 
     def queries(
         self, shape: QueryShape, answers: NDArray[np.int64], rng: np.random.Generator
@@ -86,14 +88,6 @@ class BackwardWalk:
         return first + (rng.random(len(current)) * (last - first)).astype(np.int64)
 
 
-__all__ = ["sample_queries"]
-
-# Sets of answers may have so many members at most.
-_MOST_ANSWERS = 1000
-# Blocks of walks without any new query, after which there seem to be no more.
-_PATIENCE = 20
-
-
 def sample_queries(
     data: QueryData,
     counts: Mapping[str, Mapping[str, int]],
@@ -127,56 +121,64 @@ def sample_queries(
     """
     num_entities, num_relations = len(data.entities), len(data.relations)
     queries, answers = dict(data.queries), dict(data.answers)
-    for number, split in enumerate(("train", "valid", "test")):
+    for number, split in enumerate(_SPLITS):
         if split not in counts:
             continue
         if split == "train":
             domain = torch.arange(data.num_entities[0])
-            observed = full = data.graphs["train_graph"]
-            asked = observed
+            observed = full = asked = data.graphs["train_graph"]
         else:
-            domain = data.candidates("valid" if split == "valid" else "test")
-            observed = data.observed("valid" if split == "valid" else "test")
-            full = data.full("valid" if split == "valid" else "test")
+            domain = data.candidates(split)
+            observed, full = data.observed(split), data.full(split)
             asked = full[len(observed) :]
         executors = [
             GraphExecutor(part, num_entities, num_relations, domain) for part in (observed, full)
         ]
         walk = BackwardWalk(full.numpy(), num_entities, num_relations)
-        drawn: dict[str, NDArray[np.int64]] = {}
-        sets: dict[str, tuple[AnswerSets, AnswerSets]] = {}
+        found: dict[str, _Asked] = {}
         for place, (kind, wanted) in enumerate(counts[split].items()):
             rng = np.random.default_rng([seed, number, place])
             if kind == "1p":
-                rows = _pairs(asked.numpy(), num_relations)
-                rows, easy, hard = _accepted(kind, rows, executors, split)
-                if len(rows) > wanted:
-                    kept = np.sort(rng.choice(len(rows), wanted, replace=False))
-                    rows, easy, hard = rows[kept], easy.select(kept), hard.select(kept)
-            else:
-                rows, easy, hard = _drawn(kind, wanted, walk, executors, split, rng)
-            if kind != "1p" and len(rows) < wanted:
+                found[kind] = _accept(kind, _pairs(asked.numpy(), num_relations), executors, split)
+                size = len(found[kind].rows)
+                if size > wanted:
+                    kept = np.sort(rng.choice(size, wanted, replace=False))
+                    found[kind] = found[kind].select(kept)
+                continue
+            found[kind] = _draw(kind, wanted, walk, executors, split, rng)
+            if len(found[kind].rows) < wanted:
                 warnings.warn(
-                    f"{data.name}: {len(rows)} {split} queries of type {kind} were found, "
-                    f"{wanted} were wanted",
+                    f"{data.name}: {len(found[kind].rows)} {split} queries of type {kind} were "
+                    f"found, {wanted} were wanted",
                     stacklevel=2,
                 )
-            drawn[kind], sets[kind] = rows, (easy, hard)
-        queries[split], answers[split] = drawn, sets
+        queries[split] = {kind: part.rows for kind, part in found.items()}
+        answers[split] = {kind: (part.easy, part.hard) for kind, part in found.items()}
     return replace(data, queries=queries, answers=answers)
 
 
-def _drawn(
+class _Asked(NamedTuple):
+    """Queries of one type, as slots, with their answers."""
+
+    rows: NDArray[np.int64]
+    easy: AnswerSets
+    hard: AnswerSets
+
+    def select(self, index: NDArray[np.int64]) -> _Asked:
+        return _Asked(self.rows[index], self.easy.select(index), self.hard.select(index))
+
+
+def _draw(
     kind: str,
     wanted: int,
     walk: BackwardWalk,
     executors: list[GraphExecutor],
     split: str,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.int64], AnswerSets, AnswerSets]:
+) -> _Asked:
     shape = structure(kind)
     found: set[bytes] = set()
-    parts: list[tuple[NDArray[np.int64], AnswerSets, AnswerSets]] = []
+    parts: list[_Asked] = []
     idle = 0
     while len(found) < wanted and idle < _PATIENCE:
         size = min(8192, 4 * (wanted - len(found)) + 64)
@@ -185,24 +187,18 @@ def _drawn(
         rows = rows[~_equal_branches(shape, rows)]
         rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
         rows = rows[[row.tobytes() not in found for row in rows]]
-        rows, easy, hard = _accepted(kind, rows, executors, split)
-        idle = 0 if len(rows) else idle + 1
-        rows = rows[: wanted - len(found)]
-        found |= {row.tobytes() for row in rows}
-        kept = np.arange(len(rows))
-        parts.append((rows, easy.select(kept), hard.select(kept)))
-    rows = np.concatenate([part[0] for part in parts]).reshape(-1, shape.num_slots)
-    order = np.lexsort(rows.T[::-1])
-    return (
-        rows[order],
-        _concatenated([part[1] for part in parts]).select(order),
-        _concatenated([part[2] for part in parts]).select(order),
-    )
+        part = _accept(kind, rows, executors, split)
+        idle = 0 if len(part.rows) else idle + 1
+        parts.append(part.select(np.arange(min(len(part.rows), wanted - len(found)))))
+        found |= {row.tobytes() for row in parts[-1].rows}
+    rows = np.concatenate([part.rows for part in parts]).reshape(-1, shape.num_slots)
+    easy, hard = (_concatenate(sets) for sets in zip(*(part[1:] for part in parts), strict=True))
+    return _Asked(rows, easy, hard).select(np.lexsort(rows.T[::-1]))
 
 
-def _accepted(
+def _accept(
     kind: str, rows: NDArray[np.int64], executors: list[GraphExecutor], split: str
-) -> tuple[NDArray[np.int64], AnswerSets, AnswerSets]:
+) -> _Asked:
     """The queries that pass the rules on their answers."""
     batch = QueryBatch(structure(kind), torch.from_numpy(rows))
     observed, full = executors
@@ -216,8 +212,7 @@ def _accepted(
     if split != "train" and batch.shape.has("not"):
         wrong = differences_of(easy, every).sizes
         fine &= (wrong > 0) & (wrong <= _MOST_ANSWERS)
-    kept = np.flatnonzero(fine)
-    return rows[kept], easy.select(kept), hard.select(kept)
+    return _Asked(rows, easy, hard).select(np.flatnonzero(fine))
 
 
 def _pairs(triples: NDArray[np.int64], num_relations: int) -> NDArray[np.int64]:
@@ -243,6 +238,6 @@ def _positive(shape: QueryShape) -> QueryShape:
     return shape.branches[0] if shape.operator == "not" else shape
 
 
-def _concatenated(parts: list[AnswerSets]) -> AnswerSets:
+def _concatenate(parts: Sequence[AnswerSets]) -> AnswerSets:
     sizes = np.concatenate([part.sizes for part in parts])
     return AnswerSets.from_sizes(sizes, np.concatenate([part.values for part in parts]))

@@ -1,10 +1,16 @@
-"""Ranking: named protocols, the filter of known triples, metrics, the edge-type baseline."""
+"""Ranking: named protocols, the filter of known triples, metrics, the edge-type baseline.
+
+What is read in which order: :func:`evaluate` scores blocks of queries and counts better and equal
+candidates (``rank_counts``); ``metrics`` makes one row of values of every query's counts, under the
+rules of a protocol (``protocols``, ``sampled50``); :class:`RankingResult` keeps the counts,
+:class:`RankMetrics` only the sums.
+"""
 
 from typing import TYPE_CHECKING, Any
 
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 from sheafprop.ranking.evaluate import evaluate
-from sheafprop.ranking.protocols import PROTOCOLS, Protocol, describe, get_protocol
+from sheafprop.ranking.protocols import PROTOCOLS, Protocol, get_protocol
 from sheafprop.ranking.rank_counts import RankCounts, rank_counts
 from sheafprop.ranking.ranking_result import RankingResult
 from sheafprop.ranking.sampled50 import sampled50_draw, sampled50_expectation
@@ -21,7 +27,6 @@ __all__ = [
     "RankMetrics",
     "RankingResult",
     "TripleFilter",
-    "describe",
     "evaluate",
     "get_protocol",
     "rank_counts",

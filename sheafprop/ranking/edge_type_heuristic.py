@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sheafprop.ranking._grouped_values import GroupedValues, check_ids, check_triples
+from sheafprop.ranking.triple_filter import GroupedValues, check_ids, check_triples
 
 #: The name of the baseline in results and reports.
 HEURISTIC = "edge-type heuristic"
@@ -41,26 +41,36 @@ class EdgeTypeHeuristic:
         check_triples(triples, num_nodes, num_relations)
         self.num_nodes = num_nodes
         self.num_relations = num_relations
-        self._heads = GroupedValues(triples[:, 1], triples[:, 0])
-        self._tails = GroupedValues(triples[:, 1], triples[:, 2])
+        head, relation, tail = triples.unbind(1)
+        self._ends = GroupedValues(
+            torch.cat([relation, relation + num_relations]), torch.cat([tail, head])
+        )
 
     def score_tails(
         self, head_index: Tensor, rel_type: Tensor, candidates: Tensor | None = None
     ) -> Tensor:
         r"""Scores all candidates as tails of :obj:`rel_type`; :obj:`head_index` plays no part."""
-        return self._score(self._tails, rel_type, candidates)
+        return self._score(rel_type, 0, candidates)
 
     def score_heads(
         self, rel_type: Tensor, tail_index: Tensor, candidates: Tensor | None = None
     ) -> Tensor:
         r"""Scores all candidates as heads of :obj:`rel_type`; :obj:`tail_index` plays no part."""
-        return self._score(self._heads, rel_type, candidates)
+        return self._score(rel_type, self.num_relations, candidates)
 
-    def _score(self, seen: GroupedValues, rel_type: Tensor, candidates: Tensor | None) -> Tensor:
+    def seen(self, rel_type: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
+        r"""Returns the entities seen at the end of relations :math:`(B)`, as ones :math:`(B, N)`.
+
+        From :math:`R` on, ids stand for inverse relations, which end at the heads.
+        """
+        row, entity = self._ends(rel_type.to(self._ends.keys.device))
+        table = torch.zeros(rel_type.numel(), self.num_nodes, dtype=dtype, device=rel_type.device)
+        table[row.to(table.device), entity.to(table.device)] = 1
+        return table
+
+    def _score(self, rel_type: Tensor, shift: int, candidates: Tensor | None) -> Tensor:
         check_ids(rel_type, self.num_relations, "relation")
-        row, entity = seen(rel_type.to(seen.keys.device))
-        scores = torch.zeros(rel_type.numel(), self.num_nodes, device=rel_type.device)
-        scores[row.to(scores.device), entity.to(scores.device)] = 1.0
+        scores = self.seen(rel_type + shift, torch.get_default_dtype())
         return scores if candidates is None else scores[:, candidates]
 
     def __repr__(self) -> str:

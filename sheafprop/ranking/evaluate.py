@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from sheafprop.ranking._grouped_values import check_ids, check_triples
 from sheafprop.ranking.protocols import Side, Sides
 from sheafprop.ranking.rank_counts import RankCounts, count_candidates, nan_error, nan_rows
 from sheafprop.ranking.ranking_result import RankingResult
-from sheafprop.ranking.triple_filter import TripleFilter
+from sheafprop.ranking.triple_filter import TripleFilter, check_ids, check_triples
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -53,7 +53,7 @@ def evaluate(
         score_heads (callable, optional): The same for relation ids and tail ids.
         triples (torch.Tensor): The triples :math:`(m, 3)` to rank. Queries are passed on their
             device.
-        triple_filter (TripleFilter, optional): The known true triples to leave out; :obj:`None`
+        triple_filter (TripleFilter, optional): The known true triples to exclude; :obj:`None`
             for a raw ranking. (default: :obj:`None`)
         num_nodes (int, optional): The number of entities; that of the filter if :obj:`None`.
             (default: :obj:`None`)
@@ -98,10 +98,6 @@ def evaluate(
     block = batch_size or max(1, _SCORES_PER_BLOCK // max(1, num_candidates))
     functions: dict[Side, ScoreFunction | None] = {"head": score_heads, "tail": score_tails}
     counts: dict[Side, RankCounts] = {}
-
-    def named(entity: int) -> str:
-        return str(entity) if entity_labels is None else f"{entity} ({entity_labels[entity]!r})"
-
     for side, score in functions.items():
         if sides not in (side, "both"):
             continue
@@ -114,9 +110,8 @@ def evaluate(
                 f"Expected every true {side} among the candidates (got entity {missing}, which is "
                 f"none of the {num_candidates})"
             )
-        counts[side] = _rank_side(
-            side, score, triples, triple_filter, column, num_candidates, block, progress, named
-        )
+        ranking = _Side(side, score, triple_filter, column, num_candidates, entity_labels)
+        counts[side] = ranking.rank(triples, block, progress)
     return RankingResult(
         triples=triples.cpu(),
         counts=counts,
@@ -142,98 +137,84 @@ def _columns(candidates: Tensor | None, num_nodes: int, device: torch.device) ->
     return column, distinct
 
 
-def _rank_side(
-    side: Side,
-    score: ScoreFunction,
-    triples: Tensor,
-    triple_filter: TripleFilter | None,
-    column: Tensor,
-    num_candidates: int,
-    batch_size: int,
-    progress: bool,
-    named: Callable[[int], str],
-) -> RankCounts:
-    num_nodes = column.numel()
-    known_end, true_end = (0, 2) if side == "tail" else (2, 0)
-    # Sorted by relation first: dense maps then meet few relations in a block.
-    key = triples[:, 1] * num_nodes + triples[:, known_end]
-    query, position, size = torch.unique(key, return_inverse=True, return_counts=True)
-    order = torch.argsort(position)
-    position, true_column = position[order], column[triples[order, true_end]]
-    relation, entity = query // num_nodes, query % num_nodes
-    end = size.cumsum(0).tolist()
+@dataclass(frozen=True)
+class _Side:
+    side: Side
+    score: ScoreFunction
+    triple_filter: TripleFilter | None
+    column: Tensor
+    num_candidates: int
+    labels: Sequence[str] | None
 
-    parts: list[RankCounts] = []
-    start = 0
-    bar = tqdm(
-        total=len(triples), desc=f"rank {side}s", unit="triple", delay=1, disable=not progress
-    )
-    with bar:
-        for first in range(0, query.numel(), batch_size):
-            block = slice(first, first + batch_size)
-            scores = _scores(side, score, entity[block], relation[block], num_candidates)
-            _check_scores(side, scores, entity[block], relation[block], column, named)
-            stop = end[min(first + batch_size, len(end)) - 1]
-            for low in range(start, stop, batch_size):
-                rows = slice(low, min(low + batch_size, stop))
-                of = position[rows]
-                row, known = _filter_pairs(side, triple_filter, entity[of], relation[of], column)
-                once = stop - start == len(scores)  # one triple per query: nothing to repeat
-                counts = count_candidates(
-                    scores if once else scores[(of - first).to(scores.device)],
-                    true_column[rows].to(scores.device),
-                    (row.to(scores.device), known.to(scores.device)),
-                )
-                parts.append(counts.cpu())
-            bar.update(stop - start)
-            start = stop
-    return RankCounts.cat(parts)[torch.argsort(order).cpu()]
+    def rank(self, triples: Tensor, batch_size: int, progress: bool) -> RankCounts:
+        num_nodes = self.column.numel()
+        known_end, true_end = (0, 2) if self.side == "tail" else (2, 0)
+        # Sorted by relation first: dense maps then meet few relations in a block.
+        key = triples[:, 1] * num_nodes + triples[:, known_end]
+        query, position, size = torch.unique(key, return_inverse=True, return_counts=True)
+        order = torch.argsort(position)
+        position, true_column = position[order], self.column[triples[order, true_end]]
+        relation, entity = query // num_nodes, query % num_nodes
+        end = size.cumsum(0).tolist()
 
+        parts: list[RankCounts] = []
+        start = 0
+        name = f"rank {self.side}s"
+        with tqdm(
+            total=len(triples), desc=name, unit="triple", delay=1, disable=not progress
+        ) as bar:
+            for first in range(0, query.numel(), batch_size):
+                block = slice(first, first + batch_size)
+                scores = self.scores(entity[block], relation[block])
+                stop = end[min(first + batch_size, len(end)) - 1]
+                for low in range(start, stop, batch_size):
+                    rows = slice(low, min(low + batch_size, stop))
+                    of = position[rows]
+                    row, known = self.filter_pairs(entity[of], relation[of])
+                    once = stop - start == len(scores)  # one triple per query: nothing to repeat
+                    counts = count_candidates(
+                        scores if once else scores[(of - first).to(scores.device)],
+                        true_column[rows].to(scores.device),
+                        (row.to(scores.device), known.to(scores.device)),
+                    )
+                    parts.append(counts.cpu())
+                bar.update(stop - start)
+                start = stop
+        return RankCounts.cat(parts)[torch.argsort(order).cpu()]
 
-def _scores(
-    side: Side, score: ScoreFunction, entity: Tensor, relation: Tensor, num_candidates: int
-) -> Tensor:
-    scores = score(entity, relation) if side == "tail" else score(relation, entity)
-    if scores.shape != (entity.numel(), num_candidates) or scores.is_complex():
-        raise ValueError(
-            f"Expected score_{side}s to return real scores of shape "
-            f"{(entity.numel(), num_candidates)}, one column per candidate "
-            f"(got {tuple(scores.shape)}, {scores.dtype})"
-        )
-    return scores
+    def scores(self, entity: Tensor, relation: Tensor) -> Tensor:
+        """Scores of queries; a NaN is refused, by the first query and the entities that have it."""
+        tail = self.side == "tail"
+        scores = self.score(entity, relation) if tail else self.score(relation, entity)
+        if scores.shape != (entity.numel(), self.num_candidates) or scores.is_complex():
+            raise ValueError(
+                f"Expected score_{self.side}s to return real scores of shape "
+                f"{(entity.numel(), self.num_candidates)}, one column per candidate "
+                f"(got {tuple(scores.shape)}, {scores.dtype})"
+            )
+        wrong = nan_rows(scores)
+        if wrong.numel() == 0:
+            return scores
+        known, r = self.name(int(entity[wrong[0]])), int(relation[wrong[0]])
+        query = f"({known}, {r}, ?)" if tail else f"(?, {r}, {known})"
+        bad = scores[wrong[0]].isnan()
+        if bool(bad.all()):
+            where = "for every candidate, so look at the entity and the relation of the query"
+        else:
+            first = int((self.column == int(bad.nonzero()[0])).nonzero()[0])
+            where = f"for entity {self.name(first)} and {int(bad.sum()) - 1} more candidates"
+        raise nan_error(f"for the query {query} and {wrong.numel() - 1} more of its block, {where}")
 
+    def filter_pairs(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows and columns of the known answers of queries."""
+        if self.triple_filter is None:
+            return entity.new_empty(0), entity.new_empty(0)
+        if self.side == "tail":
+            row, known = self.triple_filter.tails(entity, relation)
+        else:
+            row, known = self.triple_filter.heads(relation, entity)
+        known = self.column[known]
+        return row[known >= 0], known[known >= 0]
 
-def _check_scores(
-    side: Side,
-    scores: Tensor,
-    entity: Tensor,
-    relation: Tensor,
-    column: Tensor,
-    named: Callable[[int], str],
-) -> None:
-    """Refuses NaN, by the first query and by the entities that have it as candidates."""
-    wrong = nan_rows(scores)
-    if wrong.numel() == 0:
-        return
-    known, r = named(int(entity[wrong[0]])), int(relation[wrong[0]])
-    query = f"({known}, {r}, ?)" if side == "tail" else f"(?, {r}, {known})"
-    bad = scores[wrong[0]].isnan()
-    if bool(bad.all()):
-        where = "for every candidate, so look at the entity and the relation of the query"
-    else:
-        first = int((column == int(bad.nonzero()[0])).nonzero()[0])
-        where = f"for entity {named(first)} and {int(bad.sum()) - 1} more candidates"
-    raise nan_error(f"for the query {query} and {wrong.numel() - 1} more of its block, {where}")
-
-
-def _filter_pairs(
-    side: Side, triple_filter: TripleFilter | None, entity: Tensor, relation: Tensor, column: Tensor
-) -> tuple[Tensor, Tensor]:
-    if triple_filter is None:
-        return entity.new_empty(0), entity.new_empty(0)
-    if side == "tail":
-        row, known = triple_filter.tails(entity, relation)
-    else:
-        row, known = triple_filter.heads(relation, entity)
-    known = column[known]
-    return row[known >= 0], known[known >= 0]
+    def name(self, entity: int) -> str:
+        return str(entity) if self.labels is None else f"{entity} ({self.labels[entity]!r})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,10 +9,9 @@ Ties = Literal["optimistic", "realistic", "pessimistic"]
 Side = Literal["head", "tail"]
 Sides = Literal["head", "tail", "both"]
 
-TIES: tuple[Ties, ...] = get_args(Ties)
 SIDES: tuple[Side, ...] = get_args(Side)
 
-TIE_RULES: dict[str, str] = {
+TIE_RULES: dict[Ties, str] = {
     "optimistic": "optimistic (equal scores count as worse)",
     "realistic": "realistic (mean of the optimistic and the pessimistic rank)",
     "pessimistic": "pessimistic (equal scores count as better)",
@@ -105,65 +103,21 @@ def get_protocol(protocol: str | Protocol) -> Protocol:
 
 def check_ties(ties: str) -> None:
     r"""Raises :class:`ValueError` unless :obj:`ties` names a tie rule."""
-    if ties not in TIES:
-        raise ValueError(f"Expected ties among {', '.join(TIES)} (got {ties!r})")
+    if ties not in TIE_RULES:
+        raise ValueError(f"Expected ties among {', '.join(TIE_RULES)} (got {ties!r})")
 
 
-def check_k(k: tuple[int, ...]) -> None:
-    r"""Raises :class:`ValueError` unless :obj:`k` holds distinct positive integers."""
-    if not k or len(set(k)) != len(k) or any(int(value) != value or value < 1 for value in k):
-        raise ValueError(f"Expected distinct positive integers for Hits@k (got k={k})")
+def resolve_rules(
+    protocol: str | Protocol, ties: Ties | None, k: tuple[int, ...] = (1,)
+) -> tuple[Protocol, Ties]:
+    r"""Returns the protocol of a name and the tie rule, its own where :obj:`ties` is :obj:`None`.
 
-
-def describe(
-    protocol: str | Protocol,
-    *,
-    num_candidates: int,
-    filter: str,
-    num_evaluated: int,
-    num_dropped: int,
-    sides: Sides = "both",
-    ties: Ties | None = None,
-    test_set: str | None = None,
-    num_few: int = 0,
-    notes: Sequence[str] = (),
-) -> str:
-    r"""Returns the protocol box of a report: everything needed to compare a figure with another.
-
-    Args:
-        protocol (str or Protocol): The protocol.
-        num_candidates (int): The number of candidate entities before filtering.
-        filter (str): What is removed from the candidates.
-        num_evaluated (int): The number of ranked triples.
-        num_dropped (int): The number of triples that could not be ranked.
-        sides (str, optional): The sides that were ranked. (default: :obj:`"both"`)
-        ties (str, optional): The tie rule, if not the protocol's own. (default: :obj:`None`)
-        test_set (str, optional): The triples that were ranked, if not the protocol's own.
-            (default: :obj:`None`)
-        num_few (int, optional): The number of queries with fewer candidates than the protocol
-            draws negatives. (default: :obj:`0`)
-        notes (sequence of str, optional): What else a reader should know of the ranked triples.
-            (default: :obj:`()`)
+    Raises:
+        ValueError: If there is none of that name, or :obj:`k` are not distinct positive integers.
     """
     protocol = get_protocol(protocol)
     ties = protocol.ties if ties is None else ties
     check_ties(ties)
-    test_set = protocol.test_set if test_set is None else test_set
-    own = "" if test_set == protocol.test_set else f" (the protocol ranks {protocol.test_set})"
-    lines = {
-        "protocol": f"{protocol.name}: {protocol.description}",
-        "candidates": f"{protocol.candidates} ({num_candidates:,} before filtering)",
-        "filter": filter,
-        "ties": TIE_RULES[ties],
-        "sides": "both (head and tail)" if sides == "both" else f"{sides} only",
-        "test set": f"{test_set}{own}",
-        "triples": f"{num_evaluated:,} evaluated, {num_dropped:,} dropped",
-    }
-    if protocol.num_negatives is not None:
-        num_queries = num_evaluated * (2 if sides == "both" else 1)
-        lines["small sets"] = (
-            f"{num_few:,} of {num_queries:,} queries have fewer than {protocol.num_negatives} "
-            "candidates besides the true entity"
-        )
-    rows = [*lines.items(), *(("note", note) for note in notes)]
-    return "\n".join(f"{name + ':':<12}{value}" for name, value in rows)
+    if not k or len(set(k)) != len(k) or any(int(value) != value or value < 1 for value in k):
+        raise ValueError(f"Expected distinct positive integers for Hits@k (got k={k})")
+    return protocol, ties

@@ -14,6 +14,9 @@ from sheafprop.kernels.backend import backend_of
 from sheafprop.kernels.threads import run_rows
 from sheafprop.ranking.protocols import Ties, check_ties
 
+#: The share of equal scores that each rule counts as better.
+TIE_SHARES: dict[Ties, float] = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}
+
 _CACHED_SCORES = 2**18
 
 
@@ -58,22 +61,18 @@ class RankCounts:
     @classmethod
     def cat(cls, parts: Sequence[RankCounts]) -> RankCounts:
         r"""Concatenates the counts of several batches, :obj:`parts`."""
-        empty = torch.empty(0, dtype=torch.long)
-        return cls(
-            torch.cat([part.better for part in parts] or [empty]),
-            torch.cat([part.ties for part in parts] or [empty]),
-            torch.cat([part.candidates for part in parts] or [empty]),
-        )
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*map(torch.cat, columns)) if parts else cls(*torch.empty(3, 0, dtype=torch.long))
 
     def __len__(self) -> int:
         return self.better.numel()
 
     def __getitem__(self, index: Tensor) -> RankCounts:
-        return RankCounts(self.better[index], self.ties[index], self.candidates[index])
+        return RankCounts(*(value[index] for value in vars(self).values()))
 
     def cpu(self) -> RankCounts:
         r"""Returns the counts on the CPU."""
-        return RankCounts(self.better.cpu(), self.ties.cpu(), self.candidates.cpu())
+        return RankCounts(*(value.cpu() for value in vars(self).values()))
 
     def ranks(self, ties: Ties = "realistic") -> Tensor:
         r"""Returns the rank of every true entity among all candidates, as float64.
@@ -84,8 +83,7 @@ class RankCounts:
                 :obj:`"realistic"` takes the mean of both. (default: :obj:`"realistic"`)
         """
         check_ties(ties)
-        share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
-        return 1.0 + self.better.double() + share * self.ties.double()
+        return 1.0 + self.better.double() + TIE_SHARES[ties] * self.ties.double()
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({len(self)})"

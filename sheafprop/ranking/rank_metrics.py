@@ -8,16 +8,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from sheafprop.ranking._query_values import metrics_of, num_values, query_values
-from sheafprop.ranking.protocols import (
-    SIDES,
-    Protocol,
-    Side,
-    Ties,
-    check_k,
-    check_ties,
-    get_protocol,
-)
+from sheafprop.ranking.metrics import metrics_by_side, num_values, query_values
+from sheafprop.ranking.protocols import SIDES, Protocol, Side, Ties, resolve_rules
 from sheafprop.ranking.rank_counts import RankCounts
 
 
@@ -76,11 +68,8 @@ class RankMetrics(Metric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.protocol = get_protocol(protocol)
-        self.ties: Ties = self.protocol.ties if ties is None else ties
         self.k = tuple(k)
-        check_ties(self.ties)
-        check_k(self.k)
+        self.protocol, self.ties = resolve_rules(protocol, ties, self.k)
         sums = torch.zeros(len(SIDES), num_values(self.k), dtype=torch.float64)
         self.add_state("sums", sums, dist_reduce_fx="sum")
         self.add_state("dropped", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
@@ -109,7 +98,7 @@ class RankMetrics(Metric):
 
     def compute(self) -> dict[str, Any]:
         r"""Returns the metrics over everything added so far."""
-        metrics = metrics_of(self.sums, SIDES, self.protocol, self.ties, self.k)
+        metrics = metrics_by_side(self.sums, SIDES, self.protocol, self.ties, self.k)
         return {**metrics, "dropped": int(self.dropped)}
 
     def __repr__(self) -> str:

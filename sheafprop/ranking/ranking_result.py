@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sheafprop.ranking._query_values import few_candidates, metrics_of, query_values
-from sheafprop.ranking.protocols import (
-    Protocol,
-    Side,
-    Sides,
-    Ties,
-    check_k,
-    check_ties,
-    describe,
-    get_protocol,
-)
+from sheafprop.ranking.metrics import few_candidates, metrics_by_side, query_values
+from sheafprop.ranking.protocols import TIE_RULES, Protocol, Side, Sides, Ties, resolve_rules
 from sheafprop.ranking.rank_counts import RankCounts
 from sheafprop.ranking.sampled50 import sampled50_draw
 
@@ -87,14 +77,8 @@ class RankingResult:
         """
         drawn, protocol, ties = self._prepare(protocol, ties, k, draw_seed)
         sums = [query_values(part, protocol, ties, k).sum(0) for part in drawn.values()]
-        metrics = metrics_of(torch.stack(sums), tuple(drawn), protocol, ties, k)
+        metrics = metrics_by_side(torch.stack(sums), tuple(drawn), protocol, ties, k)
         return {**metrics, "dropped": self.num_dropped}
-
-    def num_few_candidates(self, protocol: str | Protocol = "sampled50") -> int:
-        r"""Returns the number of queries with fewer candidates than the protocol draws negatives,
-        some of which it draws several times; 0 where the protocol ranks all candidates."""
-        protocol = get_protocol(protocol)
-        return int(sum(few_candidates(part, protocol).sum() for part in self.counts.values()))
 
     def by_relation(
         self,
@@ -115,25 +99,35 @@ class RankingResult:
             sums.append(values.new_zeros(relations.numel(), values.size(1)))
             sums[-1].index_add_(0, position, values)
         return {
-            relation: metrics_of(row, tuple(counts), protocol, ties, k)
+            relation: metrics_by_side(row, tuple(counts), protocol, ties, k)
             for relation, row in zip(relations.tolist(), torch.stack(sums, dim=1), strict=True)
         }
 
     def describe(self, protocol: str | Protocol = "full", ties: Ties | None = None) -> str:
-        r"""Returns the protocol box that belongs beside the metrics of :obj:`protocol` and
-        :obj:`ties`."""
-        return describe(
-            protocol,
-            num_candidates=self.num_candidates,
-            filter=self.filter,
-            num_evaluated=self.triples.size(0),
-            num_dropped=self.num_dropped,
-            sides=self.sides,
-            ties=ties,
-            test_set=self.test_set,
-            num_few=self.num_few_candidates(protocol),
-            notes=self.notes,
-        )
+        r"""Returns the protocol box of a report: everything needed to compare a figure of
+        :obj:`protocol` and :obj:`ties` with another."""
+        protocol, ties = resolve_rules(protocol, ties)
+        test_set = protocol.test_set if self.test_set is None else self.test_set
+        own = "" if test_set == protocol.test_set else f" (the protocol ranks {protocol.test_set})"
+        count, sides = len(self.triples), self.sides
+        lines = {
+            "protocol": f"{protocol.name}: {protocol.description}",
+            "candidates": f"{protocol.candidates} ({self.num_candidates:,} before filtering)",
+            "filter": self.filter,
+            "ties": TIE_RULES[ties],
+            "sides": "both (head and tail)" if sides == "both" else f"{sides} only",
+            "test set": f"{test_set}{own}",
+            "triples": f"{count:,} evaluated, {self.num_dropped:,} dropped",
+        }
+        if protocol.num_negatives is not None:
+            few = sum(int(few_candidates(part, protocol).sum()) for part in self.counts.values())
+            # Some negatives are then drawn several times.
+            lines["small sets"] = (
+                f"{few:,} of {count * len(self.counts):,} queries have fewer than "
+                f"{protocol.num_negatives} candidates besides the true entity"
+            )
+        rows = [*lines.items(), *(("note", note) for note in self.notes)]
+        return "\n".join(f"{name + ':':<12}{value}" for name, value in rows)
 
     def _prepare(
         self,
@@ -142,10 +136,7 @@ class RankingResult:
         k: tuple[int, ...],
         draw_seed: int | None,
     ) -> tuple[dict[Side, RankCounts], Protocol, Ties]:
-        protocol = get_protocol(protocol)
-        ties = protocol.ties if ties is None else ties
-        check_ties(ties)
-        check_k(k)
+        protocol, ties = resolve_rules(protocol, ties, k)
         if draw_seed is None:
             return self.counts, protocol, ties
         if protocol.num_negatives is None:
@@ -153,13 +144,12 @@ class RankingResult:
                 f"Expected a protocol with sampled negatives for draw_seed={draw_seed} "
                 f"(got {protocol.name!r}, which ranks all candidates)"
             )
-        drawn = dict(self._draw(draw_seed))
+        drawn = {
+            side: sampled50_draw(part.better, part.ties, part.candidates, 2 * draw_seed + offset)
+            for offset, (side, part) in enumerate(self.counts.items())
+        }
         # What was drawn is ranked in full.
         return drawn, replace(protocol, num_negatives=None, suffix=f"{protocol.suffix}_drawn"), ties
-
-    def _draw(self, seed: int) -> Iterator[tuple[Side, RankCounts]]:
-        for offset, (side, part) in enumerate(self.counts.items()):
-            yield side, sampled50_draw(part.better, part.ties, part.candidates, 2 * seed + offset)
 
     def __repr__(self) -> str:
         return (

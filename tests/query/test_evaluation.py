@@ -6,10 +6,9 @@ from sheafprop.errors import DivergenceError
 from sheafprop.kge import build_model
 from sheafprop.query import (
     AnswerSets,
+    EnergyScorer,
     GraphExecutor,
-    QueryAnswering,
     QueryBatch,
-    QueryEdgeHeuristic,
     QueryRanking,
     easy_and_hard,
     evaluate_queries,
@@ -122,7 +121,7 @@ def test_a_model_is_evaluated_as_its_scores_say():
     triples = torch.stack([torch.randint(n, (60,), generator=g) for n in (20, 3, 20)], 1)
     observed, full = (GraphExecutor(part, 20, 3) for part in (triples[:45], triples))
     model = build_model("se", num_nodes=20, num_relations=3, hidden_channels=4)
-    answering = QueryAnswering(model.sheaf(), model.entity_vectors())
+    answering = EnergyScorer(model.sheaf(), model.entity_vectors())
     slots = torch.stack([torch.randint(n, (80,), generator=g) for n in (20, 6, 20, 6, 6)], 1)
     batch = QueryBatch.of("ip", slots)
     sets = easy_and_hard(observed, full, batch)
@@ -132,25 +131,6 @@ def test_a_model_is_evaluated_as_its_scores_say():
     assert whole.counts.better.tolist() == given.counts.better.tolist()
     small = evaluate_queries(answering, batch, *sets, torch.arange(20), batch_size=3)
     assert small.counts.better.tolist() == given.counts.better.tolist()
-
-
-def test_heuristic_asks_whether_the_entity_was_seen_at_the_last_relations():
-    triples = torch.tensor([[0, 0, 1], [2, 1, 3], [0, 1, 1]])
-    heuristic = QueryEdgeHeuristic(triples, 5, 2)
-    for name, slots, seen in (
-        ("1p", [4, 0], {1}),
-        ("1p", [4, 3], {0, 2}),
-        ("2p", [4, 0, 1], {1, 3}),
-        ("2i", [0, 0, 0, 1], {1}),
-        ("2u", [0, 0, 0, 1], {1, 3}),
-        ("ip", [0, 0, 0, 0, 2], {0}),
-        ("2in", [0, 1, 0, 0], {1, 3}),
-    ):
-        scores = heuristic.score(QueryBatch.of(name, torch.tensor([slots])))
-        assert set(scores[0].nonzero().flatten().tolist()) == seen, name
-    some = heuristic.score(QueryBatch.of("1p", torch.tensor([[4, 0]])), torch.tensor([3, 1]))
-    assert some.tolist() == [[0, 1]]
-    assert repr(heuristic) == "QueryEdgeHeuristic(num_entities=5, num_relations=2)"
 
 
 def test_nan_is_an_error():

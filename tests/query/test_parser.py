@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from sheafprop.data import Vocabulary
 from sheafprop.errors import DataError
-from sheafprop.query import STRUCTURES, Query, parse_query
+from sheafprop.query import Query, parse_query
 from tests.query.trees import random_shape
 
 LABELS = [
@@ -96,31 +95,3 @@ def test_every_query_is_read_back_from_its_text():
 def test_errors_name_the_position(text, position, problem):
     with pytest.raises(DataError, match=rf"query, position {position}: .*{problem}"):
         parse_query(text)
-
-
-def test_unknown_labels_are_named_with_the_nearest_spelling():
-    entities = Vocabulary(["paris", "london"], kind="entities")
-    relations = Vocabulary(["capital of"], kind="relations")
-    ids = parse_query('via(inverse("capital of"), paris)').ids(entities, relations)
-    assert ids.tolist() == [0, 1]
-    with pytest.raises(DataError, match=r"entities: 'pariss' \(did you mean 'paris'"):
-        parse_query('via("capital of", pariss)').ids(entities, relations)
-    with pytest.raises(DataError, match=r"relations: 'capital off' \(did you mean 'capital of'"):
-        parse_query('via("capital off", paris)').ids(entities, relations)
-
-
-@pytest.mark.parametrize("name", STRUCTURES)
-def test_structures_take_relations_in_walking_order(name):
-    shape = STRUCTURES[name]
-    relations = [f"r{i}" for i in range(len(shape.relation_slots))]
-    anchors = [f"e{i}" for i in range(len(shape.entity_slots))]
-    query = Query.of(name, relations, anchors)
-    assert [label for label in query.labels if label[0] == "r"] == relations
-    assert [label for label in query.labels if label[0] == "e"] == anchors
-    with pytest.raises(ValueError, match=f"'{name}' takes {len(relations)} relations"):
-        Query.of(name, [*relations, "more"], anchors)
-
-
-def test_only_relations_have_an_inverse():
-    with pytest.raises(ValueError, match=r"only relations have an inverse \(got the entity 'a'"):
-        Query(STRUCTURES["1p"], ("a", "r"), (True, False))

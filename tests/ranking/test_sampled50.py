@@ -5,7 +5,6 @@ import torch
 
 from sheafprop.ranking import (
     RankCounts,
-    RankingResult,
     RankMetrics,
     sampled50_draw,
     sampled50_expectation,
@@ -110,32 +109,3 @@ def test_draws_are_seeded_and_skip_queries_without_candidates():
     assert not (first.better.equal(other.better) and first.ties.equal(other.ties))
     assert first.candidates.tolist() == [49, 0]
     assert first.ranks().tolist()[1] == 1.0
-
-
-def test_queries_with_fewer_candidates_than_draws_are_counted():
-    sizes = torch.tensor([0, 1, 16, 48, 49, 50, 900, 48])
-    better = torch.minimum(sizes, torch.tensor(1))
-    counts = RankCounts(better, torch.zeros_like(sizes), sizes)
-    few = RankCounts(better[3:], torch.zeros_like(sizes[3:]), sizes[3:])
-    result = RankingResult(
-        torch.zeros(8, 3, dtype=torch.long), {"head": counts, "tail": few}, 901, "none"
-    )
-    metric = RankMetrics("sampled50")
-    for side, part in result.counts.items():
-        metric.update(part.better, part.ties, part.candidates, side)
-    for metrics in (result.metrics("sampled50"), metric.compute()):
-        assert metrics["few_candidates_50"] == 7
-        assert metrics["head/few_candidates_50"] == 5
-        assert metrics["tail/few_candidates_50"] == 2
-    assert result.metrics("sampled50", ties="optimistic")["few_candidates_50"] == 7
-    assert "small sets: 7 of 16 queries have fewer than 49 candidates" in result.describe(
-        "sampled50"
-    )
-    for protocol in ("full", "merged"):
-        assert not [name for name in result.metrics(protocol) if "few" in name]
-        assert "small sets" not in result.describe(protocol)
-    # Why it is said: the mean rank may exceed the number of candidates.
-    worst = RankCounts(torch.tensor([16]), torch.tensor([0]), torch.tensor([16]))
-    metric = RankMetrics("sampled50")
-    metric.update(worst.better, worst.ties, worst.candidates, "tail")
-    assert metric.compute()["mean_rank_50"] == pytest.approx(50)

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from sheafprop.ranking import TripleFilter
+from sheafprop.ranking.triple_filter import GroupedValues
 
 
 def random_triples(num, num_nodes, num_relations, seed=0):
@@ -93,3 +94,13 @@ def test_composition_is_printed():
     assert triple_filter.describe() == (
         "3 known triples (observed 3, test 2), except the one being ranked"
     )
+
+
+def test_grouped_values_are_those_of_a_dictionary():
+    keys, values = random_triples(200, 15, 9).T[:2]
+    grouped = {}
+    for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+        grouped.setdefault(key, set()).add(value)
+    asked = torch.tensor([3, 14, 3, 99, 0])
+    found = as_sets(*GroupedValues(keys, values)(asked), 5)
+    assert found == [sorted(grouped.get(key, ())) for key in asked.tolist()]

@@ -4,27 +4,23 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.kernels.backend import backend_of
-from sheafprop.kernels.threads import run_rows
-from sheafprop.kge.distance import promote, real_rows
-from sheafprop.query.branch_energy import BranchEnergy, double
-from sheafprop.query.dense_elimination import DenseElimination, DenseEnergy
+from sheafprop.query.candidate_scores import CandidateScores
+from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.diagonal_elimination import DiagonalElimination
-from sheafprop.query.elimination import Branch, Elimination
-from sheafprop.query.interior_prior import InteriorPrior
-from sheafprop.query.parser import parse_query
+from sheafprop.query.elimination import Elimination
+from sheafprop.query.interior_prior import InteriorPrior, prepare_vectors
 from sheafprop.query.query import Query, quoted
 from sheafprop.query.query_batch import QueryBatch
+from sheafprop.ranking.triple_filter import check_ids
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
 
 
 @dataclass(frozen=True)
-class QueryAnswer:
+class Answer:
     r"""One answer to a query.
 
     Args:
@@ -45,17 +41,14 @@ class QueryAnswer:
     edges: tuple[tuple[str, float], ...] | None = None
 
 
-# Scores in one block (32 MiB of float32) and in a tile of it, numbers in the features of all
-# candidates that are kept, and in the matrices of a block of queries.
+# Scores in one block (32 MiB of float32), and numbers in the energies of a block of queries.
 _BLOCK_SCORES = 2**23
-_TILE_SCORES = 2**21
-_BLOCK_FEATURES = 2**24
 _BLOCK_MATRICES = 2**23
 
 AnyQuery = Query | str
 
 
-class QueryAnswering:
+class EnergyScorer:
     r"""Scores every entity as the answer to logical queries, by the energy of the query graph.
 
     The score of an entity is minus the square root of the least energy of the query graph with that
@@ -97,20 +90,9 @@ class QueryAnswering:
         section_weight: Sequence[float] | None = None,
         interior_prior: InteriorPrior | None = None,
     ) -> None:
-        if x.dim() == 2:
-            x = x.unsqueeze(1)
-        if x.dim() != 3 or sheaf.stalk_dim not in (None, x.shape[-1]):
-            raise ValueError(
-                f"'x' must be [N, {sheaf.stalk_dim or 'd'}] or [N, s, {sheaf.stalk_dim or 'd'}] "
-                f"(got {list(x.shape)})"
-            )
-        x = promote(x.detach())
+        x = prepare_vectors(sheaf, x)
         if sheaf.dtype is not None and sheaf.dtype.is_complex:
             x = x.to(torch.complex128 if x.real.dtype == torch.float64 else torch.complex64)
-        _check_finite(x, "a vector")
-        for value in vars(sheaf).values():
-            if isinstance(value, Tensor):
-                _check_finite(value.detach(), "a relation parameter")
         for name, labels, count in (
             ("entities", entities, x.shape[0]),
             ("relations", relations, sheaf.num_relations),
@@ -140,13 +122,7 @@ class QueryAnswering:
         if interior_prior is not None:
             _check_prior(interior_prior, x, 2 * sheaf.num_relations)
         self.elimination: Elimination = kind(sheaf, x, interior_prior)
-        # The largest squared length of a vector in each section.
-        self._longest = torch.linalg.vector_norm(x, dim=2).square().double().amax(0)
-        # The last candidates, and features by section, whether of all entities, and their number.
-        self._candidates, self._chosen = torch.empty(0, dtype=torch.long, device=x.device), x[:0]
-        self._kept: dict[tuple[int, bool, int], Tensor] = {}
-
-    # Scores --------------------------------------------------------------------------------------
+        self._scores = CandidateScores(x, self.section_weight)
 
     @torch.no_grad()
     def score(
@@ -172,16 +148,12 @@ class QueryAnswering:
             ValueError: If an id is out of range, or a query holds a negation.
         """
         if candidates is not None:
-            _check_candidates(candidates, self.x.shape[0])
+            check_ids(candidates, self.x.shape[0], "candidate")
         count = self.x.shape[0] if candidates is None else candidates.numel()
-        if not isinstance(queries, QueryBatch):
-            out = self.x.real.new_empty(len(queries), count)
-            for batch, rows in self._batches(queries):
-                out[rows] = self.score(batch, candidates, batch_size=batch_size)
-            return out
         out = self.x.real.new_empty(len(queries), count)
-        for rows, block in self.blocks(queries, candidates, batch_size=batch_size):
-            out[rows] = block
+        for batch, positions in self._batches(queries):
+            for rows, block in self.blocks(batch, candidates, batch_size=batch_size):
+                out[positions[rows]] = block
         return out
 
     def blocks(
@@ -197,102 +169,23 @@ class QueryAnswering:
         batch = self._weighted(batch)
         candidates = None if candidates is None else candidates.to(self.x.device)
         count = self.x.shape[0] if candidates is None else candidates.numel()
-        limit = _BLOCK_SCORES // max(1, count)
-        if isinstance(self.elimination, DenseElimination):
-            limit = min(limit, _BLOCK_MATRICES // self.x.shape[-1] ** 2)
+        limit = min(
+            _BLOCK_SCORES // max(1, count),
+            _BLOCK_MATRICES // self.x.shape[-1] ** self.elimination.degree,
+        )
         size = max(1, limit) if batch_size is None else batch_size
         if size < 1:
             raise ValueError(f"'batch_size' must be positive (got {batch_size})")
         conjunctions = batch.conjunctions()
-        for rows in _by_relations(conjunctions[0]).split(size):
+        for rows in conjunctions[0].order_by_relation().split(size):
             best: Tensor | None = None
             for conjunction in conjunctions:
-                scores = self._score_energies(
-                    _energy(self.elimination.run(conjunction[rows])), candidates
-                )
+                energy = self.elimination.run(conjunction[rows]).energy
+                assert energy is not None
+                scores = self._scores(energy, candidates)
                 best = scores if best is None else torch.maximum(best, scores, out=best)
             assert best is not None
             yield rows, best
-
-    def _score_energies(self, energy: BranchEnergy, candidates: Tensor | None) -> Tensor:
-        """Minus the weighted roots of the energies, summed over sections, ``[Q, C]``."""
-        rows = [self._columns(section, candidates) for section in range(self.x.shape[1])]
-        total = rows[0].real.new_empty(energy.constant.shape[0], rows[0].shape[0])
-        coefficients, limits = [], []
-        for section in range(len(rows)):
-            coefficients.append(energy.coefficients(section).to(total.dtype))
-            size = energy.size(section, self._longest[section])
-            limits.append((math.sqrt(torch.finfo(total.dtype).eps) * size).to(total.dtype))
-        shared = energy.shared()
-        own, index = (total[:0], None) if shared is None else (shared[0].to(total.dtype), shared[1])
-        first = 0 if shared is None else own.shape[1]
-        # All sections of a tile come one after the other, while it is in the cache.
-        step = max(1, _TILE_SCORES // max(1, total.shape[0]))
-        for start in range(0, total.shape[1], step):
-            columns = slice(start, min(start + step, total.shape[1]))
-            for section, weight in enumerate(self.section_weight):
-                width = first + coefficients[section].shape[1]
-                features = self._features(energy, section, candidates, columns, width)
-                energies = coefficients[section] @ features[first:]
-                table = own[:, :first] @ features[:first] if shared else energies[:0]
-                fresh = section == 0
-                more = (limits[section], weight, total, start, fresh)
-                near = _finish(energies, table, index, *more)
-                if near.numel():
-                    exact, limit = energies[near], limits[section][near]
-                    self._refine(exact, near, limit, energy, section, rows[section][columns])
-                    roots = exact.sqrt_().mul_(-weight)
-                    total[near, columns] = roots if fresh else roots.add_(total[near, columns])
-        return total
-
-    def _refine(
-        self,
-        energies: Tensor,
-        rows: Tensor,
-        limit: Tensor,
-        energy: BranchEnergy,
-        section: int,
-        x: Tensor,
-    ) -> None:
-        """Computes again, from differences, the energies whose digits cancelled in a product.
-
-        Those that rounding made negative are among them.
-        """
-        row, column = (energies <= limit.unsqueeze(1)).nonzero(as_tuple=True)
-        power = 2 if isinstance(energy, DenseEnergy) else 1
-        step = max(1, _BLOCK_FEATURES // x.shape[1] ** power)
-        for i, j in zip(row.split(step), column.split(step), strict=True):
-            energies[i, j] = energy.at(rows[i], double(x[j]), section).to(energies.dtype)
-
-    def _columns(self, section: int, candidates: Tensor | None) -> Tensor:
-        if candidates is None:
-            return self.x[:, section]
-        if not torch.equal(candidates, self._candidates):
-            self._candidates, self._kept = candidates.clone(), {}
-            self._chosen = self.x[candidates]
-        return self._chosen[:, section]
-
-    def _features(
-        self,
-        energy: BranchEnergy,
-        section: int,
-        candidates: Tensor | None,
-        columns: slice,
-        width: int,
-    ) -> Tensor:
-        """The ``width`` features of some candidates; those of all are kept where they fit a block.
-
-        :meth:`_columns` has forgotten those of other candidates.
-        """
-        key = (section, candidates is None, width)
-        if key not in self._kept:
-            x = real_rows(self._columns(section, candidates))
-            if isinstance(energy, DenseEnergy) and width * len(x) > _BLOCK_FEATURES:
-                return energy.features(x[columns])
-            self._kept[key] = energy.features(x)
-        return self._kept[key][:, columns]
-
-    # Answers -------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def answer(
@@ -302,7 +195,7 @@ class QueryAnswering:
         *,
         candidates: Tensor | None = None,
         explain: bool = False,
-    ) -> list[list[QueryAnswer]]:
+    ) -> list[list[Answer]]:
         r"""Returns the :obj:`k` best answers to every query, the best first.
 
         Equal scores are ordered as the candidates are.
@@ -320,51 +213,39 @@ class QueryAnswering:
         if k < 1:
             raise ValueError(f"'k' must be positive (got {k})")
         if candidates is not None:
-            _check_candidates(candidates, self.x.shape[0])
+            check_ids(candidates, self.x.shape[0], "candidate")
         if isinstance(queries, Query | str):
             queries = [queries]
-        if not isinstance(queries, QueryBatch):
-            answers: list[list[QueryAnswer]] = [[] for _ in queries]
-            for batch, rows in self._batches(queries):
-                for row, found in zip(
-                    rows.tolist(),
-                    self.answer(batch, k, candidates=candidates, explain=explain),
-                    strict=True,
-                ):
-                    answers[row] = found
-            return answers
-        out: list[list[QueryAnswer]] = [[] for _ in range(len(queries))]
-        batch = self._weighted(queries)
-        for rows, scores in self.blocks(queries, candidates):
-            # Stable, so that equal scores keep the order of the candidates.
-            order = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
-            entity = order if candidates is None else candidates.to(order.device)[order]
-            count = entity.shape[1]
-            pairs = batch[rows.repeat_interleave(count)]
-            energy, edges = self._split(pairs, entity.flatten(), explain)
-            for i, row in enumerate(rows.tolist()):
-                for j in range(count):
-                    n = i * count + j
-                    out[row].append(
-                        QueryAnswer(
-                            self._label(int(entity[i, j])),
-                            int(entity[i, j]),
-                            float(scores[i, order[i, j]]),
-                            energy[n],
-                            edges[n] if explain else None,
-                        )
+        out: list[list[Answer]] = [[] for _ in range(len(queries))]
+        for batch, positions in self._batches(queries):
+            weighted = self._weighted(batch)
+            for rows, scores in self.blocks(batch, candidates):
+                # Stable, so that equal scores keep the order of the candidates.
+                order = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
+                entity = order if candidates is None else candidates.to(order.device)[order]
+                count = entity.shape[1]
+                pairs = weighted[rows.repeat_interleave(count)]
+                columns = (entity.flatten().tolist(), scores.gather(1, order).flatten().tolist())
+                found = [
+                    Answer(self._label(id_), id_, *more)
+                    for id_, *more in zip(
+                        *columns, *self._split(pairs, entity.flatten(), explain), strict=True
                     )
+                ]
+                for i, row in enumerate(positions[rows].tolist()):
+                    out[row] = found[i * count : (i + 1) * count]
         return out
 
     def _split(
         self, pairs: QueryBatch, entity: Tensor, explain: bool
-    ) -> tuple[list[float], list[tuple[tuple[str, float], ...]]]:
-        """The energy of queries with given answers, by edge, in the conjunction that fits best."""
+    ) -> tuple[list[float], list[tuple[tuple[str, float], ...] | None]]:
+        """The energy of queries with given answers, and on request its parts by edge, in the
+        conjunction that fits best."""
         target = self.x[entity]
         weight = torch.tensor(self.section_weight, dtype=torch.float64, device=target.device)
         best = [math.inf] * len(pairs)
         total = [0.0] * len(pairs)
-        split: list[tuple[tuple[str, float], ...]] = [()] * len(pairs)
+        split: list[tuple[tuple[str, float], ...] | None] = [() if explain else None] * len(pairs)
         for conjunction in pairs.conjunctions(ordered=False):
             parts = self.elimination.edge_energies(self.elimination.run(conjunction), target)
             distance = (parts.sum(1).sqrt() * weight).sum(1).tolist()
@@ -386,13 +267,14 @@ class QueryAnswering:
         name = str(relation) if self.relations is None else quoted(self.relations.labels[relation])
         return f"inverse({name})" if inverse else name
 
-    # Queries -------------------------------------------------------------------------------------
-
-    def _batches(self, queries: Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
+    def _batches(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
+        """Batches of one shape, each with the positions of its queries."""
+        if isinstance(queries, QueryBatch):
+            return [(queries, torch.arange(len(queries), device=self.x.device))]
         if self.entities is None or self.relations is None:
             raise ValueError("queries over labels need 'entities' and 'relations' (got none)")
-        parsed = [parse_query(query) if isinstance(query, str) else query for query in queries]
-        return QueryBatch.from_queries(parsed, self.entities, self.relations)
+        batches = QueryBatch.from_queries(queries, self.entities, self.relations)
+        return [(batch, positions.to(self.x.device)) for batch, positions in batches]
 
     def _weighted(self, batch: QueryBatch) -> QueryBatch:
         """The batch on the right device, checked, with the weights of its relations."""
@@ -410,63 +292,6 @@ class QueryAnswering:
         return f"{self.__class__.__name__}({type(self.sheaf).__name__}, {n} x {s} x {d})"
 
 
-def _energy(branch: Branch) -> BranchEnergy:
-    assert branch.energy is not None
-    return branch.energy
-
-
-def _by_relations(batch: QueryBatch) -> Tensor:
-    """An order that brings queries with equal relations together."""
-    order = torch.arange(len(batch), device=batch.device)
-    for slot in batch.shape.relation_slots:
-        order = order[batch.slots[order, slot].argsort(stable=True)]
-    return order
-
-
-def _finish(
-    energies: Tensor,
-    table: Tensor,
-    index: Tensor | None,
-    limit: Tensor,
-    weight: float,
-    total: Tensor,
-    start: int,
-    fresh: bool,
-) -> Tensor:
-    """Adds what queries share, and subtracts the roots from the columns of ``total`` from ``start``
-    on, or from zero where ``fresh``; returns the rows left alone for small energies."""
-    if energies.numel() == 0:
-        return torch.empty(0, dtype=torch.long, device=energies.device)
-    if backend_of(energies) != "numba":
-        if index is not None:
-            energies += table[index]
-        small = energies.amin(1) <= limit
-        roots = torch.where(small.unsqueeze(1), 0, energies).sqrt_().mul_(-weight)
-        out = total[:, start : start + energies.shape[1]]
-        out.copy_(roots if fresh else roots.add_(out))
-        return small.nonzero().flatten()
-    from sheafprop.query.rank_loops import finish_rows
-
-    near = np.zeros(energies.shape[0], dtype=np.bool_)
-    which = np.zeros(0, dtype=np.int64) if index is None else index.numpy()
-    values = energies.numpy()
-    shared = (table.numpy(), which)
-    more = (limit.numpy(), values.dtype.type(weight), near, total.numpy(), start, fresh)
-    run_rows(
-        finish_rows,
-        (values, *shared, *more),
-        np.arange(values.shape[0] + 1) * values.shape[1],
-        1,
-    )
-    return torch.from_numpy(near).nonzero().flatten()
-
-
-def _check_finite(values: Tensor, what: str) -> None:
-    values = torch.view_as_real(values) if values.is_complex() else values
-    if values.is_floating_point() and not bool(values.isfinite().all()):
-        raise ValueError(f"{what} is not finite, so no score would mean anything")
-
-
 def _check_prior(prior: InteriorPrior, x: Tensor, rows: int) -> None:
     for what, values, wanted in (
         ("centres", prior.centre, [rows, *x.shape[1:]]),
@@ -477,7 +302,8 @@ def _check_prior(prior: InteriorPrior, x: Tensor, rows: int) -> None:
                 f"'interior_prior' must be one of these vectors and relations, with {what} "
                 f"{wanted} (got {list(values.shape)})"
             )
-        _check_finite(values, f"a number among the {what} of 'interior_prior'")
+        if not bool(values.isfinite().all()):
+            raise ValueError(f"'interior_prior' must have finite {what} (got NaN or infinity)")
     if prior.centre.is_complex() and not x.is_complex():
         raise ValueError(
             f"'interior_prior' must have real centres, as the vectors are real "
@@ -486,18 +312,3 @@ def _check_prior(prior: InteriorPrior, x: Tensor, rows: int) -> None:
     if prior.entries.is_complex() or bool((prior.entries < 0).any()):
         found = prior.entries.dtype if prior.entries.is_complex() else float(prior.entries.min())
         raise ValueError(f"'interior_prior' must have real entries from 0 on (got {found})")
-
-
-def _check_candidates(candidates: Tensor, num_entities: int) -> None:
-    if candidates.dim() != 1 or candidates.dtype != torch.long:
-        raise ValueError(
-            f"'candidates' must be int64 [C] (got {candidates.dtype} {list(candidates.shape)})"
-        )
-    if (
-        candidates.numel()
-        and not 0 <= int(candidates.min()) <= int(candidates.max()) < num_entities
-    ):
-        raise ValueError(
-            f"candidate ids go from 0 to {num_entities - 1} (got {int(candidates.min())} to "
-            f"{int(candidates.max())})"
-        )

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+
+from sheafprop.query import AnswerSets
+from sheafprop.query.loops import (
+    ANCHOR,
+    AND,
+    NOT,
+    OR,
+    VIA,
+    answer_rows,
+    count_rows,
+    differences,
+    finish_rows,
+)
+
+
+def random_sets(rng, count, size):
+    return [set(rng.choice(size, rng.integers(0, size)).tolist()) for _ in range(count)]
+
+
+def test_differences_are_those_of_sets():
+    rng = np.random.default_rng(0)
+    first, second = random_sets(rng, 30, 12), random_sets(rng, 30, 12)
+    a, b = AnswerSets.from_sets(first), AnswerSets.from_sets(second)
+    sizes, values = differences(a.start, a.values, b.start, b.values)
+    found = AnswerSets.from_sizes(sizes, values)
+    assert [part.tolist() for part in found] == [
+        sorted(one - other) for one, other in zip(first, second, strict=True)
+    ]
+
+
+def test_answers_of_a_program():
+    """One relation with the edges 0-1, 0-2, 1-2; a stack of two sets."""
+    index = (
+        np.array([0, 2]),
+        np.array([0, 1], dtype=np.int32),
+        np.array([0, 2, 3]),
+        np.array([1, 2, 2], dtype=np.int32),
+    )
+    domain = np.arange(4, dtype=np.int32)
+    slots = np.array([[0, 0, 1, 0], [1, 0, 3, 0]])
+    for operator, wanted in ((AND, [[2], []]), (OR, [[1, 2], [2]])):
+        program = np.array([ANCHOR, VIA, ANCHOR, VIA, operator])
+        sizes, values = answer_rows(program, 2, slots, index, domain, 4, 0, 2)
+        assert [part.tolist() for part in AnswerSets.from_sizes(sizes, values)] == wanted
+    program = np.array([ANCHOR, VIA, NOT])
+    sizes, values = answer_rows(program, 1, slots[:, :2], index, domain, 4, 1, 2)
+    assert (sizes.tolist(), values.tolist()) == ([3], [0, 1, 3])
+
+
+@pytest.mark.parametrize("few", [0, 96])
+def test_counts_of_targets(few):
+    rng = np.random.default_rng(few)
+    scores = rng.integers(0, 5, size=(12, 40)).astype(np.float32)
+    scores[5, 7] = np.nan
+    targets = [own or {1} for own in random_sets(rng, 12, 9)]
+    known = [own | more for own, more in zip(targets, random_sets(rng, 12, 40), strict=True)]
+    a, b = AnswerSets.from_sets(targets), AnswerSets.from_sets(known)
+    out = np.zeros((3, len(a.values)), dtype=np.int64)
+    nan = np.zeros(12, dtype=np.bool_)
+    count_rows(scores, a.start, a.values, b.start, b.values, *out, few, nan, 0, 12)
+    assert np.flatnonzero(nan).tolist() == [5]
+    for place, (row, target) in enumerate(zip(a.rows, a.values, strict=True)):
+        if row != 5:
+            free = np.delete(scores[row], sorted(known[row]))
+            own = scores[row, target]
+            want = [(free > own).sum(), (free == own).sum(), free.size]
+            assert out[:, place].tolist() == want
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_finished_rows_hold_roots_or_are_left_alone(shared):
+    rng = np.random.default_rng(1)
+    energies = rng.uniform(1, 2, size=(4, 6))
+    energies[2, 3] = 1e-9 - 0.5 * shared
+    table = np.full((1 if shared else 0, 6), 0.5)
+    index = np.zeros(4 if shared else 0, dtype=np.int64)
+    before, near = energies.copy(), np.zeros(4, dtype=np.bool_)
+    total = np.full((4, 9), -3.0)
+    start = total.copy()
+    finish_rows(energies, table, index, np.full(4, 1e-6), 2.0, near, total, 2, False, 0, 4)
+    assert near.tolist() == [False, False, True, False]
+    want = start.copy()
+    want[:, 2:8] -= 2 * np.sqrt(np.abs(before + 0.5 * shared))
+    want[2] = start[2]
+    np.testing.assert_allclose(total, want)
+    np.testing.assert_allclose(energies[2], before[2] + 0.5 * shared)
