@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from benchmarks.command_line import told_errors
+from benchmarks.command_line import report_errors
 from benchmarks.tables.stored_tables import fill_tables
 
 from sheafprop.files import write_text
@@ -13,7 +13,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.parse_args()
     root = Path(__file__).parents[1]
-    with told_errors(parser):
+    with report_errors(parser):
         for document in (root / "README.md", root / "scripts" / "results" / "README.md"):
             text, count = fill_tables(document.read_text(encoding="utf-8"), root)
             write_text(document, text)

@@ -22,7 +22,7 @@ fi
 
 "$python" -m ruff check .
 "$python" -m ruff format --check .
-"$python" -m mypy sheafprop
+"$python" -m mypy sheafprop scripts/benchmarks
 "$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')/lint-imports" --no-cache
 # A process for each core, one thread each: many small tests run faster so than with many threads.
 OMP_NUM_THREADS=1 "$python" -m pytest --numprocesses auto --dist worksteal "$@"

@@ -12,7 +12,7 @@ from sheafprop.errors import SheafpropError
 
 
 @contextmanager
-def told_errors(parser: argparse.ArgumentParser, again: str = "") -> Iterator[None]:
+def report_errors(parser: argparse.ArgumentParser, again: str = "") -> Iterator[None]:
     """Ends the program with one line on standard error where the block cannot go on.
 
     The exit status is 1 after an error that is meant for users, and 130 after an interruption from
@@ -20,7 +20,7 @@ def told_errors(parser: argparse.ArgumentParser, again: str = "") -> Iterator[No
 
     Args:
         parser: The parser of the program, whose name is printed.
-        again: What an interrupted user is told beside that.
+        again: What the message of an interruption adds.
     """
     try:
         yield
@@ -40,10 +40,7 @@ def told_errors(parser: argparse.ArgumentParser, again: str = "") -> Iterator[No
 
 
 def end_silently() -> None:
-    """Lets an interruption from the keyboard end this process without a traceback.
-
-    For the processes that a command starts: the command itself tells of the interruption.
-    """
+    """Lets an interruption from the keyboard end a process of a command without a traceback."""
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
 
 
@@ -64,7 +61,7 @@ def integer(least: int) -> Callable[[str], int]:
     return read
 
 
-def needs_pykeen() -> None:
+def check_pykeen() -> None:
     """Raises an error for users where PyKEEN is not installed, before anything is trained."""
     if find_spec("pykeen") is None:
         raise SheafpropError(

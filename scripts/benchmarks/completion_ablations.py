@@ -7,28 +7,18 @@ propagation share the trained model, variants of the training each train one.
 import argparse
 import time
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cell_store import CellStore
-from benchmarks.command_line import told_errors
-from benchmarks.completion import add_running_options, run_in_processes
+from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
+from benchmarks.command_line import report_errors
 from benchmarks.completion_cell import load_data, train_model
-from benchmarks.completion_presets import (
-    FAMILIES,
-    MODELS,
-    VERSIONS,
-    completion_config,
-    config_hash,
-)
+from benchmarks.presets import FAMILIES, MODELS, VERSIONS, Config, completion_config, config_hash
 from benchmarks.tables.completion_tables import ablation_table
 from sheafprop.config_files import merge
 from sheafprop.training.sheaf_completion import SheafCompletion
 
-Config = dict[str, Any]
-
-CELL = ("dataset", "model", "seed", "trained", "config_hash")
+KEYS = ("dataset", "model", "seed", "trained", "config_hash")
 FIELDS = ("ablation", "validation_hits@10")
 
 
@@ -66,14 +56,12 @@ TRAINING: dict[str, Config] = {
 
 
 def run_ablation(
-    config: Config, trained: str, seed: int, *, root: str | None, threads: int
+    config: Config, trained: str, seed: int, root: str | None = None, *, folder: Path
 ) -> list[dict[str, Any]]:
     """Trains one variant and selects on validation under every propagation that goes with it."""
     config = merge(config, {"model": TRAINING.get(trained, {})})
-    data = load_data(config, root=root, threads=threads)
-    begin = time.perf_counter()
-    model = train_model(SheafCompletion(**(config["model"] | {"seed": seed})), config, data)
-    seconds = time.perf_counter() - begin
+    data, module = load_data(config, root), SheafCompletion(**(config["model"] | {"seed": seed}))
+    model, seconds = train_model(module, config, data, folder=folder, clock=time.perf_counter)
     variants = {trained: {}} if trained in TRAINING else PROPAGATION
     records = []
     for name, change in variants.items():
@@ -95,17 +83,21 @@ def run_ablation(
 
 
 def cells(
-    families: Sequence[str], versions: Sequence[str], model: str, seeds: Sequence[int]
-) -> list[tuple[dict[str, Any], Config]]:
+    families: Sequence[str],
+    versions: Sequence[str],
+    model: str,
+    seeds: Sequence[int],
+    root: str | None = None,
+) -> list[Cell]:
     """All variants of the training, the propagation's under the name of the first."""
     found = []
     trained = ("as it is", *TRAINING)
-    named: Any = map(dict.fromkeys, (seeds, families, versions, trained))
-    for seed, family, version, name in product(*named):
+    for seed, family, version, name in combine(seeds, families, versions, trained):
         config = completion_config("best", family, version, model)
         changes = [PROPAGATION] if name == "as it is" else [TRAINING[name]]
-        cell = {"dataset": f"{family}_{version}", "model": model, "seed": seed, "trained": name}
-        found.append((cell | {"config_hash": config_hash(config | {"changes": changes})}, config))
+        key = {"dataset": f"{family}_{version}", "model": model, "seed": seed, "trained": name}
+        key["config_hash"] = config_hash(config | {"changes": changes})
+        found.append(Cell(key, run_ablation, (config, name, seed, root)))
     return found
 
 
@@ -117,21 +109,17 @@ def main(arguments: list[str] | None = None) -> None:
     add("--version", nargs="+", choices=VERSIONS, default=["v1"], help="their versions (v1)")
     add("--model", choices=MODELS, default="rotate", help="the model (rotate)")
     add("--seeds", nargs="+", type=int, default=[0, 1, 2], help="seeds (0 1 2)")
-    add_running_options(parser, Path("scripts/results/ablations.json"))
+    add("--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)")
+    add_running_options(parser, "ablations.jsonl")
     add("--report", action="store_true", help="print the table, run nothing")
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL, FIELDS)
-    with told_errors(parser, "finished cells are kept, and the same command goes on"):
+    store = CellStore(options.results, KEYS, FIELDS)
+    with report_errors(parser, "finished cells are kept, and the same command goes on"):
         if not options.report:
             store.check()
-            selection = cells(options.family, options.version, options.model, options.seeds)
-            work = [
-                (cell, (config, cell["trained"], cell["seed"]))
-                for cell, config in selection
-                if not store.holds(cell)
-            ]
-            limits = {"root": options.data, "threads": options.threads}
-            run_in_processes(run_ablation, work, limits, store, jobs=options.jobs)
+            chosen = (options.family, options.version, options.model, options.seeds)
+            limits = {"jobs": options.jobs, "threads": options.threads}
+            run_cells(cells(*chosen, options.data), store, again=options.again, **limits)
         if records := store.records():
             print(ablation_table(records))
         else:

@@ -1,26 +1,24 @@
 """One cell of the completion benchmarks: train a model, choose the propagation, rank once."""
 
-import logging
 import math
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
-from benchmarks.plain_training import train_plainly
-from sheafprop.data import KnowledgeGraph, build_dataset, hold_out_mask
+from benchmarks.training import hold_out, rank_triples, train_plainly
+from sheafprop.data import build_dataset
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.hardware import describe_hardware, peak_bytes
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
 from sheafprop.inductive.rank_completion import rank_completion
-from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
-from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, evaluate
+from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, RankingResult, evaluate
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.training.reference import train_reference
 from sheafprop.training.sheaf_completion import SheafCompletion
@@ -29,12 +27,12 @@ Record = dict[str, Any]
 
 #: Shares of the prototype section that ``merged`` chooses from.
 PROTOTYPE_SHARES = (0.33, 0.1, 0.2, 0.5)
-_ENOUGH = 1000
+_MOST_VALID = 1000
 _METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
 
 
 def run_cell(
-    config: dict[str, Any], preset: str, seed: int, *, root: str | None, threads: int
+    config: dict[str, Any], preset: str, seed: int, root: str | None = None, *, folder: Path
 ) -> list[Record]:
     """Trains on the training graph, selects on validation, ranks the test triples once.
 
@@ -45,68 +43,64 @@ def run_cell(
         A record for each method and protocol. ``merged`` has settings of its own, chosen on the
         training graph with all its entities taken as new.
     """
-    data = load_data(config, root=root, threads=threads)
+    data = load_data(config, root)
     module = SheafCompletion(**(config["model"] | {"seed": seed}))
-    begin = time.process_time()
     if preset == "reference":
-        return _reference(config, module, data, begin)
+        return _reference(config, module, data)
     train = _train_until_it_stalls if preset == "paper" else train_model
-    model = train(module, config, data)
-    trained = time.process_time()
+    model, training = train(module, config, data, folder=folder)
+    begin = time.process_time()
     selection = module.search.select(model, data)
-    seconds = {"train": trained - begin, "select": time.process_time() - trained}
+    seconds = {"train": training, "select": time.process_time() - begin}
     found = rank_completion(model, data, selection.settings, seed=seed, progress=False)
     seconds |= found.seconds
-    name = config["model"]["kge"]
     own = found.rows[0]["method"]
     records = []
     for row in found.rows:
-        if row["method"] == HEURISTIC:
+        method, protocol = row["method"], row["protocol"]
+        if method == HEURISTIC:
             continue  # a cell of its own, which needs no model
-        tag = {} if row["method"] == own else {"model": _baseline(row["method"], name)}
-        record = tag | {"protocol": row["protocol"]} | _figures(row["metrics"], row["protocol"])
-        if row["method"] == own:
+        record: Record = {"protocol": protocol} | _figures(row["metrics"], protocol)
+        if method == own:
             record |= _chosen(selection) | _times(seconds)
-            if row["protocol"] == "full":
+            if protocol == "full":
                 record["validation_curve"] = _curve(selection)
                 if preset == "paper":
                     record["test_curve"] = _test_curve(module.search, model, data, selection)
+        else:
+            start = "random" if "random" in method else "mixed"
+            name = f"{config['model']['kge']}, {start} start, not propagated"
+            record = {"model": name} | record
         records.append(record)
     if preset == "best":
         records.append(_merged(module.search, model, data, seconds))
     return records
 
 
-def heuristic_records(name: str, *, root: str | None, threads: int) -> list[Record]:
+def heuristic_records(name: str, root: str | None, *, folder: Path) -> list[Record]:
     """Ranks the test triples by the edge-type heuristic, under both conventions for ties.
 
     It knows the observed inference graph alone.
     """
-    data = load_data({"data": {"dataset": "grail", "name": name}}, root=root, threads=threads)
+    data = load_data({"data": {"dataset": "grail", "name": name}}, root)
     assert data.test is not None
     heuristic = EdgeTypeHeuristic(
         data.inference.triples, data.inference.num_nodes, data.num_relations
     )
     scores = heuristic.score_tails, heuristic.score_heads
     result = evaluate(*scores, data.test, inference_filter(data))
-    names = (*_METRICS, *(f"expected_{name}" for name in _METRICS))
-    return [
-        {"protocol": protocol} | _figures(result.metrics(protocol), protocol, names)
-        for protocol in ("full", "sampled50")
-    ]
+    return _ranked(result, (*_METRICS, *(f"expected_{name}" for name in _METRICS)))
 
 
-def load_data(config: dict[str, Any], *, root: str | None, threads: int) -> InductiveData:
-    """The data set of a configuration, in a process that is to train quietly on some threads."""
-    torch.set_num_threads(threads)
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+def load_data(config: dict[str, Any], root: str | None) -> InductiveData:
+    """The data set of a configuration."""
     data = config["data"]
     return build_dataset(data["dataset"], name=data["name"], root=root).load()
 
 
 def train_model(
     module: SheafCompletion, config: dict[str, Any], data: InductiveData, **changes: Any
-) -> KGEModel:
+) -> tuple[KGEModel, float]:
     """Trains for as long as the configuration says and takes the last weights."""
     trainer = {
         "max_epochs": config["trainer"]["max_epochs"],
@@ -120,40 +114,33 @@ def _batch_size(config: dict[str, Any]) -> int:
 
 
 def _train_until_it_stalls(
-    module: SheafCompletion, config: dict[str, Any], data: InductiveData
-) -> KGEModel:
+    module: SheafCompletion, config: dict[str, Any], data: InductiveData, folder: Path
+) -> tuple[KGEModel, float]:
     """Trains on 90 % of the training graph until Hits@10 of the rest has not grown twice."""
-    held = hold_out_mask(data.train.triples, fraction=0.1, seed=0)
-    train = KnowledgeGraph.from_triples(
-        data.train.triples[~held],
-        num_nodes=data.train.num_nodes,
-        num_relations=data.num_relations,
-        entities=data.train.entities,
-        relations=data.train.relations,
-    )
+    part, held = hold_out(data, seed=0)
     # Without validation and test triples of the inference graph, which have no part in training.
-    part = replace(data, train=train, train_valid=data.train.triples[held], valid=None, test=None)
+    part = replace(part, train_valid=held, valid=None, test=None)
     watched: dict[str, Any] = {"monitor": "val/transductive/hits@10", "mode": "max"}
-    with tempfile.TemporaryDirectory() as folder:
-        best = ModelCheckpoint(dirpath=folder, **watched)
-        model = train_model(
-            module,
-            config,
-            part,
-            enable_checkpointing=True,
-            callbacks=[best, EarlyStopping(patience=2, **watched)],
-            check_val_every_n_epoch=config["trainer"]["check_val_every_n_epoch"],
-            limit_val_batches=None,
-        )
-        stored = torch.load(best.best_model_path, weights_only=True)
-    module.load_state_dict(stored["state_dict"])
-    return model
+    best = ModelCheckpoint(dirpath=folder, enable_version_counter=False, **watched)
+    model, seconds = train_model(
+        module,
+        config,
+        part,
+        folder=folder,
+        enable_checkpointing=True,
+        callbacks=[best, EarlyStopping(patience=2, **watched)],
+        check_val_every_n_epoch=config["trainer"]["check_val_every_n_epoch"],
+        limit_val_batches=None,
+    )
+    module.load_state_dict(torch.load(best.best_model_path, weights_only=True)["state_dict"])
+    return model, seconds
 
 
 def _reference(
-    config: dict[str, Any], module: SheafCompletion, data: InductiveData, begin: float
+    config: dict[str, Any], module: SheafCompletion, data: InductiveData
 ) -> list[Record]:
     """A model of the same kind and settings, trained on the observed inference graph itself."""
+    begin = time.process_time()
     epochs = config["trainer"]["max_epochs"]
     model = train_reference(
         module,
@@ -164,16 +151,11 @@ def _reference(
     )
     seconds = {"train": time.process_time() - begin}
     assert data.test is not None
-    scorer = SectionScorer(model, model.entity_vectors().detach().unsqueeze(1), (1.0,))
     begin = time.perf_counter()
-    with torch.no_grad():
-        result = evaluate(scorer.score_tails, scorer.score_heads, data.test, inference_filter(data))
+    result = rank_triples(model, data.test, inference_filter(data))
     seconds["rank"] = time.perf_counter() - begin
     common = {"iterations": 0, "configurations_tried": 0} | _times(seconds)
-    return [
-        {"protocol": protocol} | _figures(result.metrics(protocol), protocol) | common
-        for protocol in ("full", "sampled50")
-    ]
+    return [record | common for record in _ranked(result)]
 
 
 def _merged(
@@ -184,7 +166,7 @@ def _merged(
     Among them is the share of the prototype section, which the presets have from validation.
     """
     begin = time.process_time()
-    part, found = as_if_new(data), []
+    part, found = training_graph_as_new(data), []
     for share in PROTOTYPE_SHARES:
         settings = replace(search.settings, prototype_share=share)
         found.append(replace(search, settings=settings).select(model, part))
@@ -210,17 +192,17 @@ def _merged(
     )
 
 
-def as_if_new(data: InductiveData) -> InductiveData:
+def training_graph_as_new(data: InductiveData) -> InductiveData:
     """The training graph with all its entities taken as new, to choose settings by.
 
     Of its validation triples a seeded choice of at most 1 000 decides; the others only filter.
     """
     count = data.train.num_nodes or 0
     valid, others = data.train_valid, None
-    if valid is not None and len(valid) > _ENOUGH:
+    if valid is not None and len(valid) > _MOST_VALID:
         generator = torch.Generator().manual_seed(0)
         order = torch.randperm(len(valid), generator=generator)
-        valid, others = valid[order[:_ENOUGH]], valid[order[_ENOUGH:]]
+        valid, others = valid[order[:_MOST_VALID]], valid[order[_MOST_VALID:]]
     return replace(
         data,
         name=f"{data.name}, training graph",
@@ -272,6 +254,13 @@ def _chosen(selection: Selection, on: str = "validation") -> Record:
     }
 
 
+def _ranked(result: RankingResult, names: Sequence[str] = _METRICS) -> list[Record]:
+    return [
+        {"protocol": protocol} | _figures(result.metrics(protocol), protocol, names)
+        for protocol in ("full", "sampled50")
+    ]
+
+
 def _figures(metrics: dict[str, float], protocol: str, names: Sequence[str] = _METRICS) -> Record:
     figures = {name: metrics[PROTOCOLS[protocol].key(name)] for name in names}
     if not all(math.isfinite(value) for value in figures.values()):
@@ -284,8 +273,3 @@ def _times(seconds: dict[str, float]) -> Record:
     times.setdefault("seconds_propagate", 0.0)
     measured = {"peak_bytes": peak_bytes(), "hardware": describe_hardware()}
     return times | measured | {"threads": torch.get_num_threads()}
-
-
-def _baseline(method: str, model: str) -> str:
-    """``rotate, random start``, or ``rotate, mixed start``."""
-    return f"{model}, {'random' if 'random' in method else 'mixed'} start, not propagated"

@@ -10,8 +10,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 import torch
 
-from benchmarks.benchmark_cases import benchmark_case
-from benchmarks.benchmark_graphs import BenchmarkGraph
+from benchmarks.benchmark_cases import BenchmarkGraph, benchmark_case
 from sheafprop.nn.solvers import SOLVERS, LinearSystem
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan, RelationSheaf
 
@@ -99,11 +98,14 @@ def _scipy(plan: PropagationPlan, rhs: torch.Tensor) -> dict[str, Any]:
     """scipy's Jacobi-preconditioned ``cg``, column by column, and ``spsolve``."""
     if plan.components_without_boundary:
         return {}
-    coupling = plan._free_coupling._product.matrix()  # type: ignore[attr-defined]
-    adjacency = scipy.sparse.csr_array(
-        (coupling.values(), coupling.col_indices(), coupling.crow_indices()),
-        shape=tuple(coupling.shape),
-    )
+    number = torch.full((plan.num_nodes,), -1)
+    number[plan.free_index] = torch.arange(plan.num_free)
+    head, tail, _, weight = plan.edges
+    both = (number[head] >= 0) & (number[tail] >= 0)
+    ends = (number[head][both].numpy(), number[tail][both].numpy())
+    shape = (plan.num_free, plan.num_free)
+    one_way = scipy.sparse.csr_array((weight[both].numpy(), ends), shape=shape)
+    adjacency = one_way + one_way.T
     diagonal = plan.blocks.entries[:, 0].numpy()  # type: ignore[attr-defined]
     matrix = (scipy.sparse.diags_array(diagonal) - adjacency).tocsc()
     inverse = scipy.sparse.diags_array(1 / diagonal)

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import multiprocessing
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.command_line import integer
+from sheafprop.hardware import describe_hardware
 
 # Seconds that a turn of a short function lasts at least, about.
 _TURN = 0.005
@@ -71,13 +73,10 @@ def summarize(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if key == "threads" or not all(type(other) in (int, float) for other in values):
             raise ValueError(f"runs of one case must have the same {key!r} (got {values})")
         # One that was measured: bytes stay whole.
-        record[key] = statistics.median_low(values) if type(value) is int else _median(values)
+        whole = type(value) is int
+        record[key] = statistics.median_low(values) if whole else float(statistics.median(values))
         ranges[key] = [min(values), max(values)]
     return record | {"runs": len(found), "ranges": ranges}
-
-
-def _median(values: Sequence[float]) -> float:
-    return float(statistics.median(values))
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
@@ -88,6 +87,23 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
         default=5,
         help="runs of everything, one after the other; their median and range are stored (5)",
     )
+
+
+def current_commit() -> str | None:
+    """The short hash of the commit that is checked out, or None outside a repository."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.check_output(
+            command, cwd=Path(__file__).parent, text=True, stderr=subprocess.DEVNULL
+        ).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def measured_here() -> dict[str, Any]:
+    """Where and with what a benchmark is measured: hardware, torch and commit."""
+    hardware, version = describe_hardware(), torch.__version__
+    return {"hardware": hardware, "torch": version, "commit": current_commit()}
 
 
 def timed(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, float]:

@@ -7,27 +7,40 @@ case is stored with its threads, the number of runs, medians and ranges.
 
 import argparse
 import functools
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from benchmarks.benchmark_cases import Case
-from benchmarks.benchmark_graphs import (
+from benchmarks.benchmark_cases import (
+    STEP_SIZE,
     BenchmarkGraph,
+    Case,
+    benchmark_case,
     fb15k237,
     inference_graph,
+    make_features,
+    make_sheaf,
     power_law_multigraph,
 )
-from benchmarks.commit import current_commit
-from benchmarks.growth_benchmark import scaling_case, slope
+from benchmarks.cells import read_records, write_records
 from benchmarks.limit_benchmark import KNOWN, limit_cases
-from benchmarks.measuring import add_runs, in_own_process, summarize
+from benchmarks.measuring import (
+    add_runs,
+    in_own_process,
+    interleaved,
+    measured_here,
+    memory_held,
+    most_memory_held,
+    summarize,
+    timed,
+)
 from benchmarks.step_benchmark import dense_case, parity_cases, step_case
-from sheafprop.hardware import describe_hardware
+from sheafprop.sheaf import PropagationPlan
 
 #: What can be run apart from the rest.
 PARTS = ("steps", "graphs", "growth", "limits")
@@ -59,6 +72,44 @@ def _dense_case(graph: BenchmarkGraph, width: int, device: str, rounds: int = 4)
     measure = functools.partial(dense_case, graph, width, rounds=rounds, device=device)
     # Its peak would otherwise depend on what the allocator kept of earlier cases.
     return in_own_process(measure) if device == "cpu" else measure()
+
+
+def scaling_case(maps: str, num_nodes: int, num_triples: int, width: int) -> Case:
+    """Plan and step of one size in a process of its own, whose peak it reports."""
+    return in_own_process(_scaling, maps, num_nodes, num_triples, width)
+
+
+def _scaling(maps: str, num_nodes: int, num_triples: int, width: int) -> Case:
+    sheaf = make_sheaf(maps, 200, width)
+
+    def build(graph: BenchmarkGraph, x: Tensor) -> tuple[PropagationPlan, Tensor]:
+        plan = graph.plan(sheaf, x)
+        constant = plan.constant(x)
+        plan.step(x, constant, STEP_SIZE)
+        return plan, constant
+
+    # Kernels are compiled before, which does not grow with the graph.
+    build(power_law_multigraph(100, 1000), make_features(maps, 100, width))
+    held = memory_held()
+    graph, x = power_law_multigraph(num_nodes, num_triples), make_features(maps, num_nodes, width)
+    (plan, constant), starting = timed(lambda: build(graph, x))
+    out = torch.empty_like(x)
+    median = interleaved({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 6)
+    return benchmark_case(
+        graph,
+        maps,
+        width,
+        median["step"],
+        peak_bytes=most_memory_held(),
+        startup_seconds=starting - median["step"],
+        peak_bytes_beyond_imports=most_memory_held() - held,
+    )
+
+
+def slope(cases: list[Case], key: str) -> float:
+    """Exponent of a power law fitted to several sizes."""
+    sizes = np.log([case["triples"] for case in cases])
+    return float(np.polyfit(sizes, np.log([case[key] for case in cases]), 1)[0])
 
 
 def growth_cases(quick: bool) -> Iterator[Case]:
@@ -103,24 +154,19 @@ def cases(quick: bool, device: str, parts: Sequence[str] = PARTS) -> Iterator[Ca
 
 def run(
     *, quick: bool = False, device: str = "cpu", parts: Sequence[str] = PARTS, runs: int = 1
-) -> dict[str, Any]:
+) -> list[Case]:
     """Runs the cases of some parts several times and prints each as it is done."""
     if device != "cpu" and not torch.cuda.is_available():
         raise SystemExit("there is no CUDA device here")
     found: dict[str, list[Case]] = {}
-    commit = current_commit()
+    facts = measured_here()
     for number in range(1, runs + 1):
         for case in cases(quick, device, parts):
-            found.setdefault(case["name"], []).append(case | {"commit": commit})
+            found.setdefault(case["name"], []).append(case)
             shown = {k: _short(v) for k, v in case.items() if v is not None and k != "name"}
             print(f"run {number}", case["name"], *(f"{k}={v}" for k, v in shown.items()), sep="  ",
                   flush=True)  # fmt: skip
-    return {
-        "hardware": describe_hardware(),
-        "torch": torch.__version__,
-        "commit": commit,
-        "cases": [summarize(measured) for measured in found.values()],
-    }
+    return [summarize(measured) | facts for measured in found.values()]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -137,21 +183,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", choices=PARTS, help="one part instead of all")
     options = parser.parse_args(arguments)
     parts = PARTS if options.only is None else (options.only,)
-    result = run(quick=options.quick, device=options.device, parts=parts, runs=options.runs)
-    if options.json is None:
-        return
-    if options.json.exists():
-        result["cases"] = _merged(json.loads(options.json.read_text("utf-8")), result)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    found = run(quick=options.quick, device=options.device, parts=parts, runs=options.runs)
+    if options.json is not None:
+        write_records(options.json, _merge(read_records(options.json), found))
 
 
-def _merged(old: dict[str, Any], new: dict[str, Any]) -> list[Case]:
-    if old["hardware"] != new["hardware"]:
-        raise SystemExit(f"the file holds results of other hardware: {old['hardware']}")
-    again = {case["name"]: case for case in new["cases"]}
-    kept = [again.pop(case["name"], case) for case in old["cases"]]
-    return [*kept, *again.values()]
+def _merge(old: list[Case], new: list[Case]) -> list[Case]:
+    """The new cases in the places of those that they measure again, the others behind."""
+    for hardware in {case["hardware"] for case in old} - {case["hardware"] for case in new}:
+        raise SystemExit(f"the file holds results of other hardware: {hardware}")
+    again = {case["name"]: case for case in new}
+    return [*(again.pop(case["name"], case) for case in old), *again.values()]
 
 
 def _short(value: Any) -> Any:

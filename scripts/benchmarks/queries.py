@@ -7,153 +7,83 @@ old configuration, which are kept.
 
 import argparse
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tqdm.auto import tqdm
-
-from benchmarks.cell_store import CellStore
-from benchmarks.command_line import integer, told_errors
-from benchmarks.commit import current_commit
-from benchmarks.query_cell import heuristic_records, run_cell
-from benchmarks.query_curve import SHARES, run_curve
-from benchmarks.query_presets import (
-    MODELS,
-    PRESETS,
-    RATIOS,
-    WITH_PRIOR,
-    query_config,
-)
+from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
+from benchmarks.command_line import integer, report_errors
+from benchmarks.presets import MODELS, QUERY_PRESETS, RATIOS, WITH_PRIOR, query_config
+from benchmarks.query_cell import SHARES, heuristic_records, run_cell, run_curve
+from benchmarks.query_task import check_queries
 from benchmarks.query_tuning import CRITERIA, SPACE, run_tuning
-from benchmarks.tables.query_figure import hits_by_ratio
+from benchmarks.tables.figures import hits_by_ratio
 from benchmarks.tables.query_tables import query_curves, query_report, query_summary
-from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.grail import ENVIRONMENT
-from sheafprop.data.datasets.query_data import QueryData
-from sheafprop.data.datasets.released_queries import read_released_queries
-from sheafprop.errors import DataError
-from sheafprop.files import write_bytes
+from sheafprop.files import write_text
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 
-CURVES = "query_curves.json"
-CELL = ("ratio", "model", "preset", "seed", "config_hash")
+CURVES = "query_curves.jsonl"
+KEYS = ("ratio", "model", "preset", "seed", "config_hash")
 FIELDS = ("type", "averaging", "hits@10")
 CURVE_FIELDS = ("steps", "micro", "macro")
 
-Cell = dict[str, Any]
 
-
-def run(
+def cells(
     ratios: Sequence[str],
     models: Sequence[str],
     presets: Sequence[str],
     seeds: Sequence[int],
-    store: CellStore,
     folder: Path,
-    again: bool = False,
-) -> None:
-    """Runs the cells that the store does not hold yet, and the heuristic of their ratios.
+    *,
+    steps: int | None = None,
+) -> list[Cell]:
+    """The cells of a selection, one seed of all after the other; what is named twice, once.
 
     Args:
-        again: Whether to run cells that the store holds, too.
+        folder (Path): Where the splits are.
+        steps (int, optional): Learning curves over so many batches, instead of the preset's.
     """
-    stored = 0
-    for cell in _cells("cells", seed=seeds, preset=presets, model=models, ratio=ratios):
-        ratio, seed = cell["ratio"], cell["seed"]
-        if cell["preset"] == "no-prior" and cell["model"] not in WITH_PRIOR:
+    found = []
+    for seed, preset, model, ratio in combine(seeds, presets, models, ratios):
+        if preset == "no-prior" and model not in WITH_PRIOR:
             continue  # its best has no prior
-        config = query_config(cell["preset"], ratio, cell["model"])
-        cell["config_hash"] = config.hash(ratio, seed)
-        if again or not store.holds(cell):
-            _put(store, cell, run_cell(read_queries(folder, ratio), config, seed))
+        config = query_config(preset, ratio, model)
+        key = {"ratio": ratio, "model": model, "preset": preset, "seed": seed}
+        function: Callable[..., Any] = run_cell
+        if steps is None:
+            key["config_hash"] = config.hash(ratio, seed)
         else:
-            stored += 1
-        run_baselines([ratio], store, folder)
-    if stored:
-        print(f"{stored} cells are stored results; --again runs them again", file=sys.stderr)
+            config, function = replace(config, max_epochs=-1, max_steps=steps), run_curve
+            key |= {"length": steps, "config_hash": config.hash(ratio, seed, SHARES)}
+        found.append(Cell(key, function, (folder, ratio, config, seed)))
+    return found
 
 
-def run_baselines(
-    ratios: Sequence[str], store: CellStore, folder: Path, again: bool = False
-) -> None:
-    """Runs the edge-type heuristic of some ratios, which needs no model."""
-    for ratio in dict.fromkeys(ratios):
-        cell = {"ratio": ratio, "model": HEURISTIC, "preset": "none", "seed": 0}
-        cell["config_hash"] = "none"
-        if again or not store.holds(cell):
-            _put(store, cell, heuristic_records(read_queries(folder, ratio)))
+def heuristic_cells(ratios: Sequence[str], folder: Path) -> list[Cell]:
+    """The edge-type heuristic of some ratios, which needs no model."""
+    key = {"model": HEURISTIC, "preset": "none", "seed": 0, "config_hash": "none"}
+    return [
+        Cell({"ratio": ratio} | key, heuristic_records, (folder, ratio))
+        for ratio in dict.fromkeys(ratios)
+    ]
 
 
-def tune(
-    ratios: Sequence[str],
-    models: Sequence[str],
-    seeds: Sequence[int],
-    store: CellStore,
-    folder: Path,
-) -> None:
-    """Compares hyperparameters chosen by the training graph with those chosen by pi and ip."""
-    for cell in _cells("cells", seed=seeds, model=models, ratio=ratios):
-        ratio, seed = cell["ratio"], cell["seed"]
-        config = query_config("best", ratio, cell["model"])
-        cell["config_hash"] = config.hash(ratio, seed, CRITERIA, SPACE)
-        if all(store.holds(cell | {"preset": name}) for name in CRITERIA):
-            continue
-        for name, records in run_tuning(read_queries(folder, ratio), config, seed).items():
-            _put(store, cell | {"preset": name}, records)
+def tuning_cells(
+    ratios: Sequence[str], models: Sequence[str], seeds: Sequence[int], folder: Path
+) -> list[Cell]:
+    """Hyperparameters chosen by the training graph against those chosen by pi and ip.
 
-
-def follow(
-    ratios: Sequence[str],
-    models: Sequence[str],
-    presets: Sequence[str],
-    seeds: Sequence[int],
-    steps: int,
-    store: CellStore,
-    folder: Path,
-) -> None:
-    """Stores learning curves over a number of batches that replaces the preset's."""
-    for cell in _cells("curves", seed=seeds, preset=presets, model=models, ratio=ratios):
-        ratio, seed = cell["ratio"], cell["seed"]
-        config = query_config(cell["preset"], ratio, cell["model"])
-        config = replace(config, max_epochs=-1, max_steps=steps)
-        cell["length"] = steps
-        cell["config_hash"] = config.hash(ratio, seed, SHARES)
-        if not store.holds(cell):
-            _put(store, cell, run_curve(read_queries(folder, ratio), config, seed))
-
-
-def read_queries(folder: Path, ratio: str) -> QueryData:
-    """Reads one split, as its authors released it or in the compact form.
-
-    Raises:
-        DataError: If the folder has neither, or it cannot be read.
+    A cell has both; its records name the criterion as their preset.
     """
-    released, compact = folder / ratio, folder / f"{ratio}.npz"
-    if compact.exists():
-        return read_compact_queries(compact)
-    if not released.exists():
-        raise DataError(
-            f"there is neither a folder {released}, as the split is released, nor {compact}: name "
-            "the folder that holds it with --data"
-        )
-    return read_released_queries(released)
-
-
-def _cells(title: str, **axes: Sequence[Any]) -> Iterator[Cell]:
-    """All cells, with a progress bar; what is named twice is taken once."""
-    found = list(product(*map(dict.fromkeys, axes.values())))
-    bar = tqdm(found, desc=title, disable=None)
-    for values in bar:
-        bar.set_postfix_str(" ".join(map(str, values)))
-        yield dict(reversed(list(zip(axes, values, strict=True))))
-
-
-def _put(store: CellStore, cell: Cell, found: list[dict[str, Any]]) -> None:
-    store.put(cell, [record | {"commit": current_commit()} for record in found])
+    found = []
+    for seed, model, ratio in combine(seeds, models, ratios):
+        config = query_config("best", ratio, model)
+        key = {"ratio": ratio, "model": model, "seed": seed}
+        key["config_hash"] = config.hash(ratio, seed, CRITERIA, SPACE)
+        found.append(Cell(key, run_tuning, (folder, ratio, config, seed)))
+    return found
 
 
 def write_report(store: CellStore, folder: Path) -> list[Path]:
@@ -162,9 +92,8 @@ def write_report(store: CellStore, folder: Path) -> list[Path]:
     text, figure = folder / "queries.md", folder / "queries.png"
     if not records:
         return []
-    folder.mkdir(parents=True, exist_ok=True)
     hits_by_ratio(records, figure)
-    write_bytes(text, query_report(records).encode())
+    write_text(text, query_report(records))
     return [text, figure]
 
 
@@ -173,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     add = parser.add_argument
     add("--ratio", nargs="+", choices=RATIOS, default=["550"], help="splits (550)")
     add("--model", nargs="+", choices=MODELS, default=["rotate"], help="models (rotate)")
-    add("--preset", nargs="+", choices=PRESETS, default=["best"], help="settings (best)")
+    add("--preset", nargs="+", choices=QUERY_PRESETS, default=["best"], help="settings (best)")
     add("--seeds", "--seed", dest="seed", nargs="+", type=int, default=[0], help="seeds (0)")
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument(
@@ -195,15 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="instead, rank by the edge-type heuristic alone, whether it is stored or not",
     )
     add("--all", action="store_true", help="all ratios, models and presets")
-    add("--again", action="store_true", help="run cells that are stored, too")
-    results = Path("scripts/results/queries.json")
-    add(
-        "--results",
-        metavar="FILE",
-        type=Path,
-        default=results,
-        help=f"where finished cells are kept ({results})",
-    )
+    add_running_options(parser, "queries.jsonl", threads=None)
     add(
         "--data",
         metavar="FOLDER",
@@ -220,29 +141,36 @@ def main(arguments: list[str] | None = None) -> None:
         help="write tables and the figure of the results there (runs/queries), run nothing",
     )
     options = parser.parse_args(arguments)
-    store = CellStore(options.results, CELL, FIELDS)
-    curves = CellStore(options.results.with_name(CURVES), (*CELL, "length"), CURVE_FIELDS)
     if options.report is None and options.data is None and ENVIRONMENT not in os.environ:
         parser.error(f"give --data, or set {ENVIRONMENT} to a folder with inductiveqe/")
-    with told_errors(parser, "finished cells are kept, and the same command goes on"):
+    store = CellStore(options.results, KEYS, FIELDS)
+    with report_errors(parser, "finished cells are kept, and the same command goes on"):
         if options.report is not None:
             written = write_report(store, options.report)
             print(*written, sep="\n") if written else print(f"{options.results} holds no results")
-            return
-        folder = options.data or Path(os.environ[ENVIRONMENT]) / "inductiveqe"
-        chosen = (options.ratio, options.model, options.preset)
-        if options.all:
-            chosen = (RATIOS, MODELS, PRESETS)
-        if options.curve is not None:
-            curves.check()
-            follow(*chosen, options.seed, options.curve, curves, folder)
-            print(query_curves(curves.records()))
-            return
-        store.check()
-        if options.tune:
-            tune(*chosen[:2], options.seed, store, folder)
-        elif options.baselines:
-            run_baselines(chosen[0], store, folder, again=True)
         else:
-            run(*chosen, options.seed, store, folder, options.again)
-        print(query_summary(store.records()))
+            _run(options, store)
+
+
+def _run(options: argparse.Namespace, store: CellStore) -> None:
+    folder = options.data or Path(os.environ[ENVIRONMENT]) / "inductiveqe"
+    chosen = (options.ratio, options.model, options.preset)
+    if options.all:
+        chosen = (RATIOS, MODELS, QUERY_PRESETS)
+    show: Callable[[Any], str] = query_summary
+    if options.curve is not None:
+        path = options.results.with_name(CURVES)
+        store, show = CellStore(path, (*KEYS, "length"), CURVE_FIELDS), query_curves
+        selection = cells(*chosen, options.seed, folder, steps=options.curve)
+    elif options.tune:
+        selection = tuning_cells(*chosen[:2], options.seed, folder)
+    else:
+        selection = heuristic_cells(chosen[0], folder)
+        if not options.baselines:
+            selection = [*cells(*chosen, options.seed, folder), *selection]
+    store.check()
+    for ratio in chosen[0]:
+        check_queries(folder, ratio)
+    again = options.again or options.baselines
+    run_cells(selection, store, jobs=options.jobs, threads=options.threads, again=again)
+    print(show(store.records()))

@@ -1,7 +1,6 @@
 """Times logical queries: against a Schur complement for each query, and against bare distances."""
 
 import argparse
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.benchmark_graphs import power_law_multigraph
-from benchmarks.commit import current_commit
-from benchmarks.measuring import add_runs, interleaved, summarize, with_peak
-from benchmarks.query_baselines import schur_scores
+from benchmarks.benchmark_cases import power_law_multigraph
+from benchmarks.cells import write_records
+from benchmarks.measuring import add_runs, interleaved, measured_here, summarize, with_peak
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.grail import ENVIRONMENT
-from sheafprop.hardware import describe_hardware
 from sheafprop.kge import build_model
 from sheafprop.kge.distance import pairwise_distance
 from sheafprop.query import (
@@ -37,6 +34,37 @@ _QUICK = 1_000
 # Rows of a block of bare distances: that of the scores.
 _ROWS = 2**23 // NUM_ENTITIES
 _HARD, _EASY = 10, 100
+
+
+def schur_scores(sheaf: DenseSheaf, x: Tensor, query: tuple[int, int, int]) -> Tensor:
+    """Scores ``[N]`` of all entities for one 2p query without translations.
+
+    The Laplacian of the query's graph, its Schur complement on source and target, and the quadratic
+    form of that for every candidate.
+
+    Args:
+        sheaf (DenseSheaf): The maps.
+        x (Tensor): Vectors ``[N, d]``.
+        query (tuple of int): Entity and two relations; from the number of relations on inverse.
+    """
+    entity, *relations = query
+    k, d = sheaf.head.shape[1:]
+    coboundary = x.new_zeros(2 * k, 3 * d)
+    for edge, relation in enumerate(relations):
+        inverse, r = divmod(relation, sheaf.num_relations)
+        source, target = (sheaf.tail, sheaf.head) if inverse else (sheaf.head, sheaf.tail)
+        rows = slice(edge * k, edge * k + k)
+        coboundary[rows, edge * d : edge * d + d] = -source[r]
+        coboundary[rows, edge * d + d : edge * d + 2 * d] = target[r]
+    laplacian = coboundary.T @ coboundary
+    ends = torch.cat([torch.arange(d), torch.arange(2 * d, 3 * d)])
+    inner = torch.arange(d, 2 * d)
+    coupling = laplacian[inner][:, ends]
+    reduced = laplacian[ends][:, ends] - coupling.T @ torch.linalg.solve(
+        laplacian[inner][:, inner], coupling
+    )
+    both = torch.cat([x[entity].expand(x.shape[0], -1), x], dim=1)
+    return -((both @ reduced) * both).sum(1).clamp(min=0).sqrt()
 
 
 @torch.no_grad()
@@ -172,16 +200,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     count = _QUICK if options.quick else 10_000
     runs = [schur_cases(count) + ranking_cases(count) for _ in range(options.runs)]
-    cases = [summarize(found) for found in zip(*runs, strict=True)]
+    facts = measured_here()
+    cases = [summarize(found) | facts for found in zip(*runs, strict=True)]
     for case in cases:
         numbers = (f"{k}={v:.4g}" for k, v in case.items() if isinstance(v, float | int))
         print(case["name"], *numbers, sep="  ")
     if options.json is not None:
-        result = {
-            "hardware": describe_hardware(),
-            "torch": torch.__version__,
-            "commit": current_commit(),
-            "cases": cases,
-        }
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_records(options.json, cases)

@@ -1,10 +1,16 @@
+"""The queries of a split: read, scored under propagated vectors, and ranked."""
+
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.query_data import QueryData, QuerySplit
+from sheafprop.data.datasets.released_queries import read_released_queries
+from sheafprop.errors import DataError
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGEModel
 from sheafprop.query import (
@@ -19,6 +25,29 @@ from sheafprop.query import (
     easy_and_hard,
     evaluate_queries,
 )
+
+
+def check_queries(folder: Path, ratio: str) -> None:
+    """Raises a DataError where a folder does not hold a split."""
+    released, compact = folder / ratio, folder / f"{ratio}.npz"
+    if not compact.exists() and not released.exists():
+        raise DataError(
+            f"there is neither a folder {released}, as the split is released, nor {compact}: name "
+            "the folder that holds it with --data"
+        )
+
+
+def read_queries(folder: Path, ratio: str) -> QueryData:
+    """Reads one split, as its authors released it or in the compact form.
+
+    Raises:
+        DataError: If the folder has neither, or it cannot be read.
+    """
+    check_queries(folder, ratio)
+    compact = folder / f"{ratio}.npz"
+    return (
+        read_compact_queries(compact) if compact.exists() else read_released_queries(folder / ratio)
+    )
 
 
 class QueryTask:
@@ -59,7 +88,7 @@ class QueryTask:
     ) -> EnergyScorer:
         """Scores queries under vectors of the inference graph, in the ids of the data set.
 
-        A prior of the vertices between is that of the observed facts, over the entities of the
+        A prior of the interior is that of the observed facts, over the entities of the
         split alone, as :meth:`SheafModel.answer <sheafprop.pretrained.SheafModel.answer>` takes it.
         """
         entities = self.completion.inference.entities

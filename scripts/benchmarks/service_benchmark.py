@@ -1,20 +1,27 @@
 """Times extensions and predictions of a large model against recomputing and bare products."""
 
 import argparse
-import json
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.busy_processes import busy_processes
-from benchmarks.commit import current_commit
-from benchmarks.measuring import add_runs, interleaved, summarize, timed, with_peak
+from benchmarks.cells import write_records
+from benchmarks.measuring import (
+    add_runs,
+    interleaved,
+    measured_here,
+    summarize,
+    timed,
+    with_peak,
+)
 from benchmarks.tables.benchmark_tables import service_table
 from sheafprop.data import Vocabulary
-from sheafprop.hardware import describe_hardware
 from sheafprop.kge import build_model
 from sheafprop.nn import HarmonicExtension, RelationPrototypes
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -32,6 +39,13 @@ _MODELS = {
 # Facts for each old entity, and for each new one.
 _OLD_FACTS, _NEW_FACTS = 3, 10
 _TURNS = 7
+# Ends by itself when its time is over or the program that started it is gone.
+_LOOP = """
+import os, sys, time
+parent, end = os.getppid(), time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end and os.getppid() == parent:
+    sum(range(10**5))
+"""
 
 
 def large_model(name: str, entities: Vocabulary, width: int) -> SheafModel:
@@ -83,6 +97,34 @@ def new_facts(count: int, num_entities: int, each: int = _NEW_FACTS) -> list[tup
     return facts
 
 
+@contextmanager
+def busy_processes(count: int, *, most_seconds: float = 3600.0) -> Iterator[None]:
+    """Runs ``count`` processes that each keep a core busy, and ends them in any case.
+
+    Args:
+        count (int): How many.
+        most_seconds (float): When they end by themselves.
+
+    Raises:
+        RuntimeError: If one of them ended before what was inside: the machine was not kept busy.
+    """
+    with ExitStack() as stack:
+        processes = []
+        for _ in range(count):
+            command = [sys.executable, "-I", "-S", "-c", _LOOP, str(most_seconds)]
+            # Left in the opposite order: killed first, then waited for.
+            process = stack.enter_context(subprocess.Popen(command))
+            stack.callback(process.kill)
+            processes.append(process)
+        yield
+        ended = sum(process.poll() is not None for process in processes)
+        if ended:
+            raise RuntimeError(
+                f"{ended} of {count} busy processes ended before the measurement did, after at "
+                f"most {most_seconds:g} s: measure fewer cases at once"
+            )
+
+
 def measure(name: str, entities: Vocabulary, width: int, busy: int = 0) -> dict[str, Any]:
     """Times of one model, beside ``busy`` processes that each keep a core busy."""
     model = large_model(name, entities, width)
@@ -131,7 +173,7 @@ def _bare_product(model: SheafModel, width: int) -> Callable[[], Tensor]:
 
 def _recomputed(model: SheafModel, grown: SheafModel) -> float:
     """Seconds for the same extension over all rows, as one call of the layer."""
-    facts = grown._state.facts.from_row(0)
+    facts = grown.stored().facts
     new = grown.vectors(grown.labels()[model.num_entities :])[:, 0]
     x = torch.cat([model.kge.entity_vectors().detach(), new])
     known = torch.arange(len(x)) < model.num_entities
@@ -167,16 +209,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         [measure(name, entities, options.width, options.busy) for name in options.models]
         for _ in range(options.runs)
     ]
-    result = {
-        "hardware": describe_hardware(),
-        "torch": torch.__version__,
-        "commit": current_commit(),
+    facts = measured_here() | {
         "entities": options.entities,
         "facts": _OLD_FACTS * options.entities,
         "width": options.width,
-        "cases": [summarize(found) for found in zip(*runs, strict=True)],
     }
-    print(service_table(result))
+    cases = [summarize(found) | facts for found in zip(*runs, strict=True)]
+    print(service_table(cases))
     if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        write_records(options.json, cases)

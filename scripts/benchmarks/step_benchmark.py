@@ -3,22 +3,25 @@
 Each case checks first that what it compares computes the same vectors.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.nn import MessagePassing
 from torch_geometric.transforms import FeaturePropagation
 
 from benchmarks.benchmark_cases import (
     STEP_SIZE,
+    BenchmarkGraph,
     Case,
     benchmark_case,
     make_features,
     make_sheaf,
+    power_law_multigraph,
 )
-from benchmarks.benchmark_graphs import BenchmarkGraph, power_law_multigraph
 from benchmarks.measuring import (
     copy_bandwidth,
     interleaved,
@@ -26,9 +29,9 @@ from benchmarks.measuring import (
     timed,
     with_peak,
 )
-from benchmarks.propagation_baselines import TwoPropagates, in_chunks, lean_messages
 from sheafprop.kernels.dense_coupling import DenseCoupling
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan, RelationSheaf
+from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, PropagationPlan, RelationSheaf
 from sheafprop.sheaf.dense_blocks import DenseBlocks
 
 try:
@@ -46,20 +49,15 @@ def step_case(
     x = make_features(maps, graph.num_nodes, width, device)
 
     def build() -> tuple[PropagationPlan, Tensor, Tensor]:
-        plan = PropagationPlan(
-            graph.edge_index, graph.edge_type, sheaf, graph.num_nodes, dtype=x.dtype
-        )
+        plan = graph.plan(sheaf, x)
         constant = plan.constant(x)
         out = torch.empty_like(x)
         plan.step(x, constant, STEP_SIZE, out)
         return plan, constant, out
 
     # Once on a few triples: compiling is a cost of its own, paid once for each machine.
-    few = (graph.edge_index[:, :64], graph.edge_type[:64], sheaf, graph.num_nodes)
-    small = x[:, :, :1].expand_as(x).contiguous()
-    _, compiling = timed(
-        lambda: PropagationPlan(*few, dtype=x.dtype).step(small, small, STEP_SIZE), device
-    )
+    few, small = graph.part(slice(64)), x[:, :, :1].expand_as(x).contiguous()
+    _, compiling = timed(lambda: few.plan(sheaf, x).step(small, small, STEP_SIZE), device)
     (plan, constant, out), peak = with_peak(build, device)
     _, starting = timed(build, device)
 
@@ -72,11 +70,7 @@ def step_case(
         received = inverse[:, 0] * (messages + unchanged)
         return flat + STEP_SIZE * (received - _in_range(plan, flat))
 
-    ends = PropagationPlan(
-        graph.edge_index, graph.edge_type, IdentitySheaf(relations=graph.num_relations),
-        graph.num_nodes,
-    )  # fmt: skip
-    matrix = ends._free_coupling._product.matrix()  # type: ignore[attr-defined]
+    matrix = adjacency(graph)
     real = torch.view_as_real(flat).flatten(1) if flat.is_complex() else flat
     functions: dict[str, Callable[[], Any]] = {
         "step": lambda: plan.step(x, constant, STEP_SIZE, out),
@@ -85,13 +79,8 @@ def step_case(
         "scatter": lambda: finish(two(flat, graph)),
     }
     if maps != "identity":
-        other = PropagationPlan(
-            graph.edge_index,
-            graph.edge_type,
-            make_sheaf("identity", graph.num_relations, width, device),
-            graph.num_nodes,
-        )
         pairs = torch.view_as_real(x).flatten(2) if x.is_complex() else x
+        other = graph.plan(make_sheaf("identity", graph.num_relations, width, device), pairs)
         pairs_out, pairs_constant = torch.empty_like(pairs), other.constant(pairs)
         functions["identity"] = lambda: other.step(pairs, pairs_constant, STEP_SIZE, pairs_out)
     elif SparseTensor is not None:
@@ -141,34 +130,27 @@ def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: st
     assert isinstance(sheaf, DenseSheaf)
     x = make_features("dense", graph.num_nodes, width, device)
 
-    def build(edge_index: Tensor, edge_type: Tensor) -> tuple[PropagationPlan, Tensor]:
-        plan = PropagationPlan(edge_index, edge_type, sheaf, graph.num_nodes)
+    def build(graph: BenchmarkGraph) -> tuple[PropagationPlan, Tensor]:
+        plan = graph.plan(sheaf, x)
         constant = plan.constant(x)
         plan.step(x, constant, STEP_SIZE)
         return plan, constant
 
     # Once on a few triples, so that the peak counts no code that is read in for the first time.
-    build(graph.edge_index[:, :64], graph.edge_type[:64])
+    build(graph.part(slice(64)))
     ((plan, constant), starting), peak = with_peak(
-        lambda: timed(lambda: build(graph.edge_index, graph.edge_type), device), device
+        lambda: timed(lambda: build(graph), device), device
     )
-    coupling = plan._free_coupling
-    assert isinstance(coupling, DenseCoupling)
+    coupling = dense_coupling(graph, sheaf)
     assert isinstance(plan.blocks, DenseBlocks)
-    sent = coupling.map_out(x)
-    received = coupling._mix(sent)
+    # As many sums are received as features are sent, since every edge is walked both ways.
+    received = torch.randn_like(coupling.map_out(x))
 
     num_edges = graph.edge_type.numel()
     chunk = max(1, 2**28 // (4 * width**2))
     sample = num_edges if width <= 64 else min(num_edges, max(256, num_edges // 64))
     picked = torch.randperm(num_edges, generator=torch.Generator().manual_seed(3))[:sample]
-    part = BenchmarkGraph(
-        graph.name,
-        graph.edge_index[:, picked.to(device)],
-        graph.edge_type[picked.to(device)],
-        graph.num_nodes,
-        graph.num_relations,
-    )
+    part = graph.part(picked.to(device))
     two = TwoPropagates(sheaf.tail.mH @ sheaf.head)
     copy, copied = copy_bandwidth(device)
     product, operations = matrix_product(device)
@@ -210,6 +192,90 @@ def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: st
     )
 
 
+class TwoPropagates(MessagePassing):
+    r"""The sum of messages by two ``propagate`` calls with PyG's default scatter.
+
+    One call carries the messages into the tails, :math:`c_r \odot x_h` or :math:`C_r x_h`, the
+    other those into the heads, with the conjugate coefficients. Coefficients are prepared, and
+    whatever does not change from step to step is left out: this is the best case.
+
+    Args:
+        coefficients (Tensor, optional): None for identity maps, ``[R, d]`` for diagonal and
+            ``[R, d, d]`` (:math:`R_t^* R_h`) for dense ones.
+    """
+
+    def __init__(self, coefficients: Tensor | None = None):
+        super().__init__(aggr="add")
+        self.into_tail = coefficients
+        self.into_head = None
+        if coefficients is not None:
+            adjoint = coefficients.conj().resolve_conj()
+            self.into_head = adjoint.mT.contiguous() if coefficients.dim() == 3 else adjoint
+
+    def forward(self, x: Tensor, graph: BenchmarkGraph) -> Tensor:
+        given = dict(x=x, edge_type=graph.edge_type, size=(graph.num_nodes, graph.num_nodes))
+        into_tail = self.propagate(graph.edge_index, table=self.into_tail, **given)
+        return into_tail + self.propagate(graph.edge_index.flip(0), table=self.into_head, **given)
+
+    def message(
+        self,
+        x_j: Tensor,
+        edge_type: Tensor,
+        table: Optional[Tensor],  # noqa: UP045 (PyG's inspector reads it)
+    ) -> Tensor:
+        if table is None:
+            return x_j
+        if table.dim() == 2:
+            return x_j * table[edge_type]
+        return (table[edge_type] @ x_j.unsqueeze(-1)).squeeze(-1)
+
+
+def lean_messages(x: Tensor, graph: BenchmarkGraph, coefficients: Tensor | None = None) -> Tensor:
+    """The same sum with two calls of ``index_add_``, for identity and diagonal maps."""
+    head, tail = graph.edge_index
+    into_tail, into_head = x[head], x[tail]
+    if coefficients is not None:
+        into_tail = into_tail.mul_(coefficients[graph.edge_type])
+        into_head = into_head.mul_(coefficients.conj()[graph.edge_type])
+    return torch.zeros_like(x).index_add_(0, tail, into_tail).index_add_(0, head, into_head)
+
+
+def in_chunks(layer: TwoPropagates, x: Tensor, graph: BenchmarkGraph, size: int) -> Tensor:
+    """Two propagates for ``size`` edges at a time, where all at once need too much memory."""
+    out = torch.zeros_like(x)
+    for start in range(0, graph.edge_type.numel(), size):
+        out += layer(x, graph.part(slice(start, start + size)))
+    return out
+
+
+def adjacency(graph: BenchmarkGraph) -> Tensor:
+    """Who is connected with whom, both ways and with parallel edges added, ``torch.sparse_csr``."""
+    both = torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1)
+    size = (graph.num_nodes, graph.num_nodes)
+    ones = torch.ones(both.shape[1], device=both.device)
+    with warnings.catch_warnings():
+        # "Sparse CSR support is in beta": nothing a user could act on.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_coo_tensor(both, ones, size).coalesce().to_sparse_csr()
+
+
+def dense_coupling(graph: BenchmarkGraph, sheaf: DenseSheaf) -> DenseCoupling:
+    """What a step sends along all edges, whose products with the maps are timed apart."""
+    head, tail = graph.edge_index
+    ends = RelationIncidence.of_triples(
+        head,
+        tail,
+        graph.edge_type,
+        torch.ones(head.numel(), device=head.device),
+        graph.num_nodes,
+        sheaf.num_relations,
+    )
+    messages = ends.messages(torch.cat([head, tail]), graph.num_nodes, symmetric=True)
+    coupling = sheaf.coupling(messages)
+    assert isinstance(coupling, DenseCoupling)
+    return coupling
+
+
 def parity_cases(device: str) -> Iterator[Case]:
     """Largest difference between a step on CPU and on the device, for every map kind."""
     graph = power_law_multigraph(2_000, 20_000)
@@ -218,13 +284,7 @@ def parity_cases(device: str) -> Iterator[Case]:
         results = []
         for place in ("cpu", device):
             moved, x = graph.to(place), make_features(maps, graph.num_nodes, width).to(place)
-            plan = PropagationPlan(
-                moved.edge_index,
-                moved.edge_type,
-                make_sheaf(maps, graph.num_relations, width, place),
-                graph.num_nodes,
-                dtype=x.dtype,
-            )
+            plan = moved.plan(make_sheaf(maps, graph.num_relations, width, place), x)
             results.append(plan.step(x, plan.constant(x), STEP_SIZE).cpu())
         difference = float((results[0] - results[1]).abs().max() / results[0].abs().max())
         if difference > 1e-5:

@@ -6,7 +6,6 @@ machine disturb least. Cases that are measured again replace those in the file o
 """
 
 import argparse
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -18,16 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
-from benchmarks.cell_store import CellStore
-from benchmarks.command_line import needs_pykeen, told_errors
-from benchmarks.commit import current_commit
-from benchmarks.measuring import add_runs, summarize
+from benchmarks.cells import Cell, CellStore, add_results_option, run_cells
+from benchmarks.command_line import check_pykeen, report_errors
+from benchmarks.measuring import add_runs, in_own_process, measured_here, summarize
 from benchmarks.pykeen_baseline import PyKEENBaseline
 from benchmarks.transductive import rank, train
 from benchmarks.transductive_data import TransductiveData
-from sheafprop.hardware import describe_hardware
 from sheafprop.training import SheafCompletion
 
 TRAINING: dict[str, dict[str, Any]] = {
@@ -74,14 +70,14 @@ CASES = (
 )
 
 
-def measured(case: TrainingCase) -> dict[str, Any]:
+def measure(case: TrainingCase) -> dict[str, Any]:
     """Times of both libraries in one run and their ratios; ranks are compared on the way.
 
     Raises:
         AssertionError: If the ranks are not the same.
     """
-    ours, state, ranks = _alone(_ours, case)
-    theirs, other_ranks = _alone(_theirs, case, state)
+    ours, state, ranks = in_own_process(_ours, case)
+    theirs, other_ranks = in_own_process(_theirs, case, state)
     if ours["threads"] != theirs["threads"]:
         raise AssertionError(f"{case}: {ours['threads']} and {theirs['threads']} threads")
     for side in ("head", "tail"):
@@ -89,10 +85,8 @@ def measured(case: TrainingCase) -> dict[str, Any]:
         if different:
             raise AssertionError(f"{case}: {different} ranks of {side}s differ from PyKEEN's")
     found: dict[str, Any] = {
-        "hardware": describe_hardware(),
-        "torch": torch.__version__,
+        **measured_here(),
         "threads": ours["threads"],
-        "commit": current_commit(),
         "loss": TRAINING[case.model]["loss"],
         "batch_size": case.batch_size,
         "train_triples": case.num_train,
@@ -108,15 +102,10 @@ def measured(case: TrainingCase) -> dict[str, Any]:
     return found
 
 
-def _alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function in a process of its own, on one thread."""
-    with multiprocessing.get_context("spawn").Pool(1, torch.set_num_threads, (1,)) as pool:
-        return pool.apply(function, arguments)
-
-
 def _ours(case: TrainingCase) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
     data, module, clock = case.data(), case.module(), [time.process_time()]
-    model = train(module, data, _EPOCHS, case.batch_size, lambda: clock.append(time.process_time()))
+    after_epoch = lambda: clock.append(time.process_time())  # noqa: E731
+    model, _ = train(module, data, _EPOCHS, case.batch_size, after_epoch)
     turns = [_timed(lambda: rank(model, data).metrics("full")) for _ in range(_EPOCHS)]
     seconds = {"epoch": _median(clock), "ranking": statistics.median(turns)}
     seconds["threads"] = torch.get_num_threads()
@@ -154,28 +143,32 @@ def _median(clock: list[float]) -> float:
     return statistics.median(end - begin for begin, end in pairwise(clock[1:]))
 
 
+def run_case(case: TrainingCase, runs: int, *, folder: Path) -> list[dict[str, Any]]:
+    """One case, measured several times."""
+    return [summarize([measure(case) for _ in range(runs)])]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures the cases and writes the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--datasets", nargs="+", choices=sorted({c.dataset for c in CASES}), help="(all)")
     add("--models", nargs="+", choices=sorted(TRAINING), help="(all)")
-    results = Path("scripts/results/training.json")
-    add("--out", type=Path, default=results, help=f"where results are written ({results})")
+    add_results_option(parser, "training.jsonl")
     add_runs(parser)
     options = parser.parse_args(arguments)
-    store = CellStore(options.out, ("dataset", "model"), ("ratio_epoch", "ratio_ranking"))
-    with told_errors(parser, "cases that were measured are kept"):
-        needs_pykeen()
+    store = CellStore(options.results, ("dataset", "model"), ("ratio_epoch", "ratio_ranking"))
+    with report_errors(parser, "cases that were measured are kept"):
+        check_pykeen()
         store.check()
-        chosen = [
-            case
-            for case in CASES
-            if case.dataset in (options.datasets or case.dataset)
-            and case.model in (options.models or case.model)
+        cells = [
+            Cell({"dataset": c.dataset, "model": c.model}, run_case, (c, options.runs))
+            for c in CASES
+            if c.dataset in (options.datasets or c.dataset)
+            and c.model in (options.models or c.model)
         ]
-        for case in tqdm(chosen, desc="cases", disable=None):
-            found = summarize([measured(case) for _ in range(options.runs)])
-            store.put({"dataset": case.dataset, "model": case.model}, [found])
-            epoch, ranking = found["ratio_epoch"], found["ratio_ranking"]
-            tqdm.write(f"{case}: epoch {epoch:.1f}x, ranking {ranking:.1f}x")
+        # One after the other, and again: what is measured must have the machine for itself.
+        run_cells(cells, store, threads=1, again=True)
+        for record in store.records():
+            ratios = f"epoch {record['ratio_epoch']:.1f}x, ranking {record['ratio_ranking']:.1f}x"
+            print(f"{record['dataset']} {record['model']}: {ratios}")

@@ -6,7 +6,7 @@ so both must end at the same quality. A finished cell, a model and a library, is
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,17 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from tqdm.auto import tqdm
 
-from benchmarks.cell_store import CellStore
-from benchmarks.command_line import integer, needs_pykeen, told_errors
-from benchmarks.commit import current_commit
-from benchmarks.plain_training import train_plainly
+from benchmarks.cells import RESULTS, Cell, CellStore, add_running_options, run_cells
+from benchmarks.command_line import check_pykeen, integer, report_errors
 from benchmarks.pykeen_baseline import PyKEENBaseline
+from benchmarks.training import rank_triples, train_plainly
 from benchmarks.transductive_data import TransductiveData
 from sheafprop.hardware import describe_hardware
 from sheafprop.kge import KGEModel
-from sheafprop.ranking import RankingResult, evaluate
+from sheafprop.ranking import RankingResult
 from sheafprop.training import SheafCompletion
 
 DATASET = "codex-s"
-RESULTS = Path("scripts/results/transductive.json")
 LIBRARIES = ("sheafprop", "pykeen")
 BATCH_SIZE = 512
 #: By model: the epochs, and arguments of :class:`~sheafprop.training.SheafCompletion`.
@@ -57,7 +55,7 @@ SETTINGS: dict[str, tuple[int, dict[str, Any]]] = {
 class AfterEpoch(Callback):
     """Calls a function when an epoch of training is over."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         self.function = function
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -69,38 +67,35 @@ def train(
     data: TransductiveData,
     epochs: int,
     batch_size: int,
-    after_epoch: Any,
-) -> KGEModel:
-    """Trains with our modules and nothing around them."""
+    after_epoch: Callable[[], object],
+    folder: Path | None = None,
+) -> tuple[KGEModel, float]:
+    """Trains with our modules and nothing around them; returns the model and the seconds."""
     return train_plainly(
         module,
         data.as_inductive(),
         batch_size,
+        folder=folder,
+        clock=time.perf_counter,
         max_epochs=epochs,
         callbacks=[AfterEpoch(after_epoch)],
     )
 
 
-@torch.no_grad()
 def rank(model: KGEModel, data: TransductiveData) -> RankingResult:
     """Ranks the test triples among all entities, filtered, on both sides."""
-    x = model.entity_vectors()
-    return evaluate(
-        lambda head, relation: model.score_tails(x, head, relation),
-        lambda relation, tail: model.score_heads(x, relation, tail),
-        data.test,
-        data.known(),
-    )
+    return rank_triples(model, data.test, data.known())
 
 
-def run_cell(name: str, library: str, data: TransductiveData, epochs: int) -> dict[str, Any]:
+def run_cell(name: str, library: str, epochs: int, *, folder: Path) -> list[dict[str, Any]]:
     """Trains a model with one library and ranks the test triples with it."""
-    training = SETTINGS[name][1]
+    data, training = TransductiveData.load(DATASET), SETTINGS[name][1]
     module = SheafCompletion(kge=name, seed=0, **training)  # type: ignore[arg-type]
-    begin = time.perf_counter()
+    seconds, begin = 0.0, time.perf_counter()
     with tqdm(total=epochs, desc=f"{name}, {library}", unit="epoch") as bar:
         if library == "sheafprop":
-            model = train(module, data, epochs, BATCH_SIZE, bar.update)
+            model, seconds = train(module, data, epochs, BATCH_SIZE, bar.update, folder)
+            begin = time.perf_counter()
             mrr = rank(model, data).metrics("full")["mrr"]
         else:
             torch.manual_seed(0)
@@ -108,17 +103,9 @@ def run_cell(name: str, library: str, data: TransductiveData, epochs: int) -> di
             baseline = PyKEENBaseline(start, data, training)
             baseline.train(epochs, BATCH_SIZE, bar.update)
             _, mrr = baseline.rank(256)
-    return {
-        "epochs": epochs,
-        "batch_size": BATCH_SIZE,
-        "training": training,
-        "mrr": mrr,
-        "count": 2 * len(data.test),
-        "seconds": time.perf_counter() - begin,
-        "threads": torch.get_num_threads(),
-        "hardware": describe_hardware(),
-        "commit": current_commit(),
-    }
+    record = {"epochs": epochs, "batch_size": BATCH_SIZE, "training": training, "mrr": mrr}
+    record |= {"count": 2 * len(data.test), "seconds": seconds + time.perf_counter() - begin}
+    return [record | {"threads": torch.get_num_threads(), "hardware": describe_hardware()}]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -127,22 +114,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     names = list(SETTINGS)
     add("--models", nargs="+", default=names, choices=names, help=f"models ({' '.join(names)})")
-    add("--epochs", type=integer(1), help="train for as many epochs; needs an --out of its own")
-    add("--out", type=Path, default=RESULTS, help=f"where finished cells are kept ({RESULTS})")
+    add("--epochs", type=integer(1), help="train for as many epochs; needs --results of its own")
+    add_running_options(parser, "transductive.jsonl", threads=None)
     options = parser.parse_args(arguments)
-    if options.epochs is not None and options.out == RESULTS:
-        parser.error(f"--epochs needs --out FILE: {RESULTS} is for the epochs of the settings")
-    store = CellStore(options.out, ("dataset", "model", "library"), ("epochs", "mrr"))
-    with told_errors(parser, "finished cells are kept, and the same command goes on"):
-        needs_pykeen()
+    if options.epochs is not None and options.results == RESULTS / "transductive.jsonl":
+        parser.error("--epochs needs --results FILE: the default is for the settings' epochs")
+    store = CellStore(options.results, ("dataset", "model", "library", "epochs"), ("mrr",))
+    with report_errors(parser, "finished cells are kept, and the same command goes on"):
+        check_pykeen()
         store.check()
-        data = TransductiveData.load(DATASET)
-        for name in options.models:
+        TransductiveData.check(DATASET)
+        cells = []
+        for name in dict.fromkeys(options.models):
             epochs = options.epochs or SETTINGS[name][0]
             for library in LIBRARIES:
-                cell = {"dataset": DATASET, "model": name, "library": library}
-                done = cell | {"epochs": epochs}
-                if not any(done.items() <= record.items() for record in store.records()):
-                    store.put(cell, [run_cell(name, library, data, epochs)])
+                key = {"dataset": DATASET, "model": name, "library": library, "epochs": epochs}
+                cells.append(Cell(key, run_cell, (name, library, epochs)))
+        limits = {"jobs": options.jobs, "threads": options.threads}
+        run_cells(cells, store, again=options.again, **limits)
         for record in store.records():
             print(f"{record['model']:8}{record['library']:12}MRR {record['mrr']:.4f}")

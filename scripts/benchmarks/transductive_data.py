@@ -42,15 +42,12 @@ class TransductiveData:
 
     @classmethod
     def load(cls, name: str) -> "TransductiveData":
-        """Reads one of :obj:`ARCHIVES`; triples of entities without training triples are left out.
+        """Reads one of :obj:`ARCHIVES`; triples of entities without training triples are excluded.
 
         Raises:
             DataError: If the archive is not at hand.
         """
-        place, folder = ARCHIVES[name]
-        archive = Path(os.environ.get(ENVIRONMENT, ""), place)
-        if ENVIRONMENT not in os.environ or not archive.is_file():
-            raise DataError(f"{name} is not at hand: {ENVIRONMENT} must name a folder with {place}")
+        archive, folder = cls.check(name), ARCHIVES[name][1]
         with tempfile.TemporaryDirectory() as scratch, tarfile.open(archive) as members:
             parts = []
             for part in ("train", "valid", "test"):
@@ -66,6 +63,19 @@ class TransductiveData:
             ids = torch.stack([head, relations.lookup(labels[:, 1]), tail], dim=1)
             found.append(ids[(ids >= 0).all(1)])
         return cls(name, train, *found)
+
+    @staticmethod
+    def check(name: str) -> Path:
+        """The archive of a data set.
+
+        Raises:
+            DataError: If it is not at hand.
+        """
+        place = ARCHIVES[name][0]
+        archive = Path(os.environ.get(ENVIRONMENT, ""), place)
+        if ENVIRONMENT not in os.environ or not archive.is_file():
+            raise DataError(f"{name} is not at hand: {ENVIRONMENT} must name a folder with {place}")
+        return archive
 
     @property
     def num_relations(self) -> int:

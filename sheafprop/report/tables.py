@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report._records import (
+from sheafprop.report.records import (
     Record,
     by_dataset,
     metric_key,
@@ -16,7 +15,13 @@ from sheafprop.report._records import (
     run_name,
     tie_conventions,
 )
-from sheafprop.report._text import NOTHING, escape, markdown_table, plain_table
+from sheafprop.report.text import (
+    NOTHING,
+    escape,
+    markdown_table,
+    mean_with_error,
+    plain_table,
+)
 
 __all__ = ["result_table", "terminal_table"]
 
@@ -120,11 +125,7 @@ def _mean(values: list[float | None], *, percent: bool) -> str:
     known = [value * (100 if percent else 1) for value in values if value is not None]
     if len(known) < len(values):
         return NOTHING
-    digits = 1 if percent else 3
-    text = f"{statistics.fmean(known):.{digits}f}"
-    if len(known) > 1:
-        text += f" ± {statistics.stdev(known) / math.sqrt(len(known)):.{digits}f}"
-    return text
+    return mean_with_error(known, 1 if percent else 3)
 
 
 def _groups(records: list[Record]) -> list[list[_Row]]:

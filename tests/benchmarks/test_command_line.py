@@ -1,6 +1,7 @@
 """How the commands of the experiments end: one line and an exit status, never a traceback."""
 
 import argparse
+import runpy
 import subprocess
 import sys
 from itertools import product
@@ -15,19 +16,20 @@ from benchmarks import (
     training_benchmark,
     transductive,
 )
-from benchmarks.command_line import integer, told_errors
+from benchmarks.command_line import integer, report_errors
 
 from sheafprop.errors import DataError
 
 ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts"
 #: The commands with a file of results, and the option that names it.
 STORED = {
     "completion": (completion.main, "--results"),
     "ablations": (completion_ablations.main, "--results"),
     "queries": (queries.main, "--results"),
     "curves": (lambda words: queries.main([*words, "--curve", "4"]), "--results"),
-    "transductive": (transductive.main, "--out"),
-    "training": (training_benchmark.main, "--out"),
+    "transductive": (transductive.main, "--results"),
+    "training": (training_benchmark.main, "--results"),
 }
 REPORTED = ("completion", "ablations", "queries")
 
@@ -41,12 +43,8 @@ def nothing_runs(monkeypatch, tmp_path):
     def fail(*_, **__):
         raise AssertionError("a cell was run")
 
-    for module in (completion, completion_ablations):
-        monkeypatch.setattr(module, "run_in_processes", fail)
-    for name in ("run_cell", "run_curve", "run_tuning", "heuristic_records"):
-        monkeypatch.setattr(queries, name, fail)
-    monkeypatch.setattr(transductive, "run_cell", fail)
-    monkeypatch.setattr(training_benchmark, "measured", fail)
+    for module in (completion, completion_ablations, queries, transductive, training_benchmark):
+        monkeypatch.setattr(module, "run_cells", fail)
 
 
 def ends(command, words, capsys):
@@ -67,23 +65,21 @@ def spoiled(path, kind):
         (path.parent / "file").write_text("")
         return path.parent / "file" / path.name
     else:
-        path.write_text({"not JSON": "[", "empty": "", "one record": '{"a": 1}'}.get(kind, kind))
+        path.write_text({"not JSON": "[", "a list": "[1]"}.get(kind, kind))
     return path
 
 
-@pytest.mark.parametrize(
-    "kind", ["not JSON", "empty", "one record", '[{"seed": 0}]', "folder", "under a file"]
-)
+@pytest.mark.parametrize("kind", ["not JSON", "a list", '{"seed": 0}', "folder", "under a file"])
 @pytest.mark.parametrize("name", list(STORED))
 def test_results_that_cannot_be_used_are_told_before_any_work(name, kind, tmp_path, capsys):
     command, option = STORED[name]
     # Learning curves have a file of their own, beside the one that is named.
-    path = spoiled(tmp_path / ("query_curves.json" if name == "curves" else "r.json"), kind)
-    status, told = ends(command, [option, str(path.with_name("r.json"))], capsys)
+    path = spoiled(tmp_path / ("query_curves.jsonl" if name == "curves" else "r.jsonl"), kind)
+    status, told = ends(command, [option, str(path.with_name("r.jsonl"))], capsys)
     assert status == 1
     assert path.name in told or "file" in told
     told_as = {"folder": "Name a file", "under a file": "a file is where a folder is needed"}
-    assert told_as.get(kind, "another" if kind[:2] == "[{" else "move it away") in told
+    assert told_as.get(kind, "another" if kind[0] == "{" else "move it away") in told
 
 
 @pytest.mark.parametrize(
@@ -91,18 +87,18 @@ def test_results_that_cannot_be_used_are_told_before_any_work(name, kind, tmp_pa
     [pair for pair in product(REPORTED, (*REPORTED, "query_curves")) if pair[0] != pair[1]],
 )
 def test_results_of_another_experiment_are_told(name, other, capsys, tmp_path):
-    path = ROOT / "scripts" / "results" / f"{other}.json"
+    path = ROOT / "scripts" / "results" / f"{other}.jsonl"
     report = ["--report"] if name == "ablations" else ["--report", str(tmp_path / "report")]
     status, told = ends(STORED[name][0], ["--results", str(path), *report], capsys)
     assert status == 1
-    assert f"{other}.json holds results of another experiment: record 0 has no" in told
+    assert f"{other}.jsonl holds results of another experiment: line 1 has no" in told
     assert not (tmp_path / "report").exists()
 
 
 @pytest.mark.parametrize("name", REPORTED)
-@pytest.mark.parametrize("content", [None, "[]"])
+@pytest.mark.parametrize("content", [None, ""])
 def test_a_report_of_no_results_says_so(name, content, capsys, tmp_path):
-    path = tmp_path / "r.json"
+    path = tmp_path / "r.jsonl"
     if content is not None:
         path.write_text(content)
     report = ["--report"] if name == "ablations" else ["--report", str(tmp_path / "report")]
@@ -114,10 +110,10 @@ def test_a_report_of_no_results_says_so(name, content, capsys, tmp_path):
 @pytest.mark.parametrize("name", ["queries", "curves", "transductive"])
 def test_data_that_is_not_there_is_told(name, capsys, tmp_path):
     command, option = STORED[name]
-    status, told = ends(command, [option, str(tmp_path / "new" / "r.json")], capsys)
+    status, told = ends(command, [option, str(tmp_path / "new" / "r.jsonl")], capsys)
     assert status == 1
     assert "no_data" in told or "SHEAFPROP_DATA" in told
-    assert not (tmp_path / "new" / "r.json").exists()
+    assert not (tmp_path / "new" / "r.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -127,14 +123,14 @@ def test_data_that_is_not_there_is_told(name, capsys, tmp_path):
         ("completion", ["--threads", "-1"]),
         ("ablations", ["--jobs", "two"]),
         ("curves", ["--curve", "0"]),
-        ("transductive", ["--epochs", "0", "--out", "x.json"]),
+        ("transductive", ["--epochs", "0", "--results", "x.jsonl"]),
         ("transductive", ["--epochs", "1"]),
     ],
 )
 def test_options_out_of_their_range_are_told(name, words, capsys):
     status, told = ends(STORED[name][0], words, capsys)
     assert status == 2
-    assert "must be an integer of at least 1" in told or "--epochs needs --out" in told
+    assert "must be an integer of at least 1" in told or "--epochs needs --results" in told
 
 
 @pytest.mark.parametrize("name", ["transductive", "training"])
@@ -156,10 +152,21 @@ def interrupt():
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
+def test_every_script_explains_itself_from_any_folder(script, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(script), "--help"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(script), run_name="__main__")
+    assert not end.value.code
+    assert f"usage: {script.name}" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("stop", [interrupt, lightning_stops])
 def test_an_interruption_has_a_status_of_its_own(stop, capsys):
     parser = argparse.ArgumentParser(prog="experiment")
-    with pytest.raises(SystemExit) as end, told_errors(parser, "call it again"):
+    with pytest.raises(SystemExit) as end, report_errors(parser, "call it again"):
         stop()
     assert end.value.code == 130
     assert capsys.readouterr().err == "experiment: interrupted; call it again\n"
@@ -167,13 +174,13 @@ def test_an_interruption_has_a_status_of_its_own(stop, capsys):
 
 def test_other_exits_and_errors_pass(monkeypatch):
     parser = argparse.ArgumentParser(prog="experiment")
-    with pytest.raises(SystemExit) as end, told_errors(parser):
+    with pytest.raises(SystemExit) as end, report_errors(parser):
         sys.exit(7)
     assert end.value.code == 7
-    with pytest.raises(KeyError), told_errors(parser):
+    with pytest.raises(KeyError), report_errors(parser):
         raise KeyError("a mistake of the program")
     monkeypatch.setenv("SHEAFPROP_DEBUG", "1")
-    with pytest.raises(DataError), told_errors(parser):
+    with pytest.raises(DataError), report_errors(parser):
         raise DataError("where was it?")
 
 
@@ -192,19 +199,24 @@ def test_processes_of_a_command_end_silently():
         "os.kill(os.getpid(), signal.SIGINT)\n"
         "print('still here')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     code = (
         "import argparse\n"
-        "from benchmarks.command_line import told_errors\n"
-        "with told_errors(argparse.ArgumentParser()):\n"
+        "from benchmarks.command_line import report_errors\n"
+        "with report_errors(argparse.ArgumentParser()):\n"
         "    print('x' * 1000000)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", code],
+        cwd=SCRIPTS,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

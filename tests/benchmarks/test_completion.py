@@ -1,15 +1,14 @@
 import json
 import math
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmarks import completion, completion_cell, plain_training
-from benchmarks.cell_store import CellStore
-from benchmarks.completion_presets import (
+from benchmarks import completion, completion_cell, training
+from benchmarks.cells import CellStore, read_records
+from benchmarks.presets import (
     FAMILIES,
     MODELS,
     VERSIONS,
@@ -49,10 +48,12 @@ def toy(monkeypatch):
     return data
 
 
-def run(config, preset="best", seed=0):
-    return completion_cell.run_cell(
-        config, preset, seed, root=None, threads=torch.get_num_threads()
-    )
+@pytest.fixture
+def run(toy, tmp_path):
+    def call(config, preset="best", seed=0):
+        return completion_cell.run_cell(config, preset, seed, folder=tmp_path / "cell")
+
+    return call
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_the_hash_knows_what_matters():
     assert config_hash(config) != config_hash(completion_config("best", "fb237", "v2", "rotate"))
 
 
-def test_a_cell_has_a_record_for_every_protocol_and_baseline(toy):
+def test_a_cell_has_a_record_for_every_protocol_and_baseline(toy, run):
     records = run(small())
     own = {r["protocol"]: r for r in records if "model" not in r}
     assert set(own) == {"full", "sampled50", "merged"}
@@ -111,7 +112,7 @@ def test_a_cell_has_a_record_for_every_protocol_and_baseline(toy):
     json.dumps(records)
 
 
-def test_what_is_chosen_is_best_on_validation(toy):
+def test_what_is_chosen_is_best_on_validation(toy, run):
     (full,) = (r for r in run(small()) if r["protocol"] == "full" and "model" not in r)
     best = max(hits for _, _, hits in full["validation_curve"])
     assert full["selection_hits@10"] == pytest.approx(best, abs=1e-5)
@@ -121,25 +122,25 @@ def test_what_is_chosen_is_best_on_validation(toy):
 
 
 def test_settings_of_merged_see_neither_inference_graph_nor_its_triples(toy):
-    data = completion_cell.as_if_new(toy)
+    data = completion_cell.training_graph_as_new(toy)
     assert data.inference is toy.train
     assert data.valid is toy.train_valid
     many = replace(toy, train_valid=toy.train_valid.repeat(400, 1))
-    assert len(completion_cell.as_if_new(many).valid) == 1000
+    assert len(completion_cell.training_graph_as_new(many).valid) == 1000
     assert data.test is None
     assert not data.boundary_mask.any()
 
 
 def test_triples_that_do_not_decide_for_merged_are_known_all_the_same(toy, monkeypatch):
-    monkeypatch.setattr(completion_cell, "_ENOUGH", 3)
-    data = completion_cell.as_if_new(toy)
+    monkeypatch.setattr(completion_cell, "_MOST_VALID", 3)
+    data = completion_cell.training_graph_as_new(toy)
     assert len(data.valid) == 3
     assert inference_filter(data).num_triples == len(
         torch.unique(torch.cat([toy.train.triples, toy.train_valid]), dim=0)
     )
 
 
-def test_merged_is_chosen_on_the_training_graph_and_ranks_both_sets(toy, monkeypatch):
+def test_merged_is_chosen_on_the_training_graph_and_ranks_both_sets(toy, run, monkeypatch):
     """What the record says: settings from the training graph, ranks of validation and test."""
     chosen = []
     select = PropagationSearch.select
@@ -168,7 +169,7 @@ def test_merged_is_chosen_on_the_training_graph_and_ranks_both_sets(toy, monkeyp
         assert merged[key] == getattr(settings, key)
     assert merged["selected_on"] == "training graph"
     assert merged["configurations_tried"] == sum(one.tried for *_, one in others)
-    propagation = InductivePropagation(trained[0], toy, settings)
+    propagation = InductivePropagation(trained[0][0], toy, settings)
     scorer = propagation.scorer(propagation.vectors())
     result = evaluate(
         scorer.score_tails,
@@ -184,7 +185,7 @@ def test_the_heuristic_is_a_cell_that_knows_what_is_observed(toy):
     observed = toy.inference.triples.tolist()
     seen = {(0, r, h) for h, r, _ in observed} | {(2, r, t) for _, r, t in observed}
     ranks = brute_ranks(toy, toy.test, lambda place, t: (place, t[1], t[place]) in seen)
-    records = completion_cell.heuristic_records("toy", root=None, threads=1)
+    records = completion_cell.heuristic_records("toy", None, folder=None)
     full, sampled = records
     assert (full["protocol"], sampled["protocol"]) == ("full", "sampled50")
     hits = [1 + b + e / 2 <= 3 for b, e in ranks]
@@ -194,15 +195,15 @@ def test_the_heuristic_is_a_cell_that_knows_what_is_observed(toy):
     assert {"expected_hits@10", "expected_mrr"} <= set(sampled)
 
 
-def test_the_papers_preset_holds_out_a_tenth_and_keeps_inference_triples_away(toy, monkeypatch):
+def test_the_papers_preset_holds_out_a_tenth_and_no_inference_triple(toy, run, monkeypatch):
     seen = []
-    fit = plain_training.Trainer.fit
+    fit = training.Trainer.fit
 
-    def spy(self, module, datamodule):
+    def spy(self, module, datamodule, ckpt_path):
         seen.append(datamodule.data)
         fit(self, module, datamodule=datamodule)
 
-    monkeypatch.setattr(plain_training.Trainer, "fit", spy)
+    monkeypatch.setattr(training.Trainer, "fit", spy)
     config = small("paper", "transe", max_epochs=6, max_steps=-1, check_val_every_n_epoch=1)
     (full,) = (r for r in run(config, "paper") if r["protocol"] == "full" and "model" not in r)
     (part,) = seen
@@ -216,7 +217,7 @@ def test_the_papers_preset_holds_out_a_tenth_and_keeps_inference_triples_away(to
     assert full["configurations_tried"] == 3
 
 
-def test_the_reference_is_trained_on_observed_triples_for_as_many_steps(toy, monkeypatch):
+def test_the_reference_is_trained_on_observed_triples_for_as_many_steps(toy, run, monkeypatch):
     seen = {}
     train = completion_cell.train_reference
 
@@ -231,7 +232,7 @@ def test_the_reference_is_trained_on_observed_triples_for_as_many_steps(toy, mon
 
 
 def test_a_cell_that_is_run_again_replaces_its_baselines_too(tmp_path):
-    store = CellStore(tmp_path / "completion.json", completion.CELL)
+    store = CellStore(tmp_path / "completion.jsonl", completion.KEYS)
     cell = {"dataset": "fb237_v1", "model": "rotate", "preset": "best", "seed": 0}
     cell["config_hash"] = "abc"
     found = [{"protocol": "full"}, {"protocol": "full", "model": "edge-type heuristic"}]
@@ -260,42 +261,17 @@ def stored():
 
 
 @pytest.fixture
-def at_once(monkeypatch):
-    """Cells run at once and in this process; benchmarks are at hand."""
-
-    class Pool:
-        """Runs at once, in this process."""
-
-        def __init__(self, *_, **__):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_, **__):
-            pass
-
-        shutdown = __exit__
-
-        def submit(self, function, *arguments, **keywords):
-            return Work(lambda: function(*arguments, **keywords))
-
-    class Work:
-        def __init__(self, result):
-            self.result = result
-
-    monkeypatch.setattr(completion, "ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(completion, "as_completed", list)
+def at_hand(at_once, monkeypatch):
     dataset = SimpleNamespace(check=lambda: None)
     monkeypatch.setattr(completion, "build_dataset", lambda *_, **__: dataset)
     monkeypatch.setattr(completion, "heuristic_records", lambda *_, **__: [])
 
 
-def test_an_interrupted_run_goes_on_and_reports(at_once, tmp_path, monkeypatch, capsys):
-    path = tmp_path / "completion.json"
+def test_an_interrupted_run_goes_on_and_reports(at_hand, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "completion.jsonl"
     done = []
 
-    def cell(config, preset, seed, **_):
+    def cell(config, preset, seed, *_, **__):
         done.append(seed)
         if seed == 1 and len(done) < 3:
             raise KeyboardInterrupt
@@ -309,7 +285,7 @@ def test_an_interrupted_run_goes_on_and_reports(at_once, tmp_path, monkeypatch, 
     assert "finished cells are kept" in capsys.readouterr().err
     completion.main(words)
     assert done == [0, 1, 1, 2]
-    assert [r["seed"] for r in json.loads(path.read_text())] == [0, 1, 2]
+    assert [r["seed"] for r in read_records(path)] == [0, 1, 2]
     assert capsys.readouterr().out.count("Hits@10 0.500") == 3
     completion.main([*words, "--report", str(tmp_path / "report")])
     assert "50.0 ± 0.0" in capsys.readouterr().out
@@ -317,10 +293,10 @@ def test_an_interrupted_run_goes_on_and_reports(at_once, tmp_path, monkeypatch, 
     assert (tmp_path / "report" / "hits_by_version.png").stat().st_size > 1000
 
 
-def test_a_cell_that_fails_does_not_stop_the_others(at_once, tmp_path, monkeypatch, capsys):
-    path = tmp_path / "completion.json"
+def test_a_cell_that_fails_does_not_stop_the_others(at_hand, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "completion.jsonl"
 
-    def cell(config, preset, seed, **_):
+    def cell(config, preset, seed, *_, **__):
         if seed == 1:
             raise DivergenceError("the loss became nan")
         return stored()
@@ -330,32 +306,21 @@ def test_a_cell_that_fails_does_not_stop_the_others(at_once, tmp_path, monkeypat
         completion.main(["--results", str(path), "--seeds", "0", "1", "2"])
     assert stop.value.code == 1
     told = capsys.readouterr().err
-    assert "1 of 3 cells failed: fb237_v1 rotate best 1: the loss became nan" in told
-    assert [r["seed"] for r in json.loads(path.read_text())] == [0, 2]
-
-
-def test_a_process_that_was_killed_is_told(at_once, tmp_path, monkeypatch, capsys):
-    def cell(*_, **__):
-        raise BrokenProcessPool("a process was terminated abruptly")
-
-    monkeypatch.setattr(completion, "run_cell", cell)
-    with pytest.raises(SystemExit) as stop:
-        completion.main(["--results", str(tmp_path / "completion.json")])
-    assert stop.value.code == 1
-    assert "most likely for want of memory" in capsys.readouterr().err
+    assert "1 of 4 cells failed: fb237_v1 rotate best 1: the loss became nan" in told
+    assert [r["seed"] for r in read_records(path)] == [0, 2]
 
 
 def test_what_is_named_twice_is_run_once():
     twice = completion.cells(
         ["fb237", "fb237"], ["v1", "v1"], ["se", "se"], ["best", "best"], [0, 1, 0]
     )
-    assert [cell["seed"] for cell, _ in twice] == [0, 1]
+    assert [cell.key["seed"] for cell in twice] == [0, 1]
 
 
-def test_what_the_paper_has_no_settings_for_is_told(at_once, tmp_path, monkeypatch, capsys):
+def test_what_the_paper_has_no_settings_for_is_told(at_hand, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(completion, "run_cell", lambda *_, **__: stored())
     words = ["--preset", "paper", "--family", "nell", "fb237"]
-    completion.main([*words, "--results", str(tmp_path / "completion.json")])
+    completion.main([*words, "--results", str(tmp_path / "completion.jsonl")])
     told = capsys.readouterr()
-    assert "the paper has no settings for NELL-995: left out" in told.err
+    assert "the paper has no settings for NELL-995: excluded" in told.err
     assert "fb237_v1" in told.out

@@ -2,10 +2,9 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import torch
 from benchmarks import completion_ablations as ablations
 from benchmarks import completion_cell
-from benchmarks.completion_presets import MODELS, completion_config
+from benchmarks.presets import MODELS, completion_config
 
 from sheafprop.training import SheafCompletion
 from tests.benchmarks.test_completion import small
@@ -31,16 +30,16 @@ def _already(name, config):
     )
 
 
-def run(monkeypatch, data, trained):
+def run(monkeypatch, data, trained, folder):
     monkeypatch.setattr(
         completion_cell, "build_dataset", lambda *_, **__: SimpleNamespace(load=lambda: data)
     )
-    return ablations.run_ablation(small(), trained, 0, root=None, threads=torch.get_num_threads())
+    return ablations.run_ablation(small(), trained, 0, folder=folder)
 
 
-def test_no_test_triple_is_looked_at(monkeypatch):
+def test_no_test_triple_is_looked_at(monkeypatch, tmp_path):
     data = toy_data("fully-inductive", without=("test",))
-    records = run(monkeypatch, data, "as it is")
+    records = run(monkeypatch, data, "as it is", tmp_path)
     assert [r["ablation"] for r in records] == list(ablations.PROPAGATION)
     assert all(0 <= r["validation_hits@10"] <= 1 for r in records)
     (limit,) = (r for r in records if r["ablation"] == "limit (4096 steps)")
@@ -48,13 +47,14 @@ def test_no_test_triple_is_looked_at(monkeypatch):
     json.dumps(records)
 
 
-def test_a_variant_of_the_training_is_trained(monkeypatch):
-    (one,) = run(monkeypatch, toy_data("fully-inductive"), "entities of any length")
+def test_a_variant_of_the_training_is_trained(monkeypatch, tmp_path):
+    data = toy_data("fully-inductive")
+    (one,) = run(monkeypatch, data, "entities of any length", tmp_path)
     assert one["ablation"] == "entities of any length"
 
 
 def test_cells_of_different_variants_differ_in_their_hash():
     found = ablations.cells(["fb237"], ["v1"], "rotate", [0, 1])
     assert len(found) == 2 * (1 + len(ablations.TRAINING))
-    assert len({cell["config_hash"] for cell, _ in found}) == 1 + len(ablations.TRAINING)
+    assert len({cell.key["config_hash"] for cell in found}) == 1 + len(ablations.TRAINING)
     assert ablations.cells(["fb237", "fb237"], ["v1", "v1"], "rotate", [0, 1, 0]) == found

@@ -6,13 +6,20 @@ import pytest
 import torch
 from benchmarks import benchmark_cases, step_benchmark
 from benchmarks import propagation_benchmark as benchmark
-from benchmarks.benchmark_graphs import power_law_multigraph
-from benchmarks.growth_benchmark import slope
+from benchmarks.benchmark_cases import power_law_multigraph
+from benchmarks.cells import read_records, write_records
 from benchmarks.limit_benchmark import limit_cases
 from benchmarks.measuring import in_own_process, interleaved, summarize, with_peak
-from benchmarks.propagation_baselines import TwoPropagates, in_chunks, lean_messages
+from benchmarks.propagation_benchmark import slope
+from benchmarks.step_benchmark import (
+    TwoPropagates,
+    adjacency,
+    dense_coupling,
+    in_chunks,
+    lean_messages,
+)
 
-from sheafprop.sheaf import PropagationPlan
+from sheafprop.sheaf import IdentitySheaf, PropagationPlan
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +57,18 @@ def test_baselines_add_the_same_messages(graph, maps):
     assert torch.allclose(in_chunks(two, x[:, 0], graph, 77), expected, atol=1e-4)
     if maps != "dense":
         assert torch.allclose(lean_messages(x[:, 0], graph, coefficients), expected, atol=1e-4)
+
+
+def test_the_bare_matrices_are_those_of_a_step(graph):
+    """The sparse product and the products with dense maps that a step is compared with."""
+    x = benchmark_cases.make_features("dense", graph.num_nodes, 8)
+    none = IdentitySheaf(relations=graph.num_relations)
+    torch.testing.assert_close(adjacency(graph) @ x[:, 0], graph.plan(none, x).couple(x)[:, 0])
+    dense = benchmark_cases.make_sheaf("dense", graph.num_relations, 8)
+    coupling = dense_coupling(graph, dense)
+    torch.testing.assert_close(coupling(x), graph.plan(dense, x).couple(x))
+    sent = coupling.map_out(x)
+    assert coupling.map_back(sent).shape == (len(sent), 1, 8)
 
 
 @pytest.mark.parametrize("maps", ["identity", "diagonal", "diagonal, real", "dense"])
@@ -158,36 +177,33 @@ def written(name, seconds):
 
 
 def test_results_are_written_and_the_parts_of_a_file_stay(monkeypatch, tmp_path, capsys):
-    path = tmp_path / "new" / "results.json"
+    path = tmp_path / "new" / "results.jsonl"
 
     def measure(*cases):
         monkeypatch.setattr(benchmark, "cases", lambda quick, device, parts: iter(cases))
         words = ["--quick", "--json", str(path), "--only", "steps", "--runs", "1"]
         benchmark.main(words)
-        return [(case["name"], case["seconds"]) for case in json.loads(path.read_text())["cases"]]
+        return [(case["name"], case["seconds"]) for case in read_records(path)]
 
     assert measure(written("a", math.pi), written("b", 1.0)) == [("a", math.pi), ("b", 1.0)]
     assert "run 1  a  seconds=3.142" in capsys.readouterr().out
     assert measure(written("b", 2.0), written("c", 3.0)) == [("a", math.pi), ("b", 2.0), ("c", 3.0)]
-    content = json.loads(path.read_text())
-    assert content["hardware"]
-    path.write_text(json.dumps(content | {"hardware": "another machine"}))
+    content = read_records(path)
+    assert all({"hardware", "torch", "commit"} <= set(record) for record in content)
+    write_records(path, [record | {"hardware": "another machine"} for record in content])
     with pytest.raises(SystemExit, match="another machine"):
         measure(written("a", 1.0))
 
 
 def test_every_stored_case_has_threads_runs_median_and_range(monkeypatch, tmp_path):
-    path, seconds = tmp_path / "results.json", iter([5.0, 1.0, 3.0])
+    path, seconds = tmp_path / "results.jsonl", iter([5.0, 1.0, 3.0])
     monkeypatch.setattr(
         benchmark, "cases", lambda *_: iter([written("a", next(seconds)) | {"threads": 2}])
     )
     benchmark.main(["--json", str(path), "--runs", "3"])
-    content = json.loads(path.read_text())
-    (case,) = content["cases"]
+    (case,) = read_records(path)
     assert (case["threads"], case["runs"], case["seconds"]) == (2, 3, 3.0)
     assert case["ranges"] == {"seconds": [1.0, 5.0]}
-    # Cases of several calls lie in one file, so that it can have no threads of its own.
-    assert "threads" not in content
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -1,14 +1,16 @@
-import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from benchmarks import queries as experiment
-from benchmarks import query_cell, query_curve, query_tuning
-from benchmarks.query_cell import TYPES, chosen_settings
-from benchmarks.query_presets import MODELS, RATIOS, query_config
-from benchmarks.query_task import QueryTask
+from benchmarks import query_cell, query_tuning
+from benchmarks.cells import read_records
+from benchmarks.presets import MODELS, RATIOS, query_config
+from benchmarks.query_cell import TYPES, choose_settings
+from benchmarks.query_task import QueryTask, read_queries
+from benchmarks.training import rank_triples
 
 from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.query_split import inductive_query_split
@@ -47,7 +49,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def short(monkeypatch):
+def short(monkeypatch, at_once):
+    """Cells of a few batches, run at once and in this process."""
+
     def config(*cell):
         model = query_config(*cell).model | {"hidden_channels": 8}
         few = {"max_epochs": -1, "max_steps": 6, "iterations": (1, 3)}
@@ -58,11 +62,11 @@ def short(monkeypatch):
 
 @pytest.mark.parametrize(("preset", "model"), [("paper", "transe"), ("best", "rotate")])
 def test_cells_are_run_once(folder, short, preset, model, tmp_path, monkeypatch, capsys):
-    results = tmp_path / "results" / "queries.json"
+    results = tmp_path / "results" / "queries.jsonl"
     arguments = ["--data", str(folder), "--preset", preset, "--model", model]
     arguments += ["--results", str(results)]
     experiment.main(arguments)
-    records = json.loads(results.read_text())
+    records = read_records(results)
     assert len(records) == 2 * 2 * len(TYPES)
     for record in records:
         assert record["ratio"] == "550"
@@ -74,28 +78,29 @@ def test_cells_are_run_once(folder, short, preset, model, tmp_path, monkeypatch,
     assert {record["model"] for record in records} == {model, HEURISTIC}
     assert f"{preset} |" in capsys.readouterr().out
 
-    def fail(*_):
+    def fail(*_, **__):
         raise AssertionError("a finished cell was run again")
 
     monkeypatch.setattr(experiment, "run_cell", fail)
     monkeypatch.setattr(experiment, "heuristic_records", fail)
     experiment.main(arguments)
-    assert json.loads(results.read_text()) == records
-    with pytest.raises(AssertionError, match="run again"):
+    assert read_records(results) == records
+    with pytest.raises(SystemExit):
         experiment.main([*arguments, "--seed", "1"])
+    assert "1 of 1 cells failed: 550" in capsys.readouterr().err
 
 
 def test_changed_configurations_are_run_again(folder, short, tmp_path, monkeypatch):
-    results = tmp_path / "queries.json"
+    results = tmp_path / "queries.jsonl"
     arguments = ["--data", str(folder), "--results", str(results)]
     experiment.main(arguments)
-    first = json.loads(results.read_text())
+    first = read_records(results)
     config = experiment.query_config
     monkeypatch.setattr(
         experiment, "query_config", lambda *cell: replace(config(*cell), max_steps=9)
     )
     experiment.main(arguments)
-    second = json.loads(results.read_text())
+    second = read_records(results)
     # What was found before stays: published results are never replaced by those of other settings.
     assert second[: len(first)] == first
     hashes = [{record["config_hash"] for record in part} for part in (first, second[len(first) :])]
@@ -128,16 +133,16 @@ def test_only_validation_chooses(folder, monkeypatch):
 
     monkeypatch.setattr(QueryTask, "scorer", scorer)
     monkeypatch.setattr(QueryTask, "rank", rank)
-    chosen, value = chosen_settings(valid, model, config, 3)
+    chosen, value = choose_settings(valid, model, config, 3)
     assert (chosen.iterations, value) == (2, pytest.approx(0.6))
     assert asked == [(kind, 1000) for _ in range(3) for kind in config.selection_types]
     current.clear()
     only = replace(config, selection_types=("1p",))
-    chosen, value = chosen_settings(valid, model, only, 3)
+    chosen, value = choose_settings(valid, model, only, 3)
     assert (chosen.iterations, chosen.seed, value) == (5, 3, 1.0)
 
 
-def test_a_cell_chooses_on_validation_and_ranks_the_test_once(folder, short, monkeypatch):
+def test_a_cell_chooses_on_validation_and_ranks_the_test_once(folder, short, tmp_path, monkeypatch):
     data = read_compact_queries(folder / "550.npz")
     seen = []
     rank = QueryTask.rank
@@ -147,7 +152,8 @@ def test_a_cell_chooses_on_validation_and_ranks_the_test_once(folder, short, mon
         return rank(self, scorer, kind, limit)
 
     monkeypatch.setattr(QueryTask, "rank", watched)
-    records = query_cell.run_cell(data, experiment.query_config("best", "550", "transe"), 0)
+    config = experiment.query_config("best", "550", "transe")
+    records = query_cell.run_cell(folder, "550", config, 0, folder=tmp_path)
     assert [entry for entry in seen if entry[0] == "test"] == [("test", k, None) for k in TYPES]
     assert {entry[0] for entry in seen[: -len(TYPES)]} == {"valid"}
     asked = {record["type"]: record["queries"] for record in records}
@@ -216,7 +222,7 @@ def test_the_data_must_be_named(monkeypatch, capsys):
 
 
 def test_reports_are_written(folder, short, tmp_path, capsys):
-    results, report = tmp_path / "queries.json", tmp_path / "report"
+    results, report = tmp_path / "queries.jsonl", tmp_path / "report"
     common = ["--results", str(results)]
     experiment.main([*common, "--report", str(report)])
     assert "holds no results" in capsys.readouterr().out
@@ -229,10 +235,10 @@ def test_reports_are_written(folder, short, tmp_path, capsys):
 
 def test_hyperparameters_are_tuned_by_two_criteria(folder, short, tmp_path, monkeypatch):
     monkeypatch.setattr(query_tuning, "SPACE", {"lr": (0.01, 0.1), "scale": (2.0,)})
-    results = tmp_path / "queries.json"
+    results = tmp_path / "queries.jsonl"
     arguments = ["--data", str(folder), "--results", str(results), "--tune"]
     experiment.main(arguments)
-    records = json.loads(results.read_text())
+    records = read_records(results)
     assert {record["preset"] for record in records} == set(query_tuning.CRITERIA)
     assert len(records) == 2 * 2 * len(TYPES)
     for record in records:
@@ -242,72 +248,54 @@ def test_hyperparameters_are_tuned_by_two_criteria(folder, short, tmp_path, monk
         )
     monkeypatch.setattr(experiment, "run_tuning", None)
     experiment.main(arguments)
-    assert json.loads(results.read_text()) == records
-
-
-def test_tuning_that_was_stopped_between_its_criteria_is_run_again(
-    folder, short, tmp_path, monkeypatch
-):
-    results = tmp_path / "queries.json"
-    arguments = ["--data", str(folder), "--results", str(results), "--tune"]
-    record = {"type": "1p", "averaging": "macro", "hits@10": 0.5, "tried": []}
-    monkeypatch.setattr(
-        experiment, "run_tuning", lambda *_: {name: [record] for name in query_tuning.CRITERIA}
-    )
-    monkeypatch.setattr(experiment, "query_summary", lambda records: "")
-    experiment.main(arguments)
-    whole = json.loads(results.read_text())
-    results.write_text(json.dumps(whole[:1]))
-    experiment.main(arguments)
-    assert json.loads(results.read_text()) == whole
-
-
-def test_what_is_named_twice_is_one_cell():
-    found = list(experiment._cells("cells", seed=[0, 1, 0], model=["se", "se"]))
-    assert found == [{"model": "se", "seed": 0}, {"model": "se", "seed": 1}]
+    assert read_records(results) == records
 
 
 def test_splits_are_read_as_they_are_released_too(tmp_path):
     write_released(tmp_path / "550")
-    data = experiment.read_queries(tmp_path, "550")
+    data = read_queries(tmp_path, "550")
     assert data.name == "550"
     assert data.queries["valid"]["1p"].tolist() == [[2, 1], [3, 3]]
     write_compact(tmp_path / "106.npz")
-    assert experiment.read_queries(tmp_path, "106").name == "106"
+    assert read_queries(tmp_path, "106").name == "106"
     with pytest.raises(DataError, match=r"neither a folder .*113, as .* nor .*113\.npz: name"):
-        experiment.read_queries(tmp_path, "113")
+        read_queries(tmp_path, "113")
 
 
-def test_each_criterion_picks_its_own_best(folder, monkeypatch):
-    data = read_compact_queries(folder / "550.npz")
+def test_each_criterion_picks_its_own_best(folder, tmp_path, monkeypatch):
     config = query_config("best", "550", "rotate")
     trained_on, ran = [], []
 
-    def trained(own, part, seed):
-        trained_on.append((own.model["lr"], own.model["loss_args"]["scale"], part))
-        return own.model
+    def train(own, part, seed, place):
+        trained_on.append((own.model["lr"], own.model["loss_args"]["scale"], part, place))
+        return own.model, 0.0
 
     def chosen(valid, model, own, seed):
         assert own.selection_types == ("pi", "ip")
         return None, {(0.01, 2.0): 0.9}.get((model["lr"], model["loss_args"]["scale"]), 0.1)
 
-    def cell(data, own, seed):
+    def cell(place, ratio, own, seed, *, folder):
         ran.append((own.model["lr"], own.model["loss_args"]["scale"], own.selection_types))
         return [{}]
 
-    monkeypatch.setattr(query_tuning, "trained", trained)
-    monkeypatch.setattr(query_tuning, "chosen_settings", chosen)
+    monkeypatch.setattr(query_tuning, "train", train)
+    monkeypatch.setattr(query_tuning, "choose_settings", chosen)
     monkeypatch.setattr(query_tuning, "run_cell", cell)
     monkeypatch.setattr(
         query_tuning,
-        "hits_of_held_out",
-        lambda model, held, known: model["lr"] + model["loss_args"]["scale"],
+        "rank_triples",
+        lambda model, held, known: SimpleNamespace(
+            metrics=lambda name: {"hits@10": model["lr"] + model["loss_args"]["scale"]}
+        ),
     )
-    query_tuning.run_tuning(data, config, 0)
+    records = query_tuning.run_tuning(folder, "550", config, 0, folder=tmp_path)
+    assert [record["preset"] for record in records] == list(query_tuning.CRITERIA)
     assert ran == [(0.1, 4.0, ("1p",)), (0.01, 2.0, ("pi", "ip"))]
-    assert len(trained_on) == 6
+    # Each training has a folder of its own to go on from.
+    assert len({place for *_, place in trained_on}) == len(trained_on) == 6
+    data = read_queries(folder, "550")
     whole = len(QueryTask(data, "valid", False).completion.train.triples)
-    assert all(len(part.train.triples) < whole for _, _, part in trained_on)
+    assert all(len(part.train.triples) < whole for _, _, part, _ in trained_on)
 
 
 def test_held_out_triples_are_ranked_without_the_known_ones():
@@ -319,9 +307,10 @@ def test_held_out_triples_are_ranked_without_the_known_ones():
     known = TripleFilter({"train": triples}, 14, 1)
     # As tails, 1 and 2 are known and only 0 is closer: rank 2. As heads, 1 to 5 are closer and 6 is
     # as close: rank 6.5.
-    assert query_tuning.hits_of_held_out(model, triples[2:], known) == 1.0
+    assert rank_triples(model, triples[2:], known).metrics("full")["hits@10"] == 1.0
     far = torch.tensor([[0, 0, 13]])
-    assert query_tuning.hits_of_held_out(model, far, TripleFilter({"t": far}, 14, 1)) == 0.0
+    found = rank_triples(model, far, TripleFilter({"t": far}, 14, 1))
+    assert found.metrics("full")["hits@10"] == 0.0
 
 
 def test_learning_curves_look_at_validation_alone(folder, short, tmp_path, monkeypatch, capsys):
@@ -330,13 +319,13 @@ def test_learning_curves_look_at_validation_alone(folder, short, tmp_path, monke
     monkeypatch.setattr(
         QueryTask, "rank", lambda self, *rest: splits.append(self.split) or rank(self, *rest)
     )
-    results = tmp_path / "queries.json"
+    results = tmp_path / "queries.jsonl"
     arguments = ["--data", str(folder), "--results", str(results), "--curve", "32"]
     experiment.main(arguments)
     assert set(splits) == {"valid"}
     assert not results.exists()
-    stored = tmp_path / "query_curves.json"
-    points = json.loads(stored.read_text())
+    stored = tmp_path / "query_curves.jsonl"
+    points = read_records(stored)
     assert [point["steps"] for point in points] == [2, 4, 8, 16, 24, 32]
     for point in points:
         assert (point["ratio"], point["preset"], point["length"]) == ("550", "best", 32)
@@ -348,19 +337,21 @@ def test_learning_curves_look_at_validation_alone(folder, short, tmp_path, monke
     assert "16 of 32" in capsys.readouterr().out
     monkeypatch.setattr(experiment, "run_curve", None)
     experiment.main(arguments)
-    assert json.loads(stored.read_text()) == points
+    assert read_records(stored) == points
     for wrong in ([*arguments[:-1], "0"], [*arguments, "--tune"]):
         with pytest.raises(SystemExit):
             experiment.main(wrong)
 
 
-def test_the_end_of_a_learning_curve_is_the_trained_model(folder, short):
+def test_the_end_of_a_learning_curve_is_the_trained_model(folder, short, tmp_path):
     """Looking at a model does not change its training, and its best point is what a cell finds."""
     data = read_compact_queries(folder / "550.npz")
     config = replace(experiment.query_config("best", "550", "rotate"), max_steps=16)
-    points = query_curve.run_curve(data, config, 0)
+    points = query_cell.run_curve(folder, "550", config, 0, folder=tmp_path)
+    # Asked again, it goes on from the end of the training.
+    assert query_cell.run_curve(folder, "550", config, 0, folder=tmp_path) == points
     valid = QueryTask(data, "valid", config.inverse_relations)
-    model = query_cell.trained(config, valid.completion, 0)
-    settings, value = chosen_settings(valid, model, config, 0)
+    model, _ = query_cell.train(config, valid.completion, 0)
+    settings, value = choose_settings(valid, model, config, 0)
     assert points[-1]["iterations"] == settings.iterations
     assert points[-1]["micro"] == pytest.approx(value, abs=1e-6)

@@ -1,9 +1,8 @@
-import json
-
 import numpy as np
 import torch
 from benchmarks import query_benchmark as benchmark
-from benchmarks.query_baselines import schur_scores
+from benchmarks.cells import read_records
+from benchmarks.query_benchmark import schur_scores
 from benchmarks.tables.benchmark_tables import query_speed_table
 
 from tests.query.brute_force import minimal_energies
@@ -25,19 +24,19 @@ def test_the_benchmark_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "NUM_TRIPLES", 2_000)
     monkeypatch.setattr(benchmark, "_LOOP", 3)
     monkeypatch.setattr(benchmark, "_QUICK", 20)
-    benchmark.main(["--quick", "--runs", "2", "--json", str(tmp_path / "new" / "result.json")])
-    result = json.loads((tmp_path / "new" / "result.json").read_text())
-    names = [case["name"] for case in result["cases"]]
+    benchmark.main(["--quick", "--runs", "2", "--json", str(tmp_path / "new" / "result.jsonl")])
+    cases = read_records(tmp_path / "new" / "result.jsonl")
+    names = [case["name"] for case in cases]
     assert names[0] == "2p of SE, d = 32, no relations shared"
     assert names[-1] == "all 7 types"
     assert len(names) == 9
-    assert result["cases"][-1]["queries"] == 7 * 20
-    for case in result["cases"]:
+    assert cases[-1]["queries"] == 7 * 20
+    for case in cases:
         low, high = case["ranges"]["ratio"]
         assert 0 < low <= case["ratio"] <= high
         assert (case["threads"], case["runs"]) == (torch.get_num_threads(), 2)
     assert "ratio=" in capsys.readouterr().out
-    loops, rankings = query_speed_table(result).split("\n\n")[1:]
+    loops, rankings = query_speed_table(cases).split("\n\n")[1:]
     assert loops.splitlines()[2].startswith("| 2p of SE, d = 32, no relations shared | 20 | 20 |")
     assert len(rankings.splitlines()) == 2 + 8
     assert rankings.splitlines()[-1].startswith("| all 7 types | 140 |")

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks import query_cell, query_curve
+from benchmarks import query_cell
+from benchmarks.presets import query_config
 from benchmarks.query_cell import TYPES
-from benchmarks.query_presets import query_config
 from benchmarks.query_task import QueryTask
 
 from sheafprop.data import Vocabulary
@@ -163,7 +163,7 @@ def test_scores_with_prior_are_those_of_a_model_that_holds_the_split(data):
 
 
 @pytest.mark.parametrize("prior", [False, True])
-def test_a_cell_takes_the_prior_on_validation_and_on_test(data, monkeypatch, prior):
+def test_a_cell_takes_the_prior_on_validation_and_on_test(data, tmp_path, monkeypatch, prior):
     config = replace(
         query_config("best", "550", "rotate"), interior_prior=prior, max_epochs=-1, max_steps=2,
         iterations=(1, 2), model=query_config("best", "550", "rotate").model
@@ -177,7 +177,8 @@ def test_a_cell_takes_the_prior_on_validation_and_on_test(data, monkeypatch, pri
         return rank(self, scorer, kind, limit)
 
     monkeypatch.setattr(QueryTask, "rank", watched)
-    query_cell.run_cell(data, config, 0)
+    monkeypatch.setattr(query_cell, "read_queries", lambda place, ratio: data)
+    query_cell.run_cell(tmp_path, "550", config, 0, folder=tmp_path)
     assert seen == [("valid", prior)] * 2 * len(CONJUNCTIVE) + [("test", prior)] * len(TYPES)
 
 
@@ -193,13 +194,13 @@ def test_what_a_cell_chooses_depends_on_no_test_triple(data):
     found = []
     for each in (data, replace(data, graphs=graphs)):
         valid = QueryTask(each, "valid", config.inverse_relations)
-        model = query_cell.trained(config, valid.completion, 0)
-        settings, value = query_cell.chosen_settings(valid, model, config, 0)
+        model, _ = query_cell.train(config, valid.completion, 0)
+        settings, value = query_cell.choose_settings(valid, model, config, 0)
         found.append((settings, value, model.node_emb.weight.tolist()))
     assert found[0] == found[1]
     graphs = {**data.graphs, "val_inference": data.graphs["val_inference"].flip(0)[:200]}
     other = QueryTask(replace(data, graphs=graphs), "valid", config.inverse_relations)
-    model = query_cell.trained(config, other.completion, 0)
+    model, _ = query_cell.train(config, other.completion, 0)
     assert model.node_emb.weight.tolist() == found[0][2]
 
 
@@ -213,13 +214,13 @@ def test_fewer_iterations_win_a_tie(data, monkeypatch):
         lambda *_: ((count, [next(rankings)]) for count in config.iterations),
     )
     monkeypatch.setattr(query_cell, "mean_hits", lambda found, averaging: found[0])
-    chosen, value = query_cell.chosen_settings(task, None, config, 0)
+    chosen, value = query_cell.choose_settings(task, None, config, 0)
     assert (chosen.iterations, value) == (2, 0.5)
 
 
 def test_fewer_iterations_win_a_tie_of_a_learning_curve(monkeypatch):
     found = [(1, 0.25), (2, 0.5), (5, 0.5)]
-    monkeypatch.setattr(query_curve, "validation_rankings", lambda *_: iter(found))
-    monkeypatch.setattr(query_curve, "mean_hits", lambda value, averaging: value)
+    monkeypatch.setattr(query_cell, "validation_rankings", lambda *_: iter(found))
+    monkeypatch.setattr(query_cell, "mean_hits", lambda value, averaging: value)
     config = replace(query_config("best", "550", "rotate"), max_steps=8)
-    assert query_curve._Curve(None, config, 0)._best(None)["iterations"] == 2
+    assert query_cell.LearningCurve(None, config, 0).best(None)["iterations"] == 2

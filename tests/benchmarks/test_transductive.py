@@ -1,9 +1,9 @@
-import json
 import math
 
 import pytest
 import torch
 from benchmarks import training_benchmark, transductive
+from benchmarks.cells import read_records
 from benchmarks.transductive_data import TransductiveData
 
 from sheafprop.data import KnowledgeGraph
@@ -60,7 +60,7 @@ def test_both_libraries_learn_from_the_same_start(data, name):
     training = TRAINING[name]
     module = SheafCompletion(kge=name, seed=0, **training)
     epochs = []
-    trained = transductive.train(module, data, 12, 32, lambda: epochs.append(1))
+    trained, _ = transductive.train(module, data, 12, 32, lambda: epochs.append(1))
     assert len(epochs) == 12
     start = module.build(20, 3)
     baseline = PyKEENBaseline(start, data, training)
@@ -85,7 +85,7 @@ def test_both_libraries_make_the_same_steps(data, constraint):
     module = SheafCompletion(kge="transe", seed=0, **training)
     size = len(data.train.triples)
     start = module.build(20, 3)
-    ours = transductive.train(module, data, 5, size, lambda: None)
+    ours, _ = transductive.train(module, data, 5, size, lambda: None)
     baseline = PyKEENBaseline(start, data, training)
     baseline.train(5, size, lambda: None)
     for parameter, representation, before in (
@@ -147,12 +147,12 @@ def test_a_shortened_data_set_keeps_entities_and_relations(data):
 
 def test_the_benchmark_compares_ranks_and_divides_times(data, monkeypatch):
     monkeypatch.setattr(training_benchmark, "TRAINING", TRAINING)
-    monkeypatch.setattr(training_benchmark, "_alone", lambda function, *a: function(*a))
+    monkeypatch.setattr(training_benchmark, "in_own_process", lambda function, *a: function(*a))
     monkeypatch.setattr(
         training_benchmark.TransductiveData, "load", classmethod(lambda cls, name: data)
     )
     case = training_benchmark.TrainingCase("random", "rotate", 16, 64, 20)
-    found = training_benchmark.measured(case)
+    found = training_benchmark.measure(case)
     for task in ("epoch", "ranking"):
         ratio = found[f"seconds_{task}_pykeen"] / found[f"seconds_{task}"]
         assert found[f"ratio_{task}"] == pytest.approx(ratio)
@@ -165,42 +165,42 @@ def test_the_benchmark_compares_ranks_and_divides_times(data, monkeypatch):
 
     monkeypatch.setattr(training_benchmark, "_theirs", wrong)
     with pytest.raises(AssertionError, match="20 ranks of tails differ"):
-        training_benchmark.measured(case)
+        training_benchmark.measure(case)
 
 
-def test_a_case_that_is_measured_again_replaces_the_old_one(monkeypatch, tmp_path):
+def test_a_case_that_is_measured_again_replaces_the_old_one(at_once, monkeypatch, tmp_path):
     ratios = iter(range(1, 5))
     monkeypatch.setattr(
         training_benchmark,
-        "measured",
+        "measure",
         lambda case: {"ratio_epoch": next(ratios), "ratio_ranking": 1.0},
     )
-    out = tmp_path / "t.json"
+    out = tmp_path / "t.jsonl"
     for model in ("transe", "rotate", "transe"):
-        words = ["--datasets", "codex-s", "--models", model, "--runs", "1", "--out", str(out)]
+        words = ["--datasets", "codex-s", "--models", model, "--runs", "1", "--results", str(out)]
         training_benchmark.main(words)
-    found = {case["model"]: case["ratio_epoch"] for case in json.loads(out.read_text())}
+    found = {case["model"]: case["ratio_epoch"] for case in read_records(out)}
     assert found == {"transe": 3, "rotate": 2}
 
 
-def test_the_check_is_resumed_by_model_and_library(data, monkeypatch, tmp_path, capsys):
+def test_the_check_is_resumed_by_model_and_library(at_once, monkeypatch, tmp_path, capsys):
     done = []
 
-    def cell(name, library, *_):
+    def cell(name, library, epochs, *, folder):
         done.append((name, library))
         if len(done) == 2:
             raise KeyboardInterrupt
-        return {"epochs": 30, "mrr": 0.25}
+        return [{"mrr": 0.25}]
 
     monkeypatch.setattr(transductive, "run_cell", cell)
-    monkeypatch.setattr(transductive.TransductiveData, "load", classmethod(lambda cls, name: data))
-    words = ["--models", "transe", "--out", str(tmp_path / "t.json")]
+    monkeypatch.setattr(transductive.TransductiveData, "check", lambda name: None)
+    words = ["--models", "transe", "--results", str(tmp_path / "t.jsonl")]
     with pytest.raises(SystemExit) as stop:
         transductive.main(words)
     assert stop.value.code == 130
     transductive.main(words)
     assert done == [("transe", "sheafprop"), ("transe", "pykeen"), ("transe", "pykeen")]
-    assert len(json.loads((tmp_path / "t.json").read_text())) == 2
+    assert len(read_records(tmp_path / "t.jsonl")) == 2
     assert capsys.readouterr().out.count("MRR 0.2500") == 2
     # Cells that were trained for another number of epochs are not those asked for.
     transductive.main([*words, "--epochs", "2"])

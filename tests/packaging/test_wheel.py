@@ -20,6 +20,7 @@ BUILT_FROM = (
     "README.md",
     "configs",
     "pyproject.toml",
+    "scripts",
     "setup.cfg",
     "sheafprop",
 )
@@ -87,6 +88,23 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
         "sheafprop/data/datasets/grail_files.json",
         "sheafprop/configs/experiment/umls_rotate.yaml",
     } <= names
+
+
+def test_bench_and_scripts_stay_in_the_clone(wheel, elsewhere):
+    """The source that the wheel is built from has them; what is installed has not."""
+    assert (ROOT / "scripts" / "benchmarks" / "cells.py").is_file()
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].removesuffix(".dist-info").split("-")[0] for name in names} == {
+        "sheafprop"
+    }
+    assert [name for name in names if "benchmarks" in name or "scripts" in name] == []
+    code = (
+        "import importlib.util as u, sheafprop\n"
+        "print(sheafprop.__file__, u.find_spec('benchmarks'), u.find_spec('scripts'))"
+    )
+    file, *found = elsewhere(sys.executable, "-c", code).split()
+    assert Path(file).parent == elsewhere.site / "sheafprop"
+    assert found == ["None", "None"]
 
 
 def test_metadata(wheel):

@@ -1,29 +1,53 @@
-"""The tables of the inductive completion benchmarks."""
+"""The tables and the report of the inductive completion benchmarks."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+from benchmarks.presets import VERSIONS
+from benchmarks.tables import figures
+from sheafprop.files import write_text
+from sheafprop.ranking import PROTOCOLS
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report._records import tie_conventions
-from sheafprop.report._text import NOTHING, duration, escape, markdown_table, size
 from sheafprop.report.published import published_rows
+from sheafprop.report.records import tie_conventions
+from sheafprop.report.text import (
+    NOTHING,
+    duration,
+    escape,
+    markdown_table,
+    mean_with_error,
+    size,
+)
 
-__all__ = ["ablation_table", "completion_cost_table", "completion_table"]
+__all__ = ["ablation_table", "completion_cost_table", "completion_report", "completion_table"]
 
 Record = dict[str, Any]
 
-FAMILIES = {"fb237": "FB15k-237", "WN18RR": "WN18RR", "nell": "NELL-995"}
-VERSIONS = ("v1", "v2", "v3", "v4")
-NAMES = {"rotate": "RotatE", "transe": "TransE", "transr": "TransR", "se": "SE"}
+FAMILIES, NAMES = figures.FAMILIES, figures.NAMES
+_MARKS = ("paper", "read", "second-hand", "recalled")
 _PRESETS = {
     "best": "{} + sheaf propagation",
     "best, share from validation": "{} + sheaf propagation, share from validation",
     "paper": "{}, the paper's settings",
     "reference": "{} trained on the inference graph (reference)",
+}
+
+
+_FIGURES = {
+    "hits_by_version.png": (figures.completion_by_version, "Hits@10 by version"),
+    "hits_by_iteration.png": (
+        figures.completion_by_iteration,
+        "Hits@10 by iteration on validation",
+    ),
+    "validation_against_test.png": (
+        figures.validation_against_test,
+        "The paper's settings: iterations chosen on validation, and the best on test",
+    ),
 }
 
 
@@ -57,14 +81,11 @@ def completion_table(
         best = _best_of_models(chosen, datasets)
         rows = {"best model, chosen on validation": best} | rows if best else rows
         others = _published(protocol, datasets, marks)
+        rows |= {f"{name} [{source}]": row for (name, source), row in others.items()}
         lines = [
             [escape(name), *(_cell(row.get(d)) for d in datasets)] for name, row in rows.items()
         ]
-        lines += [
-            [escape(f"{name} [{source}]"), *(_cell(row.get(d)) for d in datasets)]
-            for (name, source), row in others.items()
-        ]
-        table = markdown_table([f"{title}, {protocol}", *VERSIONS], lines, "lrrrr")
+        table = markdown_table([f"{title}, {protocol}", *VERSIONS], lines)
         parts.append("\n\n".join([table, *_reached(best, others)]))
     return "\n\n".join(parts)
 
@@ -115,22 +136,40 @@ def ablation_table(records: Sequence[Record]) -> str:
     for name, found in groups.items():
         cells = []
         for column in columns:
-            text = _spread(found[column]) if column in found else NOTHING
+            text = mean_with_error(found[column]) if column in found else NOTHING
             if column in found and column in whole and name != "as it is":
-                text += (
-                    f" ({statistics.fmean(found[column]) - statistics.fmean(whole[column]):+.1f})"
-                )
+                change = statistics.fmean(found[column]) - statistics.fmean(whole[column])
+                text += f" ({change:+.1f})"
             cells.append(text)
         rows.append([escape(name), *cells])
     header = ["variant", *(f"{dataset}, {NAMES[model]}" for dataset, model in columns)]
-    return markdown_table(header, rows, "l" + "r" * len(columns))
+    return markdown_table(header, rows)
 
 
-def _spread(values: list[float]) -> str:
-    """The mean with its standard error."""
-    text = f"{statistics.fmean(values):.1f}"
-    if len(values) > 1:
-        text += f" ± {statistics.stdev(values) / math.sqrt(len(values)):.1f}"
+def completion_report(records: Sequence[dict[str, Any]], folder: Path) -> str:
+    r"""Writes tables and figures of the completion benchmarks into a folder and returns the text.
+
+    Args:
+        records (list): What ``scripts/reproduce_completion.py`` stores.
+        folder (Path): Where ``report.md`` and the pictures are written.
+    """
+    parts = [
+        "# Inductive completion",
+        "Hits@10 in percent (MRR in parentheses), both sides, mean over seeds ± standard error. "
+        "Settings are chosen on validation (`merged`: on the training graph); the test triples are "
+        "ranked once. Published rows follow tie rules and filters of their own; those marked "
+        "recalled or second-hand are not verified.",
+    ]
+    for protocol in PROTOCOLS:
+        table = completion_table(records, protocol, marks=_MARKS)
+        if table:
+            parts += [f"## {protocol}", PROTOCOLS[protocol].description, table]
+    parts += ["## Time and memory", completion_cost_table(records)]
+    for name, (draw, title) in _FIGURES.items():
+        if draw(records, folder / name):
+            parts += [f"## {title}", f"![{title}]({name})"]
+    text = "\n\n".join(parts) + "\n"
+    write_text(folder / "report.md", text)
     return text
 
 
@@ -146,10 +185,9 @@ def _our_rows(records: Sequence[Record], datasets: list[str]) -> dict[str, dict[
     heuristic = _by_dataset(records, datasets, None, HEURISTIC)
     for protocol in dict.fromkeys(record["protocol"] for record in records):
         for prefix, name in tie_conventions(protocol).items():
+            # One record: it needs no model and no seed.
             found = {
-                dataset: [  # one: it needs no model and no seed
-                    {key: members[0][prefix + key] for key in ("hits@10", "mrr")}
-                ]
+                dataset: [{key: members[0][prefix + key] for key in ("hits@10", "mrr")}]
                 for dataset, members in heuristic.items()
                 if f"{prefix}hits@10" in members[0]
             }
@@ -210,23 +248,20 @@ def _cell(records: list[Record] | None) -> str:
         return NOTHING
     if not all(math.isfinite(value) for value in values + mrr):
         raise ValueError(f"Expected finite scores (got {values + mrr})")
-    return _spread([100 * value for value in values]) + (
-        f" ({statistics.fmean(mrr):.3f})" if mrr else ""
-    )
+    text = mean_with_error([100 * value for value in values])
+    return f"{text} ({statistics.fmean(mrr):.3f})" if mrr else text
 
 
 def _reached(
     best: dict[str, list[Record]], others: dict[tuple[str, str], dict[str, list[Record]]]
 ) -> list[str]:
     """One sentence for all published rows: on how many data sets the best model is as good."""
+    own = {d: statistics.fmean(r["hits@10"] for r in found) for d, found in best.items()}
     counts = []
     for (name, _), row in others.items():
-        shared = [d for d in best if d in row and row[d][0]["hits@10"] is not None]
-        won = sum(
-            statistics.fmean(r["hits@10"] for r in best[d]) >= row[d][0]["hits@10"] for d in shared
-        )
-        if shared:
-            counts.append(f"{escape(name)} {won} of {len(shared)}")
-    return [f"Data sets on which the best model is at least as good: {', '.join(counts)}."] * bool(
-        counts
-    )
+        theirs = {d: row[d][0]["hits@10"] for d in own if d in row}
+        won = [own[d] >= hits for d, hits in theirs.items() if hits is not None]
+        if won:
+            counts.append(f"{escape(name)} {sum(won)} of {len(won)}")
+    text = f"Data sets on which the best model is at least as good: {', '.join(counts)}."
+    return [text] if counts else []

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 from torch import Tensor
 
-from sheafprop.files import write_bytes
+from benchmarks.tables.figures import canvas, write_picture
 
 if TYPE_CHECKING:
     from sheafprop.pretrained.sheaf_model import SheafModel
@@ -50,14 +48,15 @@ def energy_map(
     facts = model.explain(entity).head(limit)
     rows = zip(facts["head"], facts["relation"], facts["tail"], strict=True)
     labels = ["  ".join(_short(part) for part in row) for row in rows]
-    figure, axis = _canvas(9.0, 1.4 + 0.28 * len(labels))
+    figure, axis = canvas(9.0, 1.4 + 0.28 * len(labels))
+    axis.spines[["top", "right"]].set_visible(False)
     colors = [_NEW if ratio > 1 else _OLD for ratio in facts["ratio"]]
     axis.barh(range(len(labels)), facts["energy"], color=colors)
     axis.set_yticks(range(len(labels)), labels, fontsize=8, parse_math=False)
     axis.invert_yaxis()
     axis.set_xlabel("energy (orange: more than usual for the relation)")
     axis.set_title(f"facts at {_short(entity)}", parse_math=False)
-    _write(figure, path)
+    write_picture(figure, path)
 
 
 def entity_map(
@@ -95,7 +94,8 @@ def entity_map(
     _, values, axes = torch.linalg.svd(old - centre, full_matrices=False)
     total = float(values.square().sum())
     share = float(values[:2].square().sum()) / total if total > 0 else 0.0
-    figure, axis = _canvas(8.5, 7.0)
+    figure, axis = canvas(8.5, 7.0)
+    axis.spines[["top", "right"]].set_visible(False)
 
     def place(names: Sequence[str]) -> np.ndarray:
         return ((_rows(model.vectors(names)) - centre) @ axes[:2].T).numpy()
@@ -125,7 +125,7 @@ def entity_map(
     axis.set_ylabel("second principal component")
     axis.set_title(f"entities ({share:.0%} of the variance; lines: facts of added entities)")
     axis.legend(frameon=False)
-    _write(figure, path)
+    write_picture(figure, path)
     return share
 
 
@@ -180,17 +180,3 @@ def _rows(x: Tensor) -> Tensor:
 
 def _short(label: str) -> str:
     return label if len(label) <= 40 else f"{label[:39]}\N{HORIZONTAL ELLIPSIS}"
-
-
-def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.add_subplot()
-    axis.spines[["top", "right"]].set_visible(False)
-    return figure, axis
-
-
-def _write(figure: Figure, path: str | os.PathLike[str]) -> None:
-    picture = BytesIO()
-    figure.savefig(picture, format="png")
-    write_bytes(path, picture.getvalue())

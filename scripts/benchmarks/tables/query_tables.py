@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 from sheafprop.kge import KGE_REGISTRY
 from sheafprop.query import CONJUNCTIVE
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report._records import tie_conventions
-from sheafprop.report._text import NOTHING, escape, markdown_table
 from sheafprop.report.published import published_rows
+from sheafprop.report.records import tie_conventions
+from sheafprop.report.text import NOTHING, escape, markdown_table, mean_with_error
 
 __all__ = ["AVERAGINGS", "query_curves", "query_figures", "query_report", "query_summary"]
 
@@ -36,11 +35,11 @@ def query_figures(records: Sequence[Record], ratio: str, averaging: str) -> Figu
     Args:
         records (list): What ``scripts/reproduce_queries.py`` wrote.
         ratio (str): The ratio of the data set, such as ``"550"``.
-        averaging (str): ``"macro"`` or ``"micro"``; published figures of the other one are left
-            out.
+        averaging (str): ``"macro"`` or ``"micro"``; published figures of the other one are
+            excluded.
 
-    Cells of the comparison of hyperparameters are left out too. Results of a configuration that has
-    changed since have a row of their own, with the commit that gave them.
+    Cells of the comparison of hyperparameters are excluded, too. Results of a configuration that
+    has changed since have a row of their own, with the commit that gave them.
     """
     found: Figures = {}
     own = [r for r in records if (r["ratio"], r["averaging"]) == (ratio, averaging)]
@@ -79,7 +78,7 @@ def query_summary(records: Sequence[Record]) -> str:
             for name in ordered
         ]
         header = [f"ratio, {averaging}", *ratios]
-        parts += [f"**{averaging}** ({meaning})", _table(header, rows)]
+        parts += [f"**{averaging}** ({meaning})", markdown_table(header, rows)]
     return "\n\n".join(parts)
 
 
@@ -109,7 +108,7 @@ def query_report(records: Sequence[Record]) -> str:
                 cells = [_cell(by_type.get(kind)) for kind in (*CONJUNCTIVE, *_UNIONS)]
                 cells.insert(len(CONJUNCTIVE), _mean_cell(by_type))
                 rows.append([escape(name), *cells])
-            parts.append(_table(header, rows))
+            parts.append(markdown_table(header, rows))
         parts.append(_chosen(records, ratio))
     parts.append(_tuned(records))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -175,13 +174,8 @@ def _place(record: Record) -> tuple[bool, str, str, int]:
     return (record["model"] not in KGE_REGISTRY, record["preset"], record["model"], record["seed"])
 
 
-def _cell(values: list[float] | None) -> str:
-    if not values:
-        return NOTHING
-    text = f"{100 * statistics.fmean(values):.1f}"
-    if len(values) > 1:
-        text += f" ± {100 * statistics.stdev(values) / math.sqrt(len(values)):.1f}"
-    return text
+def _cell(values: Sequence[float] | None) -> str:
+    return mean_with_error([100 * value for value in values]) if values else NOTHING
 
 
 def _mean_cell(by_type: dict[str, list[float]]) -> str:
@@ -214,7 +208,7 @@ def _chosen(records: Sequence[Record], ratio: str) -> str:
             ]
         )
     header = ["cell", "iterations", "validation", "training", "ranking", "queries", "commit"]
-    return _table(header, rows) if rows else ""
+    return markdown_table(header, rows) if rows else ""
 
 
 def _tuned(records: Sequence[Record]) -> str:
@@ -247,12 +241,8 @@ def _tuned(records: Sequence[Record]) -> str:
         "or by validation queries pi and ip after propagation. Test, micro."
     )
     header = ["cell", "lr", "scale", "iterations", *CONJUNCTIVE, _MEAN]
-    return f"{text}\n\n{_table(header, rows)}"
+    return f"{text}\n\n{markdown_table(header, rows)}"
 
 
 def _is_tuned(record: Record) -> bool:
     return "tried" in record
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return markdown_table(header, rows, "l" + "r" * (len(header) - 1))

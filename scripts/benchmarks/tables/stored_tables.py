@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tables.benchmark_tables import (
-    propagation_headline,
-    propagation_table,
-    query_speed_table,
-    service_table,
-)
+from benchmarks.cells import read_records
+from benchmarks.tables import benchmark_tables
 from benchmarks.tables.completion_tables import (
     ablation_table,
     completion_cost_table,
     completion_table,
 )
 from benchmarks.tables.query_tables import query_curves, query_summary
-from benchmarks.tables.training_tables import training_table, transductive_table
-from sheafprop.errors import FormatError
 from sheafprop.report.tables import result_table
 
 __all__ = ["fill_tables"]
@@ -35,14 +28,14 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-full": partial(completion_table, protocol="full"),
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
-    "propagation": propagation_table,
-    "propagation-headline": propagation_headline,
+    "propagation": benchmark_tables.propagation_table,
+    "propagation-headline": benchmark_tables.propagation_headline,
     "queries": query_summary,
     "query-curves": query_curves,
-    "query-speed": query_speed_table,
-    "service": service_table,
-    "training": training_table,
-    "transductive": transductive_table,
+    "query-speed": benchmark_tables.query_speed_table,
+    "service": benchmark_tables.service_table,
+    "training": benchmark_tables.training_table,
+    "transductive": benchmark_tables.transductive_table,
 }
 _MARKED = re.compile(r"(<!-- results (\S+) ?(\S*) -->\n)(.*?)(<!-- end -->)", flags=re.DOTALL)
 
@@ -58,7 +51,7 @@ def fill_tables(text: str, root: Path) -> tuple[str, int]:
 
     Raises:
         ValueError: If there is no table of such a kind.
-        FormatError: If a file is not JSON.
+        FormatError: If a file does not hold one record a line.
     """
 
     def fill(match: re.Match[str]) -> str:
@@ -66,10 +59,6 @@ def fill_tables(text: str, root: Path) -> tuple[str, int]:
         if kind not in _TABLES:
             known = ", ".join(name for name in _TABLES if name)
             raise ValueError(f"there is no table {kind!r}; there are {known}")
-        try:
-            stored = json.loads((root / file).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise FormatError(f"{root / file} is not JSON ({error})") from error
-        return f"{begin}{_TABLES[kind](stored)}\n{end}"
+        return f"{begin}{_TABLES[kind](read_records(root / file))}\n{end}"
 
     return _MARKED.subn(fill, text)

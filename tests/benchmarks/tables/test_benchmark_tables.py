@@ -2,9 +2,11 @@ from benchmarks.tables.benchmark_tables import (
     propagation_headline,
     propagation_table,
     service_table,
+    training_table,
+    transductive_table,
 )
 
-from sheafprop.report._text import NOTHING
+from sheafprop.report.text import NOTHING
 
 
 def step(name, maps, width, **more):
@@ -25,10 +27,8 @@ def limit(solver, applications, euler=2000):
 
 
 def table(*cases):
-    text = propagation_table(
-        {"hardware": "2 cores", "torch": "2.13", "commit": "abc", "cases": list(cases)}
-    )
-    return text.split("\n\n")
+    facts = {"hardware": "2 cores", "torch": "2.13", "commit": "abc"}
+    return propagation_table([facts | case for case in cases]).split("\n\n")
 
 
 def cells(part):
@@ -80,13 +80,13 @@ def test_the_headline_says_how_it_was_measured():
         step(large, "identity", 128, ratio_scatter=11.0, ranges=ranges, **common),
         step("FB15k-237", "dense", 64, ratio_scatter=80.0, ranges={}, **common),
     ]
-    text = propagation_headline(result | {"cases": cases})
+    text = propagation_headline([result | case for case in cases])
     assert "identity maps 11.0x (9.5x to 12.0x); 0.75x the time" in text
     assert "Dense maps on FB15k-237: 80.0x at $d = 64$." in text
     assert text.endswith("H, torch 2, commit abc, 2 threads, median of 3 runs with their range.")
     for case in cases:
         del case["runs"]
-    text = propagation_headline(result | {"cases": cases, "note": "the best of seven"})
+    text = propagation_headline([result | case | {"note": "the best of seven"} for case in cases])
     assert text.endswith("2 threads, runs not stored: the best of seven.")
 
 
@@ -119,5 +119,58 @@ def test_extensions_and_predictions_in_a_row():
         "bare_seconds": 0.0345,
         "ratio_bare": 1.249,
     }
-    (row,) = cells(service_table({"cases": [case]}))[2:]
+    where, table = service_table([case]).split("\n\n")
+    assert where == "threads not stored, runs not stored"
+    (row,) = cells(table)[2:]
     assert row[2:] == ["91.2 ms", "1 MiB", "4 ms", "25.0x", "43.1 ms", "34.5 ms", "1.25x"]
+
+
+def test_ratios_stand_beside_their_times():
+    case = {
+        "hardware": "2 cores",
+        "torch": "2.13.0",
+        "commit": "abc",
+        "dataset": "codex-s",
+        "model": "transe",
+        "loss": "cross_entropy",
+        "batch_size": 512,
+        "train_triples": 4096,
+        "test_triples": 500,
+        "hidden_channels": 64,
+        "seconds_epoch": 0.5,
+        "seconds_epoch_pykeen": 12.0,
+        "ratio_epoch": 24.0,
+        "seconds_ranking": 0.02,
+        "seconds_ranking_pykeen": 0.6,
+        "ratio_ranking": 30.0,
+        "threads": 1,
+        "runs": 5,
+        "ranges": {"ratio_ranking": [21.04, 31.0], "seconds_epoch": [0.25, 1.5]},
+    }
+    table = training_table([case, case])
+    where, _, _, _, row, _ = table.strip().split("\n")
+    assert where == "2 cores, torch 2.13.0, commit abc, 1 thread, median of 5 runs with their range"
+    assert "range; 2 cores, torch 2.13.0, commit b, 1 thread" in training_table(
+        [case, case | {"commit": "b"}]
+    )
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[:5] == ["CoDEx-S", "TransE", "cross entropy over all entities", "64", "512"]
+    assert cells[5:9] == ["4,096 triples", "500 ms (250 ms to 1.5 s)", "12.0 s", "24.0x"]
+    assert cells[9:] == ["500 triples", "20 ms", "600 ms", "30.0x (21.0x to 31.0x)"]
+
+
+def test_a_model_needs_both_libraries():
+    ours = {
+        "dataset": "codex-s",
+        "model": "rotate",
+        "library": "sheafprop",
+        "training": {"loss": "nssa", "hidden_channels": 32},
+        "epochs": 50,
+        "mrr": 0.34561,
+        "seconds": 60.0,
+    }
+    theirs = ours | {"library": "pykeen", "mrr": 0.3401, "seconds": 180.0}
+    assert "RotatE" not in transductive_table([ours])
+    row = transductive_table([ours, theirs]).strip().split("\n")[-1]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells == ["CoDEx-S", "RotatE", "NSSA", "32", "50", "0.346", "0.340"]

@@ -1,15 +1,15 @@
 import math
 
 import pytest
-from benchmarks.tables.completion_report import completion_report
 from benchmarks.tables.completion_tables import (
     ablation_table,
     completion_cost_table,
+    completion_report,
     completion_table,
 )
 
-from sheafprop.report._text import NOTHING
 from sheafprop.report.published import published_rows
+from sheafprop.report.text import NOTHING
 
 
 def record(dataset="fb237_v1", model="rotate", preset="best", seed=0, protocol="full", **more):

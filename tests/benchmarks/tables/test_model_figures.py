@@ -16,14 +16,14 @@ NAMES = ["transe", "rotate", "se"]
 @pytest.fixture
 def drawn(monkeypatch):
     """The axes that were drawn, in the order of the pictures."""
-    axes, canvas = [], model_figures._canvas
+    axes, canvas = [], model_figures.canvas
 
     def spy(*size):
         figure, axis = canvas(*size)
         axes.append(axis)
         return figure, axis
 
-    monkeypatch.setattr(model_figures, "_canvas", spy)
+    monkeypatch.setattr(model_figures, "canvas", spy)
     return axes
 
 

@@ -1,4 +1,4 @@
-"""The configurations of the query benchmark, by preset, ratio and model."""
+"""The configurations of the completion and the query benchmark, by preset, data set and model."""
 
 import hashlib
 import json
@@ -12,16 +12,47 @@ from sheafprop.query import CONJUNCTIVE
 
 Config = dict[str, Any]
 
-RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
+FAMILIES = ("fb237", "WN18RR", "nell")
+VERSIONS = ("v1", "v2", "v3", "v4")
 MODELS = ("transe", "rotate", "transr", "se")
-PRESETS = ("best", "no-prior", "paper")
+PRESETS = ("best", "paper", "reference")
+RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
+QUERY_PRESETS = ("best", "no-prior", "paper")
+#: Models whose preset ``best`` has a prior of the interior of a query; the others have no preset
+#: ``no-prior``.
+WITH_PRIOR = ("rotate",)
+
 #: Batches to train for on the two largest training graphs, of 200,000 triples and more.
 _LONGER = {"106": 5000, "113": 5000}
-#: Models whose preset ``best`` has a prior of the vertices between; the others have no
-#: preset ``no-prior``.
-WITH_PRIOR = ("rotate",)
+_NO_MATTER = ("logger", "callbacks", "log_every_n_steps", "enable_model_summary", "accelerator")
 _PAPER_NAMES = {"transe": "TransE", "rotate": "RotatE", "transr": "TransR", "se": "SE"}
-_PAPER_LOSSES = {"crossentropy": "cross_entropy", "nssa": "nssa"}
+_LOSSES = {
+    "crossentropy": "cross_entropy",
+    "nssa": "nssa",
+    "MarginRankingLoss": "margin_ranking",
+}
+
+
+def completion_config(preset: str, family: str, version: str, model: str) -> Config:
+    """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
+
+    ``reference`` is ``best``, trained on the inference graph itself.
+
+    Raises:
+        ValueError: If the preset has no settings for the data set; the paper has none for NELL-995.
+    """
+    data = {"data": {"dataset": "grail", "name": f"{family}_{version}"}}
+    if preset != "paper":
+        return merge(load_config(f"preset/best/{family}_{model}.yaml"), data)
+    config = merge(load_config(f"preset/paper/{model}.yaml"), data)
+    return merge(config, _completion_numbers(family, version, model))
+
+
+def config_hash(config: Config) -> str:
+    """A hash of all that a run depends on beside its seed; where it logs is none of it."""
+    trainer = {k: v for k, v in config.get("trainer", {}).items() if k not in _NO_MATTER}
+    text = json.dumps(config | {"trainer": trainer}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -39,7 +70,7 @@ class QueryConfig:
         iterations: The numbers of iterations to choose from.
         selection_types: The types of validation queries that choose.
         selection_queries: How many queries of each type are asked for that, at most.
-        interior_prior: Whether the vertices between have a prior, that of the facts.
+        interior_prior: Whether the interior of a query has a prior, that of the facts.
     """
 
     model: Config
@@ -73,7 +104,7 @@ def query_config(preset: str, ratio: str, model: str) -> QueryConfig:
     hop. Training takes all the triples and its full number of epochs. ``best`` walks relations
     backwards without parameters, propagates several starts, and chooses on all types.
     ``no-prior`` is ``best`` without what was added to it after its test results were known: the
-    prior of the vertices between, and training that leaves out other true answers.
+    prior of the interior, and training that excludes other true answers.
 
     Raises:
         ValueError: If ``no-prior`` is asked for and the model's ``best`` has no prior.
@@ -81,23 +112,19 @@ def query_config(preset: str, ratio: str, model: str) -> QueryConfig:
     if preset == "no-prior" and model not in WITH_PRIOR:
         raise ValueError(f"'no-prior' needs a model of {', '.join(WITH_PRIOR)} (got {model!r})")
     if preset == "paper":
-        config = merge(load_config(f"preset/paper/{model}.yaml"), _paper_numbers(ratio, model))
+        config = merge(load_config(f"preset/paper/{model}.yaml"), _query_numbers(ratio, model))
     else:
         config = load_config(f"preset/best/queries_{model}.yaml")
         if ratio in _LONGER:
             config = merge(config, {"trainer": {"max_steps": _LONGER[ratio]}})
-    return _from_config(config, preset)
-
-
-def _from_config(config: Config, preset: str) -> QueryConfig:
-    model, own_inverse = dict(config["model"]), preset == "paper"
+    module, own_inverse = dict(config["model"]), preset == "paper"
     if preset == "no-prior":
-        del model["leave_out_known"]
-    search = model.pop("propagation")
+        del module["leave_out_known"]
+    search = module.pop("propagation")
     (start,) = search["start"]
     (step_size,) = search.get("step_size", [PropagationSettings.step_size])
     return QueryConfig(
-        model=model,
+        model=module,
         batch_size=config["data"]["batch_size"],
         max_epochs=config["trainer"]["max_epochs"],
         max_steps=config["trainer"].get("max_steps", -1),
@@ -105,16 +132,44 @@ def _from_config(config: Config, preset: str) -> QueryConfig:
         propagation=PropagationSettings(start=start, step_size=step_size, **search["settings"]),
         iterations=tuple(search["iterations"]),
         selection_types=("1p",) if own_inverse else CONJUNCTIVE,
-        interior_prior=preset == "best" and model["kge"] in WITH_PRIOR,
+        interior_prior=preset == "best" and model in WITH_PRIOR,
     )
 
 
-def _paper_numbers(ratio: str, model: str) -> Config:
-    """What the paper's table of hyperparameters for queries says."""
+def _paper_numbers(table: str) -> dict[str, Any]:
     file = resources.files("sheafprop.report") / "published.json"
-    table = json.loads(file.read_text("utf-8"))["paper_settings"]["query_training"]
-    numbers = table[ratio][_PAPER_NAMES[model]]
-    loss = _PAPER_LOSSES[numbers["loss"]]
+    return json.loads(file.read_text("utf-8"))["paper_settings"][table]
+
+
+def _completion_numbers(family: str, version: str, model: str) -> Config:
+    name = {"fb237": "InductiveFB15k237", "WN18RR": "InductiveWN18RR"}.get(family)
+    if name is None:
+        raise ValueError(f"the paper has no settings for '{family}'; it has fb237 and WN18RR")
+    numbers = _paper_numbers("completion_training")[name][version][_PAPER_NAMES[model]]
+    loss_args = {
+        "cross_entropy": ("label_smoothing",),
+        "nssa": ("margin", "adversarial_temperature"),
+        "margin_ranking": ("margin",),
+    }[_LOSSES[numbers["loss"]]]
+    settings: Config = {
+        "hidden_channels": numbers["embedding_dim"],
+        "lr": numbers["lr"],
+        "loss_args": {key: numbers.get(key) for key in loss_args},
+        "propagation": {"step_size": [numbers["h"]]},
+    }
+    if "num_negs_per_pos" in numbers:
+        settings["num_negatives"] = numbers["num_negs_per_pos"]
+    if "relation_dim" in numbers:
+        settings["kge_args"] = {"relation_channels": numbers["relation_dim"]}
+    config: Config = {"model": settings, "trainer": {"max_epochs": numbers["max_epochs"]}}
+    if numbers["batch_size"] is not None:
+        config["data"] = {"batch_size": numbers["batch_size"]}
+    return config
+
+
+def _query_numbers(ratio: str, model: str) -> Config:
+    numbers = _paper_numbers("query_training")[ratio][_PAPER_NAMES[model]]
+    loss = _LOSSES[numbers["loss"]]
     settings: Config = {
         "hidden_channels": numbers["embedding_dim"],
         "lr": numbers["lr"],
@@ -124,6 +179,5 @@ def _paper_numbers(ratio: str, model: str) -> Config:
         settings["loss_args"] = {key: numbers[key] for key in ("margin", "adversarial_temperature")}
         settings["num_negatives"] = int(numbers["num_negs_per_pos"])
     else:
-        smoothing = {"transe": 0.72, "transr": 0.6}[model]
-        settings["loss_args"] = {"label_smoothing": smoothing}
+        settings["loss_args"] = {"label_smoothing": {"transe": 0.72, "transr": 0.6}[model]}
     return {"model": settings}

@@ -1,4 +1,4 @@
-"""The figures of the inductive completion benchmarks."""
+"""The figures of the completion and the query benchmark."""
 
 from __future__ import annotations
 
@@ -16,19 +16,30 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from benchmarks.tables.completion_tables import FAMILIES, NAMES, VERSIONS
+from benchmarks.presets import VERSIONS
+from benchmarks.tables.query_tables import AVERAGINGS, query_figures
 from sheafprop.files import write_bytes
+from sheafprop.query import CONJUNCTIVE
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.figures import least_span
 from sheafprop.report.published import published_rows
 
-__all__ = ["completion_by_iteration", "completion_by_version", "validation_against_test"]
+__all__ = [
+    "completion_by_iteration",
+    "completion_by_version",
+    "hits_by_ratio",
+    "validation_against_test",
+]
 
 Record = dict[str, Any]
 
+FAMILIES = {"fb237": "FB15k-237", "WN18RR": "WN18RR", "nell": "NELL-995"}
+NAMES = {"rotate": "RotatE", "transe": "TransE", "transr": "TransR", "se": "SE"}
 # Told apart also by readers who do not see all colours.
-_COLORS = {"rotate": "#0072B2", "transe": "#D55E00", "transr": "#009E73", "se": "#CC79A7"}
-_GREY = "#4D4D4D"
+_CYCLE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_COLORS = dict(zip(NAMES, _CYCLE, strict=False))
+_GREY = _CYCLE[-1]
 _STAR: dict[str, Any] = {"marker": "*", "markersize": 13, "linestyle": "", "color": _GREY}
 
 
@@ -62,7 +73,7 @@ def completion_by_version(records: Sequence[Record], path: str | os.PathLike[str
         axis.set_title(FAMILIES[family])
         axis.set_ylabel("Hits@10 (%), full, test")
     _legend(figure, axes)
-    _write(figure, path)
+    write_picture(figure, path)
     return True
 
 
@@ -96,7 +107,7 @@ def completion_by_iteration(records: Sequence[Record], path: str | os.PathLike[s
         least_span(axis, 100)
     star = Line2D([], [], label="chosen on validation", **_STAR)
     _legend(figure, axes, [star])
-    _write(figure, path)
+    write_picture(figure, path)
     return True
 
 
@@ -113,9 +124,7 @@ def validation_against_test(records: Sequence[Record], path: str | os.PathLike[s
     if not found:
         return False
     found.sort(key=lambda r: (r["dataset"], r["model"], r["seed"]))
-    figure = Figure(figsize=(9, 1 + 0.35 * len(found)), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.add_subplot()
+    figure, axis = canvas(9, 1 + 0.35 * len(found))
     labels = [f"{r['dataset']} {NAMES[r['model']]}, seed {r['seed']}" for r in found]
     places = range(len(found))
     axis.barh(
@@ -130,7 +139,64 @@ def validation_against_test(records: Sequence[Record], path: str | os.PathLike[s
     axis.invert_yaxis()
     axis.set_xlabel("test Hits@10 (%), full")
     axis.legend(frameon=False, fontsize=8)
-    _write(figure, path)
+    write_picture(figure, path)
+    return True
+
+
+def hits_by_ratio(records: Sequence[dict[str, Any]], path: str | os.PathLike[str]) -> bool:
+    r"""Draws Hits@10 by ratio, a column for each query type and a row for each averaging, as a PNG.
+
+    Lines of this library are solid, those of published figures dashed. The file is put in place
+    when it is complete.
+
+    Args:
+        records (list): What ``scripts/reproduce_queries.py`` wrote.
+        path (str): Where to write the picture.
+
+    Returns:
+        bool: Whether there was anything to draw; if not, no file is written.
+    """
+    ratios = sorted({record["ratio"] for record in records}, key=int)
+    if not ratios:
+        return False
+    figure = Figure(figsize=(2.3 * len(CONJUNCTIVE), 7.2), dpi=110)
+    FigureCanvasAgg(figure)
+    figure.set_layout_engine("constrained")
+    rows = figure.subfigures(len(AVERAGINGS), 1, squeeze=False)[:, 0]
+    for part, averaging in zip(rows, AVERAGINGS, strict=True):
+        columns = [query_figures(records, ratio, averaging) for ratio in ratios]
+        methods = list(dict.fromkeys(name for column in columns for name in column))
+        methods.sort(key=lambda name: "(published" in name)
+        axes = part.subplots(1, len(CONJUNCTIVE), sharey=True)
+        part.suptitle(f"Hits@10 (%), {averaging}", fontsize=12)
+        for axis, kind in zip(axes, CONJUNCTIVE, strict=True):
+            for number, method in enumerate(methods):
+                known = [
+                    (place, 100 * statistics.fmean(column[method][kind]))
+                    for place, column in enumerate(columns)
+                    if kind in column.get(method, {})
+                ]
+                axis.plot(
+                    *zip(*known, strict=True),
+                    color=_CYCLE[number % len(_CYCLE)],
+                    marker=_MARKERS[number % len(_MARKERS)],
+                    linestyle="--" if "(published" in method else "-",
+                    markersize=4,
+                    linewidth=1.5,
+                    label=method,
+                )
+            axis.set_title(kind, fontsize=11)
+            axis.set_xticks(range(len(ratios)), ratios, rotation=90, fontsize=8)
+            _style(axis)
+        axes[0].set_ylim(bottom=0)
+        part.supxlabel("ratio of the splits (%)", fontsize=10)
+        part.legend(
+            *axes[0].get_legend_handles_labels(),
+            loc="outside right upper",
+            frameon=False,
+            fontsize=8,
+        )
+    write_picture(figure, path)
     return True
 
 
@@ -164,9 +230,7 @@ def _panels(count: int, columns: int = 3) -> tuple[Figure, list[Axes]]:
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for axis in axes:
-        axis.grid(color="#E3E3E3", linewidth=0.8)
-        axis.set_axisbelow(True)
-        axis.spines[["top", "right"]].set_visible(False)
+        _style(axis)
     for axis in axes[count:]:
         axis.set_visible(False)
     return figure, axes[:count]
@@ -189,7 +253,21 @@ def _published(dataset: str, method: str) -> float:
     return math.nan
 
 
-def _write(figure: Figure, path: str | os.PathLike[str]) -> None:
+def _style(axis: Axes) -> None:
+    axis.grid(color="#E3E3E3", linewidth=0.8)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of one panel."""
+    figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def write_picture(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Writes a figure as a PNG, which is put in place when it is complete."""
     picture = BytesIO()
     figure.savefig(picture, format="png")
     write_bytes(path, picture.getvalue())

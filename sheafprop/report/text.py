@@ -1,6 +1,10 @@
+"""How reports write numbers and tables."""
+
 from __future__ import annotations
 
+import math
 import re
+import statistics
 import unicodedata
 from collections.abc import Sequence
 
@@ -12,8 +16,14 @@ def escape(text: object) -> str:
     return re.sub(r"([\\|*`<\[\]])", r"\\\1", " ".join(str(text).split()))
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """A Markdown table of cells that are escaped already; :obj:`align` holds l or r a column."""
+def markdown_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], align: str | None = None
+) -> str:
+    """A Markdown table of cells that are escaped already.
+
+    :obj:`align` holds l or r for each column; without it, the first one is left-aligned.
+    """
+    align = align or "l" + "r" * (len(header) - 1)
     rule = ["---:" if side == "r" else ":---" for side in align]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
 
@@ -45,6 +55,14 @@ def _width(text: str) -> int:
         0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
         for char in text
     )
+
+
+def mean_with_error(values: Sequence[float], digits: int = 1) -> str:
+    """The mean, with its standard error where there are several values."""
+    text = f"{statistics.fmean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ± {statistics.stdev(values) / math.sqrt(len(values)):.{digits}f}"
+    return text
 
 
 def duration(seconds: float | None) -> str:

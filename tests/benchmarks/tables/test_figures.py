@@ -1,14 +1,14 @@
 import pytest
-from benchmarks.tables import completion_figures
+from benchmarks.tables import figures
 from matplotlib.figure import Figure
 
 
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures as they were when they were written."""
-    figures = []
-    monkeypatch.setattr(completion_figures, "_write", lambda figure, path: figures.append(figure))
-    return figures
+    found = []
+    monkeypatch.setattr(figures, "write_picture", lambda figure, path: found.append(figure))
+    return found
 
 
 def cell(dataset, model):
@@ -33,8 +33,8 @@ def texts(figure: Figure):
 def test_a_legend_explains_what_any_panel_shows(drawn, tmp_path):
     # The paper has no figures of the last family.
     cells = [cell("fb237_v1", "rotate"), cell("nell_v1", "rotate"), cell("nell_v2", "se")]
-    assert completion_figures.completion_by_version(cells, tmp_path / "v.png")
-    assert completion_figures.completion_by_iteration(cells, tmp_path / "i.png")
+    assert figures.completion_by_version(cells, tmp_path / "v.png")
+    assert figures.completion_by_iteration(cells, tmp_path / "i.png")
     by_version, by_iteration = map(texts, drawn)
     assert {"RotatE", "RotatE, the paper's figure", "SE"} <= set(by_version)
     assert by_iteration == ["RotatE", "SE", "chosen on validation"]
