@@ -236,9 +236,9 @@ class Interruptions:
         else:
             shutil.rmtree(folder, ignore_errors=True)
             succeed(words)
-        done = [t for t in json.loads((folder / "study.json").read_text()) if t["value"]]
-        if len(done) < 2:
-            raise Check(f"{folder} has {len(done)} finished trials")
+        trials = json.loads((folder / "study.json").read_text())
+        if sum(trial["value"] is not None for trial in trials) < 2:
+            raise Check(f"{folder} has not two finished trials: {trials}")
         return status != 0
 
     def extend(self, moment: float) -> bool:

@@ -79,6 +79,8 @@ class Study:
         if self.study.user_attrs.get("data", keys) != keys:
             raise DataError(f"the data are not those of the trials in {self.folder}: restore them")
         self.study.set_user_attr("data", keys)
+        if self._count():  # the last call may have been killed before it wrote of its last trial
+            self._write()
         while self._count() < num_trials:
             self._run_trial(self.study.ask())
             self._write()

@@ -155,6 +155,22 @@ def test_an_interrupted_trial_is_tried_again(tmp_path, words):
     assert other["state"] == "complete"
 
 
+def test_what_a_killed_call_did_not_write_is_written_when_the_study_goes_on(
+    tmp_path, words, monkeypatch
+):
+    def stop(study):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sheafprop.cli.study.Study._write", stop)
+        assert main([*words, "--trials=1"]) == 130
+    assert not (tmp_path / "study" / "study.json").exists()
+    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=1"]) == 0
+    (trial,) = trials(tmp_path)
+    assert trial["state"] == "complete"
+    assert (tmp_path / "study" / "best.yaml").exists()
+
+
 def test_trials_that_lag_behind_are_pruned(tmp_path, words, monkeypatch):
     monkeypatch.setattr(
         optuna.pruners, "MedianPruner", lambda **_: optuna.pruners.ThresholdPruner(lower=2.0)
