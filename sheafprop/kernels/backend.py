@@ -5,7 +5,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, Literal
@@ -73,6 +73,13 @@ def outside_inference(tensor: Tensor) -> Tensor:
         return tensor
     with lasting():
         return tensor.clone()
+
+
+def outside_transforms(*tensors: Tensor | None) -> AbstractContextManager[Any]:
+    """Leaves ``torch.func`` transforms that none of the tensors takes part in."""
+    if any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        return nullcontext()
+    return torch._C._DisableFuncTorch()
 
 
 @contextmanager
