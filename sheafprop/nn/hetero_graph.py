@@ -10,6 +10,7 @@ from torch_geometric.typing import EdgeType, NodeType
 
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.k_hop_batch import warn_sampled
+from sheafprop.sheaf.graph_checks import check_graph_shapes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,16 +200,10 @@ def _edges(data: HeteroData, kind: EdgeType, num_nodes_of: dict[NodeType, int]) 
             f"'adj_t' of edge type {kind} holds values: give weights as an attribute of their own"
         )
     edge_index, _ = as_edges(edge_index, torch.zeros(0, dtype=torch.long))
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        hint = " (transpose it)" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
-        raise ValueError(
-            f"'edge_index' of edge type {kind} must have shape [2, num_edges] "
-            f"(got {list(edge_index.shape)}){hint}"
-        )
-    if edge_index.is_floating_point():
-        raise ValueError(
-            f"'edge_index' of edge type {kind} must hold integers (got {edge_index.dtype})"
-        )
+    try:
+        check_graph_shapes(edge_index, edge_index[:1].flatten(), 0)
+    except ValueError as error:
+        raise ValueError(f"edge type {kind}: {error}") from None
     for row, node_type in zip(edge_index, (kind[0], kind[2]), strict=True):
         if row.numel() and not (int(row.min()) >= 0 and int(row.max()) < num_nodes_of[node_type]):
             got = int(row.min()) if int(row.min()) < 0 else int(row.max())
