@@ -94,7 +94,7 @@ def use_backend(backend: Backend) -> Iterator[None]:
 
 @functools.cache
 def numba_loops() -> ModuleType | None:
-    """The loops compiled by numba, or None (said once) where numba does not work."""
+    """The loops compiled by numba, or None, with one warning, where numba does not work."""
     try:
         return importlib.import_module("sheafprop.kernels.numba_loops")
     except Exception as error:

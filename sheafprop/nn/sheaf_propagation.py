@@ -108,7 +108,7 @@ class SheafPropagation(SheafConv):
         tol: float | None = None,
         **kwargs: Any,
     ):
-        for name in kwargs.keys() & _REMOVED.keys():
+        for name in sorted(kwargs.keys() & _REMOVED.keys()):
             raise TypeError(f"SheafPropagation takes no '{name}' any more: {_REMOVED[name]}")
         super().__init__(step_size=step_size, normalization=normalization, **kwargs)
         check_integer("num_iterations", num_iterations, 0)

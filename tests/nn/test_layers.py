@@ -55,7 +55,7 @@ def case(request):
     return make_case(request.param, 3)
 
 
-def test_no_layer_is_left_out():
+def test_every_layer_is_tested():
     public = {
         value
         for name in sheafprop.nn.__all__

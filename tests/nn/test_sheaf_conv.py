@@ -269,6 +269,16 @@ def test_runs_are_deterministic(case):
         assert torch.equal(first, layer(case.x, *case.graph, **options(case)))
 
 
+def test_propagate_takes_no_plan_but_that_of_its_own_call(case):
+    layer = SheafConv()
+    expected = layer(case.x, *case.graph, **options(case))
+    # As another thread would, in the middle of a step on another graph.
+    layer._sending = layer.plan(case.x, case.edge_index.flip(0), *case.graph[1:])
+    edges = dict(edge_type=case.edge_type, sheaf=case.sheaf) | options(case)
+    out = layer.propagate(case.edge_index, x=case.x, **edges)
+    assert torch.allclose(out, expected, atol=1e-9)
+
+
 def test_bad_features_are_named():
     case = make_case("diagonal, unitary")
     conv = SheafConv()

@@ -76,7 +76,7 @@ def solve(x, sheaf, weight, mask, **settings):
 @pytest.mark.parametrize("kind", ["identity", "diagonal", "unitary", "dense"])
 @pytest.mark.parametrize("normalization", ["block", "degree", None])
 @pytest.mark.parametrize("exponent", [0, -3, -6, -9, -11, -13, -15, -17, -30])
-def test_tiny_eigenvalues_are_solved_or_confessed(kind, normalization, exponent):
+def test_tiny_eigenvalues_are_solved_or_reported(kind, normalization, exponent):
     if kind == "dense" and exponent < -20:
         pytest.skip("only a graph, not a number, can tell 1e-30 from zero")
     g = torch.Generator().manual_seed(3 - exponent)
