@@ -173,3 +173,16 @@ def dense_limit(case: Case, normalization: str | None) -> Tensor:
     x = case.x.flatten().clone()
     x[free] -= root @ inverse @ root @ gradient
     return x.view_as(case.x)
+
+
+def normalized_rank(case: Case, normalization: str | None) -> tuple[int, int]:
+    """Ranks of M^-1/2 L_UU M^-1/2 and of M."""
+    l_uu, metric, _, _ = dense_system(case, normalization)
+    root = torch.block_diag(
+        *[pinv_sqrt(metric[i : i + WIDTH, i : i + WIDTH]) for i in range(0, metric.shape[0], WIDTH)]
+    )
+    ranks = [
+        int((values > 1e-9 * values.abs().max()).sum())
+        for values in (torch.linalg.eigvalsh(root @ l_uu @ root), torch.linalg.eigvalsh(root))
+    ]
+    return ranks[0], ranks[1]

@@ -9,8 +9,6 @@ from sheafprop.training.sheaf_completion import SheafCompletion
 
 TAKE_INTEGERS = [
     (SheafPropagation, "num_iterations", 0),
-    (SheafPropagation, "num_sections", 1),
-    (SheafPropagation, "seed", None),
     (HarmonicExtension, "max_iterations", 1),
     (PropagationSettings, "iterations", 0),
     (PropagationSettings, "num_random", 1),

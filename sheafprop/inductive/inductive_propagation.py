@@ -69,10 +69,9 @@ class FreePropagation:
             edge_index,
             edge_type,
             start=settings.start,
-            num_sections=num_sections if x.shape[1] == 1 else 1,
+            random=random,
             prototypes=prototypes,
             edge_weight=weight,
-            random=random if x.shape[1] == 1 else random.expand(-1, x.shape[1], -1),
         )
 
     @torch.no_grad()

@@ -5,7 +5,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, Literal
@@ -75,6 +75,13 @@ def outside_inference(tensor: Tensor) -> Tensor:
         return tensor.clone()
 
 
+def outside_transforms(*tensors: Tensor | None) -> AbstractContextManager[Any]:
+    """Leaves ``torch.func`` transforms that none of the tensors takes part in."""
+    if any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
+        return nullcontext()
+    return torch._C._DisableFuncTorch()
+
+
 @contextmanager
 def use_backend(backend: Backend) -> Iterator[None]:
     """Forces one implementation, for tests and comparisons."""
@@ -87,7 +94,7 @@ def use_backend(backend: Backend) -> Iterator[None]:
 
 @functools.cache
 def numba_loops() -> ModuleType | None:
-    """The loops compiled by numba, or None (said once) where numba does not work."""
+    """The loops compiled by numba, or None, with one warning, where numba does not work."""
     try:
         return importlib.import_module("sheafprop.kernels.numba_loops")
     except Exception as error:

@@ -5,9 +5,8 @@ import functools
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import Coupling, CouplingEntries
+from sheafprop.kernels.coupling import Coupling, CouplingEntries, IdentityCoupling
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
-from sheafprop.kernels.identity_coupling import IdentityCoupling
 
 # Devices that the tests, or a benchmark, have run on.
 _TRIED = ("cpu", "cuda")

@@ -1,5 +1,8 @@
 """Loops compiled by numba; imported where they first run, not with the package.
 
+They stand in one file of more than 400 lines, so that numba is imported, and its absence reported,
+in one place, and the loops share their beginning, end and prefetching.
+
 Loops over neighbours fill the rows ``lo`` to ``hi`` of their output and release the GIL, so that
 threads share the work by rows and no sum depends on their number. The features of later entries are
 fetched ahead: their addresses are known, and waiting for memory is what a step consists of.

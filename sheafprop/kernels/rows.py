@@ -1,6 +1,7 @@
-"""Sums over rows and picks of rows with complex numbers as pairs of real ones.
+"""Sums, picks and lengths of rows.
 
-Some devices (Apple's MPS) add rows of real numbers only.
+Complex numbers are summed and picked as pairs of real ones: some devices (Apple's MPS) add rows of
+real numbers only.
 """
 
 import torch
@@ -25,3 +26,10 @@ def take_rows(x: Tensor, dim: int, index: Tensor) -> Tensor:
 def as_pairs(x: Tensor) -> Tensor:
     """A complex tensor as a real one with another dimension of size 2 at the end."""
     return torch.view_as_real(x.resolve_conj())
+
+
+def scale_rows(x: Tensor, length: float) -> Tensor:
+    """Scales each row ``[..., d]`` to a length; rows of zeros stay."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    ratio = length / norm.clamp_min(torch.finfo(norm.dtype).tiny)
+    return x * torch.where(norm > 0, ratio, 1.0)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
+from sheafprop.kernels.rows import scale_rows
 from sheafprop.kge.distance import full_precision, promote, real_rows, row_distance
 from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
 
@@ -192,8 +193,7 @@ class KGEModel(torch.nn.Module, ABC):
         if self.entity_constraint != "unit":
             weight = promote(self.node_emb.weight.detach())
             target = float(torch.linalg.vector_norm(weight, dim=-1).mean())
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x * (target / length.masked_fill(length == 0, target))
+        return scale_rows(x, target)
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:

@@ -1,6 +1,5 @@
 """Propagation layers for PyTorch Geometric."""
 
-from sheafprop.nn.batch import unbatch, unbatch_hetero
 from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.k_hop_batch import k_hop_batch
@@ -8,6 +7,7 @@ from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.sheaf_diffusion import SheafDiffusion
 from sheafprop.nn.sheaf_propagation import SheafPropagation
+from sheafprop.nn.start import draw_sections, rescale_sections, start_sections
 from sheafprop.nn.trainable_sheaf import TrainableSheaf
 
 __all__ = [
@@ -19,7 +19,8 @@ __all__ = [
     "SheafDiffusion",
     "SheafPropagation",
     "TrainableSheaf",
+    "draw_sections",
     "k_hop_batch",
-    "unbatch",
-    "unbatch_hetero",
+    "rescale_sections",
+    "start_sections",
 ]

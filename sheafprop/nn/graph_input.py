@@ -1,9 +1,13 @@
-"""The graph formats of PyTorch Geometric, brought to ``edge_index`` and ``edge_type``."""
+"""The graph of a call of a layer, and the graph formats of PyTorch Geometric."""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
+
+from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _SPARSE_LAYOUTS = (
     torch.sparse_coo,
@@ -12,6 +16,24 @@ _SPARSE_LAYOUTS = (
     torch.sparse_bsr,
     torch.sparse_bsc,
 )
+
+
+class GraphInput(NamedTuple):
+    """The graph of one call of a layer, in plain tensors.
+
+    Args:
+        edge_index (Tensor): Heads and tails of the triples, ``[2, E]``.
+        edge_type (Tensor): Relation ids, ``[E]``.
+        sheaf (RelationSheaf): Restriction maps and translations.
+        edge_weight (Tensor, optional): Weights ``[E]``.
+        boundary_mask (Tensor, optional): Known and fixed nodes, bool ``[N]``.
+    """
+
+    edge_index: Tensor
+    edge_type: Tensor
+    sheaf: RelationSheaf
+    edge_weight: Tensor | None = None
+    boundary_mask: Tensor | None = None
 
 
 def as_edges(

@@ -7,16 +7,16 @@ from torch import Tensor
 from torch_geometric.typing import Adj
 
 from sheafprop.checks import check_integer
-from sheafprop.nn.graph_input import as_edges
-from sheafprop.nn.sheaf_conv import (
-    SheafConv,
+from sheafprop.nn.features import (
     check_result,
-    finished,
     from_sections,
-    prepared,
+    prepare_features,
+    round_result,
     to_sections,
     with_free,
 )
+from sheafprop.nn.graph_input import GraphInput, as_edges
+from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.solvers import SOLVERS, LinearSystem, Solution, is_cheap, norm_of
 from sheafprop.nn.solvers.implicit import implicit_limit
 from sheafprop.nn.solvers.kernel import is_singular, known_regular
@@ -132,7 +132,15 @@ class HarmonicExtension(SheafConv):
         ... )
     """
 
-    _always_shown: ClassVar[tuple[str, ...]] = ("solver", "tol", "normalization")
+    _settings: ClassVar[dict[str, Any]] = {
+        "solver": ...,
+        "tol": ...,
+        "max_iterations": 10_000,
+        "normalization": ...,
+        "teleport": 0.0,
+        "step_size": 0.9,
+        "cached": False,
+    }
 
     def __init__(
         self,
@@ -208,31 +216,14 @@ class HarmonicExtension(SheafConv):
             return_result (bool): Also return a :class:`HarmonicResult`. Its spectrum and its
                 ``singular`` cost further operator applications. (default: ``False``)
         """
-        edge_index, edge_type = as_edges(edge_index, edge_type, x)
-        out, result = self._solve(
-            prepared(x, sheaf),
-            edge_index,
-            edge_type,
-            sheaf,
-            edge_weight,
-            boundary_mask,
-            plan,
-            return_result,
-        )
-        out = finished(out, x)
+        graph = GraphInput(*as_edges(edge_index, edge_type, x), sheaf, edge_weight, boundary_mask)
+        out, result = self._solve(prepare_features(x, sheaf), graph, plan, return_result)
+        out = round_result(out, x)
         return out if result is None else (out, result)
 
     @torch.compiler.disable
     def _solve(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
-        plan: PropagationPlan | None,
-        return_result: bool,
+        self, x: Tensor, graph: GraphInput, plan: PropagationPlan | None, return_result: bool
     ) -> tuple[Tensor, HarmonicResult | None]:
         if self._sends_messages:
             raise ValueError(
@@ -242,7 +233,7 @@ class HarmonicExtension(SheafConv):
             )
         check_finite_features(x)
         with torch.autocast(x.device.type, enabled=False):
-            plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+            plan = self._plan_for(plan, x, graph)
             sections = to_sections(x)
             name = self.solver if self.solver != "auto" else "direct" if is_cheap(plan) else "cg"
             settings: Any = dict(tol=self.tol, max_iterations=self.max_iterations)
@@ -272,14 +263,14 @@ class HarmonicExtension(SheafConv):
             if not return_result:
                 return out, None
             with torch.no_grad():
-                edges = (edge_index, edge_type, sheaf, plan.inputs.edge_weight)
+                graph = graph._replace(edge_weight=plan.inputs.edge_weight)
                 result = HarmonicResult(
                     solver=name,
                     iterations=solution.iterations,
                     relative_residual=solution.relative_residual,
                     converged=solution.converged,
-                    energy_before=_energy(sections, *edges),
-                    energy_after=_energy(done, *edges) + self._pull(plan, sections, free),
+                    energy_before=_energy(sections, graph),
+                    energy_after=_energy(done, graph) + self._pull(plan, sections, free),
                     spectrum=spectral_bounds(plan, x.shape[-1]),
                     components_without_boundary=plan.components_without_boundary,
                     isolated=int(plan.isolated.sum()),
@@ -322,13 +313,8 @@ class HarmonicExtension(SheafConv):
         return True
 
 
-def _energy(
-    sections: Tensor,
-    edge_index: Tensor,
-    edge_type: Tensor,
-    sheaf: RelationSheaf,
-    edge_weight: Tensor | None,
-) -> float:
+def _energy(sections: Tensor, graph: GraphInput) -> float:
+    edge_index, edge_type, sheaf, edge_weight, _ = graph
     total = 0.0
     for start in range(0, edge_type.numel(), _BLOCK):
         part = slice(start, start + _BLOCK)

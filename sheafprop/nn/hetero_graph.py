@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch_geometric.typing import EdgeType, NodeType
 
 from sheafprop.nn.graph_input import as_edges
 from sheafprop.nn.k_hop_batch import warn_sampled
+from sheafprop.sheaf.graph_checks import check_graph_shapes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -17,8 +19,13 @@ class HeteroGraph:
     back.
 
     Vertices are numbered node type by node type in the order of ``data.node_types``, each type in
-    its own order, and edges edge type by edge type, as ``HeteroData.to_homogeneous()`` does.
-    :meth:`split` gives the rows of every type back in their original order.
+    its own order, and edges edge type by edge type, as ``HeteroData.to_homogeneous()`` does. Other
+    than there, an ``adj_t`` may hold the edges, one relation name may stand for several edge types,
+    and types without features, weights or known nodes get zeros, ones and False.
+
+    :meth:`split` gives the rows of every type back in their original order; those of a
+    :class:`~torch_geometric.data.Batch` are told apart by
+    ``torch_geometric.utils.unbatch(rows, batch[node_type].batch, dim=-2)``.
 
     Args:
         edge_index (Tensor): Heads and tails, int64 ``[2, E]``.
@@ -62,7 +69,7 @@ class HeteroGraph:
                 type ``(source, relation, destination)``; the edge type wins where both are there.
                 None numbers the relation *names* in the order of ``data.edge_types``, so that one
                 name between two pairs of node types is one relation. To tell them apart, give an id
-                for each edge type; :meth:`ids_by_edge_type` makes those.
+                for each edge type: ``{kind: i for i, kind in enumerate(data.edge_types)}``.
             x (str): Attribute with the features of a node type. A type without it is all free and
                 gets rows of zeros; without any, :attr:`x` is None.
             edge_weight (str): Attribute with the weights of an edge type; ones where it is missing.
@@ -95,12 +102,12 @@ class HeteroGraph:
                 )
             ids[kind] = int(found)
 
-        bounds = dict(zip(num_nodes_of, _offsets(num_nodes_of.values()), strict=False))
+        first = dict(zip(num_nodes_of, accumulate(num_nodes_of.values(), initial=0), strict=False))
         edges = {kind: _edges(data, kind, num_nodes_of) for kind in ids}
         num_edges = {kind: part.shape[1] for kind, part in edges.items()}
         shifted = [
-            torch.stack([head + bounds[kind[0]], tail + bounds[kind[2]]])
-            for kind, (head, tail) in edges.items()
+            part + part.new_tensor([[first[kind[0]]], [first[kind[2]]]])
+            for kind, part in edges.items()
         ]
         types = [torch.full_like(part[0], ids[kind]) for kind, part in edges.items()]
         none = torch.zeros(2, 0, dtype=torch.long)
@@ -109,17 +116,10 @@ class HeteroGraph:
             edge_type=torch.cat(types) if types else none[0],
             num_nodes_of=num_nodes_of,
             relation_ids=ids,
-            x=_joined(_given(data, x, num_nodes_of), num_nodes_of, 0, x),
-            edge_weight=_joined(_given(data, edge_weight, num_edges), num_edges, 1, edge_weight),
-            boundary_mask=_joined(
-                _given(data, boundary_mask, num_nodes_of), num_nodes_of, 0, boundary_mask
-            ),
+            x=_join(data.collect(x, True), num_nodes_of, 0, x),
+            edge_weight=_join(data.collect(edge_weight, True), num_edges, 1, edge_weight),
+            boundary_mask=_join(data.collect(boundary_mask, True), num_nodes_of, 0, boundary_mask),
         )
-
-    @staticmethod
-    def ids_by_edge_type(data: HeteroData) -> dict[EdgeType, int]:
-        """A relation id for each edge type, as ``HeteroData.to_homogeneous()`` numbers them."""
-        return {kind: i for i, kind in enumerate(data.edge_types)}
 
     @property
     def num_nodes(self) -> int:
@@ -139,8 +139,8 @@ class HeteroGraph:
     def join(self, values: Mapping[NodeType, Tensor]) -> Tensor:
         r"""Rows of all node types in the order of the vertices; the inverse of :meth:`split`.
 
-        Types that are left out get rows of zeros (False). A :class:`ValueError` tells of unknown
-        types, and of rows that do not fit.
+        Types without values get rows of zeros (False). Raises :class:`ValueError` on unknown types
+        and on rows that do not fit.
 
         Shapes:
             - **values:** one tensor :math:`(N_t, *)` for each type
@@ -152,7 +152,7 @@ class HeteroGraph:
                 f"'values' must hold rows of some of the node types {list(self.num_nodes_of)} "
                 f"(got {list(values)})"
             )
-        joined = _joined(dict(values), self.num_nodes_of, 0, "values")
+        joined = _join(values, self.num_nodes_of, 0, "values")
         assert joined is not None
         return joined
 
@@ -162,29 +162,20 @@ class HeteroGraph:
         Shapes:
             - **out:** :math:`(N, F)`, :math:`(B, N, F)`, or :math:`(N)`
         """
-        return dict(
-            zip(
-                self.num_nodes_of,
-                split_rows(out, list(self.num_nodes_of.values())),
-                strict=True,
+        dim = 0 if out.dim() == 1 else -2
+        if out.shape[dim] != self.num_nodes:
+            raise ValueError(
+                f"'out' must have a row for each of the {self.num_nodes} nodes "
+                f"(got {out.shape[dim]})"
             )
-        )
+        rows = out.split(list(self.num_nodes_of.values()), dim)
+        return dict(zip(self.num_nodes_of, rows, strict=True))
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(num_nodes_of={self.num_nodes_of}, "
             f"num_edges={self.edge_type.numel()}, num_relations={self.num_relations})"
         )
-
-
-def split_rows(out: Tensor, counts: list[int]) -> tuple[Tensor, ...]:
-    """Splits the vertex dimension of a layer's output, ``[N]``, ``[N, F]`` or ``[B, N, F]``."""
-    dim = 0 if out.dim() == 1 else -2
-    if out.shape[dim] != sum(counts):
-        raise ValueError(
-            f"'out' must have a row for each of the {sum(counts)} nodes (got {out.shape[dim]})"
-        )
-    return out.split(counts, dim=dim)
 
 
 def _num_nodes(data: HeteroData, kind: NodeType, x: str) -> int:
@@ -209,16 +200,10 @@ def _edges(data: HeteroData, kind: EdgeType, num_nodes_of: dict[NodeType, int]) 
             f"'adj_t' of edge type {kind} holds values: give weights as an attribute of their own"
         )
     edge_index, _ = as_edges(edge_index, torch.zeros(0, dtype=torch.long))
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        hint = " (transpose it)" if edge_index.dim() == 2 and edge_index.shape[1] == 2 else ""
-        raise ValueError(
-            f"'edge_index' of edge type {kind} must have shape [2, num_edges] "
-            f"(got {list(edge_index.shape)}){hint}"
-        )
-    if edge_index.is_floating_point():
-        raise ValueError(
-            f"'edge_index' of edge type {kind} must hold integers (got {edge_index.dtype})"
-        )
+    try:
+        check_graph_shapes(edge_index, edge_index[:1].flatten(), 0)
+    except ValueError as error:
+        raise ValueError(f"edge type {kind}: {error}") from None
     for row, node_type in zip(edge_index, (kind[0], kind[2]), strict=True):
         if row.numel() and not (int(row.min()) >= 0 and int(row.max()) < num_nodes_of[node_type]):
             got = int(row.min()) if int(row.min()) < 0 else int(row.max())
@@ -229,13 +214,10 @@ def _edges(data: HeteroData, kind: EdgeType, num_nodes_of: dict[NodeType, int]) 
     return edge_index.long()
 
 
-def _given(data: HeteroData, name: str, counts: Mapping[Any, int]) -> dict[Any, Tensor]:
-    return {kind: data[kind][name] for kind in counts if name in data[kind]}
-
-
-def _joined(
-    given: dict[Any, Tensor], counts: Mapping[Any, int], missing: float, name: str
+def _join(
+    values: Mapping[Any, Tensor], counts: Mapping[Any, int], missing: float, name: str
 ) -> Tensor | None:
+    given = {kind: values[kind] for kind in counts if kind in values}
     if not given:
         return None
     first = next(iter(given.values()))
@@ -252,11 +234,3 @@ def _joined(
             for kind, count in counts.items()
         ]
     )
-
-
-def _offsets(counts: Any) -> list[int]:
-    total, out = 0, [0]
-    for count in counts:
-        total += count
-        out.append(total)
-    return out

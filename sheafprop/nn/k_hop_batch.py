@@ -30,9 +30,9 @@ def k_hop_batch(
     Steps of all layers that the vectors pass through add up; those of
     :class:`~sheafprop.nn.SheafDiffusion` are its operator applications. With ``num_hops`` None the
     batch is closed, and :class:`~sheafprop.nn.HarmonicExtension` agrees too. What looks at the
-    whole graph does not agree: ``tol`` and ``normalize_output=True`` of
-    :class:`~sheafprop.nn.SheafPropagation`, and a ``start`` other than zeros. Give such a start as
-    rows of ``x``, and the length as a number.
+    whole graph does not agree: ``tol`` of :class:`~sheafprop.nn.SheafPropagation`, the mean length
+    that :func:`~sheafprop.nn.rescale_sections` takes by default, and starts made from the batch:
+    make them from the full graph, as rows of ``x``.
 
     Args:
         data (Data): The full graph: ``edge_index``, ``edge_type``, and whatever else belongs to

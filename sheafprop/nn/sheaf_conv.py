@@ -1,6 +1,3 @@
-import inspect
-from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
 from typing import Any, ClassVar, Optional
 
 import torch
@@ -9,17 +6,19 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import Adj
 
 from sheafprop.errors import DivergenceError
-from sheafprop.kernels.backend import all_finite, outside_inference
+from sheafprop.kernels.backend import all_finite, outside_transforms
 from sheafprop.kernels.rows import add_rows, take_rows
-from sheafprop.nn.graph_input import as_edges
-from sheafprop.nn.traced import TracedPropagation, is_traceable
-from sheafprop.nn.trainable_sheaf import warn_unregistered
-from sheafprop.sheaf.graph_checks import (
-    check_features,
-    check_finite_features,
-    check_graph_shapes,
-    check_places,
+from sheafprop.nn.features import (
+    check_result,
+    from_sections,
+    prepare_features,
+    round_result,
+    to_sections,
+    with_free,
 )
+from sheafprop.nn.graph_input import GraphInput, as_edges
+from sheafprop.nn.traced import TracedPropagation, is_traceable
+from sheafprop.sheaf.graph_checks import check_finite_features, check_graph_shapes, check_places
 from sheafprop.sheaf.plan import (
     Normalization,
     PropagationPlan,
@@ -28,13 +27,6 @@ from sheafprop.sheaf.plan import (
 )
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import largest_eigenvalue
-
-# The plan behind a call of propagate(), whose arguments PyG fixes.
-_SENDING: ContextVar[PropagationPlan | None] = ContextVar("sheafprop_sending", default=None)
-
-_HALF = (torch.float16, torch.bfloat16, torch.complex32)
-
-Inputs = tuple[Tensor, Tensor, RelationSheaf, Tensor | None, Tensor | None]
 
 
 class SheafConv(MessagePassing):
@@ -116,6 +108,8 @@ class SheafConv(MessagePassing):
         self.normalization: Normalization = normalization
         self.cached = cached
         self._cache: PropagationPlan | None = None
+        # The plan behind a call of propagate(), whose arguments PyG fixes.
+        self._sending: PropagationPlan | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -130,7 +124,7 @@ class SheafConv(MessagePassing):
         self._cache = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_cache": None}
+        return self.__dict__ | {"_cache": None, "_sending": None}
 
     def forward(
         self,
@@ -157,24 +151,17 @@ class SheafConv(MessagePassing):
                 weights and boundary, which saves sorting and factoring; weights and boundary may
                 then be left out. A plan for others is refused.
         """
-        edge_index, edge_type = as_edges(edge_index, edge_type, x)
-        graph = (edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-        given, x = x, prepared(x, sheaf)
+        graph = GraphInput(*as_edges(edge_index, edge_type, x), sheaf, edge_weight, boundary_mask)
+        given, x = x, prepare_features(x, sheaf)
         if plan is None and self._is_traced(sheaf):
             with torch.autocast(x.device.type, enabled=False):
-                return finished(self._apply_traced(self._traced(x, *graph), x), given)
-        return finished(self._forward_eager(x, graph, plan), given)
+                return round_result(self._apply_traced(self._traced(x, graph), x), given)
+        return round_result(self._forward_eager(x, graph, plan), given)
 
     @torch.compiler.disable
-    def _forward_eager(self, x: Tensor, graph: Inputs, plan: PropagationPlan | None) -> Tensor:
+    def _forward_eager(self, x: Tensor, graph: GraphInput, plan: PropagationPlan | None) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            plan = self._plan_for(plan, x, *graph)
-            out = self._apply_plan(plan, x)
-            if not all_finite(out):
-                check_finite_features(x)
-                self._check_stable(plan, x)
-                check_result(out, x)
-            return out
+            return self._apply_plan(self._plan_for(plan, x, graph), x)
 
     def _check_stable(self, plan: PropagationPlan, x: Tensor) -> None:
         """Raises :class:`DivergenceError` if the steps of a diverged result are too large."""
@@ -195,11 +182,17 @@ class SheafConv(MessagePassing):
     def _apply_plan(self, plan: PropagationPlan, x: Tensor) -> Tensor:
         """What the layer computes, by the fused operators."""
         if self._sends_messages:
-            return self._send(plan, x)
-        sections = to_sections(x)
-        constant = plan.constant(sections)
-        free = plan.step(take_rows(sections, 0, plan.free_index), constant, self.step_size)
-        return from_sections(with_free(sections, plan, free), x)
+            out = self._send(plan, x)
+        else:
+            sections = to_sections(x)
+            constant = plan.constant(sections)
+            free = plan.step(take_rows(sections, 0, plan.free_index), constant, self.step_size)
+            out = from_sections(with_free(sections, plan, free), x)
+        if not all_finite(out):
+            check_finite_features(x)
+            self._check_stable(plan, x)
+            check_result(out, x)
+        return out
 
     def plan(
         self,
@@ -215,21 +208,32 @@ class SheafConv(MessagePassing):
         Raises:
             ValueError: If the inputs do not fit each other, or not the cached plan.
         """
-        edge_index, edge_type = as_edges(edge_index, edge_type, x)
-        check_places(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+        graph = GraphInput(*as_edges(edge_index, edge_type, x), sheaf, edge_weight, boundary_mask)
+        return self._plan_for(None, x, graph)
+
+    def _plan_for(
+        self, plan: PropagationPlan | None, x: Tensor, graph: GraphInput
+    ) -> PropagationPlan:
+        """The plan that was given, if it fits, else the cached one or a new one."""
+        if plan is not None:
+            if not isinstance(plan, PropagationPlan):
+                raise TypeError(f"'plan' must be what layer.plan(...) returns (got {plan!r})")
+            if graph.edge_weight is None:
+                graph = graph._replace(edge_weight=plan.inputs.edge_weight)
+            if graph.boundary_mask is None:
+                graph = graph._replace(boundary_mask=plan.boundary_mask)
+            self._check_plan(plan, x, graph, "the plan", "build another one")
+            return plan
+        check_places(x, *graph)
         if self._cache is not None:
-            self._check_plan(
-                self._cache,
-                x,
-                (edge_index, edge_type, sheaf, edge_weight, boundary_mask),
-                "the cached plan",
-                "call reset_parameters() first, or leave out cached=True",
-            )
+            remedy = "call reset_parameters() first, or leave out cached=True"
+            self._check_plan(self._cache, x, graph, "the cached plan", remedy)
             return self._cache
+        edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
         # Also for callers under autocast: D must not be summed in half precision.
         with (
             torch.autocast(x.device.type, enabled=False),
-            _outside_transforms(
+            outside_transforms(
                 edge_index, edge_type, edge_weight, boundary_mask, *sheaf.tensors().values()
             ),
         ):
@@ -247,33 +251,11 @@ class SheafConv(MessagePassing):
             self._cache = plan
         return plan
 
-    def _plan_for(
-        self,
-        plan: PropagationPlan | None,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
-    ) -> PropagationPlan:
-        """The plan that was given, if it fits, else a new or cached one."""
-        if plan is None:
-            return self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-        if not isinstance(plan, PropagationPlan):
-            raise TypeError(f"'plan' must be what layer.plan(...) returns (got {plan!r})")
-        weight = plan.inputs.edge_weight if edge_weight is None else edge_weight
-        mask = plan.boundary_mask if boundary_mask is None else boundary_mask
-        self._check_plan(
-            plan, x, (edge_index, edge_type, sheaf, weight, mask), "the plan", "build another one"
-        )
-        return plan
-
     def _check_plan(
-        self, plan: PropagationPlan, x: Tensor, inputs: Inputs | None, what: str, remedy: str
+        self, plan: PropagationPlan, x: Tensor, graph: GraphInput | None, what: str, remedy: str
     ) -> None:
         found = None
-        dtype = working_dtype(x.dtype, plan.sheaf if inputs is None else inputs[2])
+        dtype = working_dtype(x.dtype, plan.sheaf if graph is None else graph.sheaf)
         if plan.num_nodes != x.shape[-2]:
             found = f"{plan.num_nodes} nodes (got {x.shape[-2]})"
         elif plan.free_index.device != x.device:
@@ -284,8 +266,8 @@ class SheafConv(MessagePassing):
             found = f"normalization={plan.normalization!r} (the layer has {self.normalization!r})"
         elif plan.inputs.misses_gradients:
             found = "a sheaf without gradients (under torch.no_grad())"
-        elif inputs is not None:
-            found = plan.inputs.difference(*inputs)
+        elif graph is not None:
+            found = plan.inputs.difference(*graph)
         if found is not None:
             raise ValueError(f"{what} was built for {found}: {remedy}")
 
@@ -306,7 +288,7 @@ class SheafConv(MessagePassing):
     def _send(self, plan: PropagationPlan, x: Tensor) -> Tensor:
         """One step of size ``step_size`` by :meth:`propagate`."""
         inputs = plan.inputs
-        token = _SENDING.set(plan)
+        self._sending = plan
         try:
             return self.propagate(
                 inputs.edge_index.long(),
@@ -317,7 +299,7 @@ class SheafConv(MessagePassing):
                 boundary_mask=plan.boundary_mask,
             )
         finally:
-            _SENDING.reset(token)
+            self._sending = None
 
     def _step_free(
         self,
@@ -339,26 +321,12 @@ class SheafConv(MessagePassing):
     def _is_traced(self, sheaf: RelationSheaf) -> bool:
         return torch.compiler.is_compiling() and is_traceable(sheaf) and not self._sends_messages
 
-    def _traced(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
-    ) -> TracedPropagation:
-        check_places(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+    def _traced(self, x: Tensor, graph: GraphInput) -> TracedPropagation:
+        check_places(x, *graph)
+        edge_index, edge_type, _, edge_weight, boundary_mask = graph
         check_graph_shapes(edge_index, edge_type, x.shape[-2], edge_weight, boundary_mask)
         return TracedPropagation(
-            edge_index,
-            edge_type,
-            sheaf,
-            x.shape[-2],
-            edge_weight=edge_weight,
-            boundary_mask=boundary_mask,
-            normalization=self.normalization,
-            dtype=x.dtype,
+            graph, x.shape[-2], normalization=self.normalization, dtype=x.dtype
         )
 
     def message(
@@ -409,94 +377,23 @@ class SheafConv(MessagePassing):
         boundary_mask: Optional[Tensor],  # noqa: UP045
     ) -> Tensor:
         """The Euler step from the gradient: free vertices move, the boundary stays."""
-        given, x = x, prepared(x, sheaf)
-        plan = _SENDING.get()
-        if plan is None:
+        given, x = x, prepare_features(x, sheaf)
+        plan = self._sending
+        # Its own mask says that the call is that of the plan, on whatever thread.
+        if plan is None or plan.boundary_mask is not boundary_mask:
             plan = self.plan(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
         sections = to_sections(x)
         gradient = plan.precondition(take_rows(to_sections(inputs), 0, plan.free_index))
         free = take_rows(sections, 0, plan.free_index) - self.step_size * gradient
-        return finished(from_sections(with_free(sections, plan, free), x), given)
+        return round_result(from_sections(with_free(sections, plan, free), x), given)
 
-    #: Settings that ``repr`` shows also where they have their default.
-    _always_shown: ClassVar[tuple[str, ...]] = ("step_size", "normalization")
+    #: What ``repr`` shows: ``...`` for always, else the default that is left out.
+    _settings: ClassVar[dict[str, Any]] = {"step_size": ..., "normalization": ..., "cached": False}
 
     def __repr__(self) -> str:
-        # Every class adds settings of its own to those of the class it extends.
-        defaults: dict[str, Any] = {}
-        for kind in type(self).__mro__:
-            if issubclass(kind, SheafConv):
-                for name, parameter in inspect.signature(kind.__init__).parameters.items():
-                    if hasattr(self, name):
-                        defaults.setdefault(name, parameter.default)
         shown = [
             f"{name}={value!r}"
-            for name, default in defaults.items()
-            if not _is_same(value := getattr(self, name), default) or name in self._always_shown
+            for name, default in self._settings.items()
+            if (value := getattr(self, name)) != default
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def to_sections(x: Tensor) -> Tensor:
-    """``[N, F]`` or ``[B, N, F]`` to the operators' ``[N, s, F]``."""
-    return x.unsqueeze(1) if x.dim() == 2 else x.transpose(0, 1)
-
-
-def from_sections(sections: Tensor, like: Tensor) -> Tensor:
-    """Back to the shape that :func:`to_sections` was given."""
-    return sections.squeeze(1) if like.dim() == 2 else sections.transpose(0, 1)
-
-
-def with_free(sections: Tensor, plan: PropagationPlan, free: Tensor) -> Tensor:
-    """All vertices, with new values at the free ones and the boundary untouched."""
-    if plan.num_free == plan.num_nodes:
-        return free
-    return sections.index_copy(0, plan.free_index, free)
-
-
-def prepared(x: Tensor, sheaf: RelationSheaf) -> Tensor:
-    """Features in the number type that the layers compute in."""
-    check_features(x, sheaf)
-    warn_unregistered(sheaf)
-    if torch.is_grad_enabled():
-        x = outside_inference(x)
-    return x.to(working_dtype(x.dtype, sheaf))
-
-
-def finished(out: Tensor, x: Tensor) -> Tensor:
-    """The result in half precision where the features ``x`` are.
-
-    Raises:
-        DivergenceError: If it is too large for that type.
-    """
-    if x.dtype not in _HALF:
-        return out
-    rounded = out.to(x.dtype)
-    if not all_finite(torch.view_as_real(rounded) if rounded.is_complex() else rounded):
-        raise DivergenceError(
-            f"the values became too large for {x.dtype}: scale the features down, or take bfloat16 "
-            "or single precision"
-        )
-    return rounded
-
-
-def check_result(out: Tensor, x: Tensor) -> None:
-    """Refuses a result that is not finite, and says whether the features were to blame."""
-    if not all_finite(out):
-        check_finite_features(x)
-        raise DivergenceError(
-            f"the values became too large for {out.dtype}: scale the features or maps down, or "
-            "take double precision"
-        )
-
-
-def _outside_transforms(*tensors: Tensor | None) -> AbstractContextManager[Any]:
-    """Leaves ``torch.func`` transforms that none of the tensors takes part in."""
-    if any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors):
-        return nullcontext()
-    return torch._C._DisableFuncTorch()
-
-
-def _is_same(value: Any, default: Any) -> bool:
-    # True is another setting than 1.0.
-    return isinstance(value, bool) == isinstance(default, bool) and value == default

@@ -5,7 +5,8 @@ from torch import Tensor
 
 from sheafprop.kernels.rows import take_rows
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, exponential_weights
-from sheafprop.nn.sheaf_conv import SheafConv, from_sections, to_sections, with_free
+from sheafprop.nn.features import check_result, from_sections, to_sections, with_free
+from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
@@ -49,7 +50,14 @@ class SheafDiffusion(SheafConv):
         DivergenceError: If the result is too large for its number type.
     """
 
-    _always_shown: ClassVar[tuple[str, ...]] = ("diffusion_time", "normalization")
+    _settings: ClassVar[dict[str, Any]] = {
+        "diffusion_time": ...,
+        "normalization": ...,
+        "teleport": 0.0,
+        "eps": None,
+        "step_size": 0.9,
+        "cached": False,
+    }
 
     def __init__(
         self,
@@ -91,15 +99,13 @@ class SheafDiffusion(SheafConv):
         )
         return traced.keep_boundary(x, moved)
 
-    def _check_stable(self, plan: PropagationPlan, x: Tensor) -> None:
-        """The expansion is stable whatever ``step_size`` is."""
-
     def _apply_plan(self, plan: PropagationPlan, x: Tensor) -> Tensor:
         sections = to_sections(x)
         constant, first = plan.constant(sections), take_rows(sections, 0, plan.free_index)
         # The step that maps the spectrum [a, a + bound] into [-1, 1].
         rate = upper_bound(plan) / 2 + self.teleport
         if rate == 0:
+            check_result(x, x)
             return x.clone()
 
         def step(free: Tensor) -> Tensor:
@@ -108,4 +114,6 @@ class SheafDiffusion(SheafConv):
 
         eps = self.eps or expansion_error(x.dtype)
         moved = affine_chebyshev(step, first, exponential_weights(self.diffusion_time * rate, eps))
-        return from_sections(with_free(sections, plan, plan.keep_isolated(moved, first)), x)
+        out = from_sections(with_free(sections, plan, plan.keep_isolated(moved, first)), x)
+        check_result(out, x)
+        return out

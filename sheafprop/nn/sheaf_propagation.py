@@ -5,25 +5,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.typing import Adj
 
 from sheafprop.checks import check_integer
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.rows import take_rows
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, power_weights
-from sheafprop.nn.graph_input import as_edges
-from sheafprop.nn.prototypes import RelationPrototypes
-from sheafprop.nn.sheaf_conv import (
-    SheafConv,
-    finished,
-    from_sections,
-    prepared,
-    to_sections,
-    with_free,
-)
+from sheafprop.nn.features import from_sections, round_result, to_sections, with_free
+from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.solvers import inner, norm_of
-from sheafprop.nn.start import Start, known_length, start_sections
+from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf.graph_checks import check_finite_features
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
@@ -33,6 +24,15 @@ from sheafprop.sheaf.spectrum import largest_eigenvalue, reaches_two, upper_boun
 _LEAP = 128
 # Steps between two looks at the energy where no bound keeps it from rising.
 _WATCH = 32
+
+# Arguments of version 0.1.0, and what does their work.
+_REMOVED = {
+    "start": "give the layer what sheafprop.nn.start_sections or draw_sections returns",
+    "num_sections": "give the layer features [B, N, F], such as draw_sections(...).transpose(0, 1)",
+    "normalize_output": "call sheafprop.nn.rescale_sections on the result",
+    "seed": "it is an argument of sheafprop.nn.draw_sections",
+    "accelerate": "layer.trajectory(plan, sections, range(k + 1)) takes the steps one by one",
+}
 
 
 class SheafPropagation(SheafConv):
@@ -52,37 +52,32 @@ class SheafPropagation(SheafConv):
     Message hooks and PyG's explainers see (and may change) the messages of every step, which then
     runs as :meth:`propagate`.
 
-    ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the steps where ``start`` is None
-    or ``"zeros"`` and ``tol`` is None; elsewhere compiling breaks the graph around the layer.
+    128 steps or more are computed at once, through a Chebyshev expansion of at most
+    :math:`2 \sqrt{2 k \ln(2 / \epsilon)}` operator applications, where there is no ``tol`` and the
+    bound on the spectrum says that the steps are stable. Its distance to the steps' result in the
+    :math:`M`-norm is at most :math:`\epsilon` = 1e-12 (1e-6 in single precision) of the start's
+    distance to the limit.
+
+    ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the steps where ``tol`` is None;
+    elsewhere compiling breaks the graph around the layer.
+
+    Rows of free vertices are the start: :func:`~sheafprop.nn.draw_sections` and
+    :func:`~sheafprop.nn.start_sections` make others, and :func:`~sheafprop.nn.rescale_sections`
+    gives the result a length.
 
     Args:
         num_iterations (int): Number of steps :math:`k`. (default: ``64``)
         step_size (float): :math:`h`; see :class:`SheafConv`. (default: ``0.9``)
         normalization (str, optional): ``"block"``, ``"degree"`` or None. (default: ``"block"``)
-        start (str, optional): Values of the free vertices at :math:`k = 0`. None: the rows of
-            ``x``. ``"zeros"``. ``"random"``: normal, of the mean length of the known rows, seeded
-            for each vertex by its key. ``"prototype"``: mean over the vertex's triple ends of the
-            prototype of that (relation, side). ``"mixed"``: the prototype in the first section,
-            random in the others. (default: None)
-        num_sections (int): Independent starts propagated at once; the output then has a leading
-            dimension. (default: ``1``)
-        normalize_output (bool or float): Scale each free row to the mean length of the known rows
-            (1 without any), or to the length given; zero rows stay. (default: ``False``)
         teleport (float): :math:`a \ge 0`. (default: ``0.0``)
         tol (float, optional): Stop once :math:`\|M^{-1/2} g_k\| \le tol \|M^{-1/2} g_0\|` for the
             gradient :math:`g`. (default: None, run all steps)
-        seed (int): Seed of random starts. (default: ``0``)
-        accelerate (bool): Compute the result of 128 steps or more at once, through a Chebyshev
-            expansion of at most :math:`2 \sqrt{2 k \ln(2 / \epsilon)}` operator applications. Its
-            distance to the steps' result in the :math:`M`-norm is at most :math:`\epsilon` = 1e-12
-            (1e-6 in single precision) of the start's distance to the limit. Only without ``tol``,
-            and for steps that are stable by the bound on the spectrum. (default: ``True``)
-        **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`.
+        **kwargs: ``cached``, and further arguments of
+            :class:`torch_geometric.nn.conv.MessagePassing`.
 
     Shapes:
         - **x:** :math:`(N, F)`, or :math:`(B, N, F)` for :math:`B` sections
-        - **output:** as **x**; :math:`(s, N, F)` if ``num_sections`` :math:`= s > 1`; number type
-          as in :class:`SheafConv`
+        - **output:** as **x**; number type as in :class:`SheafConv`
 
     Raises:
         ValueError: If the inputs do not fit each other or are not finite, or
@@ -94,7 +89,14 @@ class SheafPropagation(SheafConv):
         >>> x = layer(x, edge_index, edge_type, sheaf, boundary_mask=known)
     """
 
-    _always_shown: ClassVar[tuple[str, ...]] = ("num_iterations", "step_size", "normalization")
+    _settings: ClassVar[dict[str, Any]] = {
+        "num_iterations": ...,
+        "step_size": ...,
+        "normalization": ...,
+        "teleport": 0.0,
+        "tol": None,
+        "cached": False,
+    }
 
     def __init__(
         self,
@@ -102,137 +104,36 @@ class SheafPropagation(SheafConv):
         *,
         step_size: float = 0.9,
         normalization: Normalization = "block",
-        start: Start | None = None,
-        num_sections: int = 1,
-        normalize_output: bool | float = False,
         teleport: float = 0.0,
         tol: float | None = None,
-        seed: int = 0,
-        accelerate: bool = True,
         **kwargs: Any,
     ):
+        for name in sorted(kwargs.keys() & _REMOVED.keys()):
+            raise TypeError(f"SheafPropagation takes no '{name}' any more: {_REMOVED[name]}")
         super().__init__(step_size=step_size, normalization=normalization, **kwargs)
         check_integer("num_iterations", num_iterations, 0)
-        check_integer("num_sections", num_sections, 1)
-        check_integer("seed", seed)
-        if start not in (None, "zeros", "random", "prototype", "mixed"):
-            raise ValueError(
-                f"'start' must be None, 'zeros', 'random', 'prototype' or 'mixed' (got {start!r})"
-            )
         if not teleport >= 0 or math.isinf(teleport):
             raise ValueError(f"'teleport' must be finite and not negative (got {teleport})")
         if tol is not None and not tol > 0:
             raise ValueError(f"'tol' must be positive (got {tol})")
-        if not isinstance(normalize_output, bool) and not 0 < normalize_output < math.inf:
-            raise ValueError(
-                f"'normalize_output' must be a bool or a positive length (got {normalize_output})"
-            )
         self.num_iterations = num_iterations
-        self.start: Start | None = start
-        self.num_sections = num_sections
-        self.normalize_output = normalize_output
         self.teleport = teleport
         self.tol = tol
-        self.seed = seed
-        self.accelerate = accelerate
-
-    def forward(  # type: ignore[override]
-        self,
-        x: Tensor,
-        edge_index: Adj,
-        edge_type: Tensor | None,
-        sheaf: RelationSheaf,
-        *,
-        edge_weight: Tensor | None = None,
-        boundary_mask: Tensor | None = None,
-        plan: PropagationPlan | None = None,
-        node_keys: Tensor | None = None,
-        prototypes: RelationPrototypes | None = None,
-    ) -> Tensor:
-        r"""Propagates.
-
-        Args:
-            x (Tensor): Vertex features; free rows matter only if ``start`` is None.
-            edge_index, edge_type, sheaf, edge_weight, boundary_mask, plan: As in
-                :meth:`SheafConv.forward`.
-            node_keys (Tensor, optional): One int64 key for each vertex that seeds its random start;
-                None for its number.
-            prototypes (RelationPrototypes, optional): Needed by the starts ``"prototype"`` and
-                ``"mixed"``.
-        """
-        edge_index, edge_type = as_edges(edge_index, edge_type, x)
-        given, x = x, prepared(x, sheaf)
-        arguments = (x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-        if plan is None and self._is_traced(sheaf):
-            return finished(self._forward_traced(*arguments), given)
-        return finished(self._propagate_eager(*arguments, plan, node_keys, prototypes), given)
-
-    @torch.compiler.disable
-    def _propagate_eager(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
-        plan: PropagationPlan | None,
-        node_keys: Tensor | None,
-        prototypes: RelationPrototypes | None,
-    ) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
-            plan = self._plan_for(plan, x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-            # Free rows that a start replaces may hold anything.
-            check_finite_features(x, None if self.start is None else plan.boundary_mask)
-            sections = start_sections(
-                to_sections(x),
-                plan.boundary_mask,
-                edge_index,
-                edge_type,
-                start=self.start,
-                num_sections=self.num_sections,
-                node_keys=node_keys,
-                prototypes=prototypes,
-                edge_weight=plan.inputs.edge_weight,
-                seed=self.seed,
-            )
-            ((_, out),) = self.trajectory(plan, sections, [self.num_iterations])
-        if self.num_sections > 1:
-            return out.transpose(0, 1)
-        return from_sections(out, x)
 
     def _is_traced(self, sheaf: RelationSheaf) -> bool:
-        # Random starts are drawn in numpy, prototypes and tolerances decide by values.
-        plain = self.start in (None, "zeros") and self.tol is None
-        return plain and super()._is_traced(sheaf)
+        # A tolerance decides by values.
+        return self.tol is None and super()._is_traced(sheaf)
 
-    def _forward_traced(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
-    ) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
-            traced = self._traced(x, edge_index, edge_type, sheaf, edge_weight, boundary_mask)
-            # A copy, as a plan gives it, also where no step is made.
-            x = traced.zero_start(x) if self.start == "zeros" else x.clone()
-            first = x
-            for _ in range(self.num_iterations):
-                x = traced.pulled_step(x, first, self.step_size, self.teleport)
-            if self.normalize_output is not False:
-                length = None if self.normalize_output is True else float(self.normalize_output)
-                x = traced.rescale(x, length)
-            if self.num_sections == 1:
-                return x
-            if x.dim() == 3 and x.shape[0] != 1:
-                raise ValueError(
-                    f"'x' already has {x.shape[0]} sections: num_sections must be 1 (got "
-                    f"{self.num_sections})"
-                )
-            return x.expand(self.num_sections, *x.shape[-2:])
+    def _apply_traced(self, traced: TracedPropagation, x: Tensor) -> Tensor:
+        # A copy, as a plan gives it, also where no step is made.
+        first = x = x.clone()
+        for _ in range(self.num_iterations):
+            x = traced.pulled_step(x, first, self.step_size, self.teleport)
+        return x
+
+    def _apply_plan(self, plan: PropagationPlan, x: Tensor) -> Tensor:
+        ((_, out),) = self.trajectory(plan, to_sections(x), [self.num_iterations])
+        return from_sections(out, x)
 
     def trajectory(
         self, plan: PropagationPlan, sections: Tensor, iterations: Iterable[int]
@@ -247,7 +148,7 @@ class SheafPropagation(SheafConv):
 
         Yields:
             The count and the vectors ``[N, s, d]`` after so many steps (after fewer, if ``tol`` was
-            met), with ``normalize_output`` applied.
+            met).
         """
         self._check_plan(plan, sections.transpose(0, 1), None, "the plan", "build another one")
         steps = self._trajectory(plan, sections.to(plan.dtype), iterations)
@@ -258,7 +159,7 @@ class SheafPropagation(SheafConv):
             if found is None:
                 return
             count, vectors = found
-            yield count, finished(vectors, sections)
+            yield count, round_result(vectors, sections)
 
     def _trajectory(
         self, plan: PropagationPlan, sections: Tensor, iterations: Iterable[int]
@@ -267,11 +168,10 @@ class SheafPropagation(SheafConv):
         stable = self._check_step(plan, sections.shape[-1])
         constant = plan.constant(sections)
         free = first = take_rows(sections, 0, plan.free_index)
-        length = self._target_length(sections, plan.boundary_mask)
         run = _Run(plan, sections, first, constant)
         stop_below = None if self.tol is None else self.tol * self._residual(run, free)
         done, converged = 0, stop_below == 0
-        leaps = self.accelerate and stable and self.tol is None and not self._sends_messages
+        leaps = stable and self.tol is None and not self._sends_messages
         # Masks on messages change the energy that is watched.
         watched = not (stable or self._sends_messages)
         energy = math.inf
@@ -302,10 +202,7 @@ class SheafPropagation(SheafConv):
                     f"{self.step_size}: take a smaller step_size, or scale features and maps down"
                 )
             kept = free
-            yield (
-                count,
-                with_free(sections, plan, free if length is None else _rescale(free, length)),
-            )
+            yield count, with_free(sections, plan, free)
 
     def _advance(self, run: "_Run", free: Tensor, out: Tensor | None = None) -> Tensor:
         if self.teleport == 0:
@@ -328,13 +225,6 @@ class SheafPropagation(SheafConv):
             preconditioned = preconditioned + self.teleport * pull
             gradient = gradient + self.teleport * plan.apply_metric(pull)
         return norm_of(gradient, preconditioned)
-
-    def _target_length(self, sections: Tensor, boundary_mask: Tensor) -> float | None:
-        if self.normalize_output is False:
-            return None
-        if self.normalize_output is True:
-            return known_length(sections, boundary_mask)
-        return float(self.normalize_output)
 
     def _check_step(self, plan: PropagationPlan, width: int) -> bool:
         """Refuses or reports a step that is too large; True if a bound says that it is stable."""
@@ -391,8 +281,3 @@ class _Run(NamedTuple):
     sections: Tensor
     first: Tensor
     constant: Tensor
-
-
-def _rescale(x: Tensor, length: float) -> Tensor:
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.where(norm > 0, x * (length / norm.clamp_min(torch.finfo(norm.dtype).tiny)), x)

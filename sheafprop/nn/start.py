@@ -1,4 +1,8 @@
-"""Values of the free vertices before the first step."""
+"""What a propagation starts from, and the length of what it ends with.
+
+All functions take sections ``[N, s, d]``, as :meth:`SheafPropagation.trajectory` does; a layer
+itself takes them as ``sections.transpose(0, 1)``.
+"""
 
 from typing import Literal
 
@@ -6,10 +10,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.rows import scale_rows
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.seeding import seeded_normal
 
 Start = Literal["zeros", "random", "prototype", "mixed"]
+
+
+def draw_sections(
+    x: Tensor, boundary_mask: Tensor, *, node_keys: Tensor | None = None, seed: int = 0
+) -> Tensor:
+    """Draws normal values for the free rows, of the mean length of the known rows.
+
+    What a node gets depends on its key and the seed alone, not on the graph around it.
+
+    Args:
+        x (Tensor): Features ``[N, s, d]``, of which the known rows are kept: one row for several
+            sections is ``x.unsqueeze(1).expand(-1, s, -1)``.
+        boundary_mask (Tensor): Known nodes, bool ``[N]``.
+        node_keys (Tensor, optional): One int64 key for each node. (default: its number)
+        seed (int): Seed of all draws. (default: ``0``)
+
+    Example:
+        >>> start = draw_sections(x.unsqueeze(1).expand(-1, 8, -1), known)
+        >>> out = layer(start.transpose(0, 1), edge_index, edge_type, sheaf, boundary_mask=known)
+    """
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    free = (~boundary_mask).nonzero().flatten()
+    keys = free if node_keys is None else node_keys[free]
+    columns = x.shape[1] * x.shape[2] * (2 if x.is_complex() else 1)
+    drawn = seeded_normal(keys.cpu().numpy().astype(np.uint64), columns, seed)
+    values = torch.from_numpy(drawn).to(device=x.device, dtype=wide.real.dtype)
+    values = values / (values.shape[1] / x.shape[1]) ** 0.5
+    values = values * _known_length(wide, boundary_mask)
+    if x.is_complex():
+        values = torch.view_as_complex(values.reshape(free.numel(), *x.shape[1:], 2))
+    return x.index_copy(0, free, values.reshape(free.numel(), *x.shape[1:]).to(x.dtype))
 
 
 def start_sections(
@@ -18,75 +54,71 @@ def start_sections(
     edge_index: Tensor,
     edge_type: Tensor,
     *,
-    start: Start | None,
-    num_sections: int = 1,
-    node_keys: Tensor | None = None,
+    start: Start,
+    random: Tensor | None = None,
     prototypes: RelationPrototypes | None = None,
     edge_weight: Tensor | None = None,
-    random: Tensor | None = None,
-    seed: int = 0,
 ) -> Tensor:
-    """The features a propagation starts from, ``[N, s, d]``; boundary rows are those of ``x``.
+    """The features a propagation starts from; rows of the boundary are those of ``x``.
 
     Args:
-        x (Tensor): Given features ``[N, 1, d]``, or ``[N, s, d]`` with ``num_sections`` 1.
-        boundary_mask (Tensor): Known vertices, bool ``[N]``.
-        edge_index, edge_type, edge_weight: The triples whose ends choose the prototypes.
-        start (str, optional): See :class:`~sheafprop.nn.SheafPropagation`.
-        num_sections (int): Number of sections :math:`s`.
-        node_keys (Tensor, optional): Seeds of the vertices' random starts, int64 ``[N]``.
+        x (Tensor): Features ``[N, s, d]``, or ``[N, 1, d]`` for as many sections as ``random`` has.
+        boundary_mask (Tensor): Known nodes, bool ``[N]``.
+        edge_index, edge_type (Tensor): Heads and tails ``[2, E]`` and relations ``[E]``, whose ends
+            choose the prototypes.
+        start (str): Values of the free nodes. ``"zeros"``. ``"random"``: those of ``random``.
+            ``"prototype"``: the mean over the node's triple ends of the prototype of that
+            (relation, side); random where no known relation touches it. ``"mixed"``: the prototype
+            in the first section, random in the others.
+        random (Tensor, optional): A random start ``[N, s, d]``, such as :func:`draw_sections` gives
+            or a trained model draws; only ``"zeros"`` can do without.
         prototypes (RelationPrototypes, optional): For ``"prototype"`` and ``"mixed"``.
-        random (Tensor, optional): Random starts ``[N, s, d]`` to use instead of normal ones.
-        seed (int): Seed of the random starts.
+        edge_weight (Tensor, optional): Weights of the triples in that mean, ``[E]``.
 
     Raises:
-        ValueError: If prototypes are asked for and none are given, or the sections do not fit.
+        ValueError: If ``start`` is none of these, or misses what it needs.
     """
-    if num_sections > 1:
-        if x.shape[1] != 1:
-            raise ValueError(
-                f"'x' already has {x.shape[1]} sections: num_sections must be 1 (got "
-                f"{num_sections})"
-            )
-        x = x.expand(-1, num_sections, -1)
-    free = ~boundary_mask
-    if start is None or not bool(free.any()):
-        return x
-    if start == "zeros":
-        values = torch.zeros_like(x[free])
-    elif random is not None:
-        values = random[free]
-    else:
-        values = _random(x, boundary_mask, node_keys, seed)
-    if start in ("prototype", "mixed"):
+    if start not in ("zeros", "random", "prototype", "mixed"):
+        raise ValueError(
+            f"'start' must be 'zeros', 'random', 'prototype' or 'mixed' (got {start!r})"
+        )
+    if random is None and start != "zeros":
+        raise ValueError(f"start={start!r} needs 'random', as draw_sections gives it")
+    if random is not None:
+        x, random = torch.broadcast_tensors(x, random)
+    free = (~boundary_mask).nonzero().flatten()
+    if start == "zeros" or random is None:
+        return x.index_fill(0, free, 0)
+    values = random[free]
+    if start != "random":
         if prototypes is None:
             raise ValueError(f"start={start!r} needs 'prototypes'")
         mean, found = prototypes.start(edge_index, edge_type, x.shape[0], edge_weight)
-        # A vertex that no known relation touches keeps the random start.
         replaced = torch.where(
             found[free].view(-1, 1, 1), mean[free].unsqueeze(1).to(values.dtype), values
         )
         values = (
             replaced if start == "prototype" else torch.cat([replaced[:, :1], values[:, 1:]], 1)
         )
-    return x.index_copy(0, free.nonzero().flatten(), values.to(x.dtype))
+    return x.index_copy(0, free, values.to(x.dtype))
 
 
-def known_length(sections: Tensor, boundary_mask: Tensor) -> float:
+def rescale_sections(x: Tensor, boundary_mask: Tensor, length: float | None = None) -> Tensor:
+    """Scales the free rows to one length; rows of zeros stay.
+
+    Args:
+        x (Tensor): Sections ``[N, s, d]``.
+        boundary_mask (Tensor): Known nodes, bool ``[N]``.
+        length (float, optional): The length. (default: the mean length of the known rows, or 1
+            where there are none)
+    """
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    length = _known_length(wide, boundary_mask) if length is None else length
+    return torch.where(boundary_mask.view(-1, 1, 1), x, scale_rows(wide, length).to(x.dtype))
+
+
+def _known_length(sections: Tensor, boundary_mask: Tensor) -> float:
     """Mean length of the known rows; 1 where there are none or all are zero."""
     known = sections.detach()[boundary_mask]
     length = float(torch.linalg.vector_norm(known, dim=-1).mean()) if known.numel() else 0.0
     return length or 1.0
-
-
-def _random(x: Tensor, boundary_mask: Tensor, node_keys: Tensor | None, seed: int) -> Tensor:
-    free = (~boundary_mask).nonzero().flatten()
-    keys = free if node_keys is None else node_keys[free]
-    columns = x.shape[1] * x.shape[2] * (2 if x.is_complex() else 1)
-    drawn = seeded_normal(keys.cpu().numpy().astype(np.uint64), columns, seed)
-    values = torch.from_numpy(drawn).to(device=x.device, dtype=x.real.dtype)
-    values = values / (values.shape[1] / x.shape[1]) ** 0.5
-    values = values * known_length(x, boundary_mask)
-    if x.is_complex():
-        values = torch.view_as_complex(values.reshape(free.numel(), *x.shape[1:], 2))
-    return values.reshape(free.numel(), *x.shape[1:])

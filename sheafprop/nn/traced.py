@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.rows import add_rows, take_rows
+from sheafprop.nn.graph_input import GraphInput
 from sheafprop.sheaf.dense_sheaf import DenseSheaf
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.identity_sheaf import IdentitySheaf
@@ -25,21 +26,18 @@ def is_traceable(sheaf: RelationSheaf) -> bool:
 class TracedPropagation:
     r"""The steps of a :class:`~sheafprop.sheaf.PropagationPlan`, free of data-dependent branches.
 
-    Takes what the plan takes; features are ``[..., N, d]`` and boundary rows are part of them.
+    Features are ``[..., N, d]`` and boundary rows are part of them.
     """
 
     def __init__(
         self,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
+        graph: GraphInput,
         num_nodes: int,
         *,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
         normalization: Normalization,
         dtype: torch.dtype,
     ):
+        edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
         real = torch.zeros((), dtype=dtype).real.dtype
         sheaf = sheaf.promoted(dtype)
         head, tail = edge_index[0].long(), edge_index[1].long()
@@ -79,23 +77,6 @@ class TracedPropagation:
         h = step_size / (1 + teleport)
         # Boundary rows never leave their first value, so nothing pulls them.
         return self.step(x, h) - h * teleport * (x - first)
-
-    def rescale(self, x: Tensor, length: float | None) -> Tensor:
-        """Free rows scaled to a length, or to the mean length of the known rows if None."""
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        target: float | Tensor = 1.0
-        if length is not None:
-            target = length
-        elif self._free is not None:
-            known = (~self._free).expand_as(norm)
-            mean = torch.where(known, norm, 0.0).sum() / known.sum().clamp_min(1)
-            target = torch.where(mean > 0, mean, 1.0).detach()
-        scaled = x * (target / norm.clamp_min(torch.finfo(norm.dtype).tiny))
-        return self.keep_boundary(x, torch.where(norm > 0, scaled, x))
-
-    def zero_start(self, x: Tensor) -> Tensor:
-        """The features with zeros in the free rows."""
-        return self.keep_boundary(x, torch.zeros_like(x))
 
     def keep_boundary(self, x: Tensor, moved: Tensor) -> Tensor:
         """Free rows of ``moved``, boundary rows of ``x``."""

@@ -3,12 +3,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.block_product import multiply_blocks
 from sheafprop.kernels.coupling import needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
-from sheafprop.kernels.definite_inverse import (
+from sheafprop.kernels.hermitian_blocks import (
     definite_inverses,
     hermitian_norms,
+    multiply_blocks,
     root_of_inverse,
 )
 from sheafprop.kernels.memory import announce, empty

@@ -3,8 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import Coupling, CouplingEntries
-from sheafprop.kernels.identity_coupling import IdentityCoupling
+from sheafprop.kernels.coupling import Coupling, CouplingEntries, IdentityCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafprop.kernels.rows import add_rows, take_rows
+from sheafprop.kernels.rows import add_rows, scale_rows, take_rows
 from tests.kernels.cases import random
 
 DTYPES = [torch.float64, torch.complex128]
@@ -27,3 +27,15 @@ def test_gradients(dtype):
     index = torch.tensor([3, 3])
     assert torch.autograd.gradcheck(lambda x: take_rows(x, 0, index), x)
     assert torch.autograd.gradcheck(lambda x, r: add_rows(x, 0, index, r), (x, rows))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float32, torch.bfloat16])
+def test_rows_take_a_length_and_zeros_stay(dtype):
+    x = random(4, 3, 5, dtype=dtype)
+    x[1, 2] = 0
+    out = scale_rows(x, 2.5)
+    length = torch.linalg.vector_norm(x.to(torch.promote_types(dtype, torch.float64)), dim=-1)
+    expected = x * (2.5 / length.masked_fill(length == 0, 1)).unsqueeze(-1)
+    assert out.dtype == dtype
+    assert torch.allclose(out.to(expected.dtype), expected, rtol=8 * torch.finfo(dtype).eps)
+    assert (out[1, 2] == 0).all()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from sheafprop.errors import DivergenceError
-from sheafprop.nn import HarmonicExtension, RelationPrototypes, SheafConv, SheafPropagation
+from sheafprop.nn import HarmonicExtension, SheafConv, SheafPropagation, draw_sections
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf
 from tests.nn.test_layers import LAYERS, options, run
 from tests.sheaf_cases import SHEAF_KINDS, make_case
@@ -85,16 +85,14 @@ def test_complex_half_features():
     assert torch.equal(torch.view_as_real(out), torch.view_as_real(expected).half())
 
 
-@pytest.mark.parametrize("start", ["zeros", "random", "prototype", "mixed"])
 @pytest.mark.parametrize("dtype", HALF)
-def test_starts_and_sections(start, dtype):
+def test_sections(dtype):
     case = make_case("identity", 4)
     case.x, case.sheaf = case.x.to(dtype), case.sheaf.promoted(dtype)
-    prototypes = RelationPrototypes.from_triples(case.x, case.edge_index, case.edge_type, 4)
-    layer = SheafPropagation(3, start=start, num_sections=2, normalize_output=True)
-    out = layer(case.x, *case.graph, **options(case), prototypes=prototypes)
-    wide = RelationPrototypes(prototypes.mean.float(), prototypes.count)
-    expected = layer(case.x.float(), *case.graph, **options(case), prototypes=wide)
+    start = draw_sections(case.x.unsqueeze(1).expand(-1, 2, -1), case.boundary_mask)
+    start = start.transpose(0, 1)
+    out = SheafPropagation(3)(start, *case.graph, **options(case))
+    expected = SheafPropagation(3)(start.float(), *case.graph, **options(case))
     assert out.shape == (2, 12, 3)
     assert torch.equal(out, expected.to(dtype))
 
@@ -146,15 +144,6 @@ def test_compiled_layers():
         assert out.dtype == dtype
         expected = layer(case.x, *case.graph, **options(case))
         assert torch.allclose(out.float(), expected.float(), atol=1e-4, rtol=torch.finfo(dtype).eps)
-
-
-def test_half_sums_of_prototypes_do_not_lose_what_they_add():
-    # In half precision 2048 + 1 is 2048.
-    prototypes = RelationPrototypes(torch.full((2, 1), 3.0).half(), torch.ones(2).long())
-    edge_index = torch.stack([torch.arange(1, 5001), torch.zeros(5000, dtype=torch.long)])
-    mean, found = prototypes.start(edge_index, torch.zeros(5000, dtype=torch.long), 5001)
-    assert found.all()
-    assert torch.equal(mean, torch.full((5001, 1), 3.0))
 
 
 def test_complex_maps_refuse_real_half_features():

@@ -1,8 +1,9 @@
 import pytest
 import torch
 import torch_geometric.typing
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import unbatch
 
 from sheafprop.nn import HeteroGraph, SheafConv, SheafPropagation
 from sheafprop.sheaf import IdentitySheaf
@@ -24,13 +25,17 @@ def hetero() -> HeteroData:
     return data
 
 
+def by_edge_type(data: HeteroData) -> dict:
+    return {kind: i for i, kind in enumerate(data.edge_types)}
+
+
 def sheaf(num_relations: int) -> IdentitySheaf:
     return IdentitySheaf(torch.arange(3.0 * num_relations).view(num_relations, 3) / 7)
 
 
 def test_equals_to_homogeneous_of_pyg():
     data = hetero()
-    graph = HeteroGraph.from_hetero(data, relation_ids=HeteroGraph.ids_by_edge_type(data))
+    graph = HeteroGraph.from_hetero(data, relation_ids=by_edge_type(data))
     other = data.to_homogeneous()
     assert torch.equal(graph.edge_index, other.edge_index)
     assert torch.equal(graph.edge_type, other.edge_type)
@@ -41,7 +46,7 @@ def test_equals_to_homogeneous_of_pyg():
 
 def test_round_trip_through_to_homogeneous():
     data, layer = hetero(), SheafPropagation(5)
-    graph = HeteroGraph.from_hetero(data, relation_ids=HeteroGraph.ids_by_edge_type(data))
+    graph = HeteroGraph.from_hetero(data, relation_ids=by_edge_type(data))
     ours = graph.split(layer(graph.x, *graph.edges, sheaf(3), boundary_mask=graph.boundary_mask))
     other = data.to_homogeneous()
     other.x = layer(
@@ -82,7 +87,7 @@ def test_one_name_is_one_relation_unless_told_apart():
         ("paper", "has", "author"): 0,
     }
     assert graph.num_relations == 2
-    apart = HeteroGraph.from_hetero(data, relation_ids=HeteroGraph.ids_by_edge_type(data))
+    apart = HeteroGraph.from_hetero(data, relation_ids=by_edge_type(data))
     assert apart.edge_type.tolist() == [0] * 4 + [1] * 3 + [2] * 2
     trained = HeteroGraph.from_hetero(
         data, relation_ids={"has": 6, "cites": 2, ("paper", "has", "author"): 4}
@@ -127,6 +132,27 @@ def test_sparse_adjacency_of_an_edge_type():
     store.adj_t = store.adj_t.set_value(torch.ones(4))
     with pytest.raises(ValueError, match=r"'adj_t'.*holds values"):
         HeteroGraph.from_hetero(data)
+
+
+def test_batches_come_back_graph_by_graph():
+    graphs = [hetero(), hetero()]
+    graphs[1]["paper"].x = graphs[1]["paper"].x + 1
+    graphs[1]["venue"].x = torch.randn(7, 3)
+    graphs[1]["venue"].boundary_mask = torch.zeros(7, dtype=torch.bool)
+    batch = Batch.from_data_list(graphs)
+    layer = SheafPropagation(3)
+
+    def propagate(data):
+        graph = HeteroGraph.from_hetero(data)
+        x = torch.stack([graph.x, 2 * graph.x])
+        return graph.split(layer(x, *graph.edges, sheaf(2), boundary_mask=graph.boundary_mask))
+
+    whole = {
+        kind: unbatch(rows, batch[kind].batch, dim=-2) for kind, rows in propagate(batch).items()
+    }
+    for number, data in enumerate(graphs):
+        for kind, rows in propagate(data).items():
+            assert torch.allclose(whole[kind][number], rows, atol=1e-6)
 
 
 def test_graphs_without_edges():

@@ -16,6 +16,8 @@ from sheafprop.nn import (
     SheafConv,
     SheafDiffusion,
     SheafPropagation,
+    draw_sections,
+    rescale_sections,
 )
 from sheafprop.sheaf import edge_energy
 from tests.nn.test_layers import run
@@ -70,7 +72,7 @@ LAYERS = [
     SheafConv(step_size=0.01, normalization=None),
     SheafPropagation(4),
     SheafPropagation(200, normalization="degree"),
-    SheafPropagation(4, teleport=0.2, start="random", num_sections=2, normalize_output=True),
+    SheafPropagation(4, teleport=0.2),
     SheafPropagation(30, tol=1e-3),
     SheafDiffusion(1.5, teleport=0.1),
     HarmonicExtension("cg"),
@@ -115,6 +117,16 @@ def test_message_by_message(device):
         out = run(layer, case)
     assert torch.allclose(out, expected, atol=1e-10)
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal, unitary"])
+def test_random_starts_and_lengths(kind, device):
+    case = make_case(kind, 6, boundary=0.4)
+    x = case.x.unsqueeze(1).expand(-1, 2, -1)
+    expected = rescale_sections(draw_sections(x, case.boundary_mask), case.boundary_mask, 2.0)
+    with use_backend("torch"), device:
+        out = rescale_sections(draw_sections(x, case.boundary_mask), case.boundary_mask, 2.0)
+    assert torch.allclose(out, expected, atol=1e-12)
 
 
 def test_gradients_of_the_energy(device):

@@ -1,12 +1,18 @@
 import itertools
+import math
 import warnings
+from functools import partial
 
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import unbatch
 
+from sheafprop.data import KnowledgeGraph
 from sheafprop.errors import DivergenceError
-from sheafprop.nn import RelationPrototypes, SheafConv, SheafPropagation
+from sheafprop.nn import SheafConv, SheafPropagation, draw_sections
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, edge_energy
+from tests.nn.steps import run_steps
 from tests.sheaf_cases import SHEAF_KINDS, dense_limit, dense_system, make_case
 
 
@@ -154,106 +160,11 @@ def test_unstable_plain_flow_is_refused():
     SheafPropagation(step_size=1.9 / top, normalization=None)(case.x, *case.graph, **options(case))
 
 
-@pytest.mark.parametrize("start", ["zeros", "random"])
-def test_starts_replace_free_rows_only(start):
-    case = make_case("identity")
-    out = SheafPropagation(0, start=start)(case.x, *case.graph, **options(case))
-    assert torch.equal(out[case.boundary_mask], case.x[case.boundary_mask])
-    free = out[~case.boundary_mask]
-    if start == "zeros":
-        assert (free == 0).all()
-    else:
-        assert (free != case.x[~case.boundary_mask]).all()
-
-
-def test_random_start_depends_on_the_key_alone():
-    case = make_case("diagonal, unitary")
-    layer = SheafPropagation(0, start="random", num_sections=2, seed=7)
-    keys = torch.arange(12) * 1000 + 5
-    out = layer(case.x, *case.graph, **options(case), node_keys=keys)
-    assert out.shape == (2, 12, 3)
-    flipped = layer(
-        case.x.flip(0),
-        11 - case.edge_index,
-        case.edge_type,
-        case.sheaf,
-        boundary_mask=case.boundary_mask.flip(0),
-        node_keys=keys.flip(0),
-    )
-    assert torch.equal(flipped.flip(1), out)
-    other = SheafPropagation(0, start="random", num_sections=2, seed=8)(
-        case.x, *case.graph, **options(case), node_keys=keys
-    )
-    assert not torch.equal(other[:, ~case.boundary_mask], out[:, ~case.boundary_mask])
-
-
-def test_prototype_start_is_the_mean_over_triple_ends():
-    # Training: relation 0 from {0, 1} to {2}; relation 1 never occurs.
-    x = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 8.0]])
-    train = torch.tensor([[0, 1], [2, 2]])
-    prototypes = RelationPrototypes.from_triples(x, train, torch.tensor([0, 0]), 2)
-    assert torch.equal(prototypes.mean, torch.tensor([[0, 8.0], [0, 0], [2.0, 0.0], [0, 0]]))
-    assert prototypes.count.tolist() == [2, 0, 2, 0]
-    # Node 3: twice a head and once a tail of relation 0, and a head of relation 1; node 4: only 1.
-    edge_index = torch.tensor([[3, 3, 0, 3], [0, 1, 3, 4]])
-    edge_type = torch.tensor([0, 0, 0, 1])
-    known = torch.tensor([True, True, True, False, False])
-    features = torch.cat([x, torch.full((2, 2), 9.0)])
-    layer = SheafPropagation(0, start="prototype")
-    out = layer(
-        features,
-        edge_index,
-        edge_type,
-        IdentitySheaf(relations=2),
-        boundary_mask=known,
-        prototypes=prototypes,
-    )
-    assert torch.allclose(out[3], torch.tensor([4 / 3, 8 / 3]))
-    random = SheafPropagation(0, start="random")(
-        features, edge_index, edge_type, IdentitySheaf(relations=2), boundary_mask=known
-    )
-    assert torch.equal(out[4], random[4])
-    mixed = SheafPropagation(0, start="mixed", num_sections=3)(
-        features,
-        edge_index,
-        edge_type,
-        IdentitySheaf(relations=2),
-        boundary_mask=known,
-        prototypes=prototypes,
-    )
-    assert torch.equal(mixed[0, 3], out[3])
-    assert not torch.allclose(mixed[1, 3], out[3])
-    weighted = layer(
-        features,
-        edge_index,
-        edge_type,
-        IdentitySheaf(relations=2),
-        boundary_mask=known,
-        prototypes=prototypes,
-        edge_weight=torch.tensor([0.0, 1.0, 3.0, 1.0]),
-    )
-    assert torch.allclose(weighted[3], torch.tensor([0.5, 6.0]))
-    with pytest.raises(ValueError, match="needs 'prototypes'"):
-        layer(features, edge_index, edge_type, IdentitySheaf(relations=2), boundary_mask=known)
-
-
-def test_output_rows_take_the_length_of_the_known_ones():
-    case = make_case("identity", 3)
-    out = SheafPropagation(5, normalize_output=True)(case.x, *case.graph, **options(case))
-    known = torch.linalg.vector_norm(case.x[case.boundary_mask], dim=1).mean()
-    lengths = torch.linalg.vector_norm(out[~case.boundary_mask], dim=1)
-    assert torch.allclose(lengths, known.expand_as(lengths))
-    assert torch.equal(out[case.boundary_mask], case.x[case.boundary_mask])
-    zeros = SheafPropagation(0, start="zeros", normalize_output=2.0)(
-        case.x, *case.graph, **options(case)
-    )
-    assert (zeros[~case.boundary_mask] == 0).all()
-
-
 def test_nonsingular_limits_agree_between_sections():
     case = make_case("identity", 0, num_edges=60)
-    layer = SheafPropagation(5000, start="random", num_sections=3, tol=1e-12)
-    out = layer(case.x, *case.graph, **options(case))
+    start = draw_sections(case.x.unsqueeze(1).expand(-1, 3, -1), case.boundary_mask)
+    layer = SheafPropagation(5000, tol=1e-12)
+    out = layer(start.transpose(0, 1), *case.graph, **options(case))
     # The last vertex is isolated and keeps its own start.
     assert torch.allclose(out[0, :-1], out[2, :-1], atol=1e-8)
 
@@ -262,8 +173,6 @@ def test_nonsingular_limits_agree_between_sections():
     ("arguments", "message"),
     [
         (dict(num_iterations=-1), "num_iterations"),
-        (dict(num_sections=0), "num_sections"),
-        (dict(start="mean"), "got 'mean'"),
         (dict(teleport=-0.1), "teleport"),
         (dict(teleport=float("nan")), "teleport"),
         (dict(tol=0), "tol"),
@@ -274,10 +183,19 @@ def test_bad_settings_are_named(arguments, message):
         SheafPropagation(**arguments)
 
 
-def test_sections_twice_are_refused():
-    case = make_case("identity")
-    with pytest.raises(ValueError, match="already has 2 sections"):
-        SheafPropagation(num_sections=3, start="random")(torch.stack([case.x, case.x]), *case.graph)
+@pytest.mark.parametrize(
+    ("argument", "instead"),
+    [
+        (dict(start="zeros"), "start_sections or draw_sections"),
+        (dict(num_sections=3), r"draw_sections\(...\).transpose\(0, 1\)"),
+        (dict(normalize_output=True), "rescale_sections"),
+        (dict(seed=1), "draw_sections"),
+        (dict(accelerate=False), "trajectory"),
+    ],
+)
+def test_arguments_of_the_first_version_name_what_does_their_work(argument, instead):
+    with pytest.raises(TypeError, match=f"no '{next(iter(argument))}' any more: .*{instead}"):
+        SheafPropagation(**argument)
 
 
 def test_eigenvalue_two_far_from_the_ends_of_the_process_is_found():
@@ -335,3 +253,100 @@ def test_a_cached_plan_notices_maps_changed_in_place():
     translation.mul_(2)
     with pytest.raises(ValueError, match="changed in place"):
         layer(case.x, *graph)
+
+
+def test_a_batch_is_its_graphs_side_by_side():
+    cases = [make_case("diagonal, unitary", seed, num_edges=20 + seed) for seed in range(3)]
+    shared = cases[0].sheaf
+    batch = Batch.from_data_list(
+        [
+            Data(
+                x=c.x,
+                edge_index=c.edge_index,
+                edge_type=c.edge_type,
+                boundary_mask=c.boundary_mask,
+            )
+            for c in cases
+        ]
+    )
+    layer = SheafPropagation(3)
+    out = layer(
+        batch.x, batch.edge_index, batch.edge_type, shared, boundary_mask=batch.boundary_mask
+    )
+    for case, rows in zip(cases, unbatch(out, batch.batch), strict=True):
+        alone = layer(
+            case.x, case.edge_index, case.edge_type, shared, boundary_mask=case.boundary_mask
+        )
+        assert torch.allclose(rows, alone, atol=1e-12)
+
+
+def test_batches_of_knowledge_graphs_and_of_single_nodes():
+    graphs = [
+        KnowledgeGraph.from_labels([("a", "likes", "b"), ("b", "likes", "a")]),
+        KnowledgeGraph.from_labels([("c", "likes", "c")]),
+    ]
+    batch = Batch.from_data_list(graphs)
+    x = torch.arange(9.0).view(3, 3)
+    out = SheafConv()(x, batch.edge_index, batch.edge_type, IdentitySheaf(relations=1))
+    first, second = unbatch(out, batch.batch)
+    assert first.shape == (2, 3)
+    assert torch.equal(second, x[2:])
+
+
+# Many steps at once
+
+
+@pytest.mark.parametrize("kind", SHEAF_KINDS)
+@pytest.mark.parametrize(
+    ("normalization", "h", "teleport"),
+    [("block", 0.9, 0.0), ("block", 1.0, 0.0), ("degree", 0.7, 0.0), ("block", 0.9, 0.2)],
+)
+def test_long_runs_are_equal_to_their_steps(kind, normalization, h, teleport):
+    case = make_case(kind, 3)
+    settings = dict(step_size=h, normalization=normalization, teleport=teleport)
+    for count in (128, 301):
+        ours = SheafPropagation(count, **settings)(case.x, *case.graph, **options(case))
+        theirs = run_steps(count, case.x, *case.graph, **options(case), **settings)
+        assert torch.allclose(ours, theirs, atol=1e-10)
+        assert torch.equal(ours[case.boundary_mask], case.x[case.boundary_mask])
+
+
+def test_long_runs_of_a_singular_case_and_without_normalization():
+    case = make_case("dense, shared", 1, boundary=0.0)
+    top = float(torch.linalg.eigvalsh(dense_system(case, None)[0])[-1])
+    for settings in (dict(), dict(normalization=None, step_size=0.5 / top)):
+        fast = SheafPropagation(400, **settings)(case.x, *case.graph, **options(case))
+        slow = run_steps(400, case.x, *case.graph, **options(case), **settings)
+        assert torch.allclose(fast, slow, atol=1e-10)
+
+
+def test_number_of_operator_applications(monkeypatch):
+    case = make_case("identity")
+    layer = SheafPropagation(5000)
+    plan = layer.plan(case.x, *case.graph, **options(case))
+    calls = []
+    step = plan.step
+    monkeypatch.setattr(plan, "step", lambda *a: calls.append(1) or step(*a))
+    expected = run_steps(5000, case.x, *case.graph, **options(case))
+    out = layer(case.x, *case.graph, plan=plan)
+    assert torch.allclose(out, expected, atol=1e-11)
+    assert 0 < len(calls) <= 2 * math.sqrt(2 * 5000 * math.log(2 / 1e-12))
+    calls.clear()
+    # A curve of counts leaps where they lie far apart only.
+    for count, _ in layer.trajectory(plan, case.x.unsqueeze(1), [10, 20, 5000]):
+        if count == 20:
+            assert len(calls) == 20
+    assert len(calls) < 1000
+    calls.clear()
+    SheafPropagation(200, tol=1e-30)(case.x, *case.graph, plan=plan)
+    assert len(calls) > 100
+
+
+def test_gradients_of_long_runs():
+    case = make_case("diagonal, unitary", 2)
+    found = []
+    for run in (SheafPropagation(200), partial(run_steps, 200)):
+        x = case.x.clone().requires_grad_()
+        out = run(x, *case.graph, **options(case))
+        found.append(torch.autograd.grad(out.abs().sum(), x)[0])
+    assert torch.allclose(*found, atol=1e-9)

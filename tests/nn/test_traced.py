@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric import EdgeIndex
 
 from sheafprop.nn import HarmonicExtension, SheafConv, SheafDiffusion, SheafPropagation
+from sheafprop.nn.graph_input import GraphInput
 from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
 from tests.sheaf_cases import SHEAF_KINDS, make_case
@@ -64,32 +65,15 @@ def test_other_normalizations_compile(kind, normalization):
     assert_compiles(layer, case, **options(case))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        dict(teleport=0.3),
-        dict(start="zeros", num_sections=2),
-        dict(normalize_output=True),
-        dict(normalize_output=2.5, teleport=0.1),
-    ],
-)
-def test_settings_of_propagation_compile(settings):
+def test_a_pull_to_the_start_compiles():
     case = make_case("diagonal, complex pair", 3)
-    assert_compiles(SheafPropagation(3, **settings), case, **options(case))
-
-
-def test_one_given_section_spreads_over_several():
-    case = make_case("identity", 3)
-    case.x = case.x.unsqueeze(0)
-    layer = SheafPropagation(2, num_sections=3)
-    assert_compiles(layer, case, **options(case))
-    assert layer(case.x, *case.graph).shape == (3, *case.x.shape[1:])
+    assert_compiles(SheafPropagation(3, teleport=0.3), case, **options(case))
 
 
 def test_no_boundary_no_weights_and_sections():
     case = make_case("dense, shared", 3)
     case.x = torch.stack([case.x, case.x.flip(0)])
-    assert_compiles(SheafPropagation(2, normalize_output=True), case)
+    assert_compiles(SheafPropagation(2), case)
 
 
 @pytest.mark.parametrize("kind", SHEAF_KINDS)
@@ -101,9 +85,8 @@ def test_traced_steps_equal_those_of_the_plan(kind, normalization, boundary):
         case.boundary_mask[-1] = boundary > 1
         layer = SheafConv(step_size=0.05, normalization=normalization)
         eager = layer(case.x, *case.graph, **options(case))
-        traced = TracedPropagation(
-            *case.graph, 12, normalization=normalization, dtype=case.x.dtype, **options(case)
-        )
+        graph = GraphInput(*case.graph, **options(case))
+        traced = TracedPropagation(graph, 12, normalization=normalization, dtype=case.x.dtype)
         assert torch.allclose(traced.step(case.x, 0.05), eager, rtol=0, atol=1e-10)
 
 
@@ -212,10 +195,10 @@ def test_compiled_layers_with_hooks_send_their_messages():
 
 def test_what_cannot_be_traced_runs_as_it_does_eagerly():
     case = make_case("diagonal, unitary", 3)
-    for layer in (SheafPropagation(3, start="random"), SheafPropagation(30, tol=1e-3)):
-        compiled = torch.compile(layer, backend="aot_eager")
-        out = compiled(case.x, *case.graph, **options(case))
-        assert torch.equal(out, layer(case.x, *case.graph, **options(case)))
+    layer = SheafPropagation(30, tol=1e-3)
+    compiled = torch.compile(layer, backend="aot_eager")
+    out = compiled(case.x, *case.graph, **options(case))
+    assert torch.equal(out, layer(case.x, *case.graph, **options(case)))
     conv = SheafConv()
     plan = conv.plan(case.x, *case.graph, **options(case))
     out = torch.compile(conv, backend="aot_eager")(case.x, *case.graph, plan=plan)
@@ -236,16 +219,8 @@ def test_sizes_beyond_32_bits_stay_whole():
             DiagonalSheaf(maps[:, 0]),
             DenseSheaf(maps, maps),
         ):
-            traced = TracedPropagation(
-                edge_index,
-                edge_type,
-                sheaf,
-                num_nodes,
-                edge_weight=None,
-                boundary_mask=None,
-                normalization="degree",
-                dtype=x.dtype,
-            )
+            graph = GraphInput(edge_index, edge_type, sheaf)
+            traced = TracedPropagation(graph, num_nodes, normalization="degree", dtype=x.dtype)
             assert traced.step(x, 0.9).shape == x.shape
             assert {t.dtype for t in (traced._head, traced._edge_type)} == {torch.int64}
 

@@ -115,7 +115,7 @@ class LinearSystem:
         r"""Whether the operator sees more of a residual than its kernel.
 
         A Rayleigh quotient :math:`\langle M^+ r, A M^+ r \rangle / \langle r, M^+ r \rangle` at
-        rounding level tells that what is left of :math:`r` lies in the kernel; a step towards it
+        rounding level says that what is left of :math:`r` lies in the kernel; a step towards it
         would have the length of one number over another that are both rounding.
 
         Args:

@@ -5,13 +5,13 @@ import math
 import warnings
 from fractions import Fraction
 
-import numpy as np
 import pytest
 import torch
 
 from sheafprop.nn import HarmonicExtension, SheafPropagation
-from sheafprop.nn.solvers.column_system import ColumnSystem
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+from sheafprop.nn.solvers import SOLVERS, LinearSystem
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan
+from tests.nn.solvers.cases import RELATIONS, WIDTH, random_graph, random_sheaf
 from tests.sheaf_cases import make_case
 
 # Two triangles joined by one triple, whose weight is the case; vertex 0 may be known.
@@ -76,7 +76,7 @@ def solve(x, sheaf, weight, mask, **settings):
 @pytest.mark.parametrize("kind", ["identity", "diagonal", "unitary", "dense"])
 @pytest.mark.parametrize("normalization", ["block", "degree", None])
 @pytest.mark.parametrize("exponent", [0, -3, -6, -9, -11, -13, -15, -17, -30])
-def test_tiny_eigenvalues_are_solved_or_confessed(kind, normalization, exponent):
+def test_tiny_eigenvalues_are_solved_or_reported(kind, normalization, exponent):
     if kind == "dense" and exponent < -20:
         pytest.skip("only a graph, not a number, can tell 1e-30 from zero")
     g = torch.Generator().manual_seed(3 - exponent)
@@ -173,30 +173,6 @@ def test_gains_beyond_the_range_of_numbers():
     assert torch.allclose(out.flatten(), mean * power, atol=1e-9)
 
 
-def test_kernel_vectors_of_a_column():
-    # Edges 0-1 and 1-2 with gains, a loop that agrees at 3, one that does not at 4, 5 tied.
-    system = ColumnSystem(
-        np.array([0, 1, 3, 4, -1]),
-        np.array([1, 2, 3, 4, 5]),
-        np.array([2.0, 3.0, 1.5, 1.0, 1.0]),
-        np.array([1.0, 1.0, 1.5, 2.0, 1.0]),
-        np.ones(5),
-        np.ones(6),
-        teleport=0.0,
-        eps=1e-16,
-    )
-    z = np.eye(6)
-    matrix = system.apply(z)
-    assert np.allclose(matrix, matrix.T)
-    kernel = np.zeros((6, 2))
-    kernel[:3, 0] = np.array([1, 2, 6]) / np.sqrt(41)
-    kernel[3, 1] = 1
-    expected = np.linalg.pinv(matrix)
-    assert np.allclose(matrix @ kernel, 0)
-    assert np.allclose(system.solve(system.factor(), z), expected, atol=1e-12)
-    assert np.linalg.matrix_rank(matrix) == 4
-
-
 def test_auto_leaves_to_cg_what_a_factorisation_cannot_resolve():
     x = torch.randn(6, 2, dtype=torch.float64)
     weight = torch.ones(7, dtype=torch.float64)
@@ -257,3 +233,26 @@ def test_a_sheaf_may_hold_tensors_of_any_shape(dtype, translated):
     assert torch.equal(out, layer(x, *graph, plain, **known))
     out.abs().sum().backward()
     assert torch.isfinite(x.grad.abs()).all()
+
+
+def test_direct_refuses_what_would_fill_memory():
+    sheaf = random_sheaf("dense")
+    edge_index, edge_type = random_graph("power", 2000)
+    plan = PropagationPlan(edge_index, edge_type, sheaf, 2000, dtype=torch.float64)
+    rhs = plan.laplacian(torch.randn(2000, 1, WIDTH, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"6000 rows.*solver='cg'"):
+        SOLVERS["direct"](LinearSystem(plan), rhs, tol=1e-5, max_iterations=1)
+    edge_index, edge_type = random_graph("power", 30_000)
+    plan = PropagationPlan(
+        edge_index, edge_type, IdentitySheaf(relations=RELATIONS), 30_000, dtype=torch.float64
+    )
+    rhs = plan.laplacian(torch.randn(30_000, 1, 1, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"30000 rows.*solver='cg'"):
+        SOLVERS["direct"](LinearSystem(plan), rhs, tol=1e-5, max_iterations=1)
+    # A tree of that size factors at once.
+    edge_index, edge_type = random_graph("tree", 30_000)
+    plan = PropagationPlan(
+        edge_index, edge_type, IdentitySheaf(relations=RELATIONS), 30_000, dtype=torch.float64
+    )
+    rhs = plan.laplacian(torch.randn(30_000, 1, 1, dtype=torch.float64))
+    assert SOLVERS["direct"](LinearSystem(plan), rhs, tol=1e-8, max_iterations=1).converged

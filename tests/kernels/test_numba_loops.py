@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from sheafprop.kernels.backend import numba_loops, triton_loops, use_backend
+from sheafprop.kernels.coupling import IdentityCoupling
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
-from sheafprop.kernels.identity_coupling import IdentityCoupling
 from tests.kernels.cases import RELATIONS, WIDTH, make_entries, random, written_out
 
-# The interpreter must be chosen before Triton is imported: test_triton.py runs these tests with it
-# in a process of its own.
+# The interpreter must be chosen before Triton is imported: test_triton_loops.py runs these tests
+# with it in a process of its own.
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and triton_loops() is not None
 BACKENDS = [
     "torch",

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
 def test_interpreted_kernels_equal_the_written_sums_and_the_gradients_of_torch(tmp_path):
     report = tmp_path / "report.xml"
-    command = [sys.executable, "-m", "pytest", "tests/kernels/test_loops.py"]
+    command = [sys.executable, "-m", "pytest", "tests/kernels/test_numba_loops.py"]
     # Single precision: what the kernels are for.
     command += ["-k", "triton and (float32 or complex64)", f"--junitxml={report}"]
     command += ["-p", "no:cacheprovider", "-p", "no:xdist"]
