@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.checks import check_choice, count_noun
 from sheafprop.data.inspection import connected_components, first_occurrences, triple_codes
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.data.label_checks import (
     EXAMPLES,
     MODES,
     Mode,
-    check_choice,
     check_labels,
-    count_noun,
     lookalike_notes,
     named_counts,
 )

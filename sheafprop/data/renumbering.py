@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.checks import count_noun, quote
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.data.label_checks import count_noun, shown
 from sheafprop.data.vocabulary import Vocabulary
 from sheafprop.errors import DataError
 from sheafprop.seeding import combine_keys, label_keys
@@ -108,9 +108,9 @@ def _places(name: str, labels: Vocabulary, wanted: Vocabulary) -> Tensor:
     missing = [label for label in wanted if label not in known]
     if extra or missing:
         found = count_noun(len(extra), "label") + " it does not know"
-        found += f" (first: {shown(extra[0])})" if extra else ""
+        found += f" (first: {quote(extra[0])})" if extra else ""
         lacking = f"{count_noun(len(missing), 'label')} of its own missing"
-        lacking += f" (first: {shown(missing[0])})" if missing else ""
+        lacking += f" (first: {quote(missing[0])})" if missing else ""
         raise DataError(
             f"the model was trained on {len(wanted)} {wanted.kind} that are not the {len(labels)} "
             f"of this training graph ({name}): {found}, {lacking}; give the data that it was "

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sheafprop.data.column_names import LabelTriples, shown_fields
+from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
 __all__ = ["BOM", "decode", "first_row", "others", "split_rows"]
@@ -198,7 +198,7 @@ def _check_fields(
         advice = " Keep three columns, or say which (--columns 0,1,2 or --columns NAME,NAME,NAME)."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
-        f"({names}), got {len(row)}: {shown_fields(row)}.{advice}" + others(len(wrong))
+        f"({names}), got {len(row)}: {show_fields(row)}.{advice}" + others(len(wrong))
     )
 
 

@@ -16,7 +16,7 @@ from sheafprop.data.column_names import (
     columns_by_name,
     named_columns,
     occur,
-    shown_fields,
+    show_fields,
 )
 from sheafprop.data.file_kinds import decompress, file_suffix, refuse_other_formats
 from sheafprop.data.read_options import ReadOptions
@@ -84,7 +84,7 @@ def as_label_triples(triples: Iterable[Sequence[Any]], source: str = "triples") 
         odd = next(i for i, row in enumerate(array) if any(type(x) in wrong for x in row))
         raise DataError(
             f"{source}: labels must be strings or integers (got values of type {names}, the first "
-            f"in row {odd}: {shown_fields(array[odd].tolist())}){_reason(wrong)}"
+            f"in row {odd}: {show_fields(array[odd].tolist())}){_reason(wrong)}"
         )
     texts = [[x if isinstance(x, str) else str(int(x)) for x in row] for row in array]
     return np.array(texts, dtype=object)
@@ -254,7 +254,7 @@ def _text_triples(
             problem = "these labels occur below too" if len(triples) else "no triple follows"
             raise DataError(
                 f"{source}, line {line}: this looks like column names, not a triple "
-                f"(got {shown_fields(names)}), but {problem}. Give header=True (--header yes) to "
+                f"(got {show_fields(names)}), but {problem}. Give header=True (--header yes) to "
                 "take it as names, or header=False (--header no) to read it as a triple"
             )
     if len(triples) == 0:
@@ -263,7 +263,7 @@ def _text_triples(
     if len(empty):
         row = int(empty[0])
         raise DataError(
-            f"{source}, line {numbers[row]}: a label is empty (got {shown_fields(triples[row])})"
+            f"{source}, line {numbers[row]}: a label is empty (got {show_fields(triples[row])})"
             + others(len(empty))
         )
     if not has_header and options.header is None:

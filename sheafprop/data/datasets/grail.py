@@ -12,8 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from sheafprop.checks import check_choice
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
-from sheafprop.data.label_checks import MODES, Mode, check_choice
+from sheafprop.data.label_checks import MODES, Mode
 from sheafprop.data.triples import LabelTriples, parse_triples
 from sheafprop.errors import DataError
 
