@@ -36,3 +36,8 @@ def count_noun(number: int, noun: str) -> str:
     if number != 1 and noun.endswith("y"):
         noun, ending = noun[:-1], "ies"
     return f"{number:,} {noun}{ending}"
+
+
+def agree(number: int, one: str, many: str) -> str:
+    """The form of a verb that goes with a number of things."""
+    return one if number == 1 else many

@@ -73,7 +73,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    from sheafprop.data.renumbering import renumber
+    from sheafprop.data.inductive_data import renumber
     from sheafprop.inductive.propagation_settings import PropagationSettings
     from sheafprop.inductive.rank_completion import rank_completion
     from sheafprop.pretrained.model_folder import load_model_folder

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sheafprop.data.assembly import assemble
     from sheafprop.data.datasets import (
         FolderDataset,
         GraILDataset,
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
         PykeenDataset,
         build_dataset,
     )
-    from sheafprop.data.inductive_data import InductiveData, assemble
+    from sheafprop.data.inductive_data import InductiveData
     from sheafprop.data.inspection import (
         connected_components,
         count_duplicates,
@@ -39,7 +40,7 @@ _HOMES = {
     "SemiInductiveSplit": "splits",
     "Vocabulary": "vocabulary",
     "as_label_triples": "triples",
-    "assemble": "inductive_data",
+    "assemble": "assembly",
     "build_dataset": "datasets",
     "connected_components": "inspection",
     "count_duplicates": "inspection",

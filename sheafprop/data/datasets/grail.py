@@ -72,7 +72,7 @@ class GraILDataset(InductiveDataset):
 
     def load(self) -> InductiveData:
         # Only here, so that the files can be checked without torch.
-        from sheafprop.data.inductive_data import assemble
+        from sheafprop.data.assembly import assemble
 
         return assemble(
             self.name,
