@@ -31,10 +31,9 @@ from benchmarks.query_presets import (
 from benchmarks.query_tuning import CRITERIA, SPACE, run_tuning
 from benchmarks.tables.query_figure import hits_by_ratio
 from benchmarks.tables.query_tables import query_curves, query_report, query_summary
-from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.data.datasets.query_data import QueryData
-from sheafprop.data.datasets.released_queries import read_released_queries
+from sheafprop.data.datasets.query_files import read_compact_queries, read_released_queries
 from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC

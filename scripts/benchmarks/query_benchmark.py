@@ -15,8 +15,8 @@ from benchmarks.commit import current_commit
 from benchmarks.measuring import add_runs, interleaved, summarize, with_peak
 from benchmarks.query_baselines import schur_scores
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.grail import ENVIRONMENT
+from sheafprop.data.datasets.query_files import read_compact_queries
 from sheafprop.hardware import describe_hardware
 from sheafprop.kge import build_model
 from sheafprop.kge.distance import pairwise_distance

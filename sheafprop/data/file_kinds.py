@@ -6,15 +6,16 @@ import importlib
 import io
 import json
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from sheafprop.errors import DataError
 
-__all__ = ["decompress", "file_suffix", "plain_name", "refuse_other_formats"]
+__all__ = ["decompress", "file_suffix", "plain_name", "read_file", "refuse_other_formats"]
 
 # A file may grow to this size, or by this factor where that is more. Labels of knowledge graphs
 # shrink to a tenth or a fiftieth; what shrinks much further is made to fill the memory.
@@ -63,6 +64,18 @@ def plain_name(name: str) -> str:
 def file_suffix(name: str) -> str:
     """The ending that tells a file's format, in lower case: ``.csv`` of ``x.CSV.gz``."""
     return PurePath(plain_name(name)).suffix.lower()
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file as they are.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from error
 
 
 def decompress(content: bytes, source: str) -> bytes:

@@ -10,7 +10,7 @@ from benchmarks.query_cell import TYPES, chosen_settings
 from benchmarks.query_presets import MODELS, RATIOS, query_config
 from benchmarks.query_task import QueryTask
 
-from sheafprop.data.datasets.compact_queries import read_compact_queries
+from sheafprop.data.datasets.query_files import read_compact_queries
 from sheafprop.data.datasets.query_split import inductive_query_split
 from sheafprop.errors import DataError
 from sheafprop.inductive.propagation_settings import PropagationSettings

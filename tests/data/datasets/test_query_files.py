@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from sheafprop.data.datasets.builtin_unpickler import load_builtins
-from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.query_data import GRAPHS
-from sheafprop.data.datasets.released_queries import read_released_queries
+from sheafprop.data.datasets.query_files import (
+    load_builtins,
+    read_compact_queries,
+    read_released_queries,
+)
 from sheafprop.errors import DataError
 
 # Training: a, b, c; new in validation: d; new in the test: e.
