@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafprop.cli.verb_parser import (
-    VerbParser,
+from sheafprop.cli.command_parser import (
+    CommandParser,
     read_facts,
     read_text,
+    report,
     show_progress,
-    tell,
     write_table,
 )
 from sheafprop.errors import DataError
@@ -24,7 +24,7 @@ _PROTOCOLS = ("full", "sampled50", "merged")
 
 def run(words: Sequence[str]) -> int:
     """Ranks the test triples of a run, or those of files among all entities of a model."""
-    parser = VerbParser(
+    parser = CommandParser(
         "evaluate",
         "Rank test triples: those of a run as 'sheafprop test' does, or those of files.",
         "sheafprop evaluate --run runs/umls/rotate --protocol full",
@@ -67,7 +67,7 @@ def run(words: Sequence[str]) -> int:
         parser.error("--on-unknown-entity extend needs --facts FILE, and --facts goes with it")
     rows, boxes = _of_run(options) if options.run else _of_files(options)
     for box in boxes.values():
-        tell(box + "\n")
+        report(box + "\n")
     write_table(_table(rows), options)
     return 0
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import yaml
 
+from sheafprop.cli.command_parser import CommandParser
 from sheafprop.cli.main import main
-from sheafprop.cli.verb_parser import VerbParser
 from sheafprop.data import write_triples
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.test_main import fit
@@ -191,7 +191,7 @@ def test_what_is_no_value_is_still_an_option(words, capsys):
 
 
 def test_an_option_whose_value_may_be_left_out_takes_no_file():
-    parser = VerbParser("x", "y", "z")
+    parser = CommandParser("x", "y", "z")
     parser.add_argument("files", nargs="*")
     parser.add_file_options()
     for words, files, header in (

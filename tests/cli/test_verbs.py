@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from sheafprop.cli.import_model import _PARAMETERS
-from sheafprop.cli.main import _OWN_VERBS, main
+from sheafprop.cli.main import _OWN, main
 from sheafprop.data import build_dataset, write_triples
 from sheafprop.kge import build_model
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -285,8 +285,9 @@ def test_labels_that_differ_only_in_case_or_white_space_are_told(tmp_path, capsy
     assert f"\n{said}{pairs}\n" in output(capsys, "inspect", tmp_path / "grown").out
     write_triples(tmp_path / "new.tsv", [("a0", "Next", "fresh"), ("a0", "next", "Fresh")])
     text = output(capsys, "inspect", tmp_path / "new.tsv").out
-    assert f"\n{said}1 ('Fresh' and 'fresh')\n" in text
-    assert f"\n{said.replace('entities', 'relations')}1 ('next' and 'Next')\n" in text
+    assert f"\n{said}characters: 1 ('Fresh' and 'fresh')\n" in text
+    said = said.replace("entities", "relations")
+    assert f"\n{said}characters: 1 ('next' and 'Next')\n" in text
     words = ["extend", model, tmp_path / "new.tsv", "--out", tmp_path / "again"]
     assert "'Next' (1 fact) (did you mean 'next'?)" in failing(capsys, *words)
     words.append("--on-unknown-relation=drop")
@@ -801,7 +802,7 @@ def test_examples_can_be_pasted_after_the_first_run(tmp_path, monkeypatch, capsy
     assert done == {"extend", "predict", "answer", "explain", "inspect"}
 
 
-@pytest.mark.parametrize("verb", sorted(_OWN_VERBS))
+@pytest.mark.parametrize("verb", sorted(_OWN))
 def test_every_verb_has_help_with_an_example_and_needs_no_torch(verb):
     code = (
         "import sys\nfrom sheafprop.cli.main import main\n"
