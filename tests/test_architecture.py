@@ -77,7 +77,8 @@ def repository_files():
             or (name == "data" and inner)
             or not (name.startswith(".") or name in left or name.endswith(".egg-info"))
         ]
-        yield from (Path(folder) / name for name in names)
+        # In a second working tree, .git is a file.
+        yield from (Path(folder) / name for name in names if name != ".git")
 
 
 def test_subpackages_import_only_what_they_may():
