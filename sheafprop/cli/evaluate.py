@@ -143,17 +143,9 @@ def _of_files(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[s
         facts=read_facts(options.facts, options, model.relations) if options.facts else None,
         progress=show_progress(),
     )
-    rows, boxes = [], {}
-    for protocol in options.protocol or _PROTOCOLS[:2]:
-        rows.append(
-            {
-                "method": type(model.kge).__name__,
-                "protocol": protocol,
-                "metrics": result.metrics(protocol),
-            }
-        )
-        boxes[protocol] = result.describe(protocol)
-    return rows, boxes
+    name, chosen = type(model.kge).__name__, options.protocol or _PROTOCOLS[:2]
+    rows = [{"method": name, "protocol": p, "metrics": result.metrics(p)} for p in chosen]
+    return rows, {protocol: result.describe(protocol) for protocol in chosen}
 
 
 def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":

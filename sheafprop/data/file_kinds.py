@@ -10,6 +10,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -53,6 +54,7 @@ _TURTLE = re.compile(r"(?:@prefix|@base)\s|(?:prefix\s+[\w-]*:|base)\s*<", re.IG
 _OWL_FUNCTIONAL = re.compile(r"(?:Prefix|Ontology)\s*\(|Prefix:\s|Ontology:\s")
 # Formats are recognised by lines that are no comments, among the first ones.
 _LOOKED_AT = 50
+_LINE = re.compile(r"^.*\S.*$", re.MULTILINE)  # one that is not blank
 
 
 def plain_name(name: str) -> str:
@@ -160,19 +162,10 @@ def refuse_other_formats(text: str, source: str) -> None:
 
 
 def _by_content(text: str) -> tuple[str, int] | None:
-    start, count = 0, 0
-    number = 0
-    while start < len(text) and count < _LOOKED_AT:
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        line = text[start:end].strip()
-        start, number = end + 1, number + 1
-        if not line:
-            continue
-        count += 1
-        kind = _kind_of_line(line, count == 1, text)
+    for place, found in enumerate(islice(_LINE.finditer(text), _LOOKED_AT)):
+        kind = _kind_of_line(found[0].strip(), place == 0, text)
         if kind is not None:
-            return kind, number
+            return kind, text.count("\n", 0, found.start()) + 1
     return None
 
 
