@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lint, types, contracts between the rooms, tests. Arguments go to pytest.
+# Lint, types, contracts between the subpackages, tests. Arguments go to pytest.
 # Uses the active virtual environment, or makes .venv.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -23,23 +23,19 @@ if TYPE_CHECKING:
 
 # Imported at first use, so that `import sheafprop` and the command line start without torch.
 _HOMES = {
-    "DenseSheaf": "sheafprop.sheaf",
-    "DiagonalSheaf": "sheafprop.sheaf",
-    "IdentitySheaf": "sheafprop.sheaf",
-    "HarmonicExtension": "sheafprop.nn",
-    "HeteroGraph": "sheafprop.nn",
-    "KnowledgeGraph": "sheafprop.data",
-    "RankMetrics": "sheafprop.ranking",
-    "RotatE": "sheafprop.kge",
-    "SE": "sheafprop.kge",
-    "SheafConv": "sheafprop.nn",
-    "SheafDiffusion": "sheafprop.nn",
-    "SheafModel": "sheafprop.pretrained",
-    "SheafPropagation": "sheafprop.nn",
-    "TrainableSheaf": "sheafprop.nn",
-    "TransE": "sheafprop.kge",
-    "TransR": "sheafprop.kge",
-    "k_hop_batch": "sheafprop.nn",
+    name: home
+    for home, names in {
+        "sheafprop.data": "KnowledgeGraph",
+        "sheafprop.kge": "RotatE SE TransE TransR",
+        "sheafprop.nn": (
+            "HarmonicExtension HeteroGraph SheafConv SheafDiffusion SheafPropagation "
+            "TrainableSheaf k_hop_batch"
+        ),
+        "sheafprop.pretrained": "SheafModel",
+        "sheafprop.ranking": "RankMetrics",
+        "sheafprop.sheaf": "DenseSheaf DiagonalSheaf IdentitySheaf",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sheafprop import HarmonicExtension, SheafPropagation
-from sheafprop.checks import check_integer
+from sheafprop.checks import agree, check_choice, check_integer, count_noun, quote
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import TransE, TransR
 from sheafprop.training.sheaf_completion import SheafCompletion
@@ -39,3 +39,18 @@ def test_settings_take_no_fractions(owner, name, least):
     for value in bad:
         with pytest.raises(ValueError, match=f"'{name}' must be an integer.*got {value}"):
             owner(**{name: value})
+
+
+def test_a_choice_is_one_of_those_named():
+    check_choice("mode", "a", ("a", "b"))
+    with pytest.raises(ValueError, match=r"^'mode' must be one of 'a', 'b' \(got 'c'\)$"):
+        check_choice("mode", "c", ("a", "b"))
+
+
+def test_wording_of_messages():
+    counted = [count_noun(1, "entity"), count_noun(0, "entity"), count_noun(1234, "triple")]
+    assert counted == ["1 entity", "0 entities", "1,234 triples"]
+    assert [agree(number, "is", "are") for number in (0, 1, 2)] == ["are", "is", "are"]
+    assert quote("a'b") == '"a\'b"'
+    assert len(quote("x" * 1000)) == 80
+    assert quote("x" * 1000).endswith("...'")

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser, read_text, write_table
+from sheafprop.cli.command_parser import CommandParser, read_text, write_table
 from sheafprop.errors import DataError
 
 
 def run(words: Sequence[str]) -> int:
     """Answers queries."""
-    parser = VerbParser(
+    parser = CommandParser(
         "answer",
         "Rank all entities as answers to logical queries: via(relation, query), and(...), or(...).",
         "sheafprop answer runs/umls/rotate --query 'via(inverse(treats), via(causes, virus))' -k 5",
@@ -28,14 +28,10 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_output()
     options = parser.parse_args(list(words))
-    folder = parser.model_of(options)
     if (options.query is None) == (options.queries is None):
         parser.error("give either --query or --queries FILE")
     queries = options.query or _lines(options.queries)
-
-    from sheafprop.pretrained.sheaf_model import SheafModel
-
-    model = SheafModel.load(folder)
+    model = parser.load_model(options)
     table = model.answer(queries, options.k, explain=options.explain, prior=options.prior)
     write_table(table, options)
     return 0

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafprop.cli.verb_parser import (
-    VerbParser,
+from sheafprop.cli.command_parser import (
+    CommandParser,
     read_facts,
     read_text,
+    report,
     show_progress,
-    tell,
     write_table,
 )
 from sheafprop.errors import DataError
@@ -24,7 +24,7 @@ _PROTOCOLS = ("full", "sampled50", "merged")
 
 def run(words: Sequence[str]) -> int:
     """Ranks the test triples of a run, or those of files among all entities of a model."""
-    parser = VerbParser(
+    parser = CommandParser(
         "evaluate",
         "Rank test triples: those of a run as 'sheafprop test' does, or those of files.",
         "sheafprop evaluate --run runs/umls/rotate --protocol full",
@@ -67,13 +67,13 @@ def run(words: Sequence[str]) -> int:
         parser.error("--on-unknown-entity extend needs --facts FILE, and --facts goes with it")
     rows, boxes = _of_run(options) if options.run else _of_files(options)
     for box in boxes.values():
-        tell(box + "\n")
+        report(box + "\n")
     write_table(_table(rows), options)
     return 0
 
 
 def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    from sheafprop.data.renumbering import renumber
+    from sheafprop.data.inductive_data import renumber
     from sheafprop.inductive.propagation_settings import PropagationSettings
     from sheafprop.inductive.rank_completion import rank_completion
     from sheafprop.pretrained.model_folder import load_model_folder
@@ -143,17 +143,9 @@ def _of_files(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[s
         facts=read_facts(options.facts, options, model.relations) if options.facts else None,
         progress=show_progress(),
     )
-    rows, boxes = [], {}
-    for protocol in options.protocol or _PROTOCOLS[:2]:
-        rows.append(
-            {
-                "method": type(model.kge).__name__,
-                "protocol": protocol,
-                "metrics": result.metrics(protocol),
-            }
-        )
-        boxes[protocol] = result.describe(protocol)
-    return rows, boxes
+    name, chosen = type(model.kge).__name__, options.protocol or _PROTOCOLS[:2]
+    rows = [{"method": name, "protocol": p, "metrics": result.metrics(p)} for p in chosen]
+    return rows, {protocol: result.describe(protocol) for protocol in chosen}
 
 
 def _table(rows: list[dict[str, Any]]) -> "pd.DataFrame":

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser, tell, write_table
+from sheafprop.cli.command_parser import CommandParser, report, write_table
 
 
 def run(words: Sequence[str]) -> int:
     """Lists the facts at an entity or a triple with their energy."""
-    parser = VerbParser(
+    parser = CommandParser(
         "explain",
         "List the facts at an entity, those that its vector contradicts most first.",
         "sheafprop explain runs/umls/rotate --entity virus",
@@ -17,15 +17,11 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--triple", nargs=3, metavar=("HEAD", "RELATION", "TAIL"))
     parser.add_output()
     options = parser.parse_args(list(words))
-    folder = parser.model_of(options)
     if (options.entity is None) == (options.triple is None):
         parser.error("give either --entity or --triple")
-
-    from sheafprop.pretrained.sheaf_model import SheafModel
-
     target = options.entity if options.entity is not None else tuple(options.triple)
-    frame = SheafModel.load(folder).explain(target)
+    frame = parser.load_model(options).explain(target)
     write_table(frame, options)
     if frame.empty:
-        tell(f"the model has no fact of {options.entity!r}")
+        report(f"the model has no fact of {options.entity!r}")
     return 0

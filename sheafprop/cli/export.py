@@ -1,13 +1,14 @@
 """``sheafprop export``: vectors for other programs."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from sheafprop.cli.verb_parser import VerbParser, is_output
+from sheafprop.cli.command_parser import CommandParser, is_output
 
 
 def run(words: Sequence[str]) -> int:
     """Writes the vectors of a model."""
-    parser = VerbParser(
+    parser = CommandParser(
         "export",
         "Write the vectors of a model for other programs.",
         "sheafprop export extended --out vectors.txt --format word2vec",
@@ -22,17 +23,13 @@ def run(words: Sequence[str]) -> int:
         help="(default: by FILE's name: .safetensors, .npy, .tsv, .txt)",
     )
     options = parser.parse_args(list(words))
-    folder = parser.model_of(options)
     shown = is_output(options.out)
     if shown and options.format not in ("tsv", "word2vec"):
         parser.error("standard output takes --format tsv or word2vec")
 
-    from pathlib import Path
-
-    from sheafprop.pretrained.sheaf_model import SheafModel
+    model = parser.load_model(options)
     from sheafprop.pretrained.vector_export import export_vectors
 
-    model = SheafModel.load(folder)
     place = Path("/dev/stdout" if shown else options.out).expanduser()
     for path in export_vectors(place, model.labels(), model.vectors(), format=options.format):
         if not shown:

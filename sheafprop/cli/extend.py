@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from sheafprop.cli.verb_parser import VerbParser, folder, is_output, read_facts, tell
+from sheafprop.cli.command_parser import CommandParser, folder, is_output, read_facts, report
 
 
 def run(words: Sequence[str]) -> int:
     """Extends a model by the facts of files and saves the result."""
-    parser = VerbParser(
+    parser = CommandParser(
         "extend",
         "Give vectors to the new entities of some facts; old vectors stay as they are.",
         "sheafprop extend runs/umls/rotate new_facts.tsv --out extended",
@@ -76,9 +76,9 @@ def run(words: Sequence[str]) -> int:
         place = "/dev/stdout" if options.report == "-" else options.report
         write_json(Path(place).expanduser(), model.report.to_dict())
     model.save(options.out, overwrite=options.overwrite)
-    tell(model.report.summary())
+    report(model.report.summary())
     if near := lookalikes(model.labels(), old.num_entities):
-        tell(f"{named_lookalikes('new entities', near)}; labels are taken literally")
+        report(f"{named_lookalikes('new entities', near)}; labels are taken literally")
     if not is_output(options.report or ""):
         print(options.out)
     return 0

@@ -2,12 +2,18 @@
 
 import argparse
 import json
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafprop.cli.verb_parser import VerbParser, folder, read_facts, read_text, tell
+from sheafprop.cli.command_parser import (
+    CommandParser,
+    folder,
+    read_facts,
+    read_text,
+    report,
+    report_warnings,
+)
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,7 +37,7 @@ _STATES = ("state_dict", "model_state_dict", "model")
 
 def run(words: Sequence[str]) -> int:
     """Turns a model of another library, or plain arrays, into a model folder."""
-    parser = VerbParser(
+    parser = CommandParser(
         "import",
         "Turn a trained model of another library, or plain arrays, into a model folder.",
         "sheafprop import pykeen results/transe --out model",
@@ -85,19 +91,15 @@ def run(words: Sequence[str]) -> int:
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     check_model_target(options.out, options.overwrite)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        stored = _imported(options)
-    model = SheafModel(stored)
-    for note in caught:
-        tell(f"note: {note.message}")
+    with report_warnings():
+        model = SheafModel(_import(options))
     model.save(options.out, overwrite=options.overwrite)
-    tell(repr(model))
+    report(repr(model))
     print(options.out)
     return 0
 
 
-def _imported(options: argparse.Namespace) -> "StoredModel":
+def _import(options: argparse.Namespace) -> "StoredModel":
     from sheafprop.data.label_checks import lookalike_notes
     from sheafprop.pretrained.importers.arrays import import_arrays
     from sheafprop.pretrained.importers.pyg import import_pyg
@@ -110,7 +112,7 @@ def _imported(options: argparse.Namespace) -> "StoredModel":
             raise DataError(f"{options.source} needs --{name} FILE, the labels in order of ids")
     entities, relations = _labels(options.entities), _labels(options.relations)
     for note in lookalike_notes(entities, relations):
-        tell(f"note: {note}")
+        report(f"note: {note}")
     common: dict[str, Any] = {
         "entities": entities,
         "relations": relations,

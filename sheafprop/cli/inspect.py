@@ -3,20 +3,20 @@
 import json
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import (
-    VerbParser,
+from sheafprop.cli.command_parser import (
+    CommandParser,
     file_options,
     input_path,
     is_output,
-    tell,
-    told_warnings,
+    report,
+    report_warnings,
     write_output,
 )
 
 
 def run(words: Sequence[str]) -> int:
     """Tells what a file or folder of triples, or a model, holds."""
-    parser = VerbParser(
+    parser = CommandParser(
         "inspect",
         "Count what a file or folder of triples, or a model, holds, and name what looks wrong.",
         "sheafprop inspect data/ --figure histograms.png",
@@ -38,7 +38,7 @@ def run(words: Sequence[str]) -> int:
 
     from sheafprop.report.inspection import inspect_graph
 
-    with told_warnings():
+    with report_warnings():
         found = inspect_graph(input_path(options.path), **file_options(options))
     if options.json:
         write_output(json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
@@ -51,5 +51,5 @@ def run(words: Sequence[str]) -> int:
         from sheafprop.report.figures import draw_inspection
 
         draw_inspection(found, options.figure)
-        tell(f"figure: {options.figure}")
+        report(f"figure: {options.figure}")
     return 0

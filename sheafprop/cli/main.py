@@ -1,4 +1,4 @@
-"""The command ``sheafprop``: finds the verb, and only then imports what the verb needs."""
+"""The command ``sheafprop``: imports only what the given command needs."""
 
 import os
 import sys
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from sheafprop.version import __version__
 
 _HELP = """\
-usage: sheafprop VERB [options]
+usage: sheafprop COMMAND [options]
 
 Vectors for entities that a knowledge graph embedding model has never seen.
 
-verbs:
+commands:
   fit        train a model, choose the propagation on validation, save both
              sheafprop fit --config configs/experiment/umls_rotate.yaml
   validate   propagate with a finished run and rank the validation triples
@@ -41,25 +41,17 @@ verbs:
              sheafprop tune --config experiment/fb237_v1_rotate --trials 50
 
 options:
-  -h, --help     show this text; after a verb, its options (--help=all: every one)
+  -h, --help     show this text; after a command, its options (--help=all: every one)
   --version      show the version
 
 Set SHEAFPROP_DEBUG=1 to see the traceback of an error.
 """
-_LIGHTNING_VERBS = ("fit", "validate", "test")
-#: Where each verb of our own parser lives; imported when it is called.
-_OWN_VERBS = {
-    "extend": "sheafprop.cli.extend",
-    "predict": "sheafprop.cli.predict",
-    "answer": "sheafprop.cli.answer",
-    "score": "sheafprop.cli.score",
-    "explain": "sheafprop.cli.explain",
-    "evaluate": "sheafprop.cli.evaluate",
-    "inspect": "sheafprop.cli.inspect",
-    "export": "sheafprop.cli.export",
-    "import": "sheafprop.cli.import_model",
-    "tune": "sheafprop.cli.tune",
-}
+_TRAINING = ("fit", "validate", "test")
+#: Commands with a module of their own, which is imported when they are called.
+_OWN = (
+    *("extend", "predict", "answer", "score", "explain", "evaluate", "inspect", "export"),
+    *("import", "tune"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,18 +66,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"sheafprop {__version__}")
         return 0
-    if words[0] not in (*_LIGHTNING_VERBS, *_OWN_VERBS):
+    if words[0] not in (*_TRAINING, *_OWN):
         import difflib
 
-        near = difflib.get_close_matches(words[0], (*_LIGHTNING_VERBS, *_OWN_VERBS), 1)
+        near = difflib.get_close_matches(words[0], (*_TRAINING, *_OWN), 1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
-        print(f"sheafprop: there is no verb '{words[0]}'{hint}\n\n{_HELP}", file=sys.stderr, end="")
+        print(
+            f"sheafprop: there is no command '{words[0]}'{hint}\n\n{_HELP}", file=sys.stderr, end=""
+        )
         return 2
     try:
-        if words[0] in _OWN_VERBS:
+        if words[0] in _OWN:
             import importlib
 
-            done = importlib.import_module(_OWN_VERBS[words[0]]).run(words[1:])
+            name = "import_model" if words[0] == "import" else words[0]
+            done = importlib.import_module(f"sheafprop.cli.{name}").run(words[1:])
             sys.stdout.flush()
             return done
         from sheafprop.cli.training_verbs import run

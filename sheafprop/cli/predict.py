@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import (
-    VerbParser,
+from sheafprop.cli.command_parser import (
+    CommandParser,
     read_facts,
+    report_warnings,
     show_progress,
-    told_warnings,
     write_table,
 )
 from sheafprop.errors import DataError
@@ -14,7 +14,7 @@ from sheafprop.errors import DataError
 
 def run(words: Sequence[str]) -> int:
     """Predicts tails or heads."""
-    parser = VerbParser(
+    parser = CommandParser(
         "predict",
         "Rank all entities as the missing head or tail of triples.",
         "sheafprop predict runs/umls/rotate --head virus --relation causes -k 5",
@@ -38,16 +38,12 @@ def run(words: Sequence[str]) -> int:
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))
-    folder = parser.model_of(options)
     if options.queries:
         if not options.head is options.relation is options.tail is None:
             parser.error("give --queries, or --relation with --head or --tail, not both")
     elif options.relation is None or (options.head is None) == (options.tail is None):
         parser.error("give --relation with either --head or --tail, or --queries FILE")
-
-    from sheafprop.pretrained.sheaf_model import SheafModel
-
-    model = SheafModel.load(folder)
+    model = parser.load_model(options)
     if options.queries is None:
         query = (options.head, options.relation, options.tail)
         table = model.predict([query], options.k, include_known=options.include_known)
@@ -59,7 +55,7 @@ def run(words: Sequence[str]) -> int:
         if (head is None) == (tail is None):
             raise DataError(f"{options.queries}: query {number} needs '?' as its head or its tail")
     try:
-        with told_warnings():
+        with report_warnings():
             table = model.predict(
                 queries,
                 options.k,

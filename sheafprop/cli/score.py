@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.verb_parser import VerbParser, read_facts, write_table
+from sheafprop.cli.command_parser import CommandParser, read_facts, write_table
 
 
 def run(words: Sequence[str]) -> int:
     """Scores the triples of files."""
-    parser = VerbParser(
+    parser = CommandParser(
         "score",
         "Score triples; higher is better.",
         "sheafprop score extended candidates.tsv --out scores.csv",
@@ -17,11 +17,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))
-    folder = parser.model_of(options, options.triples)
-
-    from sheafprop.pretrained.sheaf_model import SheafModel
-
-    model = SheafModel.load(folder)
+    model = parser.load_model(options, options.triples)
     triples = read_facts(options.triples, options, model.relations)
     write_table(model.score(triples), options)
     return 0

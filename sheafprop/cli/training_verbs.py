@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+from sheafprop.cli.command_parser import LiteralParser, add_file_options, report_warnings
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.verb_parser import LiteralParser, add_file_options, told_warnings
 from sheafprop.config_files import dump_yaml, load_config, merge, parse_option
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
@@ -260,7 +260,7 @@ def check_data(options: dict[str, Any], rest: Sequence[str] = ()) -> None:
         dataset = build_dataset(**known)
     except (TypeError, ValueError):
         return
-    with told_warnings():
+    with report_warnings():
         dataset.check()
 
 

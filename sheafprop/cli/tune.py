@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
+from sheafprop.cli.command_parser import CommandParser
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
 from sheafprop.cli.training_verbs import check_data
-from sheafprop.cli.verb_parser import VerbParser
 from sheafprop.config_files import config_root, load_config, merge, parse_option
 from sheafprop.errors import DataError
 from sheafprop.files import write_text
@@ -21,7 +21,7 @@ _STORED = "tune.yaml"
 
 def run(words: Sequence[str]) -> int:
     """Runs the trials of a new study, or goes on with one."""
-    parser = VerbParser(
+    parser = CommandParser(
         "tune",
         "Search the options of a configuration with Optuna. Trials are runs of 'fit', compared on "
         "validation; test triples are not looked at. Options of the configuration, such as "
@@ -100,7 +100,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _given(parser: VerbParser, rest: Sequence[str]) -> dict[str, Any]:
+def _given(parser: CommandParser, rest: Sequence[str]) -> dict[str, Any]:
     """``--model.lr 0.1`` and ``--model.lr=0.1`` as values by option, read as YAML."""
     values: dict[str, Any] = {}
     words = list(rest)

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sheafprop.data.assembly import assemble
     from sheafprop.data.datasets import (
         FolderDataset,
         GraILDataset,
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
         PykeenDataset,
         build_dataset,
     )
-    from sheafprop.data.inductive_data import InductiveData, assemble
+    from sheafprop.data.inductive_data import InductiveData
     from sheafprop.data.inspection import (
         connected_components,
         count_duplicates,
@@ -30,26 +31,18 @@ if TYPE_CHECKING:
 
 # Imported at first use, so that files of triples can be read and checked before torch is there.
 _HOMES = {
-    "FolderDataset": "datasets",
-    "GraILDataset": "datasets",
-    "InductiveData": "inductive_data",
-    "InductiveDataset": "datasets",
-    "KnowledgeGraph": "knowledge_graph",
-    "PykeenDataset": "datasets",
-    "SemiInductiveSplit": "splits",
-    "Vocabulary": "vocabulary",
-    "as_label_triples": "triples",
-    "assemble": "inductive_data",
-    "build_dataset": "datasets",
-    "connected_components": "inspection",
-    "count_duplicates": "inspection",
-    "first_occurrences": "inspection",
-    "hold_out_mask": "splits",
-    "parse_triples": "triples",
-    "read_triples": "triples",
-    "semi_inductive_split": "splits",
-    "triple_codes": "inspection",
-    "write_triples": "triples",
+    name: home
+    for home, names in {
+        "assembly": "assemble",
+        "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
+        "inductive_data": "InductiveData",
+        "inspection": "connected_components count_duplicates first_occurrences triple_codes",
+        "knowledge_graph": "KnowledgeGraph",
+        "splits": "SemiInductiveSplit hold_out_mask semi_inductive_split",
+        "triples": "as_label_triples parse_triples read_triples write_triples",
+        "vocabulary": "Vocabulary",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [

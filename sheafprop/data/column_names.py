@@ -16,7 +16,7 @@ __all__ = [
     "is_column_name",
     "named_columns",
     "occur",
-    "shown_fields",
+    "show_fields",
 ]
 
 LabelTriples = NDArray[np.object_]
@@ -115,7 +115,7 @@ def check_first_line(
     seen = "looks like column names" if is_words else "occurs nowhere else"
     text = (
         f"{source}, line {line}: this {seen}, so it may be no triple (got "
-        f"{shown_fields(first)}). Give header=True (--header yes) to skip the line, header=False "
+        f"{show_fields(first)}). Give header=True (--header yes) to skip the line, header=False "
         "(--header no) to read it as a triple, or the names of the columns of head, relation and "
         "tail (--columns NAME,NAME,NAME)"
     )
@@ -195,7 +195,7 @@ def _best_order(head: set[str], relation: set[str], tail: set[str]) -> tuple[str
     return order, overlap, count
 
 
-def shown_fields(fields: Sequence[str]) -> str:
+def show_fields(fields: Sequence[str]) -> str:
     """The first fields of a row for a message, cut where they are long."""
     text = ", ".join(repr(field) for field in fields[:3]) + (", ..." if len(fields) > 3 else "")
     return text if len(text) <= 80 else text[:77] + "..."

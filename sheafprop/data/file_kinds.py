@@ -6,15 +6,17 @@ import importlib
 import io
 import json
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Callable
-from pathlib import PurePath
+from itertools import islice
+from pathlib import Path, PurePath
 from typing import Any
 
 from sheafprop.errors import DataError
 
-__all__ = ["decompress", "file_suffix", "plain_name", "refuse_other_formats"]
+__all__ = ["decompress", "file_suffix", "plain_name", "read_file", "refuse_other_formats"]
 
 # A file may grow to this size, or by this factor where that is more. Labels of knowledge graphs
 # shrink to a tenth or a fiftieth; what shrinks much further is made to fill the memory.
@@ -52,6 +54,7 @@ _TURTLE = re.compile(r"(?:@prefix|@base)\s|(?:prefix\s+[\w-]*:|base)\s*<", re.IG
 _OWL_FUNCTIONAL = re.compile(r"(?:Prefix|Ontology)\s*\(|Prefix:\s|Ontology:\s")
 # Formats are recognised by lines that are no comments, among the first ones.
 _LOOKED_AT = 50
+_LINE = re.compile(r"^.*\S.*$", re.MULTILINE)  # one that is not blank
 
 
 def plain_name(name: str) -> str:
@@ -63,6 +66,18 @@ def plain_name(name: str) -> str:
 def file_suffix(name: str) -> str:
     """The ending that tells a file's format, in lower case: ``.csv`` of ``x.CSV.gz``."""
     return PurePath(plain_name(name)).suffix.lower()
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file as they are.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from error
 
 
 def decompress(content: bytes, source: str) -> bytes:
@@ -147,19 +162,10 @@ def refuse_other_formats(text: str, source: str) -> None:
 
 
 def _by_content(text: str) -> tuple[str, int] | None:
-    start, count = 0, 0
-    number = 0
-    while start < len(text) and count < _LOOKED_AT:
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        line = text[start:end].strip()
-        start, number = end + 1, number + 1
-        if not line:
-            continue
-        count += 1
-        kind = _kind_of_line(line, count == 1, text)
+    for place, found in enumerate(islice(_LINE.finditer(text), _LOOKED_AT)):
+        kind = _kind_of_line(found[0].strip(), place == 0, text)
         if kind is not None:
-            return kind, number
+            return kind, text.count("\n", 0, found.start()) + 1
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sheafprop.data.label_checks import shown
+from sheafprop.checks import quote
 from sheafprop.errors import DivergenceError
 
 __all__ = ["check_finite_rows", "name_nonfinite_rows"]
@@ -31,7 +31,7 @@ def name_nonfinite_rows(
     bad = (~finite.flatten(1).all(1)).nonzero().flatten()
     row = int(bad[0]) if ids is None else int(ids[bad[0]])
     others = f", and {len(bad) - 1:,} more" if len(bad) > 1 else ""
-    return f"{kind} {shown(labels[row])} (row {row}{others})"
+    return f"{kind} {quote(labels[row])} (row {row}{others})"
 
 
 def check_finite_rows(

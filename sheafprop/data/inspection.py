@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from scipy.sparse import coo_array, csgraph
 from torch import Tensor
 
 __all__ = ["connected_components", "count_duplicates", "first_occurrences", "triple_codes"]
@@ -53,15 +54,9 @@ def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:
     Returns:
         int64 of shape ``[num_nodes]``.
     """
-    ends = edge_index.cpu().numpy()
-    root = np.arange(num_nodes)
-    while True:
-        head, tail = root[ends[0]], root[ends[1]]
-        apart = head != tail
-        if not apart.any():
-            return torch.from_numpy(root)
-        head, tail = head[apart], tail[apart]
-        # Every root hooks onto the smallest root next to it, then all paths are shortened.
-        np.minimum.at(root, np.maximum(head, tail), np.minimum(head, tail))
-        while (root != root[root]).any():
-            root = root[root]
+    head, tail = edge_index.cpu().int().numpy()
+    graph = coo_array((np.ones(len(head)), (head, tail)), shape=(num_nodes, num_nodes))
+    label = csgraph.connected_components(graph, directed=False)[1][::-1]
+    smallest = np.empty(num_nodes, dtype=np.int64)
+    smallest[label] = np.arange(num_nodes)[::-1]  # backwards: the smallest is written last
+    return torch.from_numpy(smallest[label[::-1]])

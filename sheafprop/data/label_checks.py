@@ -7,35 +7,25 @@ from typing import Literal
 
 import numpy as np
 
+from sheafprop.checks import check_choice, count_noun, quote
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 
 __all__ = [
     "MODES",
     "Mode",
-    "check_choice",
     "check_labels",
-    "count_noun",
     "fold",
     "lookalike_notes",
     "lookalikes",
     "named_counts",
     "named_lookalikes",
-    "shown",
     "swapped_hint",
 ]
 
 Mode = Literal["semi-inductive", "fully-inductive"]
 MODES: tuple[Mode, ...] = ("semi-inductive", "fully-inductive")
 EXAMPLES = 5
-# Characters of a label that a message shows.
-_SHOWN = 80
-
-
-def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Raises :class:`ValueError` unless the value is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"'{name}' must be one of {', '.join(map(repr, choices))} (got {value!r})")
 
 
 def check_labels(
@@ -112,7 +102,7 @@ def check_labels(
 def named_counts(counts: Counter[str]) -> str:
     """The most frequent labels with their numbers of triples."""
     names = [
-        f"{shown(label)}: {count_noun(count, 'triple')}"
+        f"{quote(label)}: {count_noun(count, 'triple')}"
         for label, count in counts.most_common(EXAMPLES)
     ]
     more = f" and {len(counts) - EXAMPLES} more" if len(counts) > EXAMPLES else ""
@@ -127,12 +117,6 @@ def swapped_hint(relations: Collection[str], entities: Container[str]) -> str:
         "Most of them are known as entities, so the columns may be in another order: give "
         "'columns' (--columns 1,0,2 where the relation comes first, 0,2,1 where it comes last)"
     )
-
-
-def shown(label: object) -> str:
-    """A label in quotes for a message, cut where it is long."""
-    text = repr(label)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]}...{text[-1]}"
 
 
 def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
@@ -152,7 +136,7 @@ def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
 
 def named_lookalikes(kind: str, near: Mapping[str, str]) -> str:
     """The number of :func:`lookalikes`, and the first ones."""
-    pairs = [f"{shown(label)} and {shown(earlier)}" for label, earlier in near.items()]
+    pairs = [f"{quote(label)} and {quote(earlier)}" for label, earlier in near.items()]
     more = f" and {len(pairs) - EXAMPLES} more" if len(pairs) > EXAMPLES else ""
     return (
         f"{kind} that differ from another only in case, white space, Unicode form or hidden "
@@ -183,11 +167,3 @@ def lookalike_notes(entities: Iterable[str], relations: Iterable[str]) -> list[s
         for kind, pairs in near.items()
         if pairs
     ]
-
-
-def count_noun(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where it belongs."""
-    ending = "" if number == 1 else "s"
-    if number != 1 and noun.endswith("y"):
-        noun, ending = noun[:-1], "ies"
-    return f"{number:,} {noun}{ending}"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sheafprop.checks import check_choice
+
 __all__ = ["FORMATS", "Columns", "Header", "InputFormat", "ReadOptions"]
 
 Columns = tuple[int | str, int | str, int | str]
@@ -45,9 +47,7 @@ class ReadOptions:
         if header not in headers:
             raise ValueError(f"'header' must be one of 'auto', 'yes', 'no' (got {header!r})")
         chosen = format or "auto"
-        if chosen not in FORMATS:
-            names = ", ".join(map(repr, FORMATS))
-            raise ValueError(f"'format' must be one of {names} (got {format!r})")
+        check_choice("format", chosen, FORMATS)
         options = cls(_columns(columns), headers[header], _delimiter(delimiter), chosen)
         if options.has_names and options.header is False:
             raise ValueError(

@@ -3,16 +3,19 @@
 import codecs
 import csv
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sheafprop.data.column_names import LabelTriples, shown_fields
+from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
 __all__ = ["BOM", "decode", "first_row", "others", "split_rows"]
 
 BOM = codecs.BOM_UTF8
+# A line that is not blank: it holds a tab, or a character that is no white space.
+_ROW = re.compile(r"^.*[\t\S].*$", re.MULTILINE)
 _SEPARATORS = np.frombuffer(b"\t\t\n", dtype=np.uint8)
 
 
@@ -46,21 +49,12 @@ def decode(content: bytes, source: str) -> str:
     return text
 
 
-def first_row(text: str, source: str, delimiter: str) -> tuple[list[str], int] | None:
-    """The fields of the first row that is not blank, and its line; None without such a row."""
+def first_row(text: str, source: str, delimiter: str) -> tuple[int, list[str]] | None:
+    """The line and the fields of the first row that is not blank; None without such a row."""
     if delimiter != "\t":
-        numbers, rows = _csv_rows(text, source, delimiter, only_first=True)
-        return (rows[0], numbers[0]) if rows else None
-    start, number = 0, 1
-    while start < len(text):
-        end = text.find("\n", start)
-        line = text[start : end if end >= 0 else len(text)]
-        if not _is_blank(line):
-            return line.split("\t"), number
-        if end < 0:
-            break
-        start, number = end + 1, number + 1
-    return None
+        return next(_csv_rows(text, source, delimiter), None)
+    found = _ROW.search(text)
+    return found and (text.count("\n", 0, found.start()) + 1, found[0].split("\t"))
 
 
 def split_rows(
@@ -86,31 +80,33 @@ def split_rows(
     Raises:
         DataError: If a row has too few or too many fields.
     """
+    numbers: list[int] = []
+    rows: list[list[str]] = []
     if delimiter != "\t":
-        return _split_csv(text, source, columns, skipped, delimiter)
-    for _ in range(skipped):
-        text = text.partition("\n")[2]
-    return _split_lines(text, source, columns, skipped + 1)
-
-
-def _is_blank(line: str) -> bool:
-    return not line or ("\t" not in line and line.isspace())
-
-
-def _split_lines(
-    text: str, source: str, columns: tuple[int, int, int] | None, first: int
-) -> tuple[Sequence[int], LabelTriples]:
-    if columns is None and _is_regular(text):
-        fields = np.array(text.removesuffix("\n").replace("\n", "\t").split("\t"), dtype=object)
-        return range(first, first + len(fields) // 3), fields.reshape(-1, 3)
-    every = text.split("\n")
-    numbers = [number for number, line in enumerate(every, first) if not _is_blank(line)]
-    lines = [every[number - first] for number in numbers]
-    if not lines:
+        for number, row in _csv_rows(text, source, delimiter):
+            if number > skipped:
+                numbers.append(number)
+                rows.append(row)
+    else:
+        for _ in range(skipped):
+            text = text.partition("\n")[2]
+        first = skipped + 1
+        if columns is None and _is_regular(text):
+            fields = np.array(text.removesuffix("\n").replace("\n", "\t").split("\t"), dtype=object)
+            return range(first, first + len(fields) // 3), fields.reshape(-1, 3)
+        lines = text.split("\n")
+        numbers = [
+            number
+            for number, line in enumerate(lines, first)
+            if line and ("\t" in line or not line.isspace())
+        ]
+        rows = [lines[number - first].split("\t") for number in numbers]
+    if not rows:
         return numbers, np.empty((0, 3), dtype=object)
-    rows = [line.split("\t") for line in lines]
-    _check_fields(numbers, rows, source, columns, "tab")
-    return numbers, _as_array(rows)
+    _check_fields(numbers, rows, source, columns, delimiter)
+    array = np.empty((len(rows), len(rows[0])), dtype=object)
+    array[:] = rows
+    return numbers, array
 
 
 def _is_regular(text: str) -> bool:
@@ -125,50 +121,20 @@ def _is_regular(text: str) -> bool:
     return bool((kinds.reshape(-1, 3) == _SEPARATORS).all())
 
 
-def _split_csv(
-    text: str,
-    source: str,
-    columns: tuple[int, int, int] | None,
-    skipped: int,
-    delimiter: str,
-) -> tuple[Sequence[int], LabelTriples]:
-    numbers, rows = _csv_rows(text, source, delimiter)
-    if skipped:
-        rows = rows[sum(number <= skipped for number in numbers) :]
-        numbers = numbers[len(numbers) - len(rows) :]
-    if not rows:
-        return numbers, np.empty((0, 3), dtype=object)
-    _check_fields(numbers, rows, source, columns, "comma" if delimiter == "," else delimiter)
-    return numbers, _as_array(rows)
-
-
-def _as_array(rows: Sequence[list[str]]) -> LabelTriples:
-    array = np.empty((len(rows), len(rows[0])), dtype=object)
-    array[:] = rows
-    return array
-
-
-def _csv_rows(
-    text: str, source: str, delimiter: str, *, only_first: bool = False
-) -> tuple[list[int], list[list[str]]]:
-    numbers: list[int] = []
-    rows: list[list[str]] = []
+def _csv_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with its first line."""
     first = 1
     reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
     try:
         for row in reader:
             if row and not (len(row) == 1 and not row[0].strip()):
-                numbers.append(first)
-                rows.append(row)
-                if only_first:
-                    break
+                yield first, row
             first = reader.line_num + 1
     except csv.Error as error:
         reason = str(error)
         if reason == "unexpected end of data":
             reason = "a quotation mark opens a field and is not closed"
         raise DataError(f"{source}, line {first}: {reason}") from error
-    return numbers, rows
 
 
 def _check_fields(
@@ -176,11 +142,10 @@ def _check_fields(
     rows: Sequence[list[str]],
     source: str,
     columns: tuple[int, int, int] | None,
-    separator: str,
+    delimiter: str,
 ) -> None:
     """Names the first row with a wrong number of fields, if there is one."""
-    if not rows:
-        return
+    separator = {"\t": "tab", ",": "comma"}.get(delimiter, delimiter)
     needed = 3 if columns is None else max(columns) + 1
     width = 3 if columns is None else max(len(rows[0]), needed)
     wrong = [index for index, row in enumerate(rows) if len(row) != width]
@@ -198,7 +163,7 @@ def _check_fields(
         advice = " Keep three columns, or say which (--columns 0,1,2 or --columns NAME,NAME,NAME)."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
-        f"({names}), got {len(row)}: {shown_fields(row)}.{advice}" + others(len(wrong))
+        f"({names}), got {len(row)}: {show_fields(row)}.{advice}" + others(len(wrong))
     )
 
 

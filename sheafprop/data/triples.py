@@ -4,7 +4,6 @@ import io
 import os
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from sheafprop.data.column_names import (
     columns_by_name,
     named_columns,
     occur,
-    shown_fields,
+    show_fields,
 )
-from sheafprop.data.file_kinds import decompress, file_suffix, refuse_other_formats
+from sheafprop.data.file_kinds import decompress, file_suffix, read_file, refuse_other_formats
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.text_rows import BOM, decode, first_row, others, split_rows
 from sheafprop.errors import DataError
+from sheafprop.files import write_bytes
 
 __all__ = [
     "LabelTriples",
@@ -32,7 +32,6 @@ __all__ = [
     "holds_triples",
     "is_frame",
     "parse_triples",
-    "read_bytes",
     "read_triples",
     "write_triples",
 ]
@@ -84,7 +83,7 @@ def as_label_triples(triples: Iterable[Sequence[Any]], source: str = "triples") 
         odd = next(i for i, row in enumerate(array) if any(type(x) in wrong for x in row))
         raise DataError(
             f"{source}: labels must be strings or integers (got values of type {names}, the first "
-            f"in row {odd}: {shown_fields(array[odd].tolist())}){_reason(wrong)}"
+            f"in row {odd}: {show_fields(array[odd].tolist())}){_reason(wrong)}"
         )
     texts = [[x if isinstance(x, str) else str(int(x)) for x in row] for row in array]
     return np.array(texts, dtype=object)
@@ -149,7 +148,7 @@ def read_triples(
     """
     ReadOptions.of(columns, header, delimiter, format)
     return parse_triples(
-        read_bytes(path),
+        read_file(path),
         os.fspath(path),
         columns=columns,
         header=header,
@@ -160,24 +159,12 @@ def read_triples(
     )
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file, decompressed.
-
-    Raises:
-        DataError: If it cannot be read, or is truncated.
-    """
-    try:
-        content = Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from error
-    return decompress(content, os.fspath(path))
-
-
 def holds_triples(path: str | os.PathLike[str], delimiter: str | None = None) -> bool:
     """Whether any line of a text file has three fields, as triples have."""
     character = ReadOptions.of(delimiter=delimiter).delimiter
     character = character or ("," if file_suffix(os.fspath(path)) == ".csv" else "\t")
-    lines = decode(read_bytes(path), os.fspath(path)).split("\n")
+    content = decompress(read_file(path), os.fspath(path))
+    lines = decode(content, os.fspath(path)).split("\n")
     return any(line.count(character) >= 2 for line in lines)
 
 
@@ -227,7 +214,7 @@ def _text_triples(
     first = first_row(text, source, delimiter)
     if first is None:
         return np.empty((0, 3), dtype=object)
-    names, line = first
+    line, names = first
     by_name = None
     if options.has_names:
         assert options.columns is not None
@@ -254,7 +241,7 @@ def _text_triples(
             problem = "these labels occur below too" if len(triples) else "no triple follows"
             raise DataError(
                 f"{source}, line {line}: this looks like column names, not a triple "
-                f"(got {shown_fields(names)}), but {problem}. Give header=True (--header yes) to "
+                f"(got {show_fields(names)}), but {problem}. Give header=True (--header yes) to "
                 "take it as names, or header=False (--header no) to read it as a triple"
             )
     if len(triples) == 0:
@@ -263,7 +250,7 @@ def _text_triples(
     if len(empty):
         row = int(empty[0])
         raise DataError(
-            f"{source}, line {numbers[row]}: a label is empty (got {shown_fields(triples[row])})"
+            f"{source}, line {numbers[row]}: a label is empty (got {show_fields(triples[row])})"
             + others(len(empty))
         )
     if not has_header and options.header is None:
@@ -346,6 +333,7 @@ def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]
     Raises:
         DataError: If a label cannot stand in such a file: an empty one, or one with a tab, a line
             break or a NUL character.
+        StorageError: If the file cannot be written. The old one is still there then.
     """
     array = as_label_triples(triples)
     for row, labels in enumerate(array):
@@ -362,10 +350,4 @@ def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]
         content = mark + text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(f"{os.fspath(path)}: a label is not valid Unicode ({error})") from error
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_bytes(path, content)

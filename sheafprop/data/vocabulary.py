@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.data.label_checks import fold, shown
+from sheafprop.checks import quote
+from sheafprop.data.label_checks import fold
 from sheafprop.data.triples import as_label
 from sheafprop.errors import DataError
 
@@ -39,7 +40,7 @@ class Vocabulary:
             if self._index[label] != number:
                 raise DataError(
                     f"Every label must occur once among the {kind} "
-                    f"(got {shown(label)} at {number} and at {self._index[label]})"
+                    f"(got {quote(label)} at {number} and at {self._index[label]})"
                 )
 
     @property
@@ -68,7 +69,7 @@ class Vocabulary:
         ids = self.lookup(wanted)
         missing = list(dict.fromkeys(wanted[row] for row in (ids < 0).nonzero().flatten().tolist()))
         if missing:
-            named = ", ".join(shown(label) + self.suggestion(label) for label in missing[:3])
+            named = ", ".join(quote(label) + self.suggestion(label) for label in missing[:3])
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise DataError(
                 f"{len(missing)} of the given labels {'is' if len(missing) == 1 else 'are'} not "

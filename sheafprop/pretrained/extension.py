@@ -7,10 +7,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sheafprop.checks import check_integer
+from sheafprop.checks import check_choice, check_integer, count_noun, quote
 from sheafprop.data import connected_components, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
-from sheafprop.data.label_checks import check_choice, count_noun, shown, swapped_hint
+from sheafprop.data.label_checks import swapped_hint
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.inductive.extension_solver import FreeSolution
@@ -108,7 +108,7 @@ class ExtensionReport:
         if self.unanchored:
             lines.append(f"unanchored: {_some(self.unanchored)}")
         if self.dropped_facts:
-            named = ", ".join(f"{shown(k)}: {v}" for k, v in list(self.dropped_facts.items())[:5])
+            named = ", ".join(f"{quote(k)}: {v}" for k, v in list(self.dropped_facts.items())[:5])
             lines.append(
                 f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped, as the model "
                 f"knows no such relation ({named})"
@@ -146,7 +146,7 @@ def _verb(number: int, verb: str) -> str:
 
 def _some(labels: list[str]) -> str:
     more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
-    return ", ".join(map(shown, labels[:5])) + more
+    return ", ".join(map(quote, labels[:5])) + more
 
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
@@ -326,7 +326,7 @@ class Extension:
         unknown = Counter(labels[row] for row in (relation < 0).nonzero().flatten().tolist())
         if unknown and action == "error":
             named = ", ".join(
-                f"{shown(label)} ({count_noun(count, 'fact')})"
+                f"{quote(label)} ({count_noun(count, 'fact')})"
                 + self.state.relations.suggestion(label)
                 for label, count in unknown.most_common(_EXAMPLES)
             )

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from sheafprop.checks import check_integer
-from sheafprop.data.label_checks import count_noun
+from sheafprop.checks import check_integer, count_noun
 from sheafprop.data.triples import LabelTriples, as_label
 from sheafprop.errors import DataError
 from sheafprop.kernels.backend import all_finite

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from sheafprop.data.label_checks import check_choice, count_noun
+from sheafprop.checks import check_choice, count_noun
 from sheafprop.errors import DataError
 from sheafprop.pretrained.extension import Extension, Mode
 from sheafprop.pretrained.model_state import ModelState

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from sheafprop.checks import count_noun
 from sheafprop.data import Vocabulary
-from sheafprop.data.label_checks import count_noun
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kernels.threads import small_operations
 from sheafprop.kge import KGEModel

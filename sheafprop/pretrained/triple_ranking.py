@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from sheafprop.data.label_checks import check_choice, count_noun, shown
+from sheafprop.checks import check_choice, count_noun, quote
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError
 from sheafprop.pretrained.extension import Extension
@@ -109,7 +109,7 @@ def _with_vectors(
     why = "no vector" if action == "drop" else "no fact"
     notes.append(
         f"{count_noun(affected, 'triple')} dropped, as {count_noun(len(unknown), 'entity')} "
-        f"{'has' if len(unknown) == 1 else 'have'} {why} (first: {shown(unknown[0])})"
+        f"{'has' if len(unknown) == 1 else 'have'} {why} (first: {quote(unknown[0])})"
     )
     if affected == len(triples):
         raise DataError(f"no triple is left to rank: {notes[-1]}")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.checks import count_noun, quote
 from sheafprop.data import (
     Vocabulary,
     connected_components,
@@ -18,7 +19,7 @@ from sheafprop.data import (
     triple_codes,
 )
 from sheafprop.data.file_kinds import file_suffix
-from sheafprop.data.label_checks import count_noun, lookalikes, named_lookalikes, shown
+from sheafprop.data.label_checks import lookalikes, named_lookalikes
 from sheafprop.data.triples import LabelTriples, holds_triples
 from sheafprop.errors import DataError
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -109,17 +110,17 @@ class GraphInspection:
         for overlap in self.overlaps:
             lines.append(
                 f"{_named(overlap['count'], overlap['what'])} in both {overlap['files'][0]} and "
-                f"{overlap['files'][1]} (first: {', '.join(map(shown, overlap['example']))})"
+                f"{overlap['files'][1]} (first: {', '.join(map(quote, overlap['example']))})"
             )
         for name, counts in self.unseen_relations.items():
-            named = ", ".join(f"{shown(k)}: {v}" for k, v in list(counts.items())[:_EXAMPLES])
+            named = ", ".join(f"{quote(k)}: {v}" for k, v in list(counts.items())[:_EXAMPLES])
             few = count_noun(len(counts), "relation")
             lines.append(f"{name}: without training triple: {few} ({named})")
         for pair in self.inverse_relations[:_EXAMPLES]:
             is_own = pair["relation"] == pair["inverse"]
-            kind = "symmetric" if is_own else f"like the inverse of {shown(pair['inverse'])}"
+            kind = "symmetric" if is_own else f"like the inverse of {quote(pair['inverse'])}"
             lines.append(
-                f"{shown(pair['relation'])} looks {kind}: {100 * pair['share']:.0f} % of its pairs "
+                f"{quote(pair['relation'])} looks {kind}: {100 * pair['share']:.0f} % of its pairs "
                 "occur swapped"
             )
         if len(self.inverse_relations) > _EXAMPLES:
@@ -128,7 +129,7 @@ class GraphInspection:
         lines += [named_lookalikes(kind, near) for kind, near in self.lookalikes.items() if near]
         if self.relations:
             named = ", ".join(
-                f"{shown(k)}: {v}" for k, v in list(self.relations.items())[:_EXAMPLES]
+                f"{quote(k)}: {v}" for k, v in list(self.relations.items())[:_EXAMPLES]
             )
             rare = sum(count == 1 for count in self.relations.values())
             lines.append(

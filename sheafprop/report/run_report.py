@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sheafprop.data.label_checks import count_noun
+from sheafprop.checks import count_noun
 from sheafprop.files import write_text
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.report.figures import hits_by_iteration

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 
-from sheafprop.data.label_checks import count_noun
+from sheafprop.checks import count_noun
 from sheafprop.errors import DataError
 from sheafprop.files import write_json
 from sheafprop.hardware import describe_hardware, peak_bytes

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sheafprop.data import Vocabulary
-from sheafprop.data.inductive_data import InductiveData
-from sheafprop.data.renumbering import renumber
+from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError
 from sheafprop.inductive.propagation_search import Selection
 

@@ -8,8 +8,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
+from sheafprop.data.inductive_data import triple_set_keys
 from sheafprop.data.label_checks import Mode
-from sheafprop.data.renumbering import triple_set_keys
 from sheafprop.errors import DataError
 from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
 
@@ -127,7 +127,7 @@ class InductiveDataModule(LightningDataModule):
 
     @property
     def keys(self) -> dict[str, str]:
-        """A key for each set of triples, of :func:`sheafprop.data.renumbering.triple_set_keys`."""
+        """A key for each set, see :func:`sheafprop.data.inductive_data.triple_set_keys`."""
         if self._keys is None:
             self._keys = triple_set_keys(self.data)
         return self._keys

@@ -7,11 +7,9 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from sheafprop.checks import check_integer
+from sheafprop.checks import check_choice, check_integer
 from sheafprop.data import Vocabulary
-from sheafprop.data.inductive_data import InductiveData
-from sheafprop.data.label_checks import check_choice
-from sheafprop.data.renumbering import renumber
+from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
 from sheafprop.inductive.propagation_settings import PropagationSettings

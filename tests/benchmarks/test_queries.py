@@ -12,7 +12,7 @@ from benchmarks.query_cell import TYPES, choose_settings
 from benchmarks.query_task import QueryTask, read_queries
 from benchmarks.training import rank_triples
 
-from sheafprop.data.datasets.compact_queries import read_compact_queries
+from sheafprop.data.datasets.query_files import read_compact_queries
 from sheafprop.data.datasets.query_split import inductive_query_split
 from sheafprop.errors import DataError
 from sheafprop.inductive.propagation_settings import PropagationSettings

@@ -12,7 +12,7 @@ import pytest
 
 import sheafprop
 
-ROOMS = ["sheafprop"] + [
+SUBPACKAGES = ["sheafprop"] + [
     module.name
     for module in pkgutil.walk_packages(sheafprop.__path__, "sheafprop.")
     if module.ispkg
@@ -34,19 +34,19 @@ def function_of(member):
     return member if written_here else None
 
 
-def public_names(room):
-    """``(name, object, owner)`` of what a room exports; the owner of a method is its class."""
-    module = importlib.import_module(room)
+def public_names(subpackage):
+    """``(name, object, owner)`` of what a subpackage exports; a method belongs to its class."""
+    module = importlib.import_module(subpackage)
     for name in getattr(module, "__all__", ()):
         thing = getattr(module, name)
         if not is_ours(thing) or not (inspect.isclass(thing) or inspect.isfunction(thing)):
             continue
-        yield f"{room}.{name}", thing, None
+        yield f"{subpackage}.{name}", thing, None
         if inspect.isclass(thing):
             for key, _ in inspect.getmembers_static(thing):
                 found = function_of(inspect.getattr_static(thing, key))
                 if found is not None and not key.startswith("_"):
-                    yield f"{room}.{name}.{key}", found, thing
+                    yield f"{subpackage}.{name}.{key}", found, thing
 
 
 def is_hook(function, owner):
@@ -73,7 +73,7 @@ def referred(text, thing, owner):
         module = inspect.getmodule(thing)
         places = [owner] if owner and not parts else []
         places += [getattr(module, parts[-1], None)] if parts else []
-        places += [module, *(importlib.import_module(room) for room in ROOMS)]
+        places += [module, *(importlib.import_module(subpackage) for subpackage in SUBPACKAGES)]
         for place in places:
             if place is None:
                 continue
@@ -119,10 +119,10 @@ def mentions(texts, name):
     return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for text in texts)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_public_names_are_documented_with_their_parameters_and_errors(room):
+@pytest.mark.parametrize("subpackage", SUBPACKAGES)
+def test_public_names_are_documented_with_their_parameters_and_errors(subpackage):
     missing = []
-    for name, thing, owner in public_names(room):
+    for name, thing, owner in public_names(subpackage):
         text = documentation(thing, owner)
         hook = owner is not None and is_hook(thing, owner)
         if not text.strip():
@@ -142,6 +142,6 @@ def test_public_names_are_documented_with_their_parameters_and_errors(room):
 
 
 def test_the_walk_reaches_every_room():
-    names = {name for room in ROOMS for name, _, _ in public_names(room)}
+    names = {name for subpackage in SUBPACKAGES for name, _, _ in public_names(subpackage)}
     assert len(names) > 400
     assert {"sheafprop.SheafModel.extend", "sheafprop.nn.SheafConv.forward"} <= names

@@ -80,7 +80,7 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
     }
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert names == expected, (
-        "is a new room missing from 'packages' or 'package_data' in setup.cfg?"
+        "is a new subpackage missing from 'packages' or 'package_data' in setup.cfg?"
     )
     assert {
         "sheafprop/py.typed",

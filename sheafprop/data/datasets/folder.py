@@ -9,9 +9,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from sheafprop.checks import check_choice, count_noun
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
 from sheafprop.data.file_kinds import plain_name
-from sheafprop.data.label_checks import MODES, Mode, check_choice, check_labels, count_noun
+from sheafprop.data.label_checks import MODES, Mode, check_labels
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.triples import LabelTriples, read_triples
 from sheafprop.errors import DataError
@@ -96,7 +97,7 @@ class FolderDataset(InductiveDataset):
 
     def load(self) -> InductiveData:
         # Only here, so that the files can be checked without torch.
-        from sheafprop.data.inductive_data import assemble
+        from sheafprop.data.assembly import assemble
         from sheafprop.data.knowledge_graph import KnowledgeGraph
         from sheafprop.data.splits import hold_out_mask
 

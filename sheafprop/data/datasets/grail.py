@@ -12,8 +12,10 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from sheafprop.checks import check_choice
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
-from sheafprop.data.label_checks import MODES, Mode, check_choice
+from sheafprop.data.file_kinds import read_file
+from sheafprop.data.label_checks import MODES, Mode
 from sheafprop.data.triples import LabelTriples, parse_triples
 from sheafprop.errors import DataError
 
@@ -71,7 +73,7 @@ class GraILDataset(InductiveDataset):
 
     def load(self) -> InductiveData:
         # Only here, so that the files can be checked without torch.
-        from sheafprop.data.inductive_data import assemble
+        from sheafprop.data.assembly import assemble
 
         return assemble(
             self.name,
@@ -123,8 +125,8 @@ class GraILDataset(InductiveDataset):
         return [Path(place).expanduser().absolute()] if place else []
 
 
-def _checked(content: bytes, member: str, source: object) -> bytes:
-    """Passes on the content of a file if it is the released one."""
+def _check_released(content: bytes, member: str, source: object) -> bytes:
+    """Returns the content of a file if it is the released one."""
     table = json.loads(resources.files(__package__).joinpath("grail_files.json").read_text())
     size, digest = table[member]
     actual = hashlib.sha256(content).hexdigest()
@@ -142,11 +144,7 @@ def _checked(content: bytes, member: str, source: object) -> bytes:
 
 
 def _read_file(folder: Path, member: str) -> bytes:
-    try:
-        content = (folder / member).read_bytes()
-    except OSError as error:
-        raise DataError(f"{folder / member}: cannot be read ({error.strerror})") from error
-    return _checked(content, member, folder)
+    return _check_released(read_file(folder / member), member, folder)
 
 
 def _read_archive(path: Path, members: list[str]) -> dict[str, bytes]:
@@ -157,7 +155,7 @@ def _read_archive(path: Path, members: list[str]) -> dict[str, bytes]:
                 stream = archive.extractfile(member)  # by exact name, never written anywhere
                 if stream is None:
                     raise DataError(f"{path}: {member} is not a regular file")
-                contents[member] = _checked(stream.read(), member, path)
+                contents[member] = _check_released(stream.read(), member, path)
     except KeyError as error:
         raise DataError(
             f"{path}: the archive is damaged or incomplete ({error.args[0]})"
@@ -184,7 +182,7 @@ def _read_cached(cache: Path, member: str, searched: list[str]) -> bytes:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             path = Path(download_url(url, folder, filename=target.name))
-            content = _checked(path.read_bytes(), member, url)
+            content = _check_released(path.read_bytes(), member, url)
             os.replace(path, target)
     except OSError as error:
         places = f" and nothing was found in {' or '.join(searched)}" if searched else ""

@@ -43,7 +43,7 @@ class PykeenDataset(InductiveDataset):
 
     def load(self) -> InductiveData:
         # Only here, so that the files can be checked without torch.
-        from sheafprop.data.inductive_data import assemble
+        from sheafprop.data.assembly import assemble
         from sheafprop.data.knowledge_graph import KnowledgeGraph
         from sheafprop.data.splits import hold_out_mask, semi_inductive_split
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.data.inductive_data import InductiveData, assemble
+from sheafprop.data.assembly import assemble
+from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.vocabulary import Vocabulary
 from sheafprop.errors import DataError
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sheafprop.checks import count_noun
 from sheafprop.data import Vocabulary, as_label_triples, count_duplicates
-from sheafprop.data.label_checks import count_noun
 from sheafprop.errors import DataError
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained.stored_model import StoredModel, with_entities

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from sheafprop.data.datasets.builtin_unpickler import load_builtins
-from sheafprop.data.datasets.compact_queries import read_compact_queries
 from sheafprop.data.datasets.query_data import GRAPHS
-from sheafprop.data.datasets.released_queries import read_released_queries
+from sheafprop.data.datasets.query_files import (
+    load_builtins,
+    read_compact_queries,
+    read_released_queries,
+)
 from sheafprop.errors import DataError
 
 # Training: a, b, c; new in validation: d; new in the test: e.
@@ -102,22 +104,6 @@ def test_both_forms_say_the_same(tmp_path):
     assert released.queries["train"]["1p"].tolist() == [[0, 0]]
     assert released.answers["train"]["1p"][1][0].tolist() == [1]
     assert repr(compact) == "QueryData(7, 5 entities, 2 relations, 3 queries)"
-
-
-def test_graphs_and_candidates_of_the_splits(tmp_path):
-    data = read_compact_queries(write_compact(tmp_path / "7.npz"))
-    assert data.candidates("valid").tolist() == [0, 1, 2, 3]
-    assert data.candidates("test").tolist() == [0, 1, 2, 4]
-    assert len(data.observed("test")) == 4
-    assert data.full("valid").tolist()[-1] == [2, 1, 3]
-    task = data.completion("test")
-    assert task.mode == "semi-inductive"
-    assert task.test.shape == (1, 3)
-    assert task.inference.entities.labels[-1] == "é"
-    both = data.completion("valid", inverse_relations=True)
-    assert len(both.train.triples) == 4
-    assert set(both.train.relations.labels) == {"r", "s", "inverse of r", "inverse of s"}
-    assert len(both.valid) == 2
 
 
 def test_labels_may_be_missing(tmp_path):

@@ -1,69 +1,163 @@
-"""How every command reads files: one set of options, and labels of any kind."""
-
-import gzip
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 import yaml
 
-from sheafprop.cli.main import main
-from sheafprop.cli.verb_parser import VerbParser
+from sheafprop.cli.command_parser import CommandParser
+from sheafprop.cli.main import _OWN, main
 from sheafprop.data import write_triples
 from sheafprop.pretrained.sheaf_model import SheafModel
+from tests.cli.commands import READ, failing, output, scrambled, table
 from tests.cli.test_main import fit
-from tests.cli.test_verbs import failing, output, table
-from tests.pretrained.models import sheaf_model
+from tests.pretrained.models import FACTS, sheaf_model
 from tests.toy import write_folder
 
 
-@pytest.fixture
-def model(tmp_path):
-    return sheaf_model("rotate").save(tmp_path / "model")
-
-
-def scrambled(path, rows):
-    """Triples as a compressed CSV file with more columns, another order and a header."""
-    lines = ["weight,to,from,kind", *(f"1,{t},{h},{r}" for h, r, t in rows)]
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
-    return path
-
-
-READ = {
-    "extend": ["extend", "MODEL", "FILE", "--out", "OUT"],
-    "score": ["score", "MODEL", "FILE"],
-    "predict": ["predict", "MODEL", "--queries", "FILE"],
-    "evaluate": ["evaluate", "MODEL", "--test", "FILE", "--filter", "FILE"],
-    "inspect": ["inspect", "FILE"],
-    "import": [
-        *("import", "arrays", "--model", "transe", "--vectors", "VECTORS", "--out", "OUT"),
-        *("--relation-vectors", "STEPS", "--entities", "E", "--relations", "R", "--facts", "FILE"),
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["extend", "MODEL", "FACTS", "FACTS", "--out", "OUT"],
+        ["extend", "MODEL", "--out", "OUT", "FACTS", "FACTS"],
+        ["extend", "--run", "MODEL", "FACTS", "FACTS", "--out", "OUT"],
+        ["extend", "FACTS", "--out", "OUT", "--run", "MODEL", "FACTS"],
     ],
-}
+)
+def test_a_model_and_its_files_in_any_order(tmp_path, capsys, model, facts, words):
+    named = {"MODEL": model, "FACTS": facts, "OUT": tmp_path / "grown"}
+    told = output(capsys, *[named.get(word, word) for word in words]).err
+    grown = SheafModel.load(tmp_path / "grown")
+    distinct = len(set(FACTS))
+    assert grown.num_facts == SheafModel.load(model).num_facts + distinct
+    assert f"{2 * len(FACTS) - distinct} facts repeat an earlier one" in told
+    expected = output(capsys, "score", tmp_path / "grown", facts).out
+    assert output(capsys, "score", "--run", tmp_path / "grown", facts).out == expected
+    assert len(table(expected)) == len(FACTS)
 
 
-@pytest.fixture
-def command(tmp_path, model):
-    loaded = SheafModel.load(model)
-    np.save(tmp_path / "v.npy", np.random.default_rng(0).normal(size=(loaded.num_entities, 4)))
-    np.save(tmp_path / "s.npy", np.zeros((len(loaded.relations), 4)))
-    (tmp_path / "e.txt").write_text("\n".join(loaded.labels()))
-    (tmp_path / "r.txt").write_text("\n".join(loaded.relations))
-    named = {
-        "MODEL": model,
-        "OUT": tmp_path / "out",
-        "VECTORS": tmp_path / "v.npy",
-        "STEPS": tmp_path / "s.npy",
-        "E": tmp_path / "e.txt",
-        "R": tmp_path / "r.txt",
-    }
-    return lambda name, file, *more: (
-        [named.get(w, file if w == "FILE" else w) for w in READ[name]] + [*more]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "MODEL", "--head", "a0", "--relation", "next"],
+        ["score", "MODEL", "RING"],
+        ["answer", "MODEL", "--query", "via(next, a0)", "--format", "json"],
+        ["explain", "MODEL", "--entity", "a0", "--format", "csv"],
+        ["evaluate", "MODEL", "--test", "RING"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_dash_is_standard_output(tmp_path, monkeypatch, capsys, model, words):
+    write_triples(tmp_path / "ring.tsv", [("a0", "next", "a1")])
+    words = [{"MODEL": "model", "RING": "ring.tsv"}.get(word, word) for word in words]
+    monkeypatch.chdir(tmp_path)
+    assert output(capsys, *words, "--out", "-").out == output(capsys, *words).out
+    assert not Path("-").exists()
+
+
+@pytest.mark.parametrize("place", ["-", "/dev/stdout"])
+def test_standard_output_holds_nothing_but_what_was_asked(
+    tmp_path, monkeypatch, capfd, model, facts, place
+):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("tsv", "word2vec"):
+        output(capfd, "export", "model", "--out", "vectors", "--format", kind)
+        told = output(capfd, "export", "model", "--out", place, "--format", kind).out
+        assert told == Path("vectors").read_text()
+    words = ["extend", "model", "facts.tsv", "--out", "grown", "--report", place]
+    assert json.loads(output(capfd, *words).out)["new_entities"] == 3
+    for words in (
+        ["export", "model", "--out", place, "--format", "npy"],
+        ["export", "model", "--out", place],
+        ["extend", "model", "facts.tsv", "--out", place],
+        ["import", "pykeen", "x", "--out", place],
+        ["inspect", "facts.tsv", "--figure", place],
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+    assert not Path("-").exists()
+
+
+def test_a_dash_is_standard_input(tmp_path, monkeypatch, capsys, standard_input, model, facts):
+    monkeypatch.chdir(tmp_path)
+    write_triples(tmp_path / "ring.tsv", [("a0", "next", "a1")])
+    (tmp_path / "queries.txt").write_text("via(next, a0)\n")
+    for words, name in (
+        (["score", "model"], "ring.tsv"),
+        (["inspect"], "ring.tsv"),
+        (["answer", "model", "--queries"], "queries.txt"),
+    ):
+        expected = output(capsys, *words, name).out
+        standard_input(Path(name).read_bytes())
+        assert output(capsys, *words, "-").out == expected.replace(name, "stdin")
+    standard_input(b"")
+    assert "holds no triple" in failing(capsys, "extend", "model", "-", "--out", "grown")
+
+
+def test_labels_stay_literal_in_tables(tmp_path, capsys):
+    labels = ['"quoted"', "New York, NY", "NA", "1.0", "O'Brien"]
+    grown = sheaf_model("transe").extend([(label, "next", "a1") for label in labels])
+    grown.save(tmp_path / "grown")
+    words = ["predict", tmp_path / "grown", "--relation", "next", "--tail", "a1", "-k", 99]
+    lines = output(capsys, *words, "--include-known").out.splitlines()
+    assert set(labels) <= {line.split("\t")[0] for line in lines}
+    odd = grown.extend([("a\tb", "next", "a1")])
+    odd.save(tmp_path / "odd")
+    words[1] = tmp_path / "odd"
+    words.append("--include-known")
+    assert "--format csv" in failing(capsys, *words)
+    assert '"a\\tb"' in output(capsys, *words, "--format", "json").out
+
+
+@pytest.mark.parametrize("verb", sorted(_OWN))
+def test_every_command_has_help_with_an_example_and_needs_no_torch(verb):
+    code = (
+        "import sys\nfrom sheafprop.cli.main import main\n"
+        f"try:\n    main(['{verb}', '--help=all'])\n"
+        "except SystemExit as stop:\n    assert stop.code == 0\n"
+        "assert 'torch' not in sys.modules"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"example:\n  sheafprop {verb} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "m", "--head", "a"],
+        ["predict", "m", "--head", "a", "--tail", "b", "--relation", "r"],
+        ["predict", "m", "--queries", "q", "--relation", "r"],
+        ["explain", "m"],
+        ["explain", "m", "--run", "m", "--entity", "a"],
+        ["predict", "--head", "a", "--relation", "r"],
+        ["answer", "m"],
+        ["answer", "--query", "via(r, a)"],
+        ["answer", "m", "--run", "m", "--query", "via(r, a)"],
+        ["answer", "m", "--query", "via(r, a)", "--queries", "f"],
+        ["evaluate"],
+        ["evaluate", "m"],
+        ["evaluate", "--run", "m", "--test", "f"],
+        ["evaluate", "--run", "m", "--filter", "f"],
+        ["evaluate", "m", "--test", "f", "--data.root", "d"],
+        ["extend", "m"],
+        ["extend", "m", "f", "--out", "o", "--columns", "0,1"],
+        ["extend", "m", "f", "--out", "o", "--columns", "a,b,"],
+        ["extend", "m", "f", "--out", "o", "--header=maybe"],
+        ["extend", "m", "f", "--out", "o", "--columns", "0,1,1"],
+        ["extend", "--run", "m", "--out", "o"],
+        ["extend", "f", "--out", "o"],
+        ["score", "--run", "m"],
+        ["import", "pykeen", "--out", "x"],
+        ["score"],
+    ],
+)
+def test_calls_that_make_no_sense_exit_with_two(words, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert "usage: sheafprop" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", sorted(READ))
@@ -141,26 +235,6 @@ def test_folders_that_look_like_numbers(tmp_path, monkeypatch, name):
     assert main(["test", "--run", f"runs/{name}"]) == 0
 
 
-def test_inspect_skips_files_without_triples_and_names_them(tmp_path, capsys):
-    folder = write_folder(tmp_path / "data", "semi-inductive")
-    (folder / "entity2id.txt").write_text("2\na0\t0\na1\t1\n")
-    (folder / "train2id.txt").write_text("2\n0 1 0\n1 0 0\n")
-    (folder / "README.txt").write_text("All triples, by hand.\n")
-    told = output(capsys, "inspect", folder).out
-    assert "no triples in README.txt, entity2id.txt, train2id.txt: skipped" in told
-    assert json.loads(output(capsys, "inspect", folder, "--json").out)["skipped"] == [
-        "README.txt",
-        "entity2id.txt",
-        "train2id.txt",
-    ]
-    # A file that does hold triples, or is one of the parts, is not skipped for a fault.
-    (folder / "more.txt").write_text("a0\tnext\ta1\na1 next a2\n")
-    assert "more.txt, line 2" in failing(capsys, "inspect", folder)
-    (folder / "more.txt").unlink()
-    (folder / "valid.txt").write_text("a1 next a2\n")
-    assert "valid.txt, line 1" in failing(capsys, "inspect", folder)
-
-
 def test_values_may_begin_with_a_dash(tmp_path, capsys):
     grown = sheaf_model("rotate").extend([("-alpha-1", "next", "a0"), ("-b", "skip", "a2")])
     grown.save(tmp_path / "m")
@@ -191,7 +265,7 @@ def test_what_is_no_value_is_still_an_option(words, capsys):
 
 
 def test_an_option_whose_value_may_be_left_out_takes_no_file():
-    parser = VerbParser("x", "y", "z")
+    parser = CommandParser("x", "y", "z")
     parser.add_argument("files", nargs="*")
     parser.add_file_options()
     for words, files, header in (
@@ -219,85 +293,3 @@ def test_rows_come_out_whatever_the_encoding(tmp_path, encoding):
     )
     assert [line.split("\t")[0] for line in done.stdout.decode().splitlines()[1:]] == [label] * 2
     assert (b"the output is UTF-8" in done.stderr) == (encoding != "utf-8")
-
-
-def queries(model, count, seed=0):
-    """Queries of both sides in random order."""
-    random = np.random.default_rng(seed)
-    labels, kinds = model.labels(), model.relations.labels
-    rows = []
-    for _ in range(count):
-        end, kind = labels[random.integers(len(labels))], kinds[random.integers(len(kinds))]
-        rows.append((end, kind, "?") if random.random() < 0.5 else ("?", kind, end))
-    return rows
-
-
-@pytest.mark.parametrize("name", ["rotate", "se"])
-def test_queries_come_out_in_the_order_of_the_file(tmp_path, capsys, name):
-    model = sheaf_model(name)
-    model.save(tmp_path / "m")
-    rows = queries(model, 40)
-    write_triples(tmp_path / "q.tsv", rows)
-    words = ["predict", tmp_path / "m", "--queries", tmp_path / "q.tsv", "-k", "3"]
-    got = table(output(capsys, *words, "--include-known").out)
-    want = pd.concat(
-        [
-            model.predict_heads(r, t, 3, include_known=True)
-            if h == "?"
-            else model.predict_tails(h, r, 3, include_known=True)
-            for h, r, t in rows
-        ],
-        ignore_index=True,
-    )
-    names = ["head", "relation", "tail", "origin", "known"]
-    assert got[names].astype(str).equals(want[names].astype(str))
-    # The score of a candidate is taken by its definition in either case; blocks differ.
-    assert np.allclose(got["score"], want["score"], rtol=1e-9, atol=1e-9)
-
-
-def test_queries_with_unknown_labels_are_named_or_skipped(tmp_path, capsys):
-    model = sheaf_model("rotate")
-    model.save(tmp_path / "m")
-    rows = queries(model, 9)
-    wrong = [*rows[:4], ("A0", "next", "?"), *rows[4:], ("?", "nxt", "a1")]
-    write_triples(tmp_path / "q.tsv", wrong)
-    words = ["predict", tmp_path / "m", "--queries", tmp_path / "q.tsv"]
-    told = failing(capsys, *words)
-    for part in (
-        "q.tsv: 2 queries of 11",
-        "query 5: ",
-        "'A0' (did you mean 'a0'?)",
-        "--skip-unknown",
-    ):
-        assert part in told
-    done = output(capsys, *words, "--skip-unknown")
-    assert "skipped 2 queries of 11" in done.err
-    write_triples(tmp_path / "q.tsv", rows)
-    assert output(capsys, *words).out == done.out
-    write_triples(tmp_path / "q.tsv", [("x", "next", "?"), ("y", "next", "?")])
-    assert "no query is left" in failing(capsys, *words, "--skip-unknown")
-
-
-def test_many_queries_show_their_progress(monkeypatch, capsys):
-    model = sheaf_model("rotate")
-    model.predict(
-        [(None if h == "?" else h, r, None if t == "?" else t) for h, r, t in queries(model, 5)],
-        1,
-        progress=True,
-    )
-    assert "query" in capsys.readouterr().err
-
-
-def test_labels_of_imports_are_checked(tmp_path, capsys, command):
-    write_triples(tmp_path / "f.tsv", [("a0", "next", "a1")])
-    words = command("import", tmp_path / "f.tsv")
-    labels = (tmp_path / "e.txt").read_text().split("\n")
-    (tmp_path / "e.txt").write_bytes(gzip.compress("\n".join(labels).encode()))
-    output(capsys, *words)
-    (tmp_path / "e.txt").write_text("".join(f"{label}\t{i}\n" for i, label in enumerate(labels)))
-    assert "e.txt, line 1: expected one label a line (got a tab" in failing(
-        capsys, *words, "--overwrite"
-    )
-    (tmp_path / "e.txt").write_text("\r\n".join(labels) + "\r\n")
-    output(capsys, *words, "--overwrite")
-    assert "arrays needs --model" in failing(capsys, *words[:2], *words[4:], "--overwrite")

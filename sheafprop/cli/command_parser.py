@@ -1,4 +1,4 @@
-"""What the verbs of our own parser share: help with an example, files in, tables out."""
+"""What the commands share: help with an example, files in, tables out."""
 
 import argparse
 import os
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from sheafprop.data.triples import LabelTriples
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
 FORMATS = ("tsv", "csv", "json", "parquet")
 
@@ -67,18 +68,18 @@ class LiteralParser(argparse.ArgumentParser):
         return out
 
 
-class VerbParser(LiteralParser):
-    """A parser of one verb, which ends its help with an example.
+class CommandParser(LiteralParser):
+    """A parser of one command, which ends its help with an example.
 
     Args:
-        verb (str): The verb.
+        command (str): The command.
         description (str): What it does, in a sentence.
         example (str): A call.
     """
 
-    def __init__(self, verb: str, description: str, example: str):
+    def __init__(self, command: str, description: str, example: str):
         super().__init__(
-            prog=f"sheafprop {verb}",
+            prog=f"sheafprop {command}",
             description=textwrap.fill(description, 80),
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -90,7 +91,7 @@ class VerbParser(LiteralParser):
         return self.parse_intermixed_args(args, namespace)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses words; ``--help=all``, which verbs with more options have, is ``--help``."""
+        """Parses words; ``--help=all``, which commands with more options have, is ``--help``."""
         words = sys.argv[1:] if args is None else args
         known = ["--help" if word == "--help=all" else word for word in words]
         return super().parse_known_args(known, namespace)
@@ -111,6 +112,15 @@ class VerbParser(LiteralParser):
         if (options.model is None) == (options.run is None):
             self.error("give a model, or --run RUN" + ("" if files is None else ", and a file"))
         return options.model or options.run
+
+    def load_model(
+        self, options: argparse.Namespace, files: list[str] | None = None
+    ) -> "SheafModel":
+        """Loads the model of :meth:`model_of`."""
+        folder = self.model_of(options, files)
+        from sheafprop.pretrained.sheaf_model import SheafModel
+
+        return SheafModel.load(folder)
 
     def add_output(self) -> None:
         """Adds where a table goes."""
@@ -189,7 +199,7 @@ def read_facts(
 
     Args:
         paths: The files; ``-`` is standard input.
-        options: Those of :meth:`VerbParser.add_file_options`.
+        options: Those of :meth:`CommandParser.add_file_options`.
         known: Labels that are known from elsewhere, see :func:`~sheafprop.data.read_triples`.
         compare: Whether to look for labels that look alike.
     """
@@ -198,28 +208,28 @@ def read_facts(
     from sheafprop.data import read_triples
     from sheafprop.data.label_checks import lookalike_notes
 
-    with told_warnings():
+    with report_warnings():
         triples = np.concatenate(
             [read_triples(input_path(p), known=known, **file_options(options)) for p in paths]
         )
     ends, relations = triples[:, [0, 2]].ravel().tolist(), triples[:, 1].tolist()
     for note in lookalike_notes(ends, relations) if compare else ():
-        tell(f"note: {note}")
+        report(f"note: {note}")
     return triples
 
 
 @contextmanager
-def told_warnings() -> Iterator[None]:
-    """Tells the user the warnings of a block, a line each, without their place in the code."""
+def report_warnings() -> Iterator[None]:
+    """Reports the warnings of a block, a line each, without their place in the code."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
     for warning in caught:
-        tell(f"note: {warning.message}")
+        report(f"note: {warning.message}")
 
 
 def file_options(options: argparse.Namespace) -> dict[str, Any]:
-    """How a file is read, of :meth:`VerbParser.add_file_options`, as arguments."""
+    """How a file is read, of :meth:`CommandParser.add_file_options`, as arguments."""
     return {
         "columns": options.columns,
         "header": options.header,
@@ -297,7 +307,7 @@ def write_output(text: str) -> None:
             sys.stdout.flush()
             buffer.write(text.encode("utf-8", "surrogatepass"))
             buffer.flush()
-            tell(f"note: {encoding} cannot hold all labels: the output is UTF-8")
+            report(f"note: {encoding} cannot hold all labels: the output is UTF-8")
             return
     sys.stdout.write(text)
 
@@ -334,8 +344,8 @@ def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
 
 
-def tell(text: str) -> None:
-    """Says something to the user, apart from the output."""
+def report(text: str) -> None:
+    """Prints a message for the user, apart from the output."""
     print(text, file=sys.stderr)
 
 

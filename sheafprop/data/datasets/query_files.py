@@ -1,7 +1,13 @@
+"""Readers of inductive query data sets: the folder of the authors, and one compact archive."""
+
+import collections
+import io
 import os
+import pickle
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -9,11 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.data.datasets.builtin_unpickler import load_builtins
-from sheafprop.data.datasets.query_data import GRAPHS, QueryData
+from sheafprop.data.datasets.query_data import COLUMNS, GRAPHS, QueryData
+from sheafprop.data.file_kinds import read_file
+from sheafprop.data.text_rows import decode
 from sheafprop.data.triples import read_triples
 from sheafprop.data.vocabulary import Vocabulary
 from sheafprop.errors import DataError
+
+__all__ = ["load_builtins", "read_compact_queries", "read_released_queries"]
+
+Members = dict[str, NDArray]
 
 _E, _R, _N, _U = "e", ("r",), ("r", "n"), ("u",)
 _1P = (_E, _R)
@@ -41,6 +52,11 @@ _STATS = (
     "entities in validation",
     "entities in test",
 )
+# Names that a pickle may hold.
+_ADMITTED = {
+    **{("builtins", kind.__name__): kind for kind in (set, frozenset, list, dict, tuple, int, str)},
+    ("collections", "defaultdict"): collections.defaultdict,
+}
 
 
 def read_released_queries(folder: str | os.PathLike[str]) -> QueryData:
@@ -97,12 +113,8 @@ def read_released_queries(folder: str | os.PathLike[str]) -> QueryData:
 
 
 def _stats(path: Path) -> dict[str, int]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from error
     found = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(decode(read_file(path), str(path)).splitlines(), 1):
         key, _, value = line.partition(":")
         if not line.strip():
             continue
@@ -183,3 +195,128 @@ def _array(rows: list[tuple[int, ...]], path: Path) -> NDArray[np.int64]:
 
 def _answers(sets: dict[Any, set[int]], queries: list[Any]) -> AnswerSets:
     return AnswerSets.from_sets(sets.get(query, ()) for query in queries)
+
+
+class BuiltinUnpickler(pickle.Unpickler):
+    r"""An unpickler that admits builtin containers, integers, strings and ``defaultdict`` only.
+
+    A pickle is a program: whoever writes one may name any function of any module to be called when
+    it is read. Here every other name is refused before it is looked up, and so are persistent ids,
+    extension codes and whatever is no such value.
+
+    Args:
+        content: The bytes of the pickle.
+        source: The file, for error messages.
+    """
+
+    def __init__(self, content: bytes, source: str) -> None:
+        super().__init__(io.BytesIO(content))
+        self.source = source
+
+    def find_class(self, module: str, name: str) -> Any:
+        # Python 2 and protocols up to 2 call the builtins by another name.
+        home = "builtins" if module == "__builtin__" else module
+        if (home, name) not in _ADMITTED:
+            raise DataError(
+                f"{self.source}: refused to load {module}.{name}. Files of queries may hold "
+                "builtin containers, integers, strings and defaultdict only; this one could run "
+                "code"
+            )
+        return _ADMITTED[home, name]
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise DataError(f"{self.source}: refused to load an object from outside (id {pid!r})")
+
+
+def load_builtins(path: str | os.PathLike[str]) -> Any:
+    """Reads a pickle of builtin containers, integers and strings.
+
+    Raises:
+        DataError: If the file cannot be read, is no pickle, or names anything else.
+    """
+    source = os.fspath(path)
+    content = read_file(path)
+    try:
+        return BuiltinUnpickler(content, source).load()
+    except DataError:
+        raise
+    except Exception as error:
+        # A damaged pickle may fail anywhere in the machine that reads it.
+        raise DataError(
+            f"{source}: not a complete pickle of plain values ({type(error).__name__}: {error})"
+        ) from error
+
+
+def read_compact_queries(path: str | os.PathLike[str]) -> QueryData:
+    r"""Reads an inductive query data set from one compressed NumPy archive.
+
+    The archive holds ``counts`` (entities, relations with inverse ones, training entities, new
+    validation entities, new test entities), ``entity_label``, ``relation_label``, the five graphs
+    as forward triples, and the queries as ``valid_<type>`` and ``test_<type>``. Answers follow from
+    the graphs, see :class:`~sheafprop.query.GraphExecutor`. No member is a pickle.
+
+    Raises:
+        DataError: If the file cannot be read, or a member is missing or does not fit.
+    """
+    source = os.fspath(path)
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        with archive:
+            members = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise DataError(f"{source}: not a readable NumPy archive ({error})") from error
+    wanted = ["counts", "entity_label", "relation_label", *GRAPHS]
+    missing = [name for name in wanted if name not in members]
+    if missing:
+        raise DataError(f"{source}: the archive lacks {', '.join(missing)}")
+    counts = _integer_member(members, "counts", source, 1).tolist()
+    entities, relations = (
+        _label_member(members, f"{k}_label", source) for k in ("entity", "relation")
+    )
+    parts = counts[2:]
+    if len(parts) != 3 or sum(parts) != counts[0] or counts[1] != 2 * len(relations):
+        raise DataError(
+            f"{source}: 'counts' does not fit (got {counts} for "
+            f"{len(entities)} entities and {len(relations)} relations)"
+        )
+    queries = {
+        split: {
+            kind: _integer_member(members, f"{split}_{kind}", source, 2)
+            for kind in COLUMNS
+            if f"{split}_{kind}" in members
+        }
+        for split in ("valid", "test")
+    }
+    return QueryData(
+        Path(path).stem,
+        Vocabulary(entities, kind="entities"),
+        Vocabulary(relations, kind="relations"),
+        (parts[0], parts[1], parts[2]),
+        {name: torch.from_numpy(_integer_member(members, name, source, 2)) for name in GRAPHS},
+        queries,
+    )
+
+
+def _integer_member(members: Members, name: str, source: str, dimensions: int) -> NDArray[np.int64]:
+    values = members[name]
+    if values.dtype.kind not in "iu" or values.ndim != dimensions:
+        raise DataError(
+            f"{source}: '{name}' must hold integers in {dimensions} dimensions (got {values.dtype} "
+            f"of shape {list(values.shape)})"
+        )
+    return values.astype(np.int64)
+
+
+def _label_member(members: Members, name: str, source: str) -> list[str]:
+    values = members[name]
+    if values.dtype.kind != "S" or values.ndim != 1:
+        raise DataError(
+            f"{source}: '{name}' must hold labels as bytes (got {values.dtype} of shape "
+            f"{list(values.shape)})"
+        )
+    try:
+        return [label.decode("utf-8") for label in values.tolist()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{source}: '{name}' is not UTF-8 ({error})") from error

@@ -1,0 +1,98 @@
+import json
+
+import numpy as np
+import pytest
+
+from sheafprop.cli.main import main
+from sheafprop.data import write_triples
+from sheafprop.pretrained.sheaf_model import SheafModel
+from tests.cli.commands import failing, output, table
+from tests.cli.test_main import fit
+from tests.pretrained.models import FACTS, sheaf_model
+from tests.toy import write_folder
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_evaluate_gives_the_numbers_of_test(tmp_path, capsys, mode):
+    folder, group = write_folder(tmp_path / "ring", mode), tmp_path / "runs"
+    assert fit(folder, group, "--seed_everything=3", mode=mode) == 0
+    run = group / "rotate"
+    assert main(["test", "--run", str(run)]) == 0
+    capsys.readouterr()
+    expected = {
+        (row["method"], row["protocol"], name): value
+        for row in json.loads((run / "metrics.json").read_text())["test"]
+        for name, value in row["metrics"].items()
+    }
+    done = output(capsys, "evaluate", "--run", run)
+    got = table(done.out)
+    found = {(r.method, r.protocol, r.metric): r.value for r in got.itertuples()}
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert found[key] == pytest.approx(value, rel=1e-12), key
+    assert "protocol:   full" in done.err
+    merged = table(output(capsys, "evaluate", "--run", run, "--protocol", "merged").out)
+    assert "selected on half of the test" in set(merged["mark"])
+    # The model of the run is ready to be extended.
+    assert SheafModel.load(run).settings["iterations"] in (1, 4)
+
+
+def test_evaluate_ranks_triples_of_a_file(tmp_path, capsys, facts):
+    grown = sheaf_model("transe").extend(FACTS)
+    grown.save(tmp_path / "grown")
+    write_triples(tmp_path / "test.tsv", [("n0", "far", "a3"), ("a2", "skip", "n1")])
+    words = ["evaluate", tmp_path / "grown", "--test", tmp_path / "test.tsv"]
+    got = table(output(capsys, *words, "--protocol", "full").out)
+    values = dict(zip(got["metric"], got["value"], strict=True))
+    ranks = []
+    for head, relation, tail in [("n0", "far", "a3"), ("a2", "skip", "n1")]:
+        for frame, side, true in (
+            (grown.predict_tails(head, relation, 99), "tail", tail),
+            (grown.predict_heads(relation, tail, 99), "head", head),
+        ):
+            ranks.append(list(frame[side]).index(true) + 1)
+    assert values["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    assert "'merged' is defined for runs" in failing(capsys, *words, "--protocol", "merged")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{[:", "run.yaml is not valid YAML"),
+        (b"\xff\x00", "run.yaml: the configuration cannot be read"),
+        (b"", "run.yaml is not the configuration of a run"),
+        (b"data: [1]", "run.yaml is not the configuration of a run: see 'data'"),
+        (b"model: rotate", "run.yaml is not the configuration of a run: see 'model'"),
+        (b"seed_everything: abc", "run.yaml is not the configuration of a run: see 'seed_every"),
+    ],
+)
+def test_a_run_without_a_configuration_is_named(tmp_path, capsys, content, told):
+    (tmp_path / "run.yaml").write_bytes(content)
+    assert told in failing(capsys, "evaluate", "--run", tmp_path)
+
+
+def test_a_model_is_no_run(tmp_path, capsys, model):
+    assert "--test FILE without --run" in failing(capsys, "evaluate", "--run", model)
+
+
+def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
+    write_triples(tmp_path / "t.tsv", [("a0", "next", "a1"), ("a5", "far", "n"), ("u", "far", "n")])
+    write_triples(tmp_path / "f.tsv", [("n", "next", "a2"), ("a5", "far", "n")])
+    words = ["evaluate", model, "--test", tmp_path / "t.tsv", "--on-unknown-entity"]
+    assert "2 of 3 triples affected" in failing(capsys, *words, "error")
+    told = output(capsys, *words, "drop")
+    assert "1 evaluated, 2 dropped" in told.err
+    assert "2 triples dropped, as 2 entities have no vector (first: 'n')" in told.err
+    rows = {
+        (row["protocol"], row["metric"]): row["value"] for row in table(told.out).to_dict("records")
+    }
+    assert float(rows["full", "dropped"]) == 2
+    # Twelve entities: no query has 49 candidates.
+    assert float(rows["sampled50", "few_candidates_50"]) == 2
+    told = output(capsys, *words, "extend", "--facts", tmp_path / "f.tsv").err
+    assert "2 evaluated, 1 dropped" in told
+    assert "1 fact left out of the extension" in told
+    for wrong in (["extend"], ["drop", "--facts", tmp_path / "f.tsv"]):
+        with pytest.raises(SystemExit):
+            main([str(word) for word in [*words, *wrong]])
+    assert "needs --facts FILE" in capsys.readouterr().err

@@ -1,0 +1,118 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from sheafprop.data import write_triples
+from sheafprop.pretrained.sheaf_model import SheafModel
+from tests.cli.commands import failing, output, table
+from tests.pretrained.models import FACTS
+
+
+def test_extend_gives_a_model_that_predicts(tmp_path, capsys, model, facts):
+    done = output(capsys, "extend", model, facts, "--out", tmp_path / "grown")
+    assert done.out.strip() == str(tmp_path / "grown")
+    assert "3 vectors are the exact solution" in done.err
+    expected = SheafModel.load(model).extend(FACTS)
+    assert torch.equal(SheafModel.load(tmp_path / "grown").vectors(), expected.vectors())
+    words = ["--head", "n0", "--relation", "next", "-k", "4"]
+    got = table(output(capsys, "predict", tmp_path / "grown", *words).out)
+    pd.testing.assert_frame_equal(
+        got, expected.predict_tails("n0", "next", 4), check_dtype=False, atol=1e-12
+    )
+    words = ["--tail", "n0", "--relation", "next", "-k", "99", "--include-known"]
+    got = table(output(capsys, "predict", tmp_path / "grown", *words).out)
+    assert list(got.columns) == ["head", "relation", "tail", "score", "origin", "known"]
+    assert len(got) == expected.num_entities
+
+
+def test_extend_scales_new_vectors_unless_told_not_to(tmp_path, capsys, model, facts):
+    exact = SheafModel.load(model).extend(facts, normalize_output=False)
+    for words, unit in (([], True), (["--no-normalize-output"], False)):
+        out = tmp_path / str(unit)
+        told = output(capsys, "extend", model, facts, "--out", out, *words).err
+        assert ("scaled to the length" in told) is unit
+        grown = SheafModel.load(out)
+        lengths = torch.linalg.vector_norm(grown.vectors()[-3:], dim=-1)
+        # Three float32 rows: each was divided by its length, so is one up to rounding.
+        assert bool(((lengths - 1).abs() < 1e-5).all()) is unit
+        assert unit or torch.equal(grown.vectors(), exact.vectors())
+
+
+def test_a_place_that_is_taken_is_told_before_any_work(tmp_path, capsys, model, facts):
+    facts.write_text("no triple at all")
+    told = failing(capsys, "extend", model, facts, "--out", model)
+    assert "--overwrite" in told
+    told = failing(capsys, "extend", model, facts, "--out", facts, "--overwrite")
+    assert "it is a file" in told
+    words = ["import", "pykeen", tmp_path / "nowhere", "--out", model]
+    assert "--overwrite" in failing(capsys, *words)
+
+
+@pytest.mark.parametrize("report", ["folder", "facts.tsv/report.json", "grown"])
+def test_a_report_that_cannot_be_written_leaves_no_model(
+    tmp_path, monkeypatch, capsys, model, facts, report
+):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    words = ["extend", model, facts, "--out", "grown", "--report", report]
+    assert report in failing(capsys, *words)
+    assert not Path("grown").is_dir()
+
+
+def test_extend_options(tmp_path, capsys, model, facts):
+    (tmp_path / "more.csv").write_text("subject,object,x,predicate\na0,q,1,next\n")
+    words = ["--columns", "0,3,1", "--header", "--report", tmp_path / "r.json"]
+    output(capsys, "extend", model, tmp_path / "more.csv", "--out", tmp_path / "b", *words)
+    assert json.loads((tmp_path / "r.json").read_text())["new_entities"] == 1
+    write_triples(tmp_path / "unheard.tsv", [("a0", "unheard", "z"), ("a0", "next", "z")])
+    bad = ["extend", model, tmp_path / "unheard.tsv", "--out", tmp_path / "c"]
+    assert "'unheard' (1 fact)" in failing(capsys, *bad)
+    assert not (tmp_path / "c").exists()
+    assert "1 fact dropped" in output(capsys, *bad, "--on-unknown-relation", "drop").err
+    assert "overwrite" in failing(capsys, "extend", model, facts, "--out", tmp_path / "c")
+    again = ["extend", model, facts, "--out", tmp_path / "c", "--overwrite", "--seed", 3]
+    output(capsys, *again, "--propagation", "selected")
+    assert SheafModel.load(tmp_path / "c").num_sections == 3
+
+
+def test_labels_that_differ_only_in_case_or_white_space_are_told(tmp_path, capsys, model):
+    wide = "\uff21\uff14"  # in the width of Chinese characters
+    labels = ["A0", " a1", "new", "New", "a3", wide, "fresh"]
+    write_triples(tmp_path / "new.tsv", [(label, "next", "a2") for label in labels])
+    told = output(capsys, "extend", model, tmp_path / "new.tsv", "--out", tmp_path / "grown").err
+    said = "entities that differ from another only in case, white space, Unicode form or hidden "
+    pairs = f"characters: 4 ('A0' and 'a0', ' a1' and 'a1', 'New' and 'new', '{wide}' and 'a4')"
+    assert f"new {said}{pairs}; labels are taken literally" in told
+    assert "A0" in SheafModel.load(tmp_path / "grown").labels()
+    assert f"\n{said}{pairs}\n" in output(capsys, "inspect", tmp_path / "grown").out
+    write_triples(tmp_path / "new.tsv", [("a0", "Next", "fresh"), ("a0", "next", "Fresh")])
+    text = output(capsys, "inspect", tmp_path / "new.tsv").out
+    assert f"\n{said}characters: 1 ('Fresh' and 'fresh')\n" in text
+    said = said.replace("entities", "relations")
+    assert f"\n{said}characters: 1 ('next' and 'Next')\n" in text
+    words = ["extend", model, tmp_path / "new.tsv", "--out", tmp_path / "again"]
+    assert "'Next' (1 fact) (did you mean 'next'?)" in failing(capsys, *words)
+    words.append("--on-unknown-relation=drop")
+    write_triples(tmp_path / "new.tsv", [("a0", "next", "fresh"), ("a0", "next", "a1")])
+    assert "differ" not in output(capsys, *words).err
+
+
+def test_parquet_files_are_read_as_others_are(tmp_path, capsys, model):
+    place, words = tmp_path / "f.parquet", ["extend", model, tmp_path / "f.parquet", "--out"]
+    assert "No such file" in failing(capsys, *words, tmp_path / "x")
+    place.mkdir()
+    assert "Is a directory" in failing(capsys, *words, tmp_path / "x")
+    place.rmdir()
+    frame = pd.DataFrame({"to": ["a1"], "n": [7.0], "by": ["next"], "from": ["new"]})
+    frame.to_parquet(place)
+    assert "--columns" in failing(capsys, *words, tmp_path / "x")
+    assert "4 columns" in failing(capsys, *words, tmp_path / "x", "--columns", "0,1,9")
+    told = failing(capsys, *words, tmp_path / "x", "--columns", "3,1,0")
+    assert "type float, the first in row 0: 'new', 7.0, 'a1'" in told
+    output(capsys, *words, tmp_path / "y", "--columns", "3,2,0")
+    assert SheafModel.load(tmp_path / "y").facts().iloc[-1].tolist() == ["new", "next", "a1"]
+    frame[:0].to_parquet(place)
+    assert "no triple" in failing(capsys, *words, tmp_path / "x", "--columns", "3,2,0")
