@@ -3,6 +3,9 @@
 Some devices (Apple's MPS) add rows of real numbers only.
 """
 
+from contextlib import AbstractContextManager
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,3 +28,18 @@ def take_rows(x: Tensor, dim: int, index: Tensor) -> Tensor:
 def as_pairs(x: Tensor) -> Tensor:
     """A complex tensor as a real one with another dimension of size 2 at the end."""
     return torch.view_as_real(x.resolve_conj())
+
+
+def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Switches autocast off on the device of :obj:`tensor`: distances in half precision tie."""
+    return torch.autocast(device_type=tensor.device.type, enabled=False)
+
+
+def promote(tensor: Tensor) -> Tensor:
+    """Returns :obj:`tensor` in single precision at least."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def real_rows(x: Tensor) -> Tensor:
+    """Rows ``[..., d]`` with two neighbouring columns for each complex number."""
+    return torch.view_as_real(x.resolve_conj()).flatten(-2) if x.is_complex() else x

@@ -4,12 +4,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.mapped_rows import mapped_rows
 from sheafprop.kge.base import LeftOut, Side, fill_
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
 from sheafprop.kge.losses import CrossEntropyLoss
 from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
 from sheafprop.kge.mapped_kge_model import MappedKGEModel
-from sheafprop.kge.mapped_rows import mapped_rows
 from sheafprop.sheaf import DenseSheaf
 
 

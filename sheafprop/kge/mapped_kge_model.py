@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sheafprop.kernels.mapped_rows import groups
 from sheafprop.kernels.threads import run_chunks
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision, pairwise_distance, row_distance
-from sheafprop.kge.mapped_rows import groups
 
 Mapping = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,7 +12,7 @@ from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite, outside_inference
 from sheafprop.kernels.rows import add_rows, take_rows
 from sheafprop.nn.graph_input import as_edges
-from sheafprop.nn.traced import TracedPropagation, is_traceable
+from sheafprop.nn.traced import TracedPropagation
 from sheafprop.nn.trainable_sheaf import warn_unregistered
 from sheafprop.sheaf.graph_checks import (
     check_features,
@@ -337,7 +337,7 @@ class SheafConv(MessagePassing):
         return free + step_size / self.step_size * (moved - free)
 
     def _is_traced(self, sheaf: RelationSheaf) -> bool:
-        return torch.compiler.is_compiling() and is_traceable(sheaf) and not self._sends_messages
+        return torch.compiler.is_compiling() and sheaf.is_traceable and not self._sends_messages
 
     def _traced(
         self,
