@@ -1,3 +1,8 @@
+"""The one class of knowledge graph embedding models.
+
+The file is long since all that a model does is documented here, once.
+"""
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

@@ -52,8 +52,10 @@ class TracedPropagation:
             everywhere = torch.zeros_like(head, dtype=torch.bool)
             self._entries = self._sum_ends(tails, heads, None, everywhere)
         elif normalization == "block":
-            terms = (term.to(torch.promote_types(term.dtype, real)) for term in sheaf.block_terms())
-            diagonal = self._sum_ends(*terms, head == tail)
+            tails, heads, gap = (
+                term.to(torch.promote_types(term.dtype, real)) for term in sheaf.block_terms()
+            )
+            diagonal = self._sum_ends(tails, heads, gap, head == tail)
             if sheaf.independent_columns:
                 self._entries = diagonal
             else:

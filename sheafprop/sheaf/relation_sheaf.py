@@ -136,7 +136,10 @@ class RelationSheaf(ABC):
         return columns.permute(1, 2, 0)
 
     def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
-        """One restriction map written out as a matrix ``[k, d]``; see :meth:`matrices`."""
+        """The map of one ``relation`` at a ``side`` as a matrix ``[k, d]``.
+
+        ``width`` is that of :meth:`matrices`.
+        """
         index = torch.tensor([relation], device=self._relations().device)
         return self.matrices(side, index, width)[0]
 
@@ -146,20 +149,22 @@ class RelationSheaf(ABC):
         return False
 
     def diagonals(self, side: Side) -> Tensor | None:
-        """Diagonals ``[R, d]`` of maps with :attr:`independent_columns`; None for the identity."""
-        some = self.matrices(side)
-        return some.diagonal(dim1=1, dim2=2)
+        """Diagonals ``[R, d]`` of the maps at a ``side``, for :attr:`independent_columns`; None for
+        the identity."""
+        return self.matrices(side).diagonal(dim1=1, dim2=2)
 
     def map_parameters(self, side: Side, relations: Tensor) -> Tensor:
         """What the maps of ``relations`` ``[n]`` at a ``side`` are made of, ``[n, ...]``."""
         return self.matrices(side, relations)
 
     def apply_map(self, x: Tensor, parameters: Tensor) -> Tensor:
-        """Applies one map, given by its row of :meth:`map_parameters`, to all rows ``[..., d]``."""
+        """Applies one map, given by its ``parameters`` (a row of :meth:`map_parameters`), to all
+        rows of ``x`` ``[..., d]``."""
         return x @ parameters.mT
 
     def restrict_sections(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
-        """As :meth:`restrict`, for rows ``[E, s, d]`` with sections."""
+        """As :meth:`restrict` of an ``edge_type`` and a ``side``, for ``x`` ``[E, s, d]`` with
+        sections."""
         return self.restrict(x.transpose(0, 1), edge_type, side).transpose(0, 1)
 
     def is_injective(self, side: Side, rtol: float) -> Tensor:
@@ -223,7 +228,7 @@ class RelationSheaf(ABC):
         r"""What the maps of the candidates at a ``side`` should lead to, ``[E, k]``.
 
         That is :math:`R_h x + b` for tails and :math:`R_t x - b` for heads, of the vectors ``x``
-        ``[E, d]`` at the other end.
+        ``[E, d]`` at the other end and the relations ``edge_type`` ``[E]``.
         """
         target = self.restrict(x, edge_type, "head" if side == "tail" else "tail")
         shift = self.translation_of(edge_type)
