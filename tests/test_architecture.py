@@ -116,6 +116,14 @@ def test_no_file_names_a_place_on_some_machine():
     assert found == []
 
 
+def test_only_sheaves_know_the_kinds_of_maps():
+    asked = re.compile(
+        r"(isinstance|issubclass|type)\([^()]*(\([^()]*\)[^()]*)*\b(Identity|Diagonal|Dense)Sheaf"
+    )
+    found = [path for path in SOURCES if asked.search(path.read_text(encoding="utf-8"))]
+    assert [str(path) for path in found if path.parent.name != "sheaf"] == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_public_classes_are_documented(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))

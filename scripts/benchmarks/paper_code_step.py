@@ -62,7 +62,9 @@ def compare(family: str, version: str, step_size: float, root: str | None) -> No
     assert data.inference.entities is not None
     assert data.valid is not None
     with torch.no_grad():
-        rotation = model.sheaf().head.to(torch.complex128)
+        rotation = model.sheaf().diagonals("head")
+        assert rotation is not None
+        rotation = rotation.to(torch.complex128)
         start = model.draw_entities(data.inference.entities.labels, seed=0)[:, 0]
         print("step", "steps", "energy", "validation Hits@10", sep="\t")
         for name, conjugate, by_dimension in (

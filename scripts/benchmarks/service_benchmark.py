@@ -164,7 +164,7 @@ def _bare_product(model: SheafModel, width: int) -> Callable[[], Tensor]:
     """What a prediction cannot do without: one product of the table, in plain torch."""
     table = model.kge.node_emb.weight.detach()
     if _MODELS[model.kge.name][0].startswith("dense"):
-        matrix = model.kge.sheaf().tail[0].detach()
+        matrix = model.kge.sheaf().matrices("tail", torch.tensor([0]))[0].detach()
         return lambda: table @ matrix.T
     query, squares = torch.randn(width), table.square().sum(1)
     out = torch.empty(len(table))

@@ -14,7 +14,8 @@ from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGEModel
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.solvers import SOLVERS, LinearSystem, is_cheap
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, RelationSheaf
+from sheafprop.sheaf import RelationSheaf
+from sheafprop.sheaf.relation_sheaf import Side, double_precision
 
 # Beyond this many numbers in the squared maps of all facts, sharing the work of a map pays.
 _MOST_NUMBERS = 2**20
@@ -22,7 +23,7 @@ _MOST_NUMBERS = 2**20
 _REGULAR = 1e-5
 
 
-def solve_lone_blocks(system: FreeSystem, sheaf: DenseSheaf) -> Tensor | None:
+def solve_lone_blocks(system: FreeSystem, sheaf: RelationSheaf) -> Tensor | None:
     r"""The minimum of the energy where no fact connects two free entities.
 
     .. math::
@@ -36,22 +37,24 @@ def solve_lone_blocks(system: FreeSystem, sheaf: DenseSheaf) -> Tensor | None:
         Vectors of the free entities ``[n, s, d]`` in double precision; None where a plan does
         better, for many facts, or where a block is close to singular.
     """
-    size = sheaf.head.shape[2]
+    size = system.x.shape[2]
     if system.edge_type.numel() * size**2 > _MOST_NUMBERS:
         return None
-    dtype = torch.promote_types(sheaf.head.dtype, torch.float64)
     free = ~system.boundary_mask
     into_tail = system.boundary_mask[system.edge_index[0]]
     known, own = torch.where(into_tail, system.edge_index, system.edge_index.flip(0))
     own = (torch.cumsum(free, 0) - 1)[own]
-    tail = near = far = sheaf.tail.detach()[system.edge_type]
-    if sheaf.head is not sheaf.tail:
-        head, side = sheaf.head.detach()[system.edge_type], into_tail.view(-1, 1, 1)
+    tail = near = far = sheaf.matrices("tail", system.edge_type).detach()
+    if not sheaf.shares_maps:
+        head = sheaf.matrices("head", system.edge_type).detach()
+        side = into_tail.view(-1, 1, 1)
         near, far = torch.where(side, tail, head), torch.where(side, head, tail)
-    near, far = near.to(dtype), far.to(dtype)
+    near, far = double_precision(near), double_precision(far)
+    dtype = near.dtype
     target = system.x[known].to(dtype) @ far.mT
-    if sheaf.translation is not None:
-        shift = sheaf.translation.detach()[system.edge_type].to(dtype)
+    shift = sheaf.translation_of(system.edge_type)
+    if shift is not None:
+        shift = shift.detach().to(dtype)
         target = target + torch.where(into_tail.unsqueeze(1), shift, -shift).unsqueeze(1)
     num_free = int(free.sum())
     blocks = target.new_zeros(num_free, size, size).index_add_(0, own, near.mH @ near)
@@ -86,7 +89,7 @@ def solve_exactly(system: FreeSystem, sheaf: RelationSheaf) -> tuple[Tensor, flo
     known = system.boundary_mask
     head, tail = system.edge_index
     alone = bool((known[head] | known[tail]).all())
-    if alone and isinstance(sheaf, DenseSheaf):
+    if alone and not sheaf.independent_columns:
         vectors = solve_lone_blocks(system, sheaf)
         if vectors is not None:
             return vectors.to(system.x.dtype), 0.0
@@ -297,30 +300,15 @@ class ExtensionSolver:
         """Free entities at a map that is not injective, bool ``[N]``."""
         out = torch.zeros_like(system.boundary_mask)
         used, position = torch.unique(system.edge_type, return_inverse=True)
-        for row, side in ((1, "tail"), (0, "head")):
+        ends: tuple[tuple[int, Side], ...] = ((1, "tail"), (0, "head"))
+        for row, side in ends:
             found = self._injective[side]
             new = used[found[used] < 0]
             if new.numel():
-                found[new] = _injective(self.sheaf, new, side).to(found.dtype)
+                found[new] = self.sheaf.select(new).is_injective(side, _INJECTIVE).to(found.dtype)
             bad = found[used] == 0
             out[system.edge_index[row][bad[position]]] = True
         return out & ~system.boundary_mask
-
-
-def _injective(sheaf: RelationSheaf, relations: Tensor, side: str) -> Tensor:
-    if isinstance(sheaf, IdentitySheaf):
-        return torch.ones(len(relations), dtype=torch.bool)
-    table = getattr(sheaf, side)
-    if table is None:
-        return torch.ones(len(relations), dtype=torch.bool)
-    maps = table[relations]
-    if isinstance(sheaf, DiagonalSheaf):
-        size = maps.abs()
-        return size.amin(1) > _INJECTIVE * size.amax(1)
-    if maps.shape[1] < maps.shape[2]:
-        return torch.zeros(len(relations), dtype=torch.bool)
-    values = torch.linalg.svdvals(maps)
-    return values[:, -1] > _INJECTIVE * values[:, 0]
 
 
 def _one_section(settings: PropagationSettings) -> PropagationSettings:

@@ -3,10 +3,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from sheafprop.data import connected_components
-from sheafprop.sheaf import DenseSheaf, IdentitySheaf, PropagationPlan, RelationSheaf
+from sheafprop.sheaf import PropagationPlan, RelationSheaf
+from sheafprop.sheaf.relation_sheaf import double_precision
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class FreeSystem:
         return PropagationPlan(
             self.edge_index,
             edge_type,
-            _rows_of(sheaf, used),
+            sheaf.select(used).mapped(_double_values),
             len(self.x),
             boundary_mask=self.boundary_mask,
             normalization="block",
@@ -111,16 +111,5 @@ def _grouped(number: Tensor, groups: int) -> tuple[Tensor, list[int]]:
     return number.argsort(stable=True), torch.bincount(number, minlength=groups).tolist()
 
 
-def _rows_of(sheaf: RelationSheaf, used: Tensor) -> RelationSheaf:
-    if isinstance(sheaf, IdentitySheaf) and sheaf.translation is None:
-        return IdentitySheaf(None, relations=len(used))
-
-    def rows(table: Tensor) -> Tensor:
-        part = table.detach()[used]
-        return part.to(torch.complex128 if part.is_complex() else torch.float64)
-
-    if isinstance(sheaf, DenseSheaf) and sheaf.head is sheaf.tail:
-        shared = rows(sheaf.head)
-        shift = None if sheaf.translation is None else rows(sheaf.translation)
-        return DenseSheaf(shared, shared, shift)
-    return tree_map(lambda leaf: rows(leaf) if isinstance(leaf, Tensor) else leaf, sheaf)
+def _double_values(tensor: Tensor) -> Tensor:
+    return double_precision(tensor.detach())

@@ -4,6 +4,9 @@ Complex numbers are summed and picked as pairs of real ones: some devices (Apple
 real numbers only.
 """
 
+from contextlib import AbstractContextManager
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -33,3 +36,18 @@ def scale_rows(x: Tensor, length: float) -> Tensor:
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     ratio = length / norm.clamp_min(torch.finfo(norm.dtype).tiny)
     return x * torch.where(norm > 0, ratio, 1.0)
+
+
+def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Switches autocast off on the device of :obj:`tensor`: distances in half precision tie."""
+    return torch.autocast(device_type=tensor.device.type, enabled=False)
+
+
+def promote(tensor: Tensor) -> Tensor:
+    """Returns :obj:`tensor` in single precision at least."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def real_rows(x: Tensor) -> Tensor:
+    """Rows ``[..., d]`` with two neighbouring columns for each complex number."""
+    return torch.view_as_real(x.resolve_conj()).flatten(-2) if x.is_complex() else x

@@ -1,6 +1,11 @@
+"""The one class of knowledge graph embedding models.
+
+The file is long since all that a model does is documented here, once.
+"""
+
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -8,12 +13,19 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
-from sheafprop.kernels.rows import scale_rows
-from sheafprop.kge.distance import full_precision, promote, real_rows, row_distance
+from sheafprop.kernels.mapped_rows import groups
+from sheafprop.kernels.rows import full_precision, promote, real_rows, scale_rows
+from sheafprop.kge.distance import BLOCK_ELEMENTS, pairwise_distance, row_distance
+from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
+from sheafprop.kge.grouped_distance import grouped_distance
+from sheafprop.kge.losses import CrossEntropyLoss
+from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
+from sheafprop.kge.replaced_distance import replaced_distance
 from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
+from sheafprop.sheaf import RelationSheaf
+from sheafprop.sheaf.relation_sheaf import SIDES, Side
 
 EntityConstraint = Literal["unit", "ball"]
-Side = Literal["head", "tail"]
 # Triples and entities at a side, int64 [p] each; triples in ascending order.
 LeftOut = Mapping[Side, tuple[Tensor, Tensor]]
 
@@ -60,6 +72,9 @@ class KGEModel(torch.nn.Module, ABC):
     name: ClassVar[str]
     #: Whether the vectors are complex, and the entity table holds pairs of reals.
     is_complex: ClassVar[bool] = False
+    #: Whether all maps keep lengths, so that candidates are compared with as they are and one moved
+    #: vector stands for a query.
+    isometric: ClassVar[bool] = False
     #: How entities start: Gaussian, or uniform in a cube. Both are scaled by the width.
     _start: ClassVar[Literal["normal", "uniform"]] = "normal"
 
@@ -90,6 +105,8 @@ class KGEModel(torch.nn.Module, ABC):
         self.num_nodes = num_nodes
         self.num_relations = num_relations
         self.hidden_channels = hidden_channels
+        #: Dimension :math:`k` of the edge stalks.
+        self.edge_channels = hidden_channels
         self.p = float(p)
         self.squared = squared
         self.entity_constraint = entity_constraint
@@ -206,7 +223,7 @@ class KGEModel(torch.nn.Module, ABC):
         return bool(((length - 1).abs() <= _UNIT_TOLERANCE).all())
 
     @abstractmethod
-    def sheaf(self) -> Any:
+    def sheaf(self) -> RelationSheaf:
         r"""Returns the sheaf that the relations induce, differentiable in their parameters."""
 
     def _vectors(self, rows: Tensor) -> Tensor:
@@ -385,6 +402,13 @@ class KGEModel(torch.nn.Module, ABC):
             left_out (dict, optional): For each side, triples and entities that are not compared
                 with, as :class:`CrossEntropyLoss` takes them. (default: :obj:`None`)
         """
+        chosen: tuple[Side, ...] = ("tail", "head") if sides == "both" else ("tail",)
+        if self.p == 2.0 and x.dim() == 2 and isinstance(loss, CrossEntropyLoss):
+            if self.isometric:
+                return self._distance_loss(loss, x, triples, chosen, left_out)
+            sheaf = self._score_sheaf()
+            if not self.is_complex and sheaf.map_parameters("tail", triples[:1, 1]).dim() == 3:
+                return self._mapped_loss(loss, x, triples, chosen, left_out)
         head_index, rel_type, tail_index = triples.unbind(1)
         options = {side: {"left_out": pairs} for side, pairs in (left_out or {}).items()}
         scores = self.score_tails(x, head_index, rel_type)
@@ -393,6 +417,68 @@ class KGEModel(torch.nn.Module, ABC):
             return tails
         scores = self.score_heads(x, rel_type, tail_index)
         return (tails + loss(scores, head_index, **options.get("head", {}))) / 2
+
+    def _distance_loss(
+        self,
+        loss: CrossEntropyLoss,
+        x: Tensor,
+        triples: Tensor,
+        sides: tuple[Side, ...],
+        left_out: LeftOut | None,
+    ) -> Tensor:
+        """The loss where candidates are compared with as they are: both sides at once."""
+        rows = self._rows(x)
+        ends = {"tail": triples[:, 2], "head": triples[:, 0]}
+        pairs = None
+        if left_out is not None:
+            # The queries for heads follow those for tails.
+            found = [(i + n * len(triples), j) for n, (i, j) in _numbered(left_out, sides)]
+            pairs = torch.cat([i for i, _ in found]), torch.cat([j for _, j in found])
+        return distance_cross_entropy(
+            torch.cat([self._queries_of(rows, triples, side) for side in sides]).squeeze(1),
+            rows.squeeze(1),
+            torch.cat([ends[side] for side in sides]),
+            squared=self.squared,
+            label_smoothing=loss.label_smoothing,
+            scale=loss.scale,
+            left_out=pairs,
+        )
+
+    def _mapped_loss(
+        self,
+        loss: CrossEntropyLoss,
+        x: Tensor,
+        triples: Tensor,
+        sides: tuple[Side, ...],
+        left_out: LeftOut | None,
+    ) -> Tensor:
+        """The loss where relations map the candidates by matrices."""
+        order = triples[:, 1].argsort(stable=True)
+        triples = triples[order]
+        if left_out is not None:
+            place = torch.empty_like(order)
+            place[order] = torch.arange(order.numel(), device=order.device)
+            left_out = {side: _in_order(place[i], j) for side, (i, j) in left_out.items()}
+        relations, group = triples[:, 1].unique_consecutive(return_inverse=True)
+        rows, sheaf = self._rows(x), self._score_sheaf()
+        losses = []
+        for side in sides:
+            queries = self._queries_of(rows, triples, side)
+            with full_precision(x):
+                losses.append(
+                    mapped_cross_entropy(
+                        queries.squeeze(1),
+                        rows.squeeze(1),
+                        sheaf.map_parameters(side, relations),
+                        group,
+                        triples[:, 2 if side == "tail" else 0],
+                        squared=self.squared,
+                        label_smoothing=loss.label_smoothing,
+                        scale=loss.scale,
+                        left_out=None if left_out is None else left_out[side],
+                    )
+                )
+        return losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2
 
     def score_replaced(
         self,
@@ -412,10 +498,102 @@ class KGEModel(torch.nn.Module, ABC):
         Shapes:
             - **entity, at_head, output:** :math:`(B, n)`
         """
-        head_index, rel_type, tail_index = triples.t().unsqueeze(2)
-        head = torch.where(at_head, entity, head_index)
-        tail = torch.where(at_head, tail_index, entity)
-        return self.score_triples(x, head, rel_type, tail)
+        head_index, rel_type, tail_index = triples.unbind(1)
+        rows = self._rows(x)
+        if self.isometric and self.p == 2.0 and x.dim() == 2:
+            queries = [self._queries_of(rows, triples, side).squeeze(1) for side in SIDES]
+            return -replaced_distance(
+                torch.stack(queries), rows.squeeze(1), entity, at_head.long(), squared=self.squared
+            )
+        if self.isometric:
+            head, relation, tail = triples.t().unsqueeze(2)
+            head, tail = torch.where(at_head, entity, head), torch.where(at_head, tail, entity)
+            return self.score_triples(x, head, relation, tail)
+        place = {"head": at_head.nonzero(as_tuple=True), "tail": (~at_head).nonzero(as_tuple=True)}
+        known: dict[Side, Tensor] = {}
+        put: dict[Side, Tensor] = {}
+        ends: list[tuple[Side, Tensor]] = [("head", head_index), ("tail", tail_index)]
+        with full_precision(x):
+            # What a map is applied to goes through it at once, the ends that stay only once.
+            for side, index in ends:
+                triple = place[side][0]
+                mapped = self._mapped(
+                    rows.index_select(0, torch.cat([index, entity[place[side]]])),
+                    torch.cat([rel_type, rel_type[triple]]),
+                    side,
+                )
+                known[side], put[side] = mapped.split([index.numel(), triple.numel()])
+            distance = rows.new_zeros(entity.shape)
+            for side in SIDES[::-1]:
+                query = self._shifted(known[_other(side)], rel_type, side)
+                residual = query.index_select(0, place[side][0]) - put[side]
+                found = row_distance(
+                    residual, p=self.p, squared=self.squared, paired=self.is_complex
+                )
+                distance = distance.index_put(place[side], found.sum(1))
+        return -distance
+
+    # Distances -----------------------------------------------------------------------------------
+
+    def _score_sheaf(self) -> RelationSheaf:
+        """The sheaf in the form that scores are computed with."""
+        return self.sheaf()
+
+    def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        """Each row of [B, s, m] under the map of its own relation."""
+        return real_rows(self._score_sheaf().restrict_sections(self._vectors(rows), rel_type, side))
+
+    def _shifted(self, mapped: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        """Mapped rows of the known ends, moved to where candidates at a side should be."""
+        shift = self._score_sheaf().translation_of(rel_type)
+        if shift is None:
+            return mapped
+        return mapped.add(real_rows(shift).unsqueeze(1), alpha=1 if side == "tail" else -1)
+
+    def _query(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        """What candidates at a side are compared with, [B, s, m]: after their maps, or, where these
+        keep distances, before."""
+        query = self._shifted(self._mapped(known, rel_type, _other(side)), rel_type, side)
+        if not self.isometric:
+            return query
+        back = self._vectors(query).transpose(0, 1)
+        back = self._score_sheaf().restrict_adjoint(back, rel_type, side)
+        return real_rows(back.transpose(0, 1))
+
+    def _queries_of(self, rows: Tensor, triples: Tensor, side: Side) -> Tensor:
+        """The queries of triples for candidates at a side."""
+        known = rows.index_select(0, triples[:, 0 if side == "tail" else 2])
+        with full_precision(rows):
+            return self._query(known, triples[:, 1], side)
+
+    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
+        """The residual of each triple up to its sign, of shape [B, s, m]."""
+        query = self._query(heads, rel_type, "tail")
+        return query - (tails if self.isometric else self._mapped(tails, rel_type, "tail"))
+
+    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
+        """The distances of each known row to all candidates on the given side, [B, C]."""
+
+        def distance(queries: Tensor, candidates: Tensor) -> Tensor:
+            return pairwise_distance(
+                queries, candidates, p=self.p, squared=self.squared, paired=self.is_complex
+            )
+
+        queries = self._query(known, rel_type, side)
+        if self.isometric:
+            return distance(queries, rows)
+        if rel_type.numel() == 0:
+            return known.new_zeros(0, rows.size(0))
+        sheaf = self._score_sheaf()
+        order, relations, counts = groups(rel_type)
+        return grouped_distance(
+            distance,
+            lambda rows, maps: real_rows(sheaf.apply_map(self._vectors(rows), maps)),
+            order.split(counts),
+            queries,
+            rows,
+            sheaf.map_parameters(side, relations),
+        )
 
     def _score_rows(
         self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side, chunk_size: int | None
@@ -431,15 +609,9 @@ class KGEModel(torch.nn.Module, ABC):
             return -distances if distances.requires_grad else distances.neg_()
 
     def _chunk_size(self, rows: Tensor) -> int:
-        return max(1, rows.size(0))
-
-    @abstractmethod
-    def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
-        """The residual of each triple up to its sign, of shape [B, s, m]."""
-
-    @abstractmethod
-    def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
-        """The distances of each known row to all candidates on the given side, [B, C]."""
+        if self.isometric:
+            return max(1, rows.size(0))
+        return max(1, BLOCK_ELEMENTS // (rows.size(1) * max(rows.size(2), self.edge_channels)))
 
     # Description ---------------------------------------------------------------------------------
 
@@ -459,6 +631,19 @@ class KGEModel(torch.nn.Module, ABC):
         return f"{type(self).__name__}({arguments})"
 
 
+def _other(side: Side) -> Side:
+    return "head" if side == "tail" else "tail"
+
+
+def _numbered(left_out: LeftOut, sides: tuple[Side, ...]) -> Iterator[tuple[int, Any]]:
+    return enumerate(left_out[side] for side in sides)
+
+
+def _in_order(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    rows, order = rows.sort()
+    return rows, columns[order]
+
+
 @torch.no_grad()
 def fill_(parameter: Tensor, values: Tensor) -> None:
     """Copies values that were drawn on the CPU, so that a seed means the same on every device."""
@@ -469,3 +654,16 @@ def unit_translations(parameter: Tensor, generator: torch.Generator | None) -> N
     """Draws translations as TransE does: uniform, and of length one at the start only."""
     values = 2 * torch.rand(parameter.shape, generator=generator, dtype=torch.float64) - 1
     fill_(parameter, torch.nn.functional.normalize(values, dim=-1))
+
+
+def near_one(parameter: Tensor, noise: float, generator: torch.Generator | None) -> None:
+    r"""Draws diagonals around one, with Gaussian noise of variance noise^2 per entry."""
+    draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    fill_(parameter, 1 + noise * draw)
+
+
+def near_identity(parameter: Tensor, noise: float, generator: torch.Generator | None) -> None:
+    r"""Draws maps around the identity, with Gaussian noise of variance noise^2 / d per entry."""
+    draw = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    eye = torch.eye(parameter.size(1), parameter.size(2), dtype=torch.float64)
+    fill_(parameter, eye + draw * (noise / math.sqrt(parameter.size(2))))

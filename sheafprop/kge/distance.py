@@ -2,31 +2,19 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from sheafprop.kernels.rows import full_precision, promote, real_rows
+
+__all__ = ["full_precision", "promote", "real_rows"]
+
 # Numbers in one intermediate block (64 MiB of float32): where memory would otherwise grow with
 # rows x candidates x width, work proceeds in blocks of about this size.
 BLOCK_ELEMENTS = 2**24
-
-
-def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Switches autocast off on the device of :obj:`tensor`: distances in half precision tie."""
-    return torch.autocast(device_type=tensor.device.type, enabled=False)
-
-
-def promote(tensor: Tensor) -> Tensor:
-    """Returns :obj:`tensor` in single precision at least."""
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def real_rows(x: Tensor) -> Tensor:
-    """Rows ``[..., d]`` with two neighbouring columns for each complex number."""
-    return torch.view_as_real(x.resolve_conj()).flatten(-2) if x.is_complex() else x
 
 
 def row_distance(residual: Tensor, *, p: float, squared: bool, paired: bool) -> Tensor:

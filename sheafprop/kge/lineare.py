@@ -1,14 +1,13 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side, unit_translations
-from sheafprop.kge.diagonal_kge_model import DiagonalKGEModel, near_one
-from sheafprop.kge.distance import promote
+from sheafprop.kernels.rows import promote
+from sheafprop.kge.base import EntityConstraint, KGEModel, near_one, unit_translations
+from sheafprop.sheaf import DiagonalSheaf
 
 
-class LineaRE(DiagonalKGEModel):
+class LineaRE(KGEModel):
     r"""The LineaRE model from the `"LineaRE: Simple but Powerful Knowledge Graph Embedding for Link
     Prediction" <https://arxiv.org/abs/2004.10037>`_ paper.
 
@@ -66,8 +65,7 @@ class LineaRE(DiagonalKGEModel):
         near_one(self.rel_map_head, 0.1, generator)
         near_one(self.rel_map_tail, 0.1, generator)
 
-    def _maps(self, side: Side) -> Tensor:
-        return promote(self.rel_map_head if side == "head" else self.rel_map_tail)
-
-    def _translations(self) -> Tensor:
-        return promote(self.rel_emb.weight)
+    def sheaf(self) -> DiagonalSheaf:
+        return DiagonalSheaf(
+            promote(self.rel_map_head), promote(self.rel_map_tail), promote(self.rel_emb.weight)
+        )

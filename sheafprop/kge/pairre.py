@@ -1,14 +1,13 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side
-from sheafprop.kge.diagonal_kge_model import DiagonalKGEModel, near_one
-from sheafprop.kge.distance import promote
+from sheafprop.kernels.rows import promote
+from sheafprop.kge.base import EntityConstraint, KGEModel, near_one
+from sheafprop.sheaf import DiagonalSheaf
 
 
-class PairRE(DiagonalKGEModel):
+class PairRE(KGEModel):
     r"""The PairRE model from the `"PairRE: Knowledge Graph Embeddings via Paired Relation Vectors"
     <https://arxiv.org/abs/2011.03798>`_ paper.
 
@@ -65,5 +64,5 @@ class PairRE(DiagonalKGEModel):
         near_one(self.rel_map_head, 0.5, generator)
         near_one(self.rel_map_tail, 0.5, generator)
 
-    def _maps(self, side: Side) -> Tensor:
-        return promote(self.rel_map_head if side == "head" else self.rel_map_tail)
+    def sheaf(self) -> DiagonalSheaf:
+        return DiagonalSheaf(promote(self.rel_map_head), promote(self.rel_map_tail))

@@ -4,13 +4,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, fill_
-from sheafprop.kge.distance import promote
-from sheafprop.kge.isometric_kge_model import IsometricKGEModel
+from sheafprop.kernels.rows import promote
+from sheafprop.kge.base import EntityConstraint, KGEModel, fill_
 from sheafprop.sheaf import DiagonalSheaf
+from sheafprop.sheaf.relation_sheaf import Side
 
 
-class RotatE(IsometricKGEModel):
+class RotatE(KGEModel):
     r"""The RotatE model from the `"RotatE: Knowledge Graph Embedding by Relational Rotation in
     Complex Space" <https://arxiv.org/abs/1902.10197>`_ paper.
 
@@ -40,6 +40,7 @@ class RotatE(IsometricKGEModel):
 
     name: ClassVar[str] = "rotate"
     is_complex: ClassVar[bool] = True
+    isometric: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -71,7 +72,9 @@ class RotatE(IsometricKGEModel):
         phase = promote(self.rel_emb.weight)
         return DiagonalSheaf(head=torch.polar(torch.ones_like(phase), phase))
 
-    def _moved(self, known: Tensor, rel_type: Tensor, sign: Tensor | int) -> Tensor:
+    def _query(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        # As the sheaf does, with the phases of the relations that occur.
         phase = promote(self.rel_emb(rel_type)).unsqueeze(1)
-        turn = torch.complex(*torch.broadcast_tensors(phase.cos(), sign * phase.sin()))
+        sine = phase.sin() if side == "tail" else -phase.sin()
+        turn = torch.complex(phase.cos(), sine)
         return torch.view_as_real(self._vectors(known) * turn).flatten(-2)

@@ -1,14 +1,13 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side
-from sheafprop.kge.dense_kge_model import DenseKGEModel, near_identity
-from sheafprop.kge.distance import promote
+from sheafprop.kernels.rows import promote
+from sheafprop.kge.base import EntityConstraint, KGEModel, near_identity
+from sheafprop.sheaf import DenseSheaf
 
 
-class SE(DenseKGEModel):
+class SE(KGEModel):
     r"""The Structured Embeddings model from the `"Learning Structured Embeddings of Knowledge
     Bases" <https://www.aaai.org/ocs/index.php/AAAI/AAAI11/paper/download/3659/3898>`_ paper.
 
@@ -64,5 +63,5 @@ class SE(DenseKGEModel):
         near_identity(self.rel_map_head, 0.5, generator)
         near_identity(self.rel_map_tail, 0.5, generator)
 
-    def _maps(self, side: Side) -> Tensor:
-        return promote(self.rel_map_head if side == "head" else self.rel_map_tail)
+    def sheaf(self) -> DenseSheaf:
+        return DenseSheaf(promote(self.rel_map_head), promote(self.rel_map_tail))

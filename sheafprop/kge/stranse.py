@@ -1,14 +1,13 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side, unit_translations
-from sheafprop.kge.dense_kge_model import DenseKGEModel, near_identity
-from sheafprop.kge.distance import promote
+from sheafprop.kernels.rows import promote
+from sheafprop.kge.base import EntityConstraint, KGEModel, near_identity, unit_translations
+from sheafprop.sheaf import DenseSheaf
 
 
-class STransE(DenseKGEModel):
+class STransE(KGEModel):
     r"""The STransE model from the `"STransE: a novel embedding model of entities and relationships
     in knowledge bases" <https://arxiv.org/abs/1606.08140>`_ paper.
 
@@ -67,8 +66,7 @@ class STransE(DenseKGEModel):
         near_identity(self.rel_map_head, 0.1, generator)
         near_identity(self.rel_map_tail, 0.1, generator)
 
-    def _maps(self, side: Side) -> Tensor:
-        return promote(self.rel_map_head if side == "head" else self.rel_map_tail)
-
-    def _translations(self) -> Tensor:
-        return promote(self.rel_emb.weight)
+    def sheaf(self) -> DenseSheaf:
+        return DenseSheaf(
+            promote(self.rel_map_head), promote(self.rel_map_tail), promote(self.rel_emb.weight)
+        )

@@ -1,15 +1,13 @@
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, unit_translations
-from sheafprop.kge.distance import promote
-from sheafprop.kge.isometric_kge_model import IsometricKGEModel
+from sheafprop.kernels.rows import promote
+from sheafprop.kge.base import EntityConstraint, KGEModel, unit_translations
 from sheafprop.sheaf import IdentitySheaf
 
 
-class TransE(IsometricKGEModel):
+class TransE(KGEModel):
     r"""The TransE model from the `"Translating Embeddings for Modeling Multi-Relational Data"
     <https://proceedings.neurips.cc/paper/2013/file/
     1cecc7a77928ca8133fa24680a88d2f9-Paper.pdf>`_ paper.
@@ -37,6 +35,7 @@ class TransE(IsometricKGEModel):
     """
 
     name: ClassVar[str] = "transe"
+    isometric: ClassVar[bool] = True
     _start: ClassVar[Literal["normal", "uniform"]] = "uniform"
 
     def __init__(
@@ -65,6 +64,3 @@ class TransE(IsometricKGEModel):
 
     def sheaf(self) -> IdentitySheaf:
         return IdentitySheaf(translation=promote(self.rel_emb.weight))
-
-    def _moved(self, known: Tensor, rel_type: Tensor, sign: Tensor | int) -> Tensor:
-        return known + sign * promote(self.rel_emb(rel_type)).unsqueeze(1)

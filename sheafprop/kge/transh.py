@@ -1,15 +1,39 @@
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint, Side, fill_, unit_translations
-from sheafprop.kge.distance import promote
-from sheafprop.kge.mapped_kge_model import MappedKGEModel
-from sheafprop.sheaf import DenseSheaf
+from sheafprop.kernels.rows import promote
+from sheafprop.kge.base import EntityConstraint, KGEModel, fill_, unit_translations
+from sheafprop.sheaf import DenseSheaf, RelationSheaf
+from sheafprop.sheaf.relation_sheaf import Side
 
 
-class TransH(MappedKGEModel):
+@dataclass(frozen=True, eq=False)
+class _HyperplaneSheaf(RelationSheaf):
+    """Projections on the hyperplanes of unit normals ``[R, d]``, not written out as matrices."""
+
+    normal: Tensor
+    translation: Tensor
+
+    def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        return self.apply_map(x, self.normal[edge_type])
+
+    def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        return self.restrict(y, edge_type, side)
+
+    def translation_of(self, edge_type: Tensor) -> Tensor:
+        return self.translation[edge_type]
+
+    def map_parameters(self, side: Side, relations: Tensor) -> Tensor:
+        return self.normal[relations]
+
+    def apply_map(self, x: Tensor, parameters: Tensor) -> Tensor:
+        return x - (x * parameters).sum(-1, keepdim=True) * parameters
+
+
+class TransH(KGEModel):
     r"""The TransH model from the `"Knowledge Graph Embedding by Translating on Hyperplanes"
     <https://aaai.org/papers/8870-knowledge-graph-embedding-by-translating-on-hyperplanes/>`_ paper.
 
@@ -66,25 +90,17 @@ class TransH(MappedKGEModel):
         self.reset_parameters()
 
     def sheaf(self) -> DenseSheaf:
-        normal = self._maps("head")
+        normal, translation = self._score_sheaf().tensors().values()
         eye = torch.eye(self.hidden_channels, dtype=normal.dtype, device=normal.device)
         maps = eye - normal.unsqueeze(2) * normal.unsqueeze(1)
-        return DenseSheaf(head=maps, tail=maps, translation=self._translations())
+        return DenseSheaf(maps, maps, translation)
+
+    def _score_sheaf(self) -> "_HyperplaneSheaf":
+        normal = torch.nn.functional.normalize(promote(self.rel_normal), dim=-1)
+        return _HyperplaneSheaf(normal, promote(self.rel_emb.weight))
 
     def _reset_relations(self, generator: torch.Generator | None) -> None:
         unit_translations(self.rel_emb.weight, generator)
         shape = self.rel_normal.shape
         normal = torch.randn(shape, generator=generator, dtype=torch.float64)
         fill_(self.rel_normal, torch.nn.functional.normalize(normal, dim=-1))
-
-    def _maps(self, side: Side) -> Tensor:
-        return torch.nn.functional.normalize(promote(self.rel_normal), dim=-1)
-
-    def _translations(self) -> Tensor:
-        return promote(self.rel_emb.weight)
-
-    def _apply_map(self, rows: Tensor, weight: Tensor) -> Tensor:
-        return rows - (rows * weight).sum(-1, keepdim=True) * weight
-
-    def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
-        return self._apply_map(rows, self._maps(side)[rel_type].unsqueeze(1))

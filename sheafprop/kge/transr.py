@@ -1,15 +1,14 @@
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from sheafprop.checks import check_integer
-from sheafprop.kge.base import EntityConstraint, Side, unit_translations
-from sheafprop.kge.dense_kge_model import DenseKGEModel, near_identity
-from sheafprop.kge.distance import promote
+from sheafprop.kernels.rows import promote
+from sheafprop.kge.base import EntityConstraint, KGEModel, near_identity, unit_translations
+from sheafprop.sheaf import DenseSheaf
 
 
-class TransR(DenseKGEModel):
+class TransR(KGEModel):
     r"""The TransR model from the `"Learning Entity and Relation Embeddings for Knowledge Graph
     Completion" <https://aaai.org/papers/
     9491-learning-entity-and-relation-embeddings-for-knowledge-graph-completion/>`_ paper.
@@ -64,7 +63,7 @@ class TransR(DenseKGEModel):
         if relation_channels is None:
             relation_channels = hidden_channels
         check_integer("relation_channels", relation_channels, 1)
-        self.relation_channels = relation_channels
+        self.relation_channels = self.edge_channels = relation_channels
         self.rel_emb = torch.nn.Embedding(num_relations, relation_channels)
         self.rel_map = torch.nn.Parameter(
             torch.empty(num_relations, relation_channels, hidden_channels)
@@ -75,11 +74,9 @@ class TransR(DenseKGEModel):
         unit_translations(self.rel_emb.weight, generator)
         near_identity(self.rel_map, 0.1, generator)
 
-    def _maps(self, side: Side) -> Tensor:
-        return promote(self.rel_map)
-
-    def _translations(self) -> Tensor:
-        return promote(self.rel_emb.weight)
+    def sheaf(self) -> DenseSheaf:
+        maps = promote(self.rel_map)
+        return DenseSheaf(maps, maps, promote(self.rel_emb.weight))
 
     def config(self) -> dict[str, Any]:
         return super().config() | {"relation_channels": self.relation_channels}

@@ -1,14 +1,12 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from sheafprop.kge.base import EntityConstraint
-from sheafprop.kge.isometric_kge_model import IsometricKGEModel
+from sheafprop.kge.base import EntityConstraint, KGEModel
 from sheafprop.sheaf import IdentitySheaf
 
 
-class UM(IsometricKGEModel):
+class UM(KGEModel):
     r"""The unstructured model from the `"A Semantic Matching Energy Function for Learning with
     Multi-relational Data" <https://link.springer.com/content/pdf/10.1007/s10994-013-5363-6.pdf>`_
     paper.
@@ -36,6 +34,7 @@ class UM(IsometricKGEModel):
     """
 
     name: ClassVar[str] = "um"
+    isometric: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -62,6 +61,3 @@ class UM(IsometricKGEModel):
 
     def _reset_relations(self, generator: torch.Generator | None) -> None:
         pass
-
-    def _moved(self, known: Tensor, rel_type: Tensor, sign: Tensor | int) -> Tensor:
-        return known

@@ -17,7 +17,7 @@ from sheafprop.nn.features import (
     with_free,
 )
 from sheafprop.nn.graph_input import GraphInput, as_edges
-from sheafprop.nn.traced import TracedPropagation, is_traceable
+from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf.graph_checks import check_finite_features, check_graph_shapes, check_places
 from sheafprop.sheaf.plan import (
     Normalization,
@@ -319,7 +319,7 @@ class SheafConv(MessagePassing):
         return free + step_size / self.step_size * (moved - free)
 
     def _is_traced(self, sheaf: RelationSheaf) -> bool:
-        return torch.compiler.is_compiling() and is_traceable(sheaf) and not self._sends_messages
+        return torch.compiler.is_compiling() and sheaf.is_traceable and not self._sends_messages
 
     def _traced(self, x: Tensor, graph: GraphInput) -> TracedPropagation:
         check_places(x, *graph)

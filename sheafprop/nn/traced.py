@@ -10,17 +10,9 @@ from torch import Tensor
 
 from sheafprop.kernels.rows import add_rows, take_rows
 from sheafprop.nn.graph_input import GraphInput
-from sheafprop.sheaf.dense_sheaf import DenseSheaf
-from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
-from sheafprop.sheaf.identity_sheaf import IdentitySheaf
 from sheafprop.sheaf.plan import Normalization
-from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side
+from sheafprop.sheaf.relation_sheaf import Side
 from sheafprop.sheaf.vertex_blocks import relative_tolerance
-
-
-def is_traceable(sheaf: RelationSheaf) -> bool:
-    """Whether :class:`TracedPropagation` knows the maps of this kind."""
-    return type(sheaf) in (IdentitySheaf, DiagonalSheaf, DenseSheaf)
 
 
 class TracedPropagation:
@@ -58,12 +50,14 @@ class TracedPropagation:
             everywhere = torch.zeros_like(head, dtype=torch.bool)
             self._entries = self._sum_ends(tails, heads, None, everywhere)
         elif normalization == "block":
-            tables, gap = _block_tables(sheaf, real)
-            diagonal = self._sum_ends(*tables, gap, head == tail)
-            if isinstance(sheaf, DenseSheaf):
-                self._blocks = diagonal
-            else:
+            tails, heads, gap = (
+                term.to(torch.promote_types(term.dtype, real)) for term in sheaf.block_terms()
+            )
+            diagonal = self._sum_ends(tails, heads, gap, head == tail)
+            if sheaf.independent_columns:
                 self._entries = diagonal
+            else:
+                self._blocks = diagonal
         self._invert()
 
     def step(self, x: Tensor, step_size: float) -> Tensor:
@@ -95,16 +89,16 @@ class TracedPropagation:
         return add_rows(received, -2, self._head, -into_head)
 
     def _restrict(self, x: Tensor, side: Side) -> Tensor:
-        if isinstance(self._sheaf, DenseSheaf):
-            maps = getattr(self._sheaf, side)[self._edge_type]
-            return (maps @ x.unsqueeze(-1)).squeeze(-1)
-        return self._sheaf.restrict(x, self._edge_type, side)
+        if self._sheaf.independent_columns:
+            return self._sheaf.restrict(x, self._edge_type, side)
+        maps = self._sheaf.matrices(side, self._edge_type)
+        return (maps @ x.unsqueeze(-1)).squeeze(-1)
 
     def _restrict_adjoint(self, y: Tensor, side: Side) -> Tensor:
-        if isinstance(self._sheaf, DenseSheaf):
-            maps = getattr(self._sheaf, side)[self._edge_type]
-            return (maps.mH @ y.unsqueeze(-1)).squeeze(-1)
-        return self._sheaf.restrict_adjoint(y, self._edge_type, side)
+        if self._sheaf.independent_columns:
+            return self._sheaf.restrict_adjoint(y, self._edge_type, side)
+        maps = self._sheaf.matrices(side, self._edge_type)
+        return (maps.mH @ y.unsqueeze(-1)).squeeze(-1)
 
     def _sum_ends(
         self, tails: Tensor, heads: Tensor, gap: Tensor | None, is_loop: Tensor
@@ -137,22 +131,3 @@ class TracedPropagation:
         if self._blocks is not None:
             return (self._blocks @ g.unsqueeze(-1)).squeeze(-1)
         return g if self._entries is None else g * self._entries
-
-
-def _block_tables(sheaf: RelationSheaf, real: torch.dtype) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """What a triple gives to the block of its tail and of its head, and a loop to its vertex."""
-    if isinstance(sheaf, DenseSheaf):
-        # Summed and inverted in double precision, as in DenseBlocks.
-        double = torch.promote_types(sheaf.head.dtype, torch.float64)
-        tail, head = sheaf.tail.to(double), sheaf.head.to(double)
-        gap = tail - head
-        return (tail.mH @ tail, head.mH @ head), gap.mH @ gap
-    if isinstance(sheaf, DiagonalSheaf):
-        some = sheaf.head if sheaf.head is not None else sheaf.tail
-        assert some is not None
-        tail = torch.ones_like(some) if sheaf.tail is None else sheaf.tail
-        head = torch.ones_like(some) if sheaf.head is None else sheaf.head
-        gap = tail - head
-        return ((tail * tail.conj()).real, (head * head.conj()).real), (gap * gap.conj()).real
-    ones = sheaf.end_norms().to(real).new_ones(sheaf.num_relations, 1)
-    return (ones, ones), torch.zeros_like(ones)

@@ -1,18 +1,14 @@
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import backend_of
-from sheafprop.kernels.threads import SpareMemory, run_chunks, run_rows
+from sheafprop.kernels.pairwise_squares import chunks_of, square_lengths
+from sheafprop.kernels.threads import run_chunks
 from sheafprop.kge.base import KGEModel, Side
-from sheafprop.kge.distance import real_rows
 from sheafprop.pretrained.row_blocks import RowBlocks
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, RelationSheaf
+from sheafprop.sheaf import RelationSheaf
 
-# Candidates whose vectors, mapped or not, stay in the cache.
-_CHUNK_NUMBERS = 2**19
 # Scores that are held at once.
 _SCORES = 2**24
 
@@ -77,14 +73,22 @@ class CandidateScorer:
         self, out: Tensor, known: Tensor, rel_type: Tensor, number: int, section: int, side: Side
     ) -> None:
         candidates = self.rows.blocks[number][:, section]
-        if self.model.p == 2.0 and self._squares(out, known, rel_type, (number, section), side):
+        if self.model.p == 2.0:
+
+            def lengths() -> Tensor:
+                place = number, section
+                if place not in self._lengths:
+                    self._lengths[place] = square_lengths(candidates)
+                return self._lengths[place]
+
+            self.sheaf.pairwise_energy(known, candidates, rel_type, side, lengths=lengths, out=out)
             self._finish(out)
             return
 
         def score(part: slice) -> None:
             out[:, part] = self.model.score_candidates(known, rel_type, candidates[part], side)
 
-        run_chunks(score, _chunks(len(candidates), candidates.shape[1]), candidates.numel())
+        run_chunks(score, chunks_of(len(candidates), candidates.shape[1]), candidates.numel())
 
     def _finish(self, squares: Tensor) -> None:
         """Replaces squared distances by scores."""
@@ -95,87 +99,4 @@ class CandidateScorer:
                 some.sqrt_()
             some.neg_()
 
-        run_chunks(finish, _chunks(squares.shape[1], 4 * len(squares)), 4 * squares.numel())
-
-    def _squares(
-        self, out: Tensor, known: Tensor, rel_type: Tensor, place: tuple[int, int], side: Side
-    ) -> bool:
-        """Squared distances of candidates to where the maps lead, if there is a short way."""
-        if not isinstance(self.sheaf, IdentitySheaf | DiagonalSheaf | DenseSheaf):
-            return False
-        candidates = self.rows.blocks[place[0]][:, place[1]]
-        target = self.sheaf.restrict(known, rel_type, "head" if side == "tail" else "tail")
-        shift = self.sheaf.translation_of(rel_type)
-        if shift is not None:
-            target = target + shift if side == "tail" else target - shift
-        if isinstance(self.sheaf, DenseSheaf):
-            matrices = getattr(self.sheaf, side)
-            for relation in rel_type.unique().tolist():
-                rows = (rel_type == relation).nonzero().flatten()
-                out[rows] = _mapped_squares(candidates, matrices[relation], target[rows])
-            return True
-        table = None if isinstance(self.sheaf, IdentitySheaf) else getattr(self.sheaf, side)
-        maps = None if table is None else table[rel_type]
-        if maps is None or _keep_lengths(maps):
-            if place not in self._lengths:
-                self._lengths[place] = _square_lengths(real_rows(candidates))
-            target = target if maps is None else target * maps.conj()
-            _near_squares(out, real_rows(candidates), self._lengths[place], real_rows(target))
-            return True
-        if maps.is_complex() or backend_of(candidates) != "numba":
-            return False
-        _scaled_squares(out, candidates, maps, target)
-        return True
-
-
-def _keep_lengths(maps: Tensor) -> bool:
-    return bool(((maps.abs() - 1).abs() <= 8 * torch.finfo(maps.real.dtype).eps).all())
-
-
-def _square_lengths(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=1).square_()
-
-
-def _near_squares(out: Tensor, rows: Tensor, squares: Tensor, target: Tensor) -> None:
-    own = target.square().sum(1, keepdim=True)
-    if len(target) != 1:
-        torch.addmm(squares.unsqueeze(0), target, rows.T, alpha=-2, out=out).add_(own)
-        return
-
-    def multiply(part: slice) -> None:
-        near = out[0, part]
-        torch.addmv(squares[part], rows[part], target[0], alpha=-2, out=near).add_(own[0])
-
-    # Nothing is read twice, so that chunks may exceed the cache.
-    run_chunks(multiply, _chunks(len(rows), max(1, rows.shape[1] // 8)), rows.numel())
-
-
-def _scaled_squares(out: Tensor, rows: Tensor, maps: Tensor, target: Tensor) -> None:
-    from sheafprop.kernels.distance_loops import scaled_squares
-
-    arrays = (rows.numpy(), maps.contiguous().numpy(), target.contiguous().numpy(), out.numpy())
-    run_rows(scaled_squares, arrays, np.arange(len(rows) + 1) * len(maps), rows.shape[1])
-
-
-def _mapped_squares(rows: Tensor, matrix: Tensor, target: Tensor) -> Tensor:
-    out = target.new_empty(len(target), len(rows))
-    chunks = _chunks(len(rows), max(matrix.shape))
-    spare = SpareMemory(chunks[0].stop * len(matrix) if chunks else 0, target)
-
-    def measure(part: slice) -> None:
-        with spare.take(part.stop - part.start, len(matrix)) as image:
-            if len(target) == 1:
-                torch.addmm(target, rows[part], matrix.T, beta=-1, out=image)
-                torch.linalg.vector_norm(image, dim=1, out=out[0, part])
-                out[0, part].square_()
-            else:
-                torch.mm(rows[part], matrix.T, out=image)
-                _near_squares(out[:, part], image, _square_lengths(image), target)
-
-    run_chunks(measure, chunks, matrix.numel() * len(rows))
-    return out
-
-
-def _chunks(size: int, width: int) -> list[slice]:
-    step = max(256, _CHUNK_NUMBERS // width)
-    return [slice(i, min(i + step, size)) for i in range(0, size, step)]
+        run_chunks(finish, chunks_of(squares.shape[1], 4 * len(squares)), 4 * squares.numel())

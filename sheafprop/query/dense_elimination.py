@@ -11,7 +11,8 @@ from sheafprop.kge.distance import real_rows
 from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior
-from sheafprop.sheaf import DenseSheaf, RelationSheaf
+from sheafprop.sheaf import RelationSheaf
+from sheafprop.sheaf.relation_sheaf import Side
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,7 @@ class DenseElimination(Elimination):
     target feels.
 
     Args:
-        sheaf (DenseSheaf): Maps and translations of the relations.
+        sheaf (RelationSheaf): Maps and translations of the relations.
         x (Tensor): Vectors of the entities, ``[N, s, d]``.
         prior (InteriorPrior, optional): An energy of its own for every vertex between.
     """
@@ -113,16 +114,14 @@ class DenseElimination(Elimination):
 
     def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
         super().__init__(sheaf, x, prior)
-        if not isinstance(sheaf, DenseSheaf):
-            raise ValueError(f"the maps must be matrices (got a {type(sheaf).__name__})")
-        self._double = torch.complex128 if sheaf.head.is_complex() else torch.float64
         # Row r of the tables is what relation r has at its source, and what the inverse of
         # relation r - R has: the maps at the target are half a table away.
-        shared = sheaf.head is sheaf.tail
-        sides = [sheaf.head] if shared else [sheaf.head, sheaf.tail]
-        self._table = torch.cat(sides).detach().to(self._double)
+        sides: tuple[Side, ...] = ("head",) if sheaf.shares_maps else ("head", "tail")
+        table = torch.cat([sheaf.matrices(side, width=x.shape[2]) for side in sides]).detach()
+        self._double = torch.complex128 if table.is_complex() else torch.float64
+        self._table = table.to(self._double)
         self._inverse, self._regular = _inverses(self._table)
-        b = sheaf.translation
+        b = sheaf.translation_of(torch.arange(sheaf.num_relations, device=x.device))
         self._translation = None if b is None else torch.cat([b, -b]).detach().to(self._double)
 
     def leave(self, x: Tensor, edges: Edges) -> DenseEnergy:

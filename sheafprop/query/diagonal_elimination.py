@@ -8,7 +8,7 @@ from sheafprop.kge.distance import real_rows
 from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior
-from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, RelationSheaf
+from sheafprop.sheaf import RelationSheaf
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,22 +59,20 @@ class DiagonalElimination(Elimination):
     :math:`p`, and an edge behind it gives :math:`w p / (w + p)`.
 
     Args:
-        sheaf (IdentitySheaf or DiagonalSheaf): Maps and translations of the relations.
+        sheaf (RelationSheaf): Diagonal maps and translations of the relations.
         x (Tensor): Vectors of the entities, ``[N, s, d]``.
         prior (InteriorPrior, optional): An energy of its own for every vertex between.
     """
 
     def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
         super().__init__(sheaf, x, prior)
-        head = tail = None
-        if isinstance(sheaf, DiagonalSheaf):
-            head, tail = sheaf.head, sheaf.tail
-        elif not isinstance(sheaf, IdentitySheaf):
+        if not sheaf.independent_columns:
             raise ValueError(f"the maps must be diagonal (got a {type(sheaf).__name__})")
+        head, tail = sheaf.diagonals("head"), sheaf.diagonals("tail")
         # Rows of inverse relations follow those of the relations.
         self._source_map = _both(head, tail)
         self._target_map = _both(tail, head)
-        b = sheaf.translation
+        b = sheaf.translation_of(torch.arange(sheaf.num_relations, device=x.device))
         self._translation = None if b is None else _both(b, -b)
         self._scalar = all(
             table is None or bool(((table.abs() - 1).abs() <= _slack(table)).all())

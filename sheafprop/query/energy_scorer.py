@@ -16,7 +16,7 @@ from sheafprop.query.interior_prior import InteriorPrior, prepare_vectors
 from sheafprop.query.query import Query, quoted
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.ranking.triple_filter import check_ids
-from sheafprop.sheaf import DenseSheaf, RelationSheaf
+from sheafprop.sheaf import RelationSheaf
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class EnergyScorer:
         self.sheaf, self.x = sheaf, x
         self.entities, self.relations = entities, relations
         self.relation_weight, self.section_weight = relation_weight, tuple(weights)
-        kind = DenseElimination if isinstance(sheaf, DenseSheaf) else DiagonalElimination
+        kind = DiagonalElimination if sheaf.independent_columns else DenseElimination
         if interior_prior is not None:
             _check_prior(interior_prior, x, 2 * sheaf.num_relations)
         self.elimination: Elimination = kind(sheaf, x, interior_prior)

@@ -12,6 +12,7 @@ from sheafprop.kernels.hermitian_blocks import (
     root_of_inverse,
 )
 from sheafprop.kernels.memory import announce, empty
+from sheafprop.kernels.relation_incidence import RelationIncidence, equal_rows, joint_product
 from sheafprop.kernels.rows import take_rows
 from sheafprop.kernels.threads import num_threads, run_chunks
 from sheafprop.kernels.tiled_sum import TiledSum
@@ -68,6 +69,33 @@ class DenseBlocks(VertexBlocks):
         if self._recorded:
             # Later, gradients might be switched off.
             self.prepare()
+
+    @classmethod
+    def of_maps(
+        cls, tail: Tensor, head: Tensor, ends: RelationIncidence, loops: RelationIncidence
+    ) -> "DenseBlocks":
+        """The blocks of maps ``[R, k, d]``; see :meth:`RelationSheaf.vertex_blocks`."""
+        first, kind = equal_rows(ends, loops)
+        if first.numel() < kind.numel():
+            ends, loops = ends.of(first), loops.of(first)
+        product, column = joint_product(ends, loops)
+        size, d = len(head), head.shape[2]
+        # Squares have half the digits: of single precision a map's weakest directions would keep
+        # none.
+        double = torch.promote_types(head.dtype, torch.float64)
+        announce(column.numel() * d * d * double.itemsize, "squares of the maps")
+        tails, heads, looped = (
+            column[(column >= i * size) & (column < (i + 1) * size)] - i * size for i in range(3)
+        )
+        squares = [take_rows(tail, 0, tails), take_rows(head, 0, heads)]
+        if looped.numel():
+            at_tail, at_head = (take_rows(m, 0, looped).to(double) for m in (tail, head))
+            squares.append(at_tail - at_head)
+        maps = torch.cat([m.to(double) for m in squares])
+        table = maps.mH @ maps
+        gone = (_largest(table) < torch.finfo(double).tiny) & (_largest(maps) > 0)
+        vanished = gone if bool(gone.any()) else None
+        return cls(product, table, first, kind, head.dtype, vanished)
 
     @cached_property
     def blocks(self) -> Tensor:
@@ -264,3 +292,8 @@ def _pseudo_inverse(
 
 def _square_norm(blocks: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(blocks @ blocks)
+
+
+def _largest(matrices: Tensor) -> Tensor:
+    sizes = matrices.detach().abs().flatten(1)
+    return sizes.amax(dim=1) if sizes.numel() else sizes.new_zeros(len(sizes))

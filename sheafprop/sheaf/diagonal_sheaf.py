@@ -1,10 +1,13 @@
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
+from sheafprop.kernels.pairwise_squares import near_squares, scaled_squares
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
@@ -28,6 +31,9 @@ class DiagonalSheaf(RelationSheaf):
         ValueError: If both maps are None, the shapes differ, or integers are given.
     """
 
+    independent_columns: ClassVar[bool] = True
+    is_traceable: ClassVar[bool] = True
+
     head: Tensor | None = None
     tail: Tensor | None = None
     translation: Tensor | None = None
@@ -47,18 +53,6 @@ class DiagonalSheaf(RelationSheaf):
     def _some_map(self) -> Tensor:
         return self.tail if self.head is None else self.head  # type: ignore[return-value]
 
-    @property
-    def num_relations(self) -> int:
-        return self._some_map.shape[0]
-
-    @property
-    def stalk_dim(self) -> int | None:
-        return self._some_map.shape[1]
-
-    @property
-    def dtype(self) -> torch.dtype | None:
-        return common_dtype(self.head, self.tail, self.translation)
-
     def _map(self, side: Side) -> Tensor | None:
         return self.head if side == "head" else self.tail
 
@@ -73,34 +67,50 @@ class DiagonalSheaf(RelationSheaf):
     def translation_of(self, edge_type: Tensor) -> Tensor | None:
         return None if self.translation is None else take_rows(self.translation, 0, edge_type)
 
-    def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
+    def matrices(
+        self, side: Side, relations: Tensor | None = None, width: int | None = None
+    ) -> Tensor:
         table = self._map(side)
-        return torch.diag(torch.ones_like(self._some_map[0]) if table is None else table[relation])
+        table = torch.ones_like(self._some_map) if table is None else table
+        return torch.diag_embed(table if relations is None else table[relations])
+
+    def diagonals(self, side: Side) -> Tensor | None:
+        return self._map(side)
+
+    def map_parameters(self, side: Side, relations: Tensor) -> Tensor:
+        table = self._map(side)
+        return torch.ones_like(self._some_map[relations]) if table is None else table[relations]
+
+    def apply_map(self, x: Tensor, parameters: Tensor) -> Tensor:
+        return x * parameters
+
+    def restrict_sections(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        table = self._map(side)
+        return x if table is None else x * take_rows(table, 0, edge_type).unsqueeze(1)
+
+    def is_injective(self, side: Side, rtol: float) -> Tensor:
+        table = self._map(side)
+        if table is None:
+            return torch.ones_like(self._relations(), dtype=torch.bool)
+        size = table.abs()
+        return size.amin(1) > rtol * size.amax(1)
 
     def _adjoint_table(self, y: Tensor, side: Side) -> Tensor:
         table = self._map(side)
         return y if table is None else table.conj() * y
 
-    def end_translations(self) -> Tensor | None:
-        if self.translation is None:
-            return None
-        return torch.cat(
-            [
-                self._adjoint_table(self.translation, "tail"),
-                -self._adjoint_table(self.translation, "head"),
-            ]
-        )
-
-    def _squares(self) -> Tensor:
-        ones = torch.ones_like(self._some_map.real)
-        return torch.cat([ones if m is None else _square(m) for m in (self.tail, self.head)])
+    def block_terms(self) -> tuple[Tensor, Tensor, Tensor]:
+        one = torch.ones_like(self._some_map)
+        tail, head = (one if m is None else m for m in (self.tail, self.head))
+        return _square(tail), _square(head), _square(tail - head)
 
     def end_norms(self) -> Tensor:
-        return self._squares().amax(dim=1)
+        return torch.cat(self.block_terms()[:2]).amax(dim=1)
 
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
-        squares = self._squares()
-        ones = torch.ones_like(squares[: self.num_relations])
+        tails, heads, loop = self.block_terms()
+        squares = torch.cat([tails, heads])
+        ones = torch.ones_like(loop)
         if not squares.requires_grad and _all_ones(squares):
             # Unitary maps: multiples of the identity, exactly, and a column instead of a matrix.
             squares = squares.new_ones(squares.shape[0], 1)
@@ -111,9 +121,6 @@ class DiagonalSheaf(RelationSheaf):
             present = ends.sum(nonzero.to(squares.dtype)) > 0
         if loops.empty:
             return DiagonalBlocks(ends.sum(squares), present)
-        one = torch.ones_like(self._some_map)
-        gap = (one if self.tail is None else self.tail) - (one if self.head is None else self.head)
-        loop = _square(gap)
         return DiagonalBlocks(
             ends.sum(squares) + loops.sum(torch.cat([loop, torch.zeros_like(loop)])), present
         )
@@ -124,6 +131,23 @@ class DiagonalSheaf(RelationSheaf):
             torch.ones_like(self._some_map) if forward is None else forward, "tail"
         )
         return DiagonalCoupling(entries, coefficients)
+
+    def pairwise_energy(
+        self,
+        queries: Tensor,
+        candidates: Tensor,
+        edge_type: Tensor,
+        side: Side,
+        *,
+        lengths: Callable[[], Tensor] | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        target, table = self.targets(queries, edge_type, side), self._map(side)
+        maps = None if table is None else table[edge_type]
+        if maps is None or _all_ones(maps.abs()):
+            target = target if maps is None else target * maps.conj()
+            return near_squares(candidates, target, lengths, out)
+        return scaled_squares(candidates, maps, target, out)
 
 
 def _square(m: Tensor) -> Tensor:

@@ -1,9 +1,12 @@
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, IdentityCoupling
+from sheafprop.kernels.pairwise_squares import near_squares
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
@@ -26,6 +29,10 @@ class IdentitySheaf(RelationSheaf):
         ValueError: If neither is given, the translation is not a matrix of floating-point or
             complex numbers, or the number of relations is none.
     """
+
+    independent_columns: ClassVar[bool] = True
+    is_constant: ClassVar[bool] = True
+    is_traceable: ClassVar[bool] = True
 
     translation: Tensor | None = None
     relations: int | None = None
@@ -58,10 +65,6 @@ class IdentitySheaf(RelationSheaf):
     def stalk_dim(self) -> int | None:
         return None if self.translation is None else self.translation.shape[1]
 
-    @property
-    def dtype(self) -> torch.dtype | None:
-        return common_dtype(self.translation)
-
     def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
         return x
 
@@ -71,27 +74,49 @@ class IdentitySheaf(RelationSheaf):
     def translation_of(self, edge_type: Tensor) -> Tensor | None:
         return None if self.translation is None else take_rows(self.translation, 0, edge_type)
 
-    def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
-        size = self.stalk_dim or width
-        if size is None:
-            raise ValueError("a sheaf without translations takes any width: give 'width'")
-        return torch.eye(size, dtype=self.dtype)
+    def diagonals(self, side: Side) -> Tensor | None:
+        return None
 
-    def end_translations(self) -> Tensor | None:
-        return (
-            None if self.translation is None else torch.cat([self.translation, -self.translation])
-        )
+    def map_parameters(self, side: Side, relations: Tensor) -> Tensor:
+        return torch.ones(len(relations), 1, dtype=self.dtype, device=relations.device)
+
+    def apply_map(self, x: Tensor, parameters: Tensor) -> Tensor:
+        return x
+
+    def is_injective(self, side: Side, rtol: float) -> Tensor:
+        return torch.ones_like(self._relations(), dtype=torch.bool)
 
     def end_norms(self) -> Tensor:
         if self.translation is None:
             return torch.ones(2 * self.num_relations)
         return self.translation.real.new_ones(2 * self.num_relations)
 
+    def block_terms(self) -> tuple[Tensor, Tensor, Tensor]:
+        ones = self.end_norms()[: self.num_relations].unsqueeze(1)
+        return ones, ones, torch.zeros_like(ones)
+
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
         return DiagonalBlocks(ends.total())
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
         return IdentityCoupling(entries)
+
+    def pairwise_energy(
+        self,
+        queries: Tensor,
+        candidates: Tensor,
+        edge_type: Tensor,
+        side: Side,
+        *,
+        lengths: Callable[[], Tensor] | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        return near_squares(candidates, self.targets(queries, edge_type, side), lengths, out)
+
+    def select(self, relations: Tensor) -> "IdentitySheaf":
+        if self.translation is None:
+            return IdentitySheaf(relations=len(relations))
+        return IdentitySheaf(self.translation[relations])
 
 
 torch.export.register_dataclass(IdentitySheaf)

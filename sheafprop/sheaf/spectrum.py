@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.inspection import connected_components
-from sheafprop.sheaf.identity_sheaf import IdentitySheaf
 from sheafprop.sheaf.plan import PropagationPlan
 from sheafprop.sheaf.vertex_blocks import relative_tolerance
 
@@ -65,7 +64,7 @@ def spectral_bounds(
         seed (int): Seed of the start vector.
     """
     with torch.no_grad():
-        if isinstance(plan.sheaf, IdentitySheaf):
+        if plan.sheaf.is_constant:
             width = 1  # every coordinate has the same spectrum
         size = plan.num_free * width
         if size == 0:
@@ -88,7 +87,7 @@ def reaches_two(plan: PropagationPlan, width: int, *, rtol: float = 1e-4) -> boo
     Identity maps: exactly where a component without boundary is bipartite. Other maps: where the
     largest Ritz value comes within ``rtol`` of 2; bipartiteness decides nothing there.
     """
-    if not isinstance(plan.sheaf, IdentitySheaf):
+    if not plan.sheaf.is_constant:
         return largest_eigenvalue(plan, width) >= 2 * (1 - rtol)
     head, tail, _, weight = (part.cpu() for part in plan.edges)
     # A loop of identity maps adds nothing to D, but counts as two ends in the degree.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sheafprop.kernels import pairwise_squares
 from sheafprop.kge import KGE_REGISTRY
 from sheafprop.pretrained import candidate_scorer
 from tests.pretrained.models import FACTS, SETTINGS, sheaf_model
@@ -30,7 +31,7 @@ def test_what_is_held_at_once_changes_no_rank_and_no_prediction(monkeypatch, nam
     for held in (None, 1, 7 * 15, 10**9):
         if held is not None:
             monkeypatch.setattr(candidate_scorer, "_SCORES", held)
-            monkeypatch.setattr(candidate_scorer, "_CHUNK_NUMBERS", held)
+            monkeypatch.setattr(pairwise_squares, "_CHUNK_NUMBERS", held)
         model = sheaf_model(name).extend(FACTS, propagation=propagation)
         result = model.rank(triples)
         frame = model.predict_tails(heads, "next", 4)

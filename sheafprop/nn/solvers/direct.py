@@ -10,7 +10,6 @@ from sheafprop.nn.solvers.column_system import ColumnSystem
 from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, norm_of
 from sheafprop.sheaf.coboundary import coboundary
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
-from sheafprop.sheaf.identity_sheaf import IdentitySheaf
 from sheafprop.sheaf.plan import PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import normalized_matrix
@@ -69,7 +68,7 @@ def is_cheap(plan: PropagationPlan) -> bool:
     It does for identity maps on a small or tree-like graph.
     """
     return (
-        isinstance(plan.sheaf, IdentitySheaf)
+        plan.sheaf.is_constant
         and plan.free_index.device.type == "cpu"
         and (plan.num_free <= 500 or _nearly_tree(plan))
     )
@@ -267,7 +266,7 @@ def _solve_columns(system: LinearSystem, rhs: Tensor) -> tuple[Tensor, str]:
             f"{plan.edges[0].numel()} triples, whose factors may fill memory (at most "
             f"{_SPARSE_ROWS} rows unless the graph is nearly a tree): take solver='cg'"
         )
-    one_for_all = isinstance(plan.sheaf, IdentitySheaf)
+    one_for_all = plan.sheaf.is_constant
     width = 1 if one_for_all else rhs.shape[2]
     metric = _numpy(plan.apply_metric(rhs.new_ones(n, 1, width)).real)[:, 0]
     in_range = _numpy(plan.precondition(rhs.new_ones(n, 1, width)).real)[:, 0] > 0

@@ -1,6 +1,5 @@
 """The limit as a differentiable function, without a graph through the iterations."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -57,9 +56,7 @@ def affine_gradient(system: LinearSystem, free: Tensor, first: Tensor, constant:
 
 def sheaf_tensors(plan: PropagationPlan) -> list[Tensor]:
     """The distinct tensors that a plan's operators depend on."""
-    sheaf: Any = plan.sheaf
-    values = [getattr(sheaf, field.name) for field in dataclasses.fields(sheaf)]
-    return list({id(value): value for value in values if isinstance(value, Tensor)}.values())
+    return list({id(tensor): tensor for tensor in plan.sheaf.tensors().values()}.values())
 
 
 def _outside_autocast(backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ import torch
 
 from sheafprop.nn.solvers.cg import solve_cg
 from sheafprop.nn.solvers.linear_system import LinearSystem, norm_of
-from sheafprop.sheaf.identity_sheaf import IdentitySheaf
 from sheafprop.sheaf.plan import PropagationPlan
 from sheafprop.sheaf.spectrum import normalized_matrix
 from sheafprop.sheaf.vertex_blocks import relative_tolerance
@@ -21,7 +20,7 @@ def known_regular(plan: PropagationPlan) -> bool:
 
     That is known for identity maps: a kernel vector is constant on a component without boundary.
     """
-    if not isinstance(plan.sheaf, IdentitySheaf):
+    if not plan.sheaf.is_constant:
         return False
     ones = torch.ones(plan.num_free, 1, 1, dtype=plan.dtype, device=plan.free_index.device)
     outside = int((plan.apply_metric(ones) == 0).sum())
@@ -36,7 +35,7 @@ def is_singular(plan: PropagationPlan, width: int, *, seed: int = 0) -> bool:
     is projected again: what is in the kernel stays, what is the solver's error does not.
     """
     with torch.no_grad():
-        if isinstance(plan.sheaf, IdentitySheaf):
+        if plan.sheaf.is_constant:
             return not known_regular(plan)
         size, device = plan.num_free * width, plan.free_index.device
         if size == 0:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sheafprop.kernels.backend import use_backend
-from sheafprop.kge.mapped_rows import mapped_rows
+from sheafprop.kernels.mapped_rows import mapped_rows
 
 # The first are small enough for the compiled loop, the others are not.
 SIZES = [(3, 4), (5, 2), (1, 1), (40, 30), (31, 40)]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from sheafprop.kernels.backend import as_arrays, backend_of, stable_order
 from sheafprop.kernels.memory import empty
+from sheafprop.kernels.rows import full_precision
 from sheafprop.kernels.threads import run_chunks, run_rows
-from sheafprop.kge.distance import full_precision
 
 # Up to this size of a map, and of all rows' maps together, a compiled loop over the rows is faster
 # than a matrix product for each relation.
