@@ -8,7 +8,7 @@ from sheafprop.kernels.backend import backend_of
 from sheafprop.kernels.threads import SpareMemory, run_chunks, run_rows
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.kge.distance import real_rows
-from sheafprop.pretrained.row_blocks import RowBlocks
+from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, RelationSheaf
 
 # Candidates whose vectors, mapped or not, stay in the cache.

@@ -11,7 +11,8 @@ from sheafprop.data import Vocabulary, as_label_triples, count_duplicates
 from sheafprop.data.label_checks import count_noun
 from sheafprop.errors import DataError
 from sheafprop.kge import KGEModel, build_model
-from sheafprop.pretrained.stored_model import StoredModel, with_entities
+from sheafprop.pretrained.stored_model import StoredModel, select_entities
+from sheafprop.pretrained.triple_input import triple_ids
 
 Array = Tensor | np.ndarray
 # Facts that are compared with random triples, and the share of wins from which on they fit.
@@ -123,8 +124,7 @@ def import_arrays(
         fact_ids = torch.zeros(0, 3, dtype=torch.int64)
         labels = as_label_triples([] if facts is None else facts, "the facts")
         if len(labels):
-            ends = names.ids(labels[:, [0, 2]].ravel()).view(-1, 2)
-            fact_ids = torch.stack([ends[:, 0], kinds.ids(labels[:, 1]), ends[:, 1]], dim=1)
+            fact_ids = triple_ids(labels, names.ids, kinds.ids)
     elif facts is not None:
         raise DataError("give 'facts' or 'fact_ids', not both")
     if repeated := count_duplicates(fact_ids):
@@ -218,4 +218,4 @@ def _without_unused(
     )
     names = Vocabulary(entities.labels_of(used), kind="entities")
     facts = torch.stack([ends[:, 0], facts[:, 1], ends[:, 1]], dim=1)
-    return with_entities(model, used), names, facts
+    return select_entities(model, used), names, facts

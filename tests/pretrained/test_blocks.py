@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafprop.pretrained.fact_index import FactIndex
+from sheafprop.pretrained.blocks import FactIndex
 
 N, R = 9, 3
 
