@@ -134,11 +134,21 @@ def import_arrays(
             stacklevel=2,
         )
     if len(fact_ids) and not keep_unused:
-        built, names, fact_ids = _without_unused(built, names, fact_ids)
+        built, names, fact_ids = _exclude_unused(built, names, fact_ids)
     notes += _fit_notes(built, fact_ids, layout is None and not given.is_complex())
     return StoredModel.from_training(
         built, names, kinds, fact_ids, metrics={"import": {"notes": notes}}
     )
+
+
+def norm_notes(p: float) -> list[str]:
+    """What a user should know of a model that scores by another norm than propagation takes."""
+    if p == 2.0:
+        return []
+    return [
+        f"the model scores by the {p:g}-norm, and propagation minimises squared 2-norms: "
+        "vectors of new entities are a compromise"
+    ]
 
 
 @torch.no_grad()
@@ -205,7 +215,7 @@ def _pairs(rows: Tensor, layout: str | None) -> Tensor:
     return rows.unflatten(1, (2, -1)).transpose(1, 2).flatten(1)
 
 
-def _without_unused(
+def _exclude_unused(
     model: KGEModel, entities: Vocabulary, facts: Tensor
 ) -> tuple[KGEModel, Vocabulary, Tensor]:
     used, ends = torch.unique(facts[:, [0, 2]], return_inverse=True)
