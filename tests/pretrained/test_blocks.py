@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from sheafprop.pretrained.blocks import FactIndex
+from sheafprop.data import Vocabulary
+from sheafprop.errors import DataError
+from sheafprop.pretrained.blocks import EntityIndex, FactIndex, RowBlocks
 
 N, R = 9, 3
 
@@ -54,3 +56,66 @@ def test_what_was_sorted_is_shared():
     assert len(grown) == 55
     assert len(index) == 50
     assert repr(grown) == "FactIndex(55 facts)"
+
+
+def grown_index(sizes):
+    """An index of e0, e1, ... that came in blocks, with its labels and origins."""
+    labels = [f"e{i}" for i in range(sum(sizes))]
+    origins = [f"o{i % 3}" for i in range(sum(sizes))]
+    index = EntityIndex(Vocabulary(labels[: sizes[0]], kind="entities"), origins[: sizes[0]])
+    start = sizes[0]
+    for size in sizes[1:]:
+        index = index.add(labels[start : start + size], origins[start : start + size])
+        start += size
+    return index, labels, origins
+
+
+SIZES = [[3], [5, 1, 1, 4, 0, 2, 9], [2, 8, 1]]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_entities_are_numbered_in_the_order_they_came(sizes):
+    index, labels, origins = grown_index(sizes)
+    every = torch.arange(len(labels))
+    assert len(index) == len(labels)
+    assert index.vocabulary().labels == tuple(labels)
+    assert index.origins() == tuple(origins)
+    assert torch.equal(index.ids(labels), every)
+    assert index.labels_of(every.flip(0)) == labels[::-1]
+    assert index.origins_of(every) == origins
+    assert index.lookup(["nobody", labels[-1]]).tolist() == [-1, len(labels) - 1]
+    assert labels[-1] in index
+    assert "nobody" not in index
+    with pytest.raises(DataError, match="did you mean 'e0'"):
+        index.ids(["E0"])
+
+
+def test_other_origins_leave_the_old_index_as_it_was():
+    index, labels, origins = grown_index([4, 2, 1])
+    changed = index.with_origins({4: "x", 6: "y"})
+    assert changed.origins() == (*origins[:4], "x", origins[5], "y")
+    assert changed.vocabulary().labels == tuple(labels)
+    assert index.origins() == tuple(origins)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_rows_in_blocks_are_those_of_one_tensor(sizes):
+    x = torch.randn(sum(sizes), 1, 2, generator=torch.Generator().manual_seed(0))
+    first, *more = x.split(sizes)
+    blocks = RowBlocks([first])
+    for rows in more:
+        blocks = blocks.append(rows)
+    assert len(blocks) == len(x)
+    assert blocks.blocks[0].data_ptr() == first.data_ptr()
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(blocks.select(order), x[order])
+    assert blocks.select(order[:0]).shape == (0, 1, 2)
+    for start in range(len(x)):
+        assert torch.equal(blocks.from_row(start), x[start:])
+
+
+def test_rows_of_one_section_are_stretched_where_others_have_several():
+    one, two = torch.zeros(3, 1, 2), torch.ones(4, 2, 2)
+    blocks = RowBlocks([one]).append(one[:1]).append(two)
+    assert [block.shape[1] for block in blocks.blocks] == [1, 2]
+    assert torch.equal(blocks.from_row(3), torch.cat([one[:1].expand(-1, 2, -1), two]))
