@@ -81,7 +81,7 @@ def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str
     folder = Path(options.run).expanduser()
     config = _stored_config(folder)
     data = _data(config["data"], options.root)
-    stored = load_model_folder(folder / "model" if (folder / "model").is_dir() else folder)
+    stored = load_model_folder(folder)
     data = renumber(data, stored.entities, stored.relations)
     result = rank_completion(
         stored.model,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sheafprop.errors import DivergenceError
 from sheafprop.inductive.free_system import FreeSystem, components
-from sheafprop.inductive.inductive_propagation import FreePropagation
+from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGEModel
 from sheafprop.nn import RelationPrototypes
@@ -167,7 +167,7 @@ class FreeSolution:
     lengths: Tensor = field(default_factory=lambda: torch.zeros(0))
 
     @classmethod
-    def joined(cls, size: int, parts: Iterable[tuple[Tensor, "FreeSolution"]]) -> "FreeSolution":
+    def join(cls, size: int, parts: Iterable[tuple[Tensor, "FreeSolution"]]) -> "FreeSolution":
         """The solution of ``size`` free entities from those of independent parts of them."""
         vectors, exact = torch.empty(0), torch.zeros(size, dtype=torch.bool)
         reasons: Counter[str] = Counter()
@@ -228,17 +228,17 @@ class ExtensionSolver:
             part = system if bool(exact.all()) else system.part(regular)
             solution, residual = solve_exactly(part, self.sheaf)
             if normalize_output:
-                solution, lengths = self._rescaled(solution)
+                solution, lengths = self._rescale(solution)
             out[exact] = solution
         if not bool(exact.all()):
             part = system if not bool(exact.any()) else system.part(free & ~regular)
-            out[~exact] = self._propagated(part, _one_section(otherwise))
+            out[~exact] = self._propagate(part, _one_section(otherwise))
         return FreeSolution(out, exact, reasons, residual, lengths)
 
     @torch.no_grad()
     def finite_time(self, system: FreeSystem, settings: PropagationSettings) -> FreeSolution:
         """All vectors by propagation with these settings."""
-        vectors = self._propagated(system, settings)
+        vectors = self._propagate(system, settings)
         return FreeSolution(vectors, torch.zeros(len(vectors), dtype=torch.bool), {}, 0.0)
 
     @torch.no_grad()
@@ -249,10 +249,10 @@ class ExtensionSolver:
         old = x[plan.free_index]
         new = old - plan.precondition(plan.gradient(old, plan.constant(x)))
         if normalize_output:
-            new, _ = self._rescaled(new)
+            new, _ = self._rescale(new)
         return float(torch.linalg.vector_norm(new - old, dim=-1).max())
 
-    def _rescaled(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _rescale(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Rows at the length the model trains with, and their lengths before.
 
         Rows below what the solution is accurate to have no direction, and stay as they are.
@@ -262,16 +262,12 @@ class ExtensionSolver:
         out = torch.where(long.unsqueeze(-1), self.model.rescale_entities(x), x)
         return out, length[long].float()
 
-    def _propagated(self, system: FreeSystem, settings: PropagationSettings) -> Tensor:
-        propagation = FreePropagation(
+    def _propagate(self, system: FreeSystem, settings: PropagationSettings) -> Tensor:
+        propagation = InductivePropagation.from_system(
             self.model,
+            system,
             settings,
-            system.x,
-            system.boundary_mask,
-            system.edge_index,
-            system.edge_type,
             sheaf=self.sheaf,
-            free_labels=system.labels,
             prototypes=self.prototypes,
             variance=self.variance,
         )

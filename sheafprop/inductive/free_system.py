@@ -58,8 +58,8 @@ class FreeSystem:
         part, number = torch.unique(before // size, return_inverse=True)
         of_component = torch.zeros_like(count)
         of_component[roots] = number
-        edges, num_edges = _grouped(of_component[owner], len(part))
-        positions, num_nodes = _grouped(number[root], len(part))
+        edges, num_edges = _group(of_component[owner], len(part))
+        positions, num_nodes = _group(number[root], len(part))
         for own, position in zip(edges.split(num_edges), positions.split(num_nodes), strict=True):
             ends = self.edge_index[:, own]
             local = torch.unique(torch.cat([ends.flatten(), nodes[position]]))
@@ -106,7 +106,7 @@ def components(system: FreeSystem, anchors: Tensor | None = None) -> tuple[Tenso
     return component, reaches[component] & ~known
 
 
-def _grouped(number: Tensor, groups: int) -> tuple[Tensor, list[int]]:
+def _group(number: Tensor, groups: int) -> tuple[Tensor, list[int]]:
     """Positions ordered by their group, in their old order within it, and the groups' sizes."""
     return number.argsort(stable=True), torch.bincount(number, minlength=groups).tolist()
 

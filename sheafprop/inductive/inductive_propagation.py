@@ -6,6 +6,7 @@ from torch import Tensor
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
+from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge.base import KGEModel
@@ -16,58 +17,107 @@ from sheafprop.nn.start import start_sections
 from sheafprop.sheaf import RelationSheaf
 
 
-class FreePropagation:
-    r"""Propagation for a finite time from a start that the settings choose.
+class InductivePropagation:
+    r"""Carries the vectors of a trained model into an inference graph by sheaf propagation.
+
+    The relations' restriction maps and translations are those the model was trained with; the
+    entities known from training (if any) are the boundary. No parameter is trained and none is
+    changed. The method is that of Cobb and Gebhart, "Feature Propagation on Knowledge Graphs Using
+    Cellular Sheaves".
 
     Args:
         model (KGEModel): The trained model, which draws random starts and knows its lengths.
-        settings (PropagationSettings): How to propagate.
-        x (Tensor): Vectors ``[N, 1, d]`` or ``[N, s, d]``; only rows of the boundary are read.
-        boundary_mask (Tensor): Known and fixed entities, bool ``[N]``.
-        edge_index, edge_type (Tensor): Heads and tails ``[2, E]`` and relations ``[E]``.
-        sheaf (RelationSheaf): The restriction maps of the model's relations.
-        free_labels (sequence of str): The labels of the free entities, in the order of their ids.
-        prototypes (RelationPrototypes): Mean trained vectors at each (relation, side).
-        variance (Tensor, optional): Mean squared residuals of the relations in training, ``[R]``;
-            needed where the settings weigh relations.
+        data (InductiveData): Training graph, observed inference graph and boundary.
+        settings (PropagationSettings): How to propagate; its number of iterations is only what
+            :meth:`vectors` takes by default.
     """
 
-    def __init__(
-        self,
+    _labels: Sequence[str] | None = None
+
+    @torch.no_grad()
+    def __init__(self, model: KGEModel, data: InductiveData, settings: PropagationSettings):
+        trained, sheaf = model.entity_vectors(), model.sheaf()
+        edge_index, edge_type = _edges(data.inference, trained.device)
+        train_index, train_type = _edges(data.train, trained.device)
+        boundary_mask = data.boundary_mask.to(trained.device)
+        known = data.boundary_source.to(trained.device).clamp_min(0)
+        assert data.inference.entities is not None
+        if data.train.entities is not None:
+            check_finite_rows(trained, data.train.entities.labels, "trained vectors")
+        system = FreeSystem(
+            torch.where(boundary_mask.unsqueeze(1), trained[known], 0).unsqueeze(1),
+            boundary_mask,
+            edge_index,
+            edge_type,
+            data.inference.entities.labels_of((~boundary_mask).nonzero()),
+        )
+        self._prepare(
+            model,
+            system,
+            settings,
+            sheaf,
+            RelationPrototypes.from_triples(trained, train_index, train_type, data.num_relations),
+            residual_variance(trained, train_index, train_type, sheaf)
+            if settings.relation_weights
+            else None,
+        )
+        self._labels = data.inference.entities.labels
+
+    @classmethod
+    def from_system(
+        cls,
         model: KGEModel,
+        system: FreeSystem,
         settings: PropagationSettings,
-        x: Tensor,
-        boundary_mask: Tensor,
-        edge_index: Tensor,
-        edge_type: Tensor,
         *,
         sheaf: RelationSheaf,
-        free_labels: Sequence[str],
         prototypes: RelationPrototypes,
         variance: Tensor | None = None,
-    ):
-        self.model, self.settings, self.boundary_mask = model, settings, boundary_mask
+    ) -> "InductivePropagation":
+        """The propagation into a system that is there already.
+
+        Args:
+            model, settings: As above.
+            system (FreeSystem): Known vectors, and the facts at free entities.
+            sheaf (RelationSheaf): The restriction maps of the model's relations.
+            prototypes (RelationPrototypes): Mean trained vectors at each (relation, side).
+            variance (Tensor, optional): Mean squared residuals of the relations in training,
+                ``[R]``; needed where the settings weigh relations.
+        """
+        propagation = object.__new__(cls)
+        propagation._prepare(model, system, settings, sheaf, prototypes, variance)
+        return propagation
+
+    def _prepare(
+        self,
+        model: KGEModel,
+        system: FreeSystem,
+        settings: PropagationSettings,
+        sheaf: RelationSheaf,
+        prototypes: RelationPrototypes,
+        variance: Tensor | None,
+    ) -> None:
+        self.model, self.settings, self._free = model, settings, ~system.boundary_mask
+        x, graph = system.x, (system.edge_index, system.edge_type)
         weight = None
         if settings.relation_weights:
             assert variance is not None
             count = prototypes.count[: prototypes.count.numel() // 2]
-            weight = relation_weights(variance, count)[edge_type]
+            weight = relation_weights(variance, count)[system.edge_type]
         self._layer = SheafPropagation(
             settings.iterations,
             step_size=settings.step_size,
             normalization=settings.normalization,
             teleport=settings.teleport,
         )
-        self._plan = self._layer.plan(x[:, 0], edge_index, edge_type, sheaf, weight, boundary_mask)
+        self._plan = self._layer.plan(x[:, 0], *graph, sheaf, weight, system.boundary_mask)
         num_sections = settings.num_sections
-        drawn = model.draw_entities(free_labels, settings.seed, num_sections).to(x)
         random = x.new_zeros(x.shape[0], num_sections, x.shape[2])
-        random[~boundary_mask] = drawn
+        random[self._free] = model.draw_entities(system.labels, settings.seed, num_sections).to(x)
         self._sections = start_sections(
             x,
-            boundary_mask,
-            edge_index,
-            edge_type,
+            system.boundary_mask,
+            *graph,
             start=settings.start,
             random=random,
             prototypes=prototypes,
@@ -80,9 +130,8 @@ class FreePropagation:
         after so many steps."""
         for count, x in self._layer.trajectory(self._plan, self._sections, iterations):
             if self.settings.normalize_output:
-                free = ~self.boundary_mask
                 x = x.clone()
-                x[free] = self.model.rescale_entities(x[free])
+                x[self._free] = self.model.rescale_entities(x[self._free])
             yield count, x
 
     def vectors(self, iterations: int | None = None) -> Tensor:
@@ -90,50 +139,6 @@ class FreePropagation:
         count = self.settings.iterations if iterations is None else iterations
         ((_, x),) = self.trajectory([count])
         return x
-
-
-class InductivePropagation(FreePropagation):
-    r"""Carries the vectors of a trained model into an inference graph by sheaf propagation.
-
-    The relations' restriction maps and translations are those the model was trained with; the
-    entities known from training (if any) are the boundary. No parameter is trained and none is
-    changed. The method is that of Cobb and Gebhart, "Feature Propagation on Knowledge Graphs Using
-    Cellular Sheaves".
-
-    Args:
-        model (KGEModel): The trained model.
-        data (InductiveData): Training graph, observed inference graph and boundary.
-        settings (PropagationSettings): How to propagate; its number of iterations is only what
-            :meth:`vectors` takes by default.
-    """
-
-    @torch.no_grad()
-    def __init__(self, model: KGEModel, data: InductiveData, settings: PropagationSettings):
-        trained, sheaf = model.entity_vectors(), model.sheaf()
-        edge_index, edge_type = _edges(data.inference, trained.device)
-        train_index, train_type = _edges(data.train, trained.device)
-        boundary_mask = data.boundary_mask.to(trained.device)
-        known = data.boundary_source.to(trained.device).clamp_min(0)
-        assert data.inference.entities is not None
-        self._labels = data.inference.entities.labels
-        if data.train.entities is not None:
-            check_finite_rows(trained, data.train.entities.labels, "trained vectors")
-        super().__init__(
-            model,
-            settings,
-            torch.where(boundary_mask.unsqueeze(1), trained[known], 0).unsqueeze(1),
-            boundary_mask,
-            edge_index,
-            edge_type,
-            sheaf=sheaf,
-            free_labels=data.inference.entities.labels_of((~boundary_mask).nonzero()),
-            prototypes=RelationPrototypes.from_triples(
-                trained, train_index, train_type, data.num_relations
-            ),
-            variance=residual_variance(trained, train_index, train_type, sheaf)
-            if settings.relation_weights
-            else None,
-        )
 
     def scorer(self, x: Tensor) -> SectionScorer:
         """Scores triples of the inference graph under vectors ``x`` of :meth:`trajectory`."""

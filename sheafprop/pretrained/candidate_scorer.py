@@ -6,7 +6,7 @@ from torch import Tensor
 from sheafprop.kernels.pairwise_squares import chunks_of, square_lengths
 from sheafprop.kernels.threads import run_chunks
 from sheafprop.kge.base import KGEModel, Side
-from sheafprop.pretrained.row_blocks import RowBlocks
+from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.sheaf import RelationSheaf
 
 # Scores that are held at once.

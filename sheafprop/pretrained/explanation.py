@@ -1,52 +1,57 @@
 from collections.abc import Sequence
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.triple_input import label_triples
+from sheafprop.pretrained.triple_input import (
+    TripleInput,
+    given_labels,
+    label_triples,
+    restore_integers,
+)
 from sheafprop.sheaf import edge_energy
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Explanation:
-    r"""The energies of the facts that an entity's vector has to agree with.
+def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
+    """The facts at an entity or a triple by energy; see :meth:`SheafModel.explain`."""
+    if isinstance(target, str | int):
+        asked, ids = torch.zeros(0, 3, dtype=torch.int64), state.index.ids(target)
+    else:
+        asked = state.triple_ids(label_triples([tuple(target)]))
+        ids = asked[0, [0, 2]]
+    facts = state.facts.at(ids)
+    if len(asked):
+        facts = facts[(facts != asked).any(1)]
+    triples = torch.cat([asked, facts])
+    energy, ratio = energy_ratio(state, triples)
+    first = len(asked)
+    order = torch.sort(energy[first:], descending=True, stable=True).indices + first
+    order = torch.cat([torch.arange(first), order])
+    frame = state.frame(triples[order])
+    frame["energy"] = energy[order].tolist()
+    frame["ratio"] = ratio[order].tolist()
+    frame["fact"] = [*state.facts.contain(asked).tolist(), *[True] * len(facts)]
+    return frame
 
-    Args:
-        state (ModelState): The model.
-    """
 
-    def __init__(self, state: ModelState):
-        self.state = state
-
-    def of(self, target: str | Sequence[str]) -> "pd.DataFrame":
-        """The facts at an entity or a triple by energy; see :meth:`SheafModel.explain`."""
-        state = self.state
-        if isinstance(target, str | int):
-            asked, ids = None, state.index.ids(target)
-        else:
-            asked = state.triple_ids(label_triples([tuple(target)]))
-            ids = asked[0, [0, 2]]
-        facts = state.facts.at(ids)
-        if asked is not None:
-            facts = facts[(facts != asked).any(1)]
-        energy, ratio = energy_ratio(state, facts)
-        order = torch.sort(energy, descending=True, stable=True).indices
-        facts, energy, ratio = facts[order], energy[order], ratio[order]
-        observed = [True] * len(facts)
-        if asked is not None:
-            observed = [bool(state.facts.contain(asked)), *observed]
-            facts = torch.cat([asked, facts])
-            own = energy_ratio(state, asked)
-            energy, ratio = torch.cat([own[0], energy]), torch.cat([own[1], ratio])
-        frame = state.frame(facts)
-        frame["energy"] = energy.tolist()
-        frame["ratio"] = ratio.tolist()
-        frame["fact"] = observed
-        return frame
+def score_triples(state: ModelState, triples: TripleInput) -> "pd.DataFrame":
+    """Scores and ratios of triples; see :meth:`SheafModel.score`."""
+    if not isinstance(triples, str | PathLike) and iter(triples) is triples:
+        triples = list(triples)
+    ids = state.triple_ids(label_triples(triples, state.relations))
+    frame = state.frame(ids)
+    score = state.score(*ids.unbind(1)).double()
+    state.check_scores(score)
+    frame["score"] = score.tolist()
+    frame["ratio"] = energy_ratio(state, ids)[1].tolist()
+    frame["known"] = state.facts.contain(ids).tolist()
+    return restore_integers(frame, *given_labels(triples))
 
 
 @torch.no_grad()
@@ -58,6 +63,6 @@ def energy_ratio(state: ModelState, triples: Tensor) -> tuple[Tensor, Tensor]:
     sections, place = state.sections(triples[:, [0, 2]])
     energy = torch.zeros(len(triples), dtype=torch.float64)
     for weight, x in sections:
-        energy += weight * edge_energy(x, place.T, triples[:, 1], state.base.sheaf).double()
-    usual = state.base.stored.residual_variance.double()[triples[:, 1]]
+        energy += weight * edge_energy(x, place.T, triples[:, 1], state.trained.sheaf).double()
+    usual = state.trained.residual_variance.double()[triples[:, 1]]
     return energy, torch.where(usual > 0, energy / usual, torch.nan)

@@ -128,7 +128,7 @@ def write_model_folder(
     check_plain(stored.settings, "settings")
     check_plain(stored.metrics, "metrics")
     with storage_errors(folder, "written"):
-        _check_target(target, overwrite)
+        check_model_target(target, overwrite)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".sheafprop-{secrets.token_hex(8)}.tmp")
         try:
@@ -172,14 +172,16 @@ def write_model_folder(
 
 
 def load_model_folder(folder: str | PathLike[str]) -> StoredModel:
-    """Reads a model folder after checking every file of it against its manifest.
+    """Reads a model folder, or that of a run, after checking every file against the manifest.
 
     Raises:
         FormatError: If a file is missing, truncated, edited or of another format version; names it.
         StorageError: If a file cannot be read.
     """
-    path = Path(folder)
-    with storage_errors(folder, "read"):
+    path = Path(folder).expanduser()
+    if not (path / _MANIFEST).exists() and (path / "model").is_dir():
+        path = path / "model"
+    with storage_errors(path, "read"):
         version = _check_manifest(path)
         try:
             return _read_model(path, version)
@@ -228,10 +230,7 @@ def check_model_target(folder: str | PathLike[str], overwrite: bool = False) -> 
     Raises:
         ValueError: If something is there that must stay.
     """
-    _check_target(Path(os.path.realpath(Path(folder).expanduser())), overwrite)
-
-
-def _check_target(target: Path, overwrite: bool) -> None:
+    target = Path(os.path.realpath(Path(folder).expanduser()))
     if not target.exists() or _is_empty_folder(target):
         return
     if not overwrite:

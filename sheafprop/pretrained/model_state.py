@@ -1,5 +1,6 @@
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -8,55 +9,17 @@ from torch import Tensor
 from sheafprop.data import Vocabulary, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.triples import LabelTriples
+from sheafprop.errors import DataError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
-from sheafprop.pretrained.entity_index import EntityIndex
-from sheafprop.pretrained.fact_index import FactIndex
-from sheafprop.pretrained.row_blocks import RowBlocks
-from sheafprop.pretrained.stored_model import StoredModel, with_entities
+from sheafprop.pretrained.blocks import EntityIndex, FactIndex, RowBlocks
+from sheafprop.pretrained.candidate_scorer import CandidateScorer
+from sheafprop.pretrained.stored_model import StoredModel, select_entities
+from sheafprop.pretrained.triple_input import triple_ids
+from sheafprop.query import EnergyScorer, GraphExecutor, InteriorPrior
 
 if TYPE_CHECKING:
     import pandas as pd
-from functools import cached_property
-
-from sheafprop.inductive.extension_solver import ExtensionSolver
-from sheafprop.sheaf import RelationSheaf
-
-
-@dataclass(frozen=True, eq=False)
-class ModelBase:
-    """What a model and its extensions share: the trained model.
-
-    Args:
-        stored (StoredModel): The model as it was loaded or trained.
-    """
-
-    stored: StoredModel
-
-    @cached_property
-    def sheaf(self) -> RelationSheaf:
-        """The sheaf of the trained relations."""
-        with torch.no_grad():
-            return self.stored.model.sheaf()
-
-    @cached_property
-    def solver(self) -> ExtensionSolver:
-        """The solver of new vectors."""
-        stored = self.stored
-        return ExtensionSolver(
-            stored.model, self.sheaf, stored.prototypes, stored.residual_variance
-        )
-
-    @cached_property
-    def has_unit_rows(self) -> bool:
-        """Whether the model trains with entities of length one."""
-        return self.stored.model.has_unit_rows()
-
-    @cached_property
-    def num_trained_facts(self) -> int:
-        """Facts before the first one that touches an added entity."""
-        added = (self.stored.facts[:, [0, 2]] >= self.stored.model.num_nodes).any(1)
-        return int(added.to(torch.uint8).argmax()) if bool(added.any()) else len(added)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,21 +27,22 @@ class ModelState:
     """The labels, vectors and facts of a trained model and what was added to it.
 
     Args:
-        base (ModelBase): The trained model.
+        trained (StoredModel): The model as it was loaded or trained.
         index (EntityIndex): Labels and origins of all entities.
         rows (RowBlocks): Their vectors, ``[n, s, d]`` in blocks.
         facts (FactIndex): The observed triples.
         section_weight (tuple of float): The weight of each section in a score.
     """
 
-    base: ModelBase
+    trained: StoredModel
     index: EntityIndex
     rows: RowBlocks
     facts: FactIndex
     section_weight: tuple[float, ...]
+    _query_answering: dict[bool, EnergyScorer] = field(default_factory=dict, init=False)
 
     @classmethod
-    def of(cls, stored: StoredModel) -> "ModelState":
+    def from_stored(cls, stored: StoredModel) -> "ModelState":
         """The state of a model that was loaded or trained; a repeated fact counts once."""
         first = first_occurrences(stored.facts)
         if not bool(first.all()):  # folders of version 0.1.0 may hold some
@@ -87,22 +51,29 @@ class ModelState:
         if stored.extended is not None and len(stored.extended):
             rows.append(stored.extended)
         return cls(
-            ModelBase(stored),
+            stored,
             EntityIndex(stored.entities, stored.origins),
             RowBlocks(rows),
             FactIndex(stored.facts, len(stored.relations)),
             stored.section_weight,
         )
 
+    # Contents -------------------------------------------------------------------------------------
+
     @property
     def kge(self) -> KGEModel:
         """The trained embedding model."""
-        return self.base.stored.model
+        return self.trained.model
 
     @property
     def relations(self) -> Vocabulary:
         """Labels of the relations."""
-        return self.base.stored.relations
+        return self.trained.relations
+
+    @cached_property
+    def entities(self) -> Vocabulary:
+        """Labels of all entities, kept for queries."""
+        return self.index.vocabulary()
 
     @property
     def num_entities(self) -> int:
@@ -119,18 +90,22 @@ class ModelState:
         """Number of vectors of an entity."""
         return len(self.section_weight)
 
-    def vectors(self) -> Tensor:
-        """Vectors ``[N, s, d]`` of all entities; a view where they lie in one block."""
-        return self.rows.from_row(0).expand(-1, self.num_sections, -1)
+    def vectors(self, ids: Tensor | None = None) -> Tensor:
+        """Vectors ``[n, s, d]`` of entities; of all, a view where they lie in one block."""
+        rows = self.rows.from_row(0) if ids is None else self.rows.select(ids)
+        return rows.expand(-1, self.num_sections, -1)
 
-    def check_finite(self) -> None:
-        """Refuses vectors that are not finite; the first such entity is named."""
-        start = 0
-        for block in self.rows.blocks:
-            if not all_finite(block):
-                numbers = torch.arange(start, start + len(block))
-                check_finite_rows(block, self.index.vocabulary().labels, "vectors", ids=numbers)
-            start += len(block)
+    def sections(self, entities: Tensor) -> tuple[Iterable[tuple[float, Tensor]], Tensor]:
+        """Weight and vectors ``[n, d]`` of each section of entities, and where each entity is."""
+        ids, place = torch.unique(entities, return_inverse=True)
+        x = self.rows.select(ids)
+        weights = self.section_weight if x.shape[1] > 1 else (1.0,)
+        return list(zip(weights, x.unbind(1), strict=True)), place
+
+    def added_facts(self) -> Tensor:
+        """Facts that touch an added entity; they all came after those of training."""
+        facts = self.facts.from_row(self.trained.num_trained_facts)
+        return facts[(facts[:, [0, 2]] >= self.num_trained).any(1)]
 
     def triple_ids(self, labels: LabelTriples) -> Tensor:
         """Ids ``[m, 3]`` of triples of known labels.
@@ -138,8 +113,7 @@ class ModelState:
         Raises:
             DataError: If a label is unknown.
         """
-        ends = self.index.ids(labels[:, [0, 2]].ravel()).view(-1, 2)
-        return torch.stack([ends[:, 0], self.relations.ids(labels[:, 1]), ends[:, 1]], dim=1)
+        return triple_ids(labels, self.index.ids, self.relations.ids)
 
     def frame(self, triples: Tensor) -> "pd.DataFrame":
         """A frame of triples: ``head``, ``relation``, ``tail``."""
@@ -154,12 +128,82 @@ class ModelState:
             dtype=str,
         )
 
-    def sections(self, entities: Tensor) -> tuple[Iterable[tuple[float, Tensor]], Tensor]:
-        """Weight and vectors ``[n, d]`` of each section of entities, and where each entity is."""
-        ids, place = torch.unique(entities, return_inverse=True)
-        x = self.rows.select(ids)
-        weights = self.section_weight if x.shape[1] > 1 else (1.0,)
-        return list(zip(weights, x.unbind(1), strict=True)), place
+    def entity_frame(self) -> "pd.DataFrame":
+        """A frame of all entities: ``entity`` and ``origin``."""
+        import pandas as pd
+
+        labels, origins = self.index.vocabulary().labels, self.index.origins()
+        return pd.DataFrame({"entity": labels, "origin": origins}, dtype=str)
+
+    # Scores ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def scorer(self) -> CandidateScorer:
+        """The scores of all entities as heads or tails, with what it keeps of them."""
+        return CandidateScorer(self.kge, self.trained.sheaf, self.rows, self.section_weight)
+
+    @torch.no_grad()
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Scores ``[n]`` of triples by the definition of the score."""
+        sections, place = self.sections(torch.stack([head, tail]))
+        parts = [
+            weight * self.kge.score_triples(x, place[0], relation, place[1])
+            for weight, x in sections
+        ]
+        return torch.stack(parts).sum(0)
+
+    def check_scores(self, scores: Tensor) -> None:
+        """Names the entity, where a vector that is not finite has made scores so."""
+        if not all_finite(scores):
+            self.check_finite()
+
+    def check_finite(self) -> None:
+        """Refuses vectors that are not finite; the first such entity is named."""
+        start = 0
+        for block in self.rows.blocks:
+            if not all_finite(block):
+                numbers = torch.arange(start, start + len(block))
+                check_finite_rows(block, self.index.vocabulary().labels, "vectors", ids=numbers)
+            start += len(block)
+
+    def query_answering(self, prior: bool) -> EnergyScorer:
+        """The answers to queries, with a prior on the vertices between or without."""
+        if prior not in self._query_answering:
+            sheaf, x, facts = self.trained.sheaf, self.vectors(), self.facts.from_row(0)
+            if prior and len(facts) == 0:
+                raise DataError("a prior needs facts, and the model has none")
+            self.check_finite()
+            self._query_answering[prior] = EnergyScorer(
+                sheaf,
+                x,
+                entities=self.entities,
+                relations=self.relations,
+                section_weight=self.section_weight,
+                interior_prior=InteriorPrior.of_facts(sheaf, x, facts) if prior else None,
+            )
+        return self._query_answering[prior]
+
+    @cached_property
+    def executor(self) -> GraphExecutor:
+        """The answers to queries that follow from the facts alone."""
+        return GraphExecutor(self.facts.from_row(0), self.num_entities, len(self.relations))
+
+    # Changes --------------------------------------------------------------------------------------
+
+    def rewrite(self, added: Tensor, vectors: Tensor, origins: Sequence[str]) -> "ModelState":
+        """A state with other vectors and origins of some added entities; trained ones are shared.
+
+        Args:
+            added (Tensor): Their ids, ``[n]``.
+            vectors (Tensor): Their vectors, ``[n, s, d]``.
+            origins (sequence of str): Where these come from.
+        """
+        base, rows = self.rows.blocks[0], self.rows.from_row(self.num_trained)
+        sections = max(rows.shape[1], vectors.shape[1])
+        rows = rows.expand(-1, sections, -1).clone()
+        rows[added - self.num_trained] = vectors.expand(-1, sections, -1)
+        index = self.index.with_origins(dict(zip(added.tolist(), origins, strict=True)))
+        return replace(self, index=index, rows=RowBlocks([base, rows]))
 
     def stored(self, kept: Tensor | None = None, facts: Tensor | None = None) -> StoredModel:
         """Everything in one place, as a model folder holds it.
@@ -168,7 +212,7 @@ class ModelState:
             kept (Tensor, optional): Entities to keep, bool ``[N]``. (default: all)
             facts (Tensor, optional): The facts to keep, which name no other entity. (default: all)
         """
-        stored, model, index = self.base.stored, self.kge, self.index
+        model, index = self.kge, self.index
         labels, origins = index.vocabulary().labels, index.origins()
         facts = self.facts.from_row(0) if facts is None else facts
         extended = None
@@ -182,9 +226,9 @@ class ModelState:
             trained, added = kept[: self.num_trained], kept[self.num_trained :]
             extended = None if extended is None else extended[added]
             if not bool(trained.all()):
-                model = with_entities(model, trained)
+                model = select_entities(model, trained)
         return replace(
-            stored,
+            self.trained,
             model=model,
             entities=Vocabulary(labels, kind="entities"),
             origins=origins,

@@ -1,5 +1,4 @@
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,23 +8,17 @@ from torch import Tensor
 from sheafprop.checks import count_noun
 from sheafprop.data import Vocabulary
 from sheafprop.inductive.section_scorer import SectionScorer
-from sheafprop.kernels.threads import small_operations
 from sheafprop.kge import KGEModel
-from sheafprop.pretrained.explanation import Explanation
-from sheafprop.pretrained.extension import Extension, ExtensionReport, Mode, Propagation
+from sheafprop.pretrained.answers import answer_queries
+from sheafprop.pretrained.explanation import explain, score_triples
+from sheafprop.pretrained.extension import Mode, Propagation, extend, remove_entities
 from sheafprop.pretrained.model_folder import load_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.predictor import Predictor
-from sheafprop.pretrained.query_answers import QueryAnswers
-from sheafprop.pretrained.removal import Removal, RemovalReport
+from sheafprop.pretrained.prediction import predict, predict_queries
+from sheafprop.pretrained.reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.stored_model import StoredModel
-from sheafprop.pretrained.triple_input import (
-    TripleInput,
-    given_labels,
-    label_triples,
-    restore_integers,
-)
-from sheafprop.pretrained.triple_ranking import TripleRanking, UnknownEntity
+from sheafprop.pretrained.triple_input import TripleInput, label_triples
+from sheafprop.pretrained.triple_ranking import UnknownEntity, rank_triples
 from sheafprop.query import Query
 from sheafprop.ranking import RankingResult
 
@@ -51,7 +44,7 @@ class SheafModel:
     """
 
     def __init__(self, stored: StoredModel):
-        self._state = ModelState.of(stored)
+        self._state = ModelState.from_stored(stored)
         #: What the extension or removal that made this model did; None for a loaded model.
         self.report: ExtensionReport | RemovalReport | None = None
 
@@ -63,27 +56,13 @@ class SheafModel:
             FormatError: If a file is missing, truncated, edited or of a newer version.
             StorageError: If a file cannot be read.
         """
-        path = Path(folder).expanduser()
-        inner = path / "model"
-        if not (path / "manifest.json").exists() and inner.is_dir():
-            path = inner
-        return cls(load_model_folder(path))
+        return cls(load_model_folder(folder))
 
     @classmethod
     def _of(cls, state: ModelState, report: ExtensionReport | RemovalReport) -> "SheafModel":
         model = object.__new__(cls)
         model._state, model.report = state, report
         return model
-
-    @cached_property
-    def _predictor(self) -> Predictor:
-        return Predictor(self._state)
-
-    @cached_property
-    def _answers(self) -> QueryAnswers:
-        return QueryAnswers(self._state)
-
-    # Contents -------------------------------------------------------------------------------------
 
     @property
     def kge(self) -> KGEModel:
@@ -93,12 +72,12 @@ class SheafModel:
     @property
     def settings(self) -> dict[str, Any]:
         """The propagation that the run chose on validation, as plain values."""
-        return self._state.base.stored.settings
+        return self._state.trained.settings
 
     @property
     def metrics(self) -> dict[str, Any]:
         """What was measured when the model was trained."""
-        return self._state.base.stored.metrics
+        return self._state.trained.metrics
 
     @property
     def relations(self) -> Vocabulary:
@@ -131,11 +110,7 @@ class SheafModel:
 
     def entities(self) -> "pd.DataFrame":
         """A frame of all entities: ``entity`` and ``origin``."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            {"entity": self.labels(), "origin": self._state.index.origins()}, dtype=str
-        )
+        return self._state.entity_frame()
 
     def facts(self) -> "pd.DataFrame":
         """A frame of the observed triples: ``head``, ``relation``, ``tail``."""
@@ -147,15 +122,25 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown.
         """
-        state = self._state
-        if labels is None:
-            return state.vectors().clone()
-        return state.rows.select(state.index.ids(labels)).expand(-1, state.num_sections, -1).clone()
+        ids = None if labels is None else self._state.index.ids(labels)
+        return self._state.vectors(ids).clone()
 
     def scorer(self) -> SectionScorer:
         """The scores of all triples under all vectors, for rankings."""
-        weight = self._state.section_weight
-        return SectionScorer(self.kge, self.vectors(), weight, self.labels())
+        return SectionScorer(self.kge, self.vectors(), self._state.section_weight, self.labels())
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
+        """Writes a model folder, completely or not at all.
+
+        Raises:
+            ValueError: If the folder exists and ``overwrite`` is False.
+            StorageError: If the disk refuses; what was there before is still there.
+        """
+        return write_model_folder(Path(folder).expanduser(), self.stored(), overwrite=overwrite)
+
+    def stored(self) -> StoredModel:
+        """Everything in one place, as a model folder holds it."""
+        return self._state.stored()
 
     # Extension ------------------------------------------------------------------------------------
 
@@ -203,19 +188,17 @@ class SheafModel:
             DataError: If a triple is malformed or none is left.
             ValueError: If an argument is unknown or does not fit the model.
         """
-        labels = label_triples(triples, self.relations)
-        numbers = len(labels) * self._state.num_sections * self.kge.hidden_channels
-        with small_operations(numbers):
-            state, report = Extension(self._state).run(
-                labels,
-                propagation=propagation,
-                mode=mode,
-                on_unknown_relation=on_unknown_relation,
-                seed=seed,
-                batch_size=batch_size,
-                normalize_output=normalize_output,
-            )
-        return self._of(state, report)
+        grown = extend(
+            self._state,
+            label_triples(triples, self.relations),
+            propagation=propagation,
+            mode=mode,
+            on_unknown_relation=on_unknown_relation,
+            seed=seed,
+            batch_size=batch_size,
+            normalize_output=normalize_output,
+        )
+        return self._of(*grown)
 
     def remove(
         self,
@@ -234,22 +217,7 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown, or no trained entity would be left.
         """
-        return self._of(*Removal(self._state).run(entities, mode, normalize_output))
-
-    # Storage --------------------------------------------------------------------------------------
-
-    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes a model folder, completely or not at all.
-
-        Raises:
-            ValueError: If the folder exists and ``overwrite`` is False.
-            StorageError: If the disk refuses; what was there before is still there.
-        """
-        return write_model_folder(Path(folder).expanduser(), self.stored(), overwrite=overwrite)
-
-    def stored(self) -> StoredModel:
-        """Everything in one place, as a model folder holds it."""
-        return self._state.stored()
+        return self._of(*remove_entities(self._state, entities, mode, normalize_output))
 
     # Predictions ----------------------------------------------------------------------------------
 
@@ -278,7 +246,7 @@ class SheafModel:
             DataError: If a label is unknown; the nearest spelling is suggested.
             ValueError: If ``k`` is not positive.
         """
-        return self._predictor.predict("tail", head, relation, k, include_known)
+        return predict(self._state, "tail", head, relation, k, include_known)
 
     def predict_heads(
         self,
@@ -289,7 +257,7 @@ class SheafModel:
         include_known: bool = False,
     ) -> "pd.DataFrame":
         r"""The best heads of :math:`(?, r, t)`; see :meth:`predict_tails`."""
-        return self._predictor.predict("head", tail, relation, k, include_known)
+        return predict(self._state, "head", tail, relation, k, include_known)
 
     def predict(
         self,
@@ -321,9 +289,7 @@ class SheafModel:
                 and the nearest spelling suggested), or no query is left.
             ValueError: If ``k`` is not positive.
         """
-        return self._predictor.predict_queries(
-            list(queries), k, include_known, skip_unknown, progress
-        )
+        return predict_queries(self._state, queries, k, include_known, skip_unknown, progress)
 
     def score(self, triples: TripleInput) -> "pd.DataFrame":
         r"""Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``ratio`` and
@@ -336,10 +302,7 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown; the nearest spelling is suggested.
         """
-        if not isinstance(triples, str | PathLike) and iter(triples) is triples:
-            triples = list(triples)
-        frame = self._predictor.score(label_triples(triples, self.relations))
-        return restore_integers(frame, *given_labels(triples))
+        return score_triples(self._state, triples)
 
     def rank(
         self,
@@ -371,13 +334,7 @@ class SheafModel:
                 no fact.
             ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
         """
-        return TripleRanking(self._predictor).run(
-            label_triples(triples, self.relations),
-            known=None if known is None else label_triples(known, self.relations),
-            on_unknown_entity=on_unknown_entity,
-            facts=None if facts is None else label_triples(facts, self.relations),
-            progress=progress,
-        )
+        return rank_triples(self._state, triples, known, on_unknown_entity, facts, progress)
 
     def answer(
         self,
@@ -411,7 +368,7 @@ class SheafModel:
                 suggested), a query has a negation, or a prior is asked for without facts.
             ValueError: If ``k`` is not positive.
         """
-        return self._answers.answer(query, k, explain, prior)
+        return answer_queries(self._state, query, k, explain, prior)
 
     def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
         r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.
@@ -430,13 +387,12 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown.
         """
-        return Explanation(self._state).of(target)
+        return explain(self._state, target)
 
     def __repr__(self) -> str:
-        added = self.num_entities - self.num_trained
+        added, relations = self.num_entities - self.num_trained, len(self.relations)
         return (
             f"{type(self).__name__}({type(self.kge).__name__}, {self.num_trained} trained and "
-            f"{added} added entities, {count_noun(len(self.relations), 'relation')}, "
-            f"{count_noun(self.num_facts, 'fact')}, "
-            f"d={self.kge.hidden_channels})"
+            f"{added} added entities, {count_noun(relations, 'relation')}, "
+            f"{count_noun(self.num_facts, 'fact')}, d={self.kge.hidden_channels})"
         )

@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -7,9 +8,11 @@ from torch import Tensor
 
 from sheafprop.data import KnowledgeGraph, Vocabulary, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
+from sheafprop.inductive.extension_solver import ExtensionSolver
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
+from sheafprop.sheaf import RelationSheaf
 
 #: Where the vector of an entity can come from.
 ORIGINS = ("trained", "extended", "unanchored")
@@ -106,6 +109,28 @@ class StoredModel:
             metrics=metrics or {},
         )
 
+    @cached_property
+    def sheaf(self) -> RelationSheaf:
+        """The sheaf of the trained relations."""
+        with torch.no_grad():
+            return self.model.sheaf()
+
+    @cached_property
+    def solver(self) -> ExtensionSolver:
+        """The solver of new vectors."""
+        return ExtensionSolver(self.model, self.sheaf, self.prototypes, self.residual_variance)
+
+    @cached_property
+    def has_unit_rows(self) -> bool:
+        """Whether the model trains with entities of length one."""
+        return self.model.has_unit_rows()
+
+    @cached_property
+    def num_trained_facts(self) -> int:
+        """Facts before the first one that touches an added entity."""
+        added = (self.facts[:, [0, 2]] >= self.model.num_nodes).any(1)
+        return int(added.to(torch.uint8).argmax()) if bool(added.any()) else len(added)
+
     def _check_sizes(self, graph: KnowledgeGraph) -> None:
         model, num_added = self.model, 0 if self.extended is None else len(self.extended)
         for kind, got, labels in (
@@ -162,7 +187,7 @@ class StoredModel:
             raise ValueError(f"'section_weight' must be positive and add up to 1 (got {weights})")
 
 
-def with_entities(model: KGEModel, kept: Tensor) -> KGEModel:
+def select_entities(model: KGEModel, kept: Tensor) -> KGEModel:
     """The model with some of its entities only, given as ids ``[n]`` or bool ``[N]``."""
     rows = model.state_dict()["node_emb.weight"][kept]
     with torch.device("meta"):

@@ -1,10 +1,12 @@
 """Label triples from whatever a user has them in."""
 
 import os
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from sheafprop.data import as_label_triples, read_triples
 from sheafprop.data.triples import LabelTriples, frame_cells, frame_triples, is_frame
@@ -44,6 +46,16 @@ def label_triples(triples: TripleInput, known: Container[str] = ()) -> LabelTrip
     if len(array) == 0:
         raise DataError("there is no triple")
     return array
+
+
+def triple_ids(
+    labels: LabelTriples,
+    entity_ids: Callable[[Iterable[str]], Tensor],
+    relation_ids: Callable[[Iterable[str]], Tensor],
+) -> Tensor:
+    """Ids ``[m, 3]`` of label triples ``[m, 3]``, with the look-ups of entities and relations."""
+    ends = entity_ids(labels[:, [0, 2]].ravel()).view(-1, 2)
+    return torch.stack([ends[:, 0], relation_ids(labels[:, 1]), ends[:, 1]], dim=1)
 
 
 def given_labels(triples: TripleInput) -> tuple[list[Any], list[Any]]:

@@ -1,58 +1,63 @@
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-import torch
 
 from sheafprop.checks import check_choice, count_noun, quote
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError
-from sheafprop.pretrained.extension import Extension
+from sheafprop.pretrained.extension import extend
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.predictor import Predictor
+from sheafprop.pretrained.triple_input import TripleInput, label_triples, triple_ids
 from sheafprop.ranking import RankingResult, TripleFilter, evaluate
 
 UnknownEntity = Literal["error", "drop", "extend"]
 
 
-class TripleRanking:
-    r"""Ranks true triples among all entities of a model.
-
-    Args:
-        predictor (Predictor): The model's predictions.
-    """
-
-    def __init__(self, predictor: Predictor):
-        self.predictor = predictor
-
-    def run(
-        self,
-        triples: LabelTriples,
-        *,
-        known: LabelTriples | None,
-        on_unknown_entity: UnknownEntity,
-        facts: LabelTriples | None,
-        progress: bool,
-    ) -> RankingResult:
-        """The ranks; see :meth:`SheafModel.rank`."""
-        check_choice("on_unknown_entity", on_unknown_entity, ("error", "drop", "extend"))
-        if (facts is not None) != (on_unknown_entity == "extend"):
-            raise ValueError(
-                "'facts' belong to on_unknown_entity='extend', which needs the observed facts of "
-                f"the unknown entities (got {on_unknown_entity!r} "
-                f"{'with' if facts is not None else 'without'} facts)"
-            )
-        ranked, notes = _distinct(triples), []
-        if len(ranked) < len(triples):
-            number = count_noun(len(triples) - len(ranked), "triple")
-            notes.append(f"{number} given again: each is ranked once")
-        predictor = self.predictor
-        if facts is not None:
-            predictor = Predictor(_extended(predictor.state, facts, ranked, notes))
-        kept = _with_vectors(predictor.state, ranked, on_unknown_entity, notes)
-        result = _ranked(predictor, kept, known, len(ranked) - len(kept), progress)
-        return replace(result, notes=tuple(notes))
+def rank_triples(
+    state: ModelState,
+    triples: TripleInput,
+    known: TripleInput | None,
+    on_unknown_entity: UnknownEntity,
+    facts: TripleInput | None,
+    progress: bool,
+) -> RankingResult:
+    """Ranks true triples among all entities of a model; see :meth:`SheafModel.rank`."""
+    given = label_triples(triples, state.relations)
+    others = None if known is None else label_triples(known, state.relations)
+    added = None if facts is None else label_triples(facts, state.relations)
+    check_choice("on_unknown_entity", on_unknown_entity, ("error", "drop", "extend"))
+    if (added is not None) != (on_unknown_entity == "extend"):
+        raise ValueError(
+            "'facts' belong to on_unknown_entity='extend', which needs the observed facts of "
+            f"the unknown entities (got {on_unknown_entity!r} "
+            f"{'with' if added is not None else 'without'} facts)"
+        )
+    ranked, notes = _distinct(given), []
+    if len(ranked) < len(given):
+        number = count_noun(len(given) - len(ranked), "triple")
+        notes.append(f"{number} given again: each is ranked once")
+    if added is not None:
+        state = _extend(state, added, ranked, notes)
+    kept = _exclude_unknown(state, ranked, on_unknown_entity, notes)
+    ids = state.triple_ids(kept)
+    state.check_finite()
+    parts = {"facts": state.facts.from_row(0), "ranked": ids}
+    if others is not None:
+        more = triple_ids(others, state.index.lookup, state.relations.lookup)
+        parts["further"] = more[(more >= 0).all(1)]
+    scores = state.scorer.scores
+    result = evaluate(
+        lambda head, rel: scores(state.rows.select(head), rel, "tail"),
+        lambda rel, tail: scores(state.rows.select(tail), rel, "head"),
+        ids,
+        TripleFilter(parts, state.num_entities, len(state.relations)),
+        num_dropped=len(ranked) - len(kept),
+        test_set="given",
+        progress=progress,
+        entity_labels=state.index.vocabulary().labels,
+    )
+    return replace(result, notes=tuple(notes))
 
 
 def _distinct(triples: LabelTriples) -> LabelTriples:
@@ -60,7 +65,7 @@ def _distinct(triples: LabelTriples) -> LabelTriples:
     return np.array(rows, dtype=object).reshape(-1, 3)
 
 
-def _extended(
+def _extend(
     state: ModelState, facts: LabelTriples, ranked: LabelTriples, notes: list[str]
 ) -> ModelState:
     """The model with facts that are no triples to rank: what is asked for is never observed."""
@@ -73,13 +78,7 @@ def _extended(
         )
     if not own.any():
         raise DataError(f"no fact is left to extend by: {notes[-1]}")
-    state, report = Extension(state).run(
-        facts[own],
-        propagation="exact",
-        mode="keep",
-        on_unknown_relation="error",
-        seed=None,
-    )
+    state, report = extend(state, facts[own])
     notes.append(
         f"{count_noun(report.new_entities, 'entity')} added from {count_noun(report.facts, 'fact')}"
         " before ranking"
@@ -87,7 +86,7 @@ def _extended(
     return state
 
 
-def _with_vectors(
+def _exclude_unknown(
     state: ModelState, triples: LabelTriples, action: UnknownEntity, notes: list[str]
 ) -> LabelTriples:
     """The triples between entities of the model; others are refused, or counted in a note."""
@@ -114,32 +113,3 @@ def _with_vectors(
     if affected == len(triples):
         raise DataError(f"no triple is left to rank: {notes[-1]}")
     return triples[~missing.any(1)]
-
-
-def _ranked(
-    predictor: Predictor,
-    triples: LabelTriples,
-    known: LabelTriples | None,
-    num_dropped: int,
-    progress: bool,
-) -> RankingResult:
-    state, scores = predictor.state, predictor.scorer.scores
-    ids = state.triple_ids(triples)
-    labels: Sequence[str] = state.index.vocabulary().labels
-    state.check_finite()
-    parts = {"facts": state.facts.from_row(0), "ranked": ids}
-    if known is not None:
-        ends = state.index.lookup(known[:, [0, 2]].ravel()).view(-1, 2)
-        relation = state.relations.lookup(known[:, 1])
-        more = torch.stack([ends[:, 0], relation, ends[:, 1]], dim=1)
-        parts["further"] = more[(more >= 0).all(1)]
-    return evaluate(
-        lambda head, rel: scores(state.rows.select(head), rel, "tail"),
-        lambda rel, tail: scores(state.rows.select(tail), rel, "head"),
-        ids,
-        TripleFilter(parts, state.num_entities, len(state.relations)),
-        num_dropped=num_dropped,
-        test_set="given",
-        progress=progress,
-        entity_labels=labels,
-    )

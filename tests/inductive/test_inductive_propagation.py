@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from sheafprop.data import KnowledgeGraph, assemble
+from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGE_REGISTRY, build_model
-from sheafprop.nn import SheafPropagation
+from sheafprop.nn import RelationPrototypes, SheafPropagation
+from sheafprop.nn.relation_weights import residual_variance
 from tests.toy import parts, toy_data
 
 
@@ -111,29 +112,6 @@ def test_mixed_scores_weigh_the_prototype_section():
     assert torch.allclose(scorer.score_heads(r, t)[[0, 1], h], expected, atol=1e-5)
 
 
-def test_vectors_that_are_not_finite_are_never_scored():
-    model = trained("transe", toy_data())
-    x = torch.zeros(4, 1, 6)
-    x[2, 0, 3] = float("nan")
-    with pytest.raises(ValueError, match="not finite"):
-        SectionScorer(model, x, [1.0])
-    with pytest.raises(ValueError, match="2 weights"):
-        SectionScorer(model, torch.zeros(4, 1, 6), [0.5, 0.5])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (dict(iterations=-1), "iterations"),
-        (dict(num_random=0), "num_random"),
-        (dict(prototype_share=1.0), "prototype_share"),
-    ],
-)
-def test_bad_settings_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        PropagationSettings(**arguments)
-
-
 @pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
 @pytest.mark.parametrize("start", ["mixed", "prototype"])
 def test_triples_to_predict_are_no_facts(mode, start):
@@ -163,3 +141,30 @@ def graph(whole, triples):
         entities=whole.entities,
         relations=whole.relations,
     )
+
+
+def test_a_system_is_propagated_as_the_data_it_was_built_from():
+    """The same free system, with the statistics of training given: bit for bit the same vectors."""
+    data = toy_data()
+    model = trained("rotate", data)
+    settings = PropagationSettings(num_random=2, iterations=3, relation_weights=True)
+    x, sheaf = model.entity_vectors().detach(), model.sheaf()
+    edges, types = data.train.edge_index, data.train.edge_type
+    known = data.boundary_source.clamp_min(0)
+    system = FreeSystem(
+        torch.where(data.boundary_mask[:, None], x[known], 0)[:, None],
+        data.boundary_mask,
+        data.inference.edge_index,
+        data.inference.edge_type,
+        data.inference.entities.labels_of((~data.boundary_mask).nonzero()),
+    )
+    again = InductivePropagation.from_system(
+        model,
+        system,
+        settings,
+        sheaf=sheaf,
+        prototypes=RelationPrototypes.from_triples(x, edges, types, data.num_relations),
+        variance=residual_variance(x, edges, types, sheaf).detach(),
+    )
+    expected = InductivePropagation(model, data, settings).vectors()
+    torch.testing.assert_close(again.vectors(), expected)

@@ -51,3 +51,8 @@ FACTS = [
 ]
 #: Two new entities that reach nothing known.
 ADRIFT = [("m0", "next", "m1"), ("m1", "far", "m0")]
+
+
+def close(a, b, tol=1e-9):
+    a, b = (v.detach() if isinstance(v, torch.Tensor) else torch.tensor(list(v)) for v in (a, b))
+    assert torch.allclose(a, b.to(a.dtype), atol=tol, rtol=tol)

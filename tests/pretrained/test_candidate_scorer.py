@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from sheafprop.kge import build_model
+from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.candidate_scorer import CandidateScorer
-from sheafprop.pretrained.row_blocks import RowBlocks
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_what_is_held_at_once_changes_no_rank_and_no_prediction(monkeypatch, nam
         model = sheaf_model(name).extend(FACTS, propagation=propagation)
         result = model.rank(triples)
         frame = model.predict_tails(heads, "next", 4)
-        seen.append((result, frame, model._predictor.scorer.block_size()))
+        seen.append((result, frame, model._state.scorer.block_size()))
     assert seen[1][2] == 1
     assert seen[2][2] == 7
     for result, frame, _ in seen[1:]:

@@ -6,8 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from sheafprop.data import KnowledgeGraph, Vocabulary, as_label_triples
+from sheafprop.data import KnowledgeGraph, Vocabulary, as_label_triples, write_triples
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.triple_input import label_triples
@@ -133,3 +134,41 @@ def test_labels_that_are_no_integers_stay_text_in_the_answers():
 def test_swapped_columns_are_named_where_the_model_knows_the_labels():
     with pytest.raises(UnknownRelationError, match=r"known as entities.*--columns"):
         sheaf_model("rotate").extend([("next", "a1", "new")])
+
+
+def test_facts_come_in_many_forms(tmp_path):
+    model = sheaf_model("transe")
+    labels = [("New York, NY", "next", "a1"), ("O'Brien", "skip", "NA"), ("NA", "far", "a2")]
+    expected = model.extend(labels).vectors()
+    frame = pd.DataFrame(labels, columns=["head", "relation", "tail"], dtype=str)
+    write_triples(tmp_path / "facts.tsv", labels)
+    frame.to_csv(tmp_path / "facts.csv", index=False, header=False)
+    frame.to_parquet(tmp_path / "facts.parquet")
+    swapped = frame[["tail", "head", "relation"]]
+    unnamed = frame.set_axis(["a", "b", "c"], axis=1)
+    array = np.array(labels, dtype=object)
+    forms = [frame, swapped, unnamed, array, iter(labels), [list(t) for t in labels]]
+    forms += [tmp_path / "facts.tsv", str(tmp_path / "facts.csv"), tmp_path / "facts.parquet"]
+    for form in forms:
+        grown = model.extend(form)
+        assert torch.equal(grown.vectors(), expected)
+        assert grown.labels()[12:] == ("New York, NY", "O'Brien", "NA")
+
+
+@pytest.mark.parametrize(
+    ("triples", "message"),
+    [
+        ([], "no triple"),
+        ([("a", "b")], "3 labels"),
+        (["abc"], "3 labels"),
+        ([("a0", "next", 3.0)], "float.*a column of integers with missing values"),
+        (7, "a path, rows of three labels or a frame of pandas or polars"),
+        (pd.DataFrame({"x": ["a"], "y": ["b"]}), "three columns"),
+        (pd.DataFrame([["a0", "next", None]]), "strings"),
+        ("nowhere.tsv", "cannot be read"),
+        ("nowhere.parquet", "No such file"),
+    ],
+)
+def test_bad_facts_are_named(triples, message):
+    with pytest.raises(DataError, match=message):
+        sheaf_model("transe").extend(triples)

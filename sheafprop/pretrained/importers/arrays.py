@@ -11,7 +11,8 @@ from sheafprop.checks import count_noun
 from sheafprop.data import Vocabulary, as_label_triples, count_duplicates
 from sheafprop.errors import DataError
 from sheafprop.kge import KGEModel, build_model
-from sheafprop.pretrained.stored_model import StoredModel, with_entities
+from sheafprop.pretrained.stored_model import StoredModel, select_entities
+from sheafprop.pretrained.triple_input import triple_ids
 
 Array = Tensor | np.ndarray
 # Facts that are compared with random triples, and the share of wins from which on they fit.
@@ -123,8 +124,7 @@ def import_arrays(
         fact_ids = torch.zeros(0, 3, dtype=torch.int64)
         labels = as_label_triples([] if facts is None else facts, "the facts")
         if len(labels):
-            ends = names.ids(labels[:, [0, 2]].ravel()).view(-1, 2)
-            fact_ids = torch.stack([ends[:, 0], kinds.ids(labels[:, 1]), ends[:, 1]], dim=1)
+            fact_ids = triple_ids(labels, names.ids, kinds.ids)
     elif facts is not None:
         raise DataError("give 'facts' or 'fact_ids', not both")
     if repeated := count_duplicates(fact_ids):
@@ -134,11 +134,21 @@ def import_arrays(
             stacklevel=2,
         )
     if len(fact_ids) and not keep_unused:
-        built, names, fact_ids = _without_unused(built, names, fact_ids)
+        built, names, fact_ids = _exclude_unused(built, names, fact_ids)
     notes += _fit_notes(built, fact_ids, layout is None and not given.is_complex())
     return StoredModel.from_training(
         built, names, kinds, fact_ids, metrics={"import": {"notes": notes}}
     )
+
+
+def norm_notes(p: float) -> list[str]:
+    """What a user should know of a model that scores by another norm than propagation takes."""
+    if p == 2.0:
+        return []
+    return [
+        f"the model scores by the {p:g}-norm, and propagation minimises squared 2-norms: "
+        "vectors of new entities are a compromise"
+    ]
 
 
 @torch.no_grad()
@@ -205,7 +215,7 @@ def _pairs(rows: Tensor, layout: str | None) -> Tensor:
     return rows.unflatten(1, (2, -1)).transpose(1, 2).flatten(1)
 
 
-def _without_unused(
+def _exclude_unused(
     model: KGEModel, entities: Vocabulary, facts: Tensor
 ) -> tuple[KGEModel, Vocabulary, Tensor]:
     used, ends = torch.unique(facts[:, [0, 2]], return_inverse=True)
@@ -218,4 +228,4 @@ def _without_unused(
     )
     names = Vocabulary(entities.labels_of(used), kind="entities")
     facts = torch.stack([ends[:, 0], facts[:, 1], ends[:, 1]], dim=1)
-    return with_entities(model, used), names, facts
+    return select_entities(model, used), names, facts

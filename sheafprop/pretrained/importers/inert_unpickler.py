@@ -93,7 +93,7 @@ def state_of(module: Any) -> dict[str, Tensor]:
     return out
 
 
-def unwrapped(module: Inert) -> Inert:
+def unwrap(module: Inert) -> Inert:
     """The module inside those of ``torch.compile`` and of data parallel training."""
     while isinstance(module.state, dict):
         children = module.state.get("_modules") or {}
@@ -104,7 +104,7 @@ def unwrapped(module: Inert) -> Inert:
     return module
 
 
-def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def strip_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state dict without the prefixes that wrappers put before all of its names."""
     out = dict(state)
     for _ in range(2 * len(_WRAPPERS)):

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sheafprop.pretrained.importers.arrays import import_arrays
-from sheafprop.pretrained.importers.inert_unpickler import Inert, plain_names, state_of, unwrapped
+from sheafprop.pretrained.importers.arrays import import_arrays, norm_notes
+from sheafprop.pretrained.importers.inert_unpickler import Inert, state_of, strip_prefixes, unwrap
 from sheafprop.pretrained.stored_model import StoredModel
 
 #: The classes that can be imported, and the parameters of each.
@@ -79,11 +79,7 @@ def import_pyg(
     if p is None and "p_norm" not in settings:
         notes.append("the state dict does not hold the norm of the score: PyG's default 1 is taken")
     norm = float(p if p is not None else settings.get("p_norm", 1.0))
-    if norm != 2.0:
-        notes.append(
-            f"the model scores by the {norm:g}-norm, and propagation minimises squared 2-norms: "
-            "vectors of new entities are a compromise"
-        )
+    notes += norm_notes(norm)
     for note in notes:
         warnings.warn(note, stacklevel=2)
     vectors = torch.nn.functional.normalize(state["node_emb.weight"], p=norm, dim=-1)
@@ -95,7 +91,7 @@ def _parts(model: Any) -> tuple[str | None, Mapping[str, Any], dict[str, Tensor]
     name: str | None = None
     settings: Mapping[str, Any] = {}
     if isinstance(model, Inert):
-        inner = unwrapped(model)
+        inner = unwrap(model)
         name, settings, state = type(inner).__name__, inner.state, state_of(inner)
     elif isinstance(model, torch.nn.Module):
         inner_module: Any = model
@@ -105,5 +101,5 @@ def _parts(model: Any) -> tuple[str | None, Mapping[str, Any], dict[str, Tensor]
         state = inner_module.state_dict()
     else:
         state = dict(model)
-    state = {key: value.detach().cpu() for key, value in plain_names(state).items()}
+    state = {key: value.detach().cpu() for key, value in strip_prefixes(state).items()}
     return name, settings, state

@@ -12,13 +12,13 @@ from torch import Tensor
 from sheafprop.data.file_kinds import decompress
 from sheafprop.errors import DataError, FormatError
 from sheafprop.files import storage_errors
-from sheafprop.pretrained.importers.arrays import import_arrays
+from sheafprop.pretrained.importers.arrays import import_arrays, norm_notes
 from sheafprop.pretrained.importers.inert_unpickler import (
     Inert,
     load_inert,
-    plain_names,
     state_of,
-    unwrapped,
+    strip_prefixes,
+    unwrap,
 )
 from sheafprop.pretrained.stored_model import StoredModel
 
@@ -55,45 +55,44 @@ def import_pykeen(folder: str | PathLike[str], *, keep_unused: bool = False) -> 
     relations = _labels(training / "relation_to_id.tsv.gz")
     facts = _triples(training / "numeric_triples.tsv.gz")
     module = load_inert(path / "trained_model.pkl")
-    module = unwrapped(module) if isinstance(module, Inert) else module
+    module = unwrap(module) if isinstance(module, Inert) else module
     kind = type(module).__name__
     if not isinstance(module, Inert) or kind not in _MODELS:
         raise FormatError(
             f"'{path}' holds a {kind}: only {', '.join(_MODELS)} have a sheaf that is known here"
         )
-    state = plain_names(state_of(module))
-    interaction = _child(module, "interaction")
+    state = strip_prefixes(state_of(module))
     try:
-        return _converted(
-            _MODELS[kind],
-            state,
-            interaction,
-            entities=entities,
-            relations=relations,
-            facts=facts,
-            keep_unused=keep_unused,
-        )
+        parts = _convert(_MODELS[kind], state, _child(module, "interaction"), len(relations), facts)
     except KeyError as error:
         raise FormatError(f"'{path}': the model has no parameter {error}") from error
+    for note in parts["notes"]:
+        warnings.warn(note, stacklevel=2)
+    return import_arrays(
+        _MODELS[kind],
+        entities=entities,
+        relations=relations,
+        fact_ids=facts,
+        keep_unused=keep_unused,
+        **parts,
+    )
 
 
-def _converted(
+def _convert(
     name: str,
     state: dict[str, Tensor],
     interaction: dict[str, Any],
-    *,
-    entities: list[str],
-    relations: list[str],
+    num_relations: int,
     facts: Tensor,
-    keep_unused: bool,
-) -> StoredModel:
+) -> dict[str, Any]:
+    """The arguments of :func:`import_arrays` that follow from the model alone."""
     vectors = state[_ENTITIES]
     width = vectors.shape[1]
     tables: list[Tensor] = []
     while _RELATIONS.format(len(tables)) in state:
         tables.append(state[_RELATIONS.format(len(tables))].to(vectors.dtype))
     notes = []
-    if tables and len(tables[0]) == 2 * len(relations):
+    if tables and len(tables[0]) == 2 * num_relations:
         # With inverse triples, relation r has the rows 2r and 2r + 1.
         tables = [table[0::2] for table in tables]
         notes.append("the relations' inverses were left out: propagation needs none")
@@ -101,11 +100,7 @@ def _converted(
     powered = bool(interaction.get("power_norm", False))
     if powered and p not in (1.0, 2.0):
         notes.append(f"scores are {p:g}-norms here, not their {p:g}-th powers: the order is equal")
-    if p != 2.0:
-        notes.append(
-            f"the model scores by the {p:g}-norm, and propagation minimises squared 2-norms: "
-            "vectors of new entities are a compromise"
-        )
+    notes += norm_notes(p)
     if name == "transe":
         parameters = {"rel_emb.weight": tables[0]}
     elif name == "rotate":
@@ -126,20 +121,13 @@ def _converted(
     else:
         maps = [table.unflatten(1, (width, width)) for table in tables[:2]]
         parameters = {"rel_map_head": maps[0], "rel_map_tail": maps[1]}
-    for note in notes:
-        warnings.warn(note, stacklevel=4)
-    return import_arrays(
-        name,
-        entities=entities,
-        relations=relations,
-        vectors=vectors,
-        parameters=parameters,
-        fact_ids=facts,
-        p=p,
-        squared=powered and p == 2.0,
-        notes=notes,
-        keep_unused=keep_unused,
-    )
+    return {
+        "vectors": vectors,
+        "parameters": parameters,
+        "p": p,
+        "squared": powered and p == 2.0,
+        "notes": notes,
+    }
 
 
 def _is_clamped(vectors: Tensor, maps: Tensor, facts: Tensor, clamp: float, p: float) -> bool:

@@ -1,0 +1,68 @@
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sheafprop.checks import check_integer
+from sheafprop.errors import DataError
+from sheafprop.pretrained.model_state import ModelState
+from sheafprop.query import Query, QueryBatch, parse_query
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = 80
+
+
+def answer_queries(
+    state: ModelState,
+    queries: str | Query | Iterable[str | Query],
+    k: int,
+    explain: bool,
+    prior: bool,
+) -> "pd.DataFrame":
+    """A frame of the best answers to logical queries; see :meth:`SheafModel.answer`."""
+    import pandas as pd
+
+    check_integer("k", k, 1)
+    given = [queries] if isinstance(queries, str | Query) else list(queries)
+    parsed = [_parse(state, query, i, len(given)) for i, query in enumerate(given, 1)]
+    tables: dict[int, list[dict[str, Any]]] = {}
+    for batch, rows in QueryBatch.from_queries(parsed, state.entities, state.relations):
+        observed = state.executor.answers(batch)
+        found = state.query_answering(prior).answer(batch, k, explain=explain)
+        for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
+            known = set(observed[own].tolist())
+            tables[row] = [
+                {
+                    "query": str(given[row]),
+                    "answer": answer.label,
+                    "score": answer.score,
+                    "energy": answer.energy,
+                    "origin": state.index.origins_of(torch.tensor(answer.entity))[0],
+                    "known": answer.entity in known,
+                    "edge": relation,
+                    "edge_energy": energy,
+                }
+                for answer in answers
+                for relation, energy in ([("", 0.0)] if answer.edges is None else answer.edges)
+            ]
+    kinds = {"query": str, "answer": str, "score": float, "energy": float, "origin": str}
+    kinds |= {"known": bool} | ({"edge": str, "edge_energy": float} if explain else {})
+    lines = [line for row in sorted(tables) for line in tables[row]]
+    return pd.DataFrame(lines, columns=list(kinds)).astype(kinds)
+
+
+def _parse(state: ModelState, query: str | Query, number: int, total: int) -> Query:
+    """A query that can be answered, or an error that says which one cannot and why."""
+    try:
+        parsed = parse_query(query) if isinstance(query, str) else query
+        ids = parsed.ids(state.entities, state.relations)
+        QueryBatch(parsed.shape, torch.atleast_2d(ids)).conjunctions()
+    except ValueError as error:
+        if total == 1:
+            raise DataError(str(error)) from error
+        text = str(query)
+        text = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+        raise DataError(f"query {number}, {text}: {error}") from error
+    return parsed

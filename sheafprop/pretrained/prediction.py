@@ -1,0 +1,166 @@
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from sheafprop.checks import check_integer, count_noun
+from sheafprop.data.triples import as_label
+from sheafprop.errors import DataError
+from sheafprop.kernels.threads import small_operations
+from sheafprop.kge.base import Side
+from sheafprop.pretrained.model_state import ModelState
+from sheafprop.pretrained.triple_input import restore_integers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Candidates that are scored again, beyond those asked for, by the definition of the score.
+_SPARE = 64
+
+
+def predict(
+    state: ModelState,
+    side: Side,
+    given: str | Sequence[str],
+    relation: str | Sequence[str],
+    k: int,
+    include_known: bool,
+) -> "pd.DataFrame":
+    """The best entities at a side; see :meth:`SheafModel.predict_tails`."""
+    given = [given] if isinstance(given, str | int) else list(given)
+    relation = [relation] * len(given) if isinstance(relation, str | int) else list(relation)
+    if len(relation) != len(given):
+        raise ValueError(
+            f"give one relation, or one for each of the {len(given)} queries (got {len(relation)})"
+        )
+    entity, edge_type = state.index.ids(given), state.relations.ids(relation)
+    frame = _best_answers(state, side, entity, edge_type, k, include_known)
+    return restore_integers(frame.reset_index(drop=True), given, relation)
+
+
+def predict_queries(
+    state: ModelState,
+    queries: Iterable[Sequence[Any]],
+    k: int,
+    include_known: bool,
+    skip_unknown: bool,
+    progress: bool,
+) -> "pd.DataFrame":
+    """The best entities at the open ends of queries; see :meth:`SheafModel.predict`."""
+    import pandas as pd
+
+    rows = _known_queries(state, list(queries), skip_unknown)
+    frames: list[pd.DataFrame] = []
+    ends: tuple[tuple[Side, int, int], ...] = (("tail", 2, 0), ("head", 0, 2))
+    for side, open_end, end in ends:
+        places = [row for row, query in rows.items() if query[open_end] is None]
+        if not places:
+            continue
+        entity = state.index.ids(rows[row][end] for row in places)
+        edge_type = state.relations.ids(rows[row][1] for row in places)
+        frame = _best_answers(state, side, entity, edge_type, k, include_known, progress)
+        frame.index = pd.Index([places[i] for i in frame.index])
+        frames.append(frame)
+    if not frames:
+        raise DataError("no query is left")
+    frame = pd.concat(frames).sort_index(kind="stable").reset_index(drop=True)
+    given = [label for query in rows.values() for label in query[::2] if label is not None]
+    return restore_integers(frame, given, [query[1] for query in rows.values()])
+
+
+def _known_queries(
+    state: ModelState, queries: Sequence[Sequence[Any]], skip: bool
+) -> dict[int, Sequence[Any]]:
+    """The queries by their number from 1 on, without those with an unknown label."""
+    for number, query in enumerate(queries, 1):
+        if len(query) != 3 or (query[0] is None) == (query[2] is None):
+            raise DataError(
+                f"query {number} must be (head, relation, tail) with either head or tail open "
+                f"(got {tuple(query)!r})"
+            )
+    ends = [as_label(query[2] if query[0] is None else query[0]) for query in queries]
+    kinds = [as_label(query[1]) for query in queries]
+    lost = (state.index.lookup(ends) < 0) | (state.relations.lookup(kinds) < 0)
+    if bool(lost.any()):
+        row = int(lost.nonzero()[0])
+        try:
+            state.index.ids([ends[row]])
+            state.relations.ids([kinds[row]])
+        except DataError as error:
+            count = count_noun(int(lost.sum()), "query")
+            text = f"{count} of {len(queries):,} with an unknown label; query {row + 1}: {error}"
+            if not skip:
+                raise DataError(text) from error
+            warnings.warn(f"skipped {text}", stacklevel=3)
+    return {
+        number: query
+        for number, (query, out) in enumerate(zip(queries, lost.tolist(), strict=True), 1)
+        if not out
+    }
+
+
+def _best_answers(
+    state: ModelState,
+    side: Side,
+    entity: Tensor,
+    edge_type: Tensor,
+    k: int,
+    include_known: bool,
+    progress: bool = False,
+) -> "pd.DataFrame":
+    """A frame of the best answers to queries, in their order; its index numbers the queries.
+
+    Queries are taken by relation, as maps are applied once for all that share one.
+    """
+    import pandas as pd
+
+    check_integer("k", k, 1)
+    order = torch.sort(edge_type, stable=True).indices
+    none = torch.zeros(0, dtype=torch.int64)
+    parts: list[tuple[Tensor, ...]] = [(none, none, none.double(), none.bool())]
+    with tqdm(total=len(entity), unit="query", disable=not progress) as bar:
+        for rows in order.split(state.scorer.block_size()) if len(order) else ():
+            heads, kinds = entity[rows], edge_type[rows]
+            scores = state.scorer.scores(state.rows.select(heads), kinds, side)
+            state.check_scores(scores)
+            query, known = state.facts.answers(side, heads, kinds)
+            if not include_known:
+                scores[query, known] = -torch.inf
+            for i, one in enumerate(scores):
+                with small_operations(len(one)):
+                    found, value = _best(state, one, heads[i], kinds[i], side, k)
+                seen = torch.isin(found, known[query == i])
+                parts.append((rows[i].expand_as(found), found, value.double(), seen))
+            bar.update(len(rows))
+    where, found, value, seen = (torch.cat(column) for column in zip(*parts, strict=True))
+    back = torch.sort(where, stable=True).indices
+    where, found = where[back], found[back]
+    labels = state.index.labels_of(entity[where]), state.index.labels_of(found)
+    head, tail = labels if side == "tail" else labels[::-1]
+    columns: dict[str, Any] = {
+        "head": head,
+        "relation": state.relations.labels_of(edge_type[where]),
+        "tail": tail,
+        "score": value[back].tolist(),
+        "origin": state.index.origins_of(found),
+    }
+    if include_known:
+        columns["known"] = seen[back].tolist()
+    frame = pd.DataFrame(columns, index=where.tolist())
+    return frame.astype({name: str for name in ("head", "relation", "tail", "origin")})
+
+
+def _best(
+    state: ModelState, scores: Tensor, entity: Tensor, relation: Tensor, side: Side, k: int
+) -> tuple[Tensor, Tensor]:
+    """The best candidates by the definition of the score, best first."""
+    value, found = torch.topk(scores, min(k + _SPARE, len(scores)))
+    found = found[value > -torch.inf].sort().values
+    known = entity.expand_as(found)
+    head, tail = (known, found) if side == "tail" else (found, known)
+    value = state.score(head, relation.expand_as(found), tail)
+    order = torch.sort(value, descending=True, stable=True).indices[:k]
+    return found[order], value[order]

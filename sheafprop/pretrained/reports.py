@@ -1,0 +1,169 @@
+"""What an extension or a removal did, in plain values and in words."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sheafprop.checks import count_noun, quote
+
+
+@dataclass(frozen=True)
+class ExtensionReport:
+    """What an extension did, in plain values.
+
+    Args:
+        facts (int): Facts that were added.
+        new_entities (int): Entities that got a vector for the first time.
+        known_entities (int): Known entities among the facts, matched by label.
+        facts_between_known (int): Facts that touch no entity whose vector was solved for; they
+            are kept and move nothing.
+        solved_exactly (int): Entities with the exact solution.
+        solved_finite_time (int): Entities propagated for a finite time.
+        reasons (dict): Why not exactly, with the number of entities.
+        propagation (str): What was asked for.
+        settings (dict, optional): The finite-time settings, where any entity took them.
+        relative_residual (float): That of the exact solution.
+        rescaled (int): Exact vectors that were scaled to the length that the model trains with.
+        length_before (float, optional): Their mean length before.
+        unanchored (list of str): Entities that no fact connects to a trained entity.
+        dropped_facts (dict): Relations the model does not know, with the facts left out.
+        duplicates (int): Repetitions among the given facts; a fact counts once.
+        known_facts (int): Given facts that the model held already, which are not added again.
+        touched (list of str): Entities of earlier extensions that new facts touch.
+        pull (float): The longest distance a full step would move one of these now.
+        refined (list of str): Those (and their neighbours) that were solved again.
+        seconds (float): Time of the extension.
+    """
+
+    facts: int
+    new_entities: int
+    known_entities: int
+    facts_between_known: int
+    solved_exactly: int
+    solved_finite_time: int
+    reasons: dict[str, int]
+    propagation: str
+    settings: dict[str, Any] | None
+    relative_residual: float
+    rescaled: int
+    length_before: float | None
+    unanchored: list[str]
+    dropped_facts: dict[str, int]
+    duplicates: int
+    known_facts: int
+    touched: list[str]
+    pull: float
+    refined: list[str]
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """What a user should know, in a few lines."""
+        lines = [
+            f"{count_noun(self.new_entities, 'new entity')} from {count_noun(self.facts, 'fact')}, "
+            f"which {_verb(self.facts, 'name')} {count_noun(self.known_entities, 'entity')} that "
+            "the model knows by label"
+        ]
+        if self.solved_exactly:
+            lines.append(
+                f"{count_noun(self.solved_exactly, 'vector')} "
+                f"{'is' if self.solved_exactly == 1 else 'are'} the exact solution "
+                f"(relative residual {self.relative_residual:.1g})"
+            )
+        if self.rescaled:
+            lines.append(
+                f"{'it was' if self.rescaled == 1 else f'{self.rescaled:,} of them were'} scaled "
+                "to the length that the model trains with (mean length before: "
+                f"{self.length_before:.3g}); normalize_output=False (--no-normalize-output) keeps "
+                "exact solutions as they are"
+            )
+        if self.solved_finite_time and self.settings:
+            why = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.items())
+            lines.append(
+                f"{count_noun(self.solved_finite_time, 'vector')} "
+                f"{'was' if self.solved_finite_time == 1 else 'were'} propagated for a finite time "
+                f"({count_noun(self.settings['iterations'], 'step')}, "
+                f"seed {self.settings['seed']})"
+                + (f", as no exact solution is unique ({why})" if why else "")
+            )
+        if self.unanchored:
+            lines.append(f"unanchored: {_some(self.unanchored)}")
+        if self.dropped_facts:
+            named = ", ".join(f"{quote(k)}: {v}" for k, v in list(self.dropped_facts.items())[:5])
+            lines.append(
+                f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped, as the model "
+                f"knows no such relation ({named})"
+            )
+        if self.duplicates:
+            lines.append(
+                f"{count_noun(self.duplicates, 'fact')} {_verb(self.duplicates, 'repeat')} an "
+                "earlier one of the input; a fact counts once"
+            )
+        if self.known_facts:
+            lines.append(
+                f"{count_noun(self.known_facts, 'fact')} "
+                f"{'was' if self.known_facts == 1 else 'were'} known to the model already and "
+                f"{'is' if self.known_facts == 1 else 'are'} not counted again"
+            )
+        if self.facts_between_known:
+            lines.append(
+                f"{count_noun(self.facts_between_known, 'fact')} "
+                f"{_verb(self.facts_between_known, 'move')} no vector"
+            )
+        if self.refined:
+            lines.append(f"solved again: {_some(self.refined)}")
+        elif self.touched:
+            lines.append(
+                f"the facts touch entities of earlier extensions, whose vectors were kept "
+                f"(a step would move them by up to {self.pull:.3g}; mode='refine', --mode refine, "
+                f"solves them again): {_some(self.touched)}"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class RemovalReport:
+    """What a removal did, in plain values.
+
+    Args:
+        entities (int): Entities that were removed.
+        facts (int): Facts that named them.
+        affected (list of str): Entities of earlier extensions that lost a fact.
+        refined (list of str): Those (and their neighbours) that were solved again.
+        seconds (float): Time of the removal.
+    """
+
+    entities: int
+    facts: int
+    affected: list[str]
+    refined: list[str]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """What a user should know, in a line or two."""
+        gone, lost = count_noun(self.entities, "entity"), count_noun(self.facts, "fact")
+        lines = [f"{gone} removed, with {lost}"]
+        if self.affected and not self.refined:
+            lines.append(
+                f"{count_noun(len(self.affected), 'entity')} of earlier extensions lost a fact and "
+                f"kept {'its vector' if len(self.affected) == 1 else 'their vectors'}; "
+                "mode='refine' solves again"
+            )
+        elif self.refined:
+            lines.append(f"solved again: {count_noun(len(self.refined), 'entity')}")
+        return "\n".join(lines)
+
+
+def _verb(number: int, verb: str) -> str:
+    return f"{verb}s" if number == 1 else verb
+
+
+def _some(labels: list[str]) -> str:
+    more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
+    return ", ".join(map(quote, labels[:5])) + more

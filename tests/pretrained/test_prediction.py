@@ -1,0 +1,65 @@
+import itertools
+
+import pandas as pd
+import pytest
+import torch
+
+from sheafprop.kge import KGE_REGISTRY
+from tests.pretrained.models import FACTS, close, sheaf_model
+
+MODELS = sorted(KGE_REGISTRY)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("p", [1.0, 2.0])
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("propagation", ["exact", "selected"])
+def test_predictions_are_those_of_the_scores(name, p, squared, propagation):
+    model = sheaf_model(name, p=p, squared=squared).extend(FACTS, propagation=propagation)
+    scorer, labels = model.scorer(), model.labels()
+    for entity, relation in itertools.product(("a3", "n1"), ("next", "far")):
+        e = torch.tensor([labels.index(entity)])
+        r = torch.tensor([model.relations.index[relation]])
+        for side in ("tail", "head"):
+            if side == "tail":
+                frame = model.predict_tails(entity, relation, 6, include_known=True)
+                expected = scorer.score_tails(e, r)[0]
+            else:
+                frame = model.predict_heads(relation, entity, 6, include_known=True)
+                expected = scorer.score_heads(r, e)[0]
+            value, best = torch.sort(expected, descending=True, stable=True)
+            close(torch.tensor(frame["score"]), value[:6], 1e-6)
+            # Equal scores (distance zero) may differ by rounding in the reference.
+            assert set(frame[side]) == {labels[i] for i in best[:6]}
+            assert list(frame["score"]) == sorted(frame["score"], reverse=True)
+            column = "head" if side == "tail" else "tail"
+            assert set(frame[column]) == {entity}
+
+
+def test_known_answers_are_left_out_unless_asked_for():
+    model = sheaf_model("rotate").extend(FACTS)
+    plain = model.predict_tails("a3", "next", k=100)
+    assert len(plain) == model.num_entities - 2
+    assert not {"a4", "n2"} & set(plain["tail"])
+    everything = model.predict_tails("a3", "next", k=100, include_known=True)
+    assert len(everything) == model.num_entities
+    assert set(everything["tail"][everything["known"]]) == {"a4", "n2"}
+    assert set(everything["origin"]) == {"trained", "extended"}
+
+
+def test_many_queries_at_once():
+    model = sheaf_model("transe").extend(FACTS)
+    many = model.predict_tails(["a0", "n1"], "next", k=2)
+    one = pd.concat([model.predict_tails(e, "next", k=2) for e in ("a0", "n1")], ignore_index=True)
+    pd.testing.assert_frame_equal(many, one)
+    paired = model.predict_heads(["next", "far"], ["a0", "n1"], k=2)
+    assert list(paired["relation"]) == ["next", "next", "far", "far"]
+    assert len(model.predict_tails([], "next")) == 0
+    with pytest.raises(ValueError, match="one for each of the 2"):
+        model.predict_tails(["a0", "a1"], ["next"])
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True])
+def test_k_must_be_a_positive_integer(k):
+    with pytest.raises(ValueError, match="'k' must be an integer of at least 1"):
+        sheaf_model("transe").predict_tails("a0", "next", k=k)
