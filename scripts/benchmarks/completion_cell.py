@@ -154,14 +154,14 @@ def _reference(
     config: dict[str, Any], module: SheafCompletion, data: InductiveData, begin: float
 ) -> list[Record]:
     """A model of the same kind and settings, trained on the observed inference graph itself."""
-    epochs = config["trainer"]["max_epochs"]
-    model = train_reference(
+    train_reference(
         module,
         data,
-        epochs=None if epochs == -1 else epochs,
-        steps=config["trainer"].get("max_steps", -1),
+        max_epochs=config["trainer"]["max_epochs"],
+        max_steps=config["trainer"].get("max_steps", -1),
         batch_size=_batch_size(config),
     )
+    model = module.model
     seconds = {"train": time.process_time() - begin}
     assert data.test is not None
     scorer = SectionScorer(model, model.entity_vectors().detach().unsqueeze(1), (1.0,))

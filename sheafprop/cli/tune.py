@@ -10,7 +10,7 @@ import yaml
 
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
-from sheafprop.cli.training_verbs import check_data
+from sheafprop.cli.training_commands import check_data
 from sheafprop.cli.verb_parser import VerbParser
 from sheafprop.config_files import config_root, load_config, merge, parse_option
 from sheafprop.errors import DataError

@@ -67,7 +67,7 @@ def test_every_preset_is_a_complete_configuration(preset, family, model):
     for version in VERSIONS:
         config = completion_config(preset, family, version, model)
         module = SheafCompletion(**config["model"])
-        assert module.settings["kge"] == model
+        assert module.hparams["kge"] == model
         assert config["data"]["name"] == f"{family}_{version}"
         assert config["trainer"]["max_epochs"] > 0 or config["trainer"]["max_steps"] > 0
 

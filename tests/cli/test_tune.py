@@ -17,6 +17,7 @@ from sheafprop.cli.search_space import SearchSpace
 from sheafprop.config_files import load_config
 from sheafprop.errors import DataError
 from sheafprop.training import SheafCompletion
+from sheafprop.training.batch_loss import BatchLoss
 from tests.cli.test_main import SMALL as RUN
 from tests.toy import write_folder
 
@@ -87,7 +88,7 @@ def test_a_study_goes_on_and_its_best_configuration_fits(tmp_path, words, capsys
 def test_a_trial_that_diverges_or_lacks_memory_fails_alone(
     tmp_path, words, monkeypatch, error, reason
 ):
-    batch_loss, calls = SheafCompletion.batch_loss, []
+    batch_loss, calls = BatchLoss.__call__, []
 
     def broken(self, *arguments):
         calls.append(1)
@@ -97,7 +98,7 @@ def test_a_trial_that_diverges_or_lacks_memory_fails_alone(
             raise error
         return batch_loss(self, *arguments) * float("nan")
 
-    monkeypatch.setattr(SheafCompletion, "batch_loss", broken)
+    monkeypatch.setattr(BatchLoss, "__call__", broken)
     assert main([*words, "--trials=2"]) == 0
     failed, done = trials(tmp_path)
     assert failed["state"] == "fail"
@@ -111,7 +112,7 @@ def test_other_errors_end_the_study_and_are_stored(tmp_path, words, monkeypatch,
         raise ValueError("a mistake")
 
     assert main([*words, "--trials=1"]) == 0
-    monkeypatch.setattr(SheafCompletion, "batch_loss", broken)
+    monkeypatch.setattr(BatchLoss, "__call__", broken)
     assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=3"]) == 1
     assert "a mistake" in capsys.readouterr().err
     study = optuna.load_study(
@@ -140,9 +141,9 @@ def test_models_that_the_paper_did_not_search_need_a_space(tmp_path, words, caps
 def test_an_interrupted_trial_is_tried_again(tmp_path, words):
     script = (
         "import os, signal, sys\n"
-        "from sheafprop.training import SheafCompletion\n"
+        "from sheafprop.training.batch_loss import BatchLoss\n"
         "from sheafprop.cli.main import main\n"
-        "SheafCompletion.batch_loss = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "BatchLoss.__call__ = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
         "main(sys.argv[1:])\n"
     )
     killed = subprocess.run([sys.executable, "-c", script, *words, "--trials=2"], check=False)
@@ -212,7 +213,7 @@ def test_the_spaces_of_the_paper_draw_options_that_fit(kge, start, tmp_path):
     module = SheafCompletion(**model)
     for option, value in values.items():
         name, _, argument = option.removeprefix("model.").partition(".")
-        found = module.settings[name]
+        found = module.hparams[name]
         assert (found[argument] if argument else found) == value
 
 

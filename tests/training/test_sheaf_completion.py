@@ -15,6 +15,7 @@ from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGE_REGISTRY, LOSS_REGISTRY
 from sheafprop.ranking import TripleFilter
 from sheafprop.training import BestCheckpoint, InductiveDataModule, Patience, SheafCompletion
+from sheafprop.training.batch_loss import BatchLoss
 from sheafprop.training.reference import train_reference
 from tests.toy import parts, toy_data
 
@@ -176,7 +177,7 @@ def test_checkpoints_are_plain_and_real(tmp_path):
     stored = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)
     assert not any(v.is_complex() for v in stored["state_dict"].values())
     again = SheafCompletion(**stored["hyper_parameters"])
-    assert again.settings == stored["hyper_parameters"]
+    assert again.hparams == stored["hyper_parameters"]
 
 
 def test_a_checkpoint_of_another_graph_is_refused(tmp_path):
@@ -237,14 +238,15 @@ def test_the_reference_obeys_the_constraint_and_sees_observed_triples_only(tmp_p
     """After every step, not only at the start: a model that trains by itself is the yardstick."""
     data = toy_data("fully-inductive")
     model, _ = fit(tmp_path, 1, data, kge=kge, lr=0.5)
-    reference = train_reference(model, data, epochs=3, batch_size=16)
-    length = torch.linalg.vector_norm(reference.entity_vectors(), dim=1)
+    reference = model.copy()
+    train_reference(reference, data, max_epochs=3, batch_size=16)
+    length = torch.linalg.vector_norm(reference.model.entity_vectors(), dim=1)
     assert torch.allclose(length, torch.ones_like(length), atol=1e-5)
     # The same as the module's own training on a graph that has only the observed triples.
     alone = toy_data("fully-inductive", without=("valid", "test", "train_valid"))
     alone = replace(alone, train=data.inference)
     trained, _ = fit(tmp_path / "alone", 3, alone, kge=kge, lr=0.5)
-    for a, b in zip(reference.parameters(), trained.model.parameters(), strict=True):
+    for a, b in zip(reference.model.parameters(), trained.model.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-6)
 
 
@@ -255,8 +257,9 @@ def test_the_reference_follows_the_schedule(tmp_path, schedule):
     model, _ = fit(tmp_path, 1, data, **more)
     alone = toy_data("fully-inductive", without=("valid", "test", "train_valid"))
     trained, _ = fit(tmp_path / "alone", 3, replace(alone, train=data.inference), **more)
-    reference = train_reference(model, data, epochs=3, batch_size=16)
-    for a, b in zip(reference.parameters(), trained.model.parameters(), strict=True):
+    reference = model.copy()
+    train_reference(reference, data, max_epochs=3, batch_size=16)
+    for a, b in zip(reference.model.parameters(), trained.model.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-6)
 
 
@@ -367,20 +370,20 @@ def test_other_true_answers_can_be_left_out(kge, count, monkeypatch):
 
 def test_training_leaves_out_the_triples_of_its_graph(tmp_path, monkeypatch):
     data, seen = toy_data(), []
-    batch_loss = SheafCompletion.batch_loss
+    batch_loss = BatchLoss.__call__
 
     def watched(self, model, triples, number, epoch, known=None):
         seen.append(known)
         return batch_loss(self, model, triples, number, epoch, known)
 
-    monkeypatch.setattr(SheafCompletion, "batch_loss", watched)
+    monkeypatch.setattr(BatchLoss, "__call__", watched)
     fit(tmp_path / "0", 1, data)
     assert set(seen) == {None}
     seen.clear()
     model, _ = fit(tmp_path / "1", 1, data, leave_out_known=True)
     assert {known.num_triples for known in seen} == {len(data.train.triples)}
     seen.clear()
-    train_reference(model, data, epochs=1, batch_size=16)
+    train_reference(model.copy(), data, max_epochs=1, batch_size=16)
     assert {known.num_triples for known in seen} == {len(data.inference.triples)}
     with pytest.raises(ValueError, match=r"for the cross entropy \(the loss is 'nssa'\)"):
         module(loss="nssa", leave_out_known=True)
