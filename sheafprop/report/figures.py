@@ -18,8 +18,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from sheafprop.files import write_bytes
-from sheafprop.report._records import Record, by_dataset, metric_key, run_name
 from sheafprop.report.inspection import GraphInspection
+from sheafprop.report.records import Record, by_dataset, metric_key, run_name
 
 _COLOR = "#0072B2"
 _RELATIONS = 20

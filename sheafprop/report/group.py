@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sheafprop.errors import FormatError
 from sheafprop.files import write_json
-from sheafprop.report._records import read_record
 from sheafprop.report.own_files import own_path
+from sheafprop.report.records import read_record
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table
 

@@ -10,7 +10,10 @@ from typing import Any
 from sheafprop.data.label_checks import count_noun
 from sheafprop.files import write_text
 from sheafprop.ranking import PROTOCOLS
-from sheafprop.report._records import (
+from sheafprop.report.figures import hits_by_iteration
+from sheafprop.report.own_files import own_path, sign
+from sheafprop.report.published import published_rows
+from sheafprop.report.records import (
     Record,
     alike,
     by_dataset,
@@ -18,11 +21,8 @@ from sheafprop.report._records import (
     protocol_order,
     run_name,
 )
-from sheafprop.report._text import NOTHING, duration, escape, markdown_table, size
-from sheafprop.report.figures import hits_by_iteration
-from sheafprop.report.own_files import own_path, sign
-from sheafprop.report.published import published_rows
 from sheafprop.report.tables import result_table
+from sheafprop.report.text import NOTHING, duration, escape, markdown_table, size
 
 __all__ = ["write_report"]
 

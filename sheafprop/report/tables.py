@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report._records import (
+from sheafprop.report.records import (
     Record,
     by_dataset,
     metric_key,
@@ -16,7 +16,7 @@ from sheafprop.report._records import (
     run_name,
     tie_conventions,
 )
-from sheafprop.report._text import NOTHING, escape, markdown_table, plain_table
+from sheafprop.report.text import NOTHING, escape, markdown_table, plain_table
 
 __all__ = ["result_table", "terminal_table"]
 

@@ -3,8 +3,8 @@ import os
 import pytest
 
 from sheafprop.files import StorageError
-from sheafprop.report._text import duration, size
 from sheafprop.report.run_report import write_report
+from sheafprop.report.text import duration, size
 from tests.report.records import entry, record
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sheafprop.report._text import NOTHING, duration, markdown_table, size
+from sheafprop.report.text import NOTHING, duration, markdown_table, size
 
 __all__ = ["propagation_headline", "propagation_table", "query_speed_table", "service_table"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report._records import tie_conventions
-from sheafprop.report._text import NOTHING, duration, escape, markdown_table, size
 from sheafprop.report.published import published_rows
+from sheafprop.report.records import tie_conventions
+from sheafprop.report.text import NOTHING, duration, escape, markdown_table, size
 
 __all__ = ["ablation_table", "completion_cost_table", "completion_table"]
 

@@ -10,9 +10,9 @@ from typing import Any
 from sheafprop.kge import KGE_REGISTRY
 from sheafprop.query import CONJUNCTIVE
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report._records import tie_conventions
-from sheafprop.report._text import NOTHING, escape, markdown_table
 from sheafprop.report.published import published_rows
+from sheafprop.report.records import tie_conventions
+from sheafprop.report.text import NOTHING, escape, markdown_table
 
 __all__ = ["AVERAGINGS", "query_curves", "query_figures", "query_report", "query_summary"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.tables.benchmark_tables import measured_on, with_range
-from sheafprop.report._text import duration, markdown_table
+from sheafprop.report.text import duration, markdown_table
 
 __all__ = ["training_table", "transductive_table"]
 

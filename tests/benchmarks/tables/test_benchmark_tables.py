@@ -4,7 +4,7 @@ from benchmarks.tables.benchmark_tables import (
     service_table,
 )
 
-from sheafprop.report._text import NOTHING
+from sheafprop.report.text import NOTHING
 
 
 def step(name, maps, width, **more):

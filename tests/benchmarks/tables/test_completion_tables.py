@@ -8,8 +8,8 @@ from benchmarks.tables.completion_tables import (
     completion_table,
 )
 
-from sheafprop.report._text import NOTHING
 from sheafprop.report.published import published_rows
+from sheafprop.report.text import NOTHING
 
 
 def record(dataset="fb237_v1", model="rotate", preset="best", seed=0, protocol="full", **more):

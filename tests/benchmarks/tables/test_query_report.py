@@ -5,8 +5,8 @@ from benchmarks.tables.query_figure import hits_by_ratio
 from benchmarks.tables.query_tables import query_curves, query_report, query_summary
 
 from sheafprop.query import CONJUNCTIVE
-from sheafprop.report._text import NOTHING
 from sheafprop.report.published import published_rows
+from sheafprop.report.text import NOTHING
 
 TYPES = (*CONJUNCTIVE, "2u", "up")
 
