@@ -138,7 +138,7 @@ def _square_lengths(rows: Tensor) -> Tensor:
 
 def _near_squares(out: Tensor, rows: Tensor, squares: Tensor, target: Tensor) -> None:
     own = target.square().sum(1, keepdim=True)
-    if len(target) > 1:
+    if len(target) != 1:
         torch.addmm(squares.unsqueeze(0), target, rows.T, alpha=-2, out=out).add_(own)
         return
 

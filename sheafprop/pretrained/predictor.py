@@ -143,6 +143,8 @@ class Predictor:
         check_integer("k", k, 1)
         state, step = self.state, self.scorer.block_size()
         order = torch.sort(edge_type, stable=True).indices
+        if not len(entity):
+            return (order,) * 4
         parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         with tqdm(total=len(entity), unit="query", disable=not progress) as bar:
             for rows in order.split(step):
@@ -158,9 +160,6 @@ class Predictor:
                     seen = torch.isin(found, known[query == i])
                     parts.append((rows[i].expand_as(found), found, value, seen))
                 bar.update(len(rows))
-        if not parts:
-            none = torch.zeros(0, dtype=torch.int64)
-            return none, none, none, none
         where, found, value, seen = (torch.cat(column) for column in zip(*parts, strict=True))
         back = torch.sort(where, stable=True).indices
         return where[back], found[back], value[back], seen[back]

@@ -63,8 +63,10 @@ class RunReport(Callback):
         assert pl_module.selection is not None
         folder = Path(trainer.default_root_dir)
         before = _read_record_of(folder)
-        if not self._trained:
-            print(f"all {pl_module.current_epoch} epochs were run before, so none was added")
+        training = pl_module.training_record
+        if not self._trained and training is not None:
+            line = f"{training['epochs']} epochs were run before, and none was added"
+            print(f"{line}: {training['stopped']}")
         chosen = pl_module.selection.to_dict()["chosen"]
         if self._trained or before.get("selection", {}).get("chosen") != chosen:
             # What was ranked before belongs to other weights now, or to another choice.

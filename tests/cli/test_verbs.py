@@ -285,8 +285,8 @@ def test_labels_that_differ_only_in_case_or_white_space_are_told(tmp_path, capsy
     assert f"\n{said}{pairs}\n" in output(capsys, "inspect", tmp_path / "grown").out
     write_triples(tmp_path / "new.tsv", [("a0", "Next", "fresh"), ("a0", "next", "Fresh")])
     text = output(capsys, "inspect", tmp_path / "new.tsv").out
-    assert f"\n{said}1 ('Fresh' and 'fresh')\n" in text
-    assert f"\n{said.replace('entities', 'relations')}1 ('next' and 'Next')\n" in text
+    assert f"\n{said}characters: 1 ('Fresh' and 'fresh')\n" in text
+    assert f"\n{said.replace('entities', 'relations')}characters: 1 ('next' and 'Next')\n" in text
     words = ["extend", model, tmp_path / "new.tsv", "--out", tmp_path / "again"]
     assert "'Next' (1 fact) (did you mean 'next'?)" in failing(capsys, *words)
     words.append("--on-unknown-relation=drop")

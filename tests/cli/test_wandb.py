@@ -31,8 +31,8 @@ def read_back(file: Path) -> list:
             place += 32768 - place % 32768
             continue
         length, kind = struct.unpack("<HB", content[place + 4 : place + 7])
-        if kind == 0:
-            break
+        if kind == 0 or place + 7 + length > len(content):
+            break  # what follows is not written yet
         pieces += content[place + 7 : place + 7 + length]
         place += 7 + length
         if kind in (1, 4):

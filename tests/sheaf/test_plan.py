@@ -171,7 +171,7 @@ def test_bad_input_is_named(change, message):
 def test_dense_blocks_are_held_only_once_they_are_asked_for(monkeypatch):
     case = make_case("dense, shared")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr("sheafprop.sheaf.dense_blocks.get_num_threads", lambda: 2)
+    monkeypatch.setattr("sheafprop.sheaf.dense_blocks.num_threads", lambda: 2)
     for mode in (torch.no_grad, torch.inference_mode):
         plan = plan_of(case)
         sections = case.x.unsqueeze(1)

@@ -29,6 +29,11 @@ class Patience(EarlyStopping):
         self._check_on_train_epoch_end = self.monitor == "train/loss"
         super().setup(trainer, pl_module, stage)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # A run that was killed after its last validation ends as it would have ended.
+        if self.wait_count >= self.patience:
+            trainer.should_stop = True
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the state of a checkpoint, but waits for as many checks as are set now."""
         super().load_state_dict(state_dict | {"patience": self.patience})

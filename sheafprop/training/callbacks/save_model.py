@@ -40,7 +40,9 @@ class SaveModel(Callback):
         if not trainer.is_global_zero:
             return
         monitor, _, sentence = choose_monitor(pl_module.data)
-        last_epoch = best_epoch = pl_module.current_epoch
+        # Where training stays stopped, the epoch of its last validation was not counted.
+        stopped = [c.stopped_epoch + 1 for c in trainer.early_stopping_callbacks if c.stopped_epoch]
+        last_epoch = best_epoch = max(pl_module.current_epoch, *stopped, 0)
         best = _find_best(trainer)
         if best is None:
             warnings.warn("no checkpoint was kept, so the weights of the last epoch are used")
