@@ -4,7 +4,6 @@ import pytest
 
 from sheafprop.files import StorageError
 from sheafprop.report.run_report import write_report
-from sheafprop.report.text import duration, size
 from tests.report.records import entry, record
 
 
@@ -183,26 +182,3 @@ def test_a_failed_write_leaves_the_old_report(tmp_path, monkeypatch):
         write_report(tmp_path, [record(points=[])])
     assert (tmp_path / "report.md").read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, "–"),  # noqa: RUF001
-        (0.04, "0.0 s"),
-        (99.94, "99.9 s"),
-        (99.96, "1 min 40 s"),
-        (3599.6, "1 h 00 min"),
-        (7265, "2 h 01 min"),
-    ],
-)
-def test_duration(seconds, text):
-    assert duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "text"),
-    [(None, "–"), (512, "512 B"), (5 * 2**20, "5 MiB"), (1.5 * 2**40, "1536.00 GiB")],  # noqa: RUF001
-)
-def test_size(num_bytes, text):
-    assert size(num_bytes) == text

@@ -1,0 +1,37 @@
+import pytest
+
+from sheafprop.report.text import duration, escape, markdown_table, plain_table, size
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),  # noqa: RUF001
+        (0.04, "0.0 s"),
+        (99.94, "99.9 s"),
+        (99.96, "1 min 40 s"),
+        (3599.6, "1 h 00 min"),
+        (7265, "2 h 01 min"),
+    ],
+)
+def test_duration(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [(None, "–"), (512, "512 B"), (5 * 2**20, "5 MiB"), (1.5 * 2**40, "1536.00 GiB")],  # noqa: RUF001
+)
+def test_size(num_bytes, text):
+    assert size(num_bytes) == text
+
+
+def test_cells_are_shown_as_they_are():
+    assert escape("a|b *c*\n[d] `e` <f>") == r"a\|b \*c\* \[d\] \`e\` \<f>"
+    table = markdown_table(("name", "x"), [[escape("a|b"), "1"]], "lr")
+    assert table.splitlines() == ["| name | x |", "| :--- | ---: |", r"| a\|b | 1 |"]
+
+
+def test_columns_of_wide_letters_are_aligned():
+    lines = plain_table(("name", "x"), [[["ab", "1"]], [["\u6570\u6570", "22"]]], "lr").splitlines()
+    assert lines == ["name   x", "-" * 8, "ab     1", "-" * 8, "\u6570\u6570  22"]
