@@ -62,7 +62,7 @@ def launch(
     replace_callbacks: bool = False,
 ) -> None:
     """Runs one of Lightning's commands on a configuration that is complete."""
-    _hush()
+    _silence_lightning()
     done = False
     try:
         cli = SheafCLI(
@@ -349,8 +349,8 @@ def _keep_wandb_inside(folder: Path) -> None:
         os.environ[name] = str(places.get(name, folder))
 
 
-def _hush() -> None:
-    """Leaves out what Lightning says about itself, and what follows from how a run is laid out."""
+def _silence_lightning() -> None:
+    """Silences what Lightning says about itself, and what follows from how a run is laid out."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in (

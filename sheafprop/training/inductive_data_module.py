@@ -1,4 +1,4 @@
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -115,28 +115,25 @@ class InductiveDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         _ = self.data
 
-    def train_batches(self) -> EpochBatchSampler:
-        """The training batches, or what the trainer's process has to do of them.
+    def train_dataloader(self) -> DataLoader:
+        """The training triples with their numbers, in batches that the processes share.
 
         Raises:
             ValueError: If the trainer's processes cannot share them equally.
         """
         assert self.trainer is not None
-        module: Any = self.trainer.lightning_module
-        return EpochBatchSampler(
-            self.data.train.num_edges,
+        triples, module = self.data.train.triples, self.trainer.lightning_module
+        batches = EpochBatchSampler(
+            len(triples),
             self.batch_size,
             module.hparams["seed"],
             drop_last=self.drop_last,
             num_replicas=self.trainer.world_size,
             rank=self.trainer.global_rank,
         )
-
-    def train_dataloader(self) -> DataLoader:
-        triples = self.data.train.triples
         return DataLoader(
             TensorDataset(triples, torch.arange(len(triples))),
-            sampler=self.train_batches(),
+            sampler=batches,
             batch_size=None,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,

@@ -92,8 +92,7 @@ class SheafCompletion(LightningModule):
 
     Example:
         A checkpoint has the weights, the labels and the chosen propagation; with the training
-        triples it becomes a :class:`~sheafprop.SheafModel`. The run folder that the command ``fit``
-        leaves holds that model already: ``SheafModel.load("runs/umls/rotate")``.
+        triples it becomes a :class:`~sheafprop.SheafModel`, as in the folder ``model`` of a run.
 
         >>> module = SheafCompletion.load_from_checkpoint("runs/umls/rotate/checkpoints/best.ckpt")
         >>> data = InductiveDataModule("pykeen", name="umls").data
@@ -354,8 +353,8 @@ class SheafCompletion(LightningModule):
             self._transductive.update(triples)
             return
         data = replace(self.data, valid=triples.cpu())
-        selection = self.search.select(self.model, data, quick=self.trainer.state.fn == "fit")
-        self.selection = selection
+        quick = self.trainer.state.fn == "fit"
+        self.selection = selection = self.search.select(self.model, data, quick=quick)
         best = max(selection.curve, key=lambda row: row[selection.metric])
         found = {name: best[name] for name in _LOGGED}
         found["iterations"] = float(selection.settings.iterations)
@@ -381,10 +380,8 @@ class SheafCompletion(LightningModule):
         data = replace(self.data, test=batch.cpu())
         if self.reselect and data.valid is None:
             raise DataError(f"{data.name}: there are no validation triples to choose on")
-        again = self.reselect or self._choice is None
-        selection = self.choose_propagation() if again else self._choice
-        assert selection is not None
-        self.selection = selection
+        known = None if self.reselect else self._choice
+        self.selection = selection = known or self.choose_propagation()
         result = rank_completion(
             self.model,
             data,

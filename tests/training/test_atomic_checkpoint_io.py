@@ -3,7 +3,7 @@ import os
 import pytest
 import torch
 
-from sheafprop.errors import StorageError
+from sheafprop.files import StorageError
 from sheafprop.training.atomic_checkpoint_io import AtomicCheckpointIO
 
 
