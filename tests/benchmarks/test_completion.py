@@ -226,7 +226,7 @@ def test_the_reference_is_trained_on_observed_triples_for_as_many_steps(toy, mon
 
     monkeypatch.setattr(completion_cell, "train_reference", spy)
     records = run(small(), "reference")
-    assert seen == {"epochs": None, "steps": 12, "batch_size": 16}
+    assert seen == {"max_epochs": -1, "max_steps": 12, "batch_size": 16}
     assert {r["protocol"] for r in records} == {"full", "sampled50"}
 
 
