@@ -141,14 +141,14 @@ def _reference(
 ) -> list[Record]:
     """A model of the same kind and settings, trained on the observed inference graph itself."""
     begin = time.process_time()
-    epochs = config["trainer"]["max_epochs"]
-    model = train_reference(
+    train_reference(
         module,
         data,
-        epochs=None if epochs == -1 else epochs,
-        steps=config["trainer"].get("max_steps", -1),
+        max_epochs=config["trainer"]["max_epochs"],
+        max_steps=config["trainer"].get("max_steps", -1),
         batch_size=_batch_size(config),
     )
+    model = module.model
     seconds = {"train": time.process_time() - begin}
     assert data.test is not None
     begin = time.perf_counter()

@@ -23,21 +23,21 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.training_verbs import own_classes, trust
+from sheafprop.cli.training_commands import own_classes, trust
 from sheafprop.config_files import add_callbacks
 from sheafprop.errors import DataError
 from sheafprop.files import remove_temporaries, write_text
 from sheafprop.inductive.propagation_search import Selection
 from sheafprop.report.run_report_callback import RunReport
-from sheafprop.training import InductiveDataModule, SheafCompletion
+from sheafprop.training import InductiveDataModule, SaveModel, SheafCompletion
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
     KEY,
     check_checkpoint,
     is_other_data,
-    with_ids_of,
+    renumber_like,
 )
-from sheafprop.training.precision import check_precision
+from sheafprop.training.trainer_checks import check_trainer
 
 #: Where W&B puts runs and staged artifacts; left alone where the user has set them.
 _WANDB_FOLDERS = [
@@ -52,7 +52,7 @@ _PACKAGES = {
 
 
 def launch(
-    verb: str,
+    command: str,
     folder: RunFolder,
     config_hash: str,
     words: Sequence[str],
@@ -61,14 +61,14 @@ def launch(
     reselect: bool = False,
     replace_callbacks: bool = False,
 ) -> None:
-    """Runs one of Lightning's verbs on a configuration that is complete."""
-    _hush()
+    """Runs one of Lightning's commands on a configuration that is complete."""
+    _silence_lightning()
     done = False
     try:
         cli = SheafCLI(
             folder,
             config_hash,
-            args=[verb, *words],
+            args=[command, *words],
             callbacks=callbacks,
             reselect=reselect,
             replace_callbacks=replace_callbacks,
@@ -113,11 +113,11 @@ class SheafCLI(LightningCLI):
             save_config_callback=_SaveRunConfig,
             save_config_kwargs={"config_filename": "run.yaml", "overwrite": True},
             auto_configure_optimizers=False,
-            # Errors come back to us, to be told in a line instead of after pages of usage.
+            # Errors come back to us, for a message of one line instead of after pages of usage.
             parser_kwargs={
                 "prog": "sheafprop",
                 "exit_on_error": False,
-                **{verb: {"exit_on_error": False} for verb in ("fit", "validate", "test")},
+                **{name: {"exit_on_error": False} for name in ("fit", "validate", "test")},
             },
         )
 
@@ -131,6 +131,12 @@ class SheafCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(RunReport, "report")
         parser.link_arguments("seed_everything", "model.seed", compute_fn=_as_seed)
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        trainer = super().instantiate_trainer(**kwargs)
+        # Before the report of what it chose.
+        trainer.callbacks.insert(0, SaveModel())  # type: ignore[attr-defined]
+        return trainer
 
     def before_instantiate_classes(self) -> None:
         # Every option is known to be understood by now, so the run may have its folder.
@@ -160,7 +166,7 @@ class SheafCLI(LightningCLI):
             best: Any = Namespace(class_path="sheafprop.training.BestCheckpoint")
             given = add_callbacks([best], given)
         config.trainer.callbacks = given
-        if foreign := own_classes({"trainer": namespace_to_dict(config.trainer)}):
+        if foreign := own_classes(namespace_to_dict(config)):
             print(
                 f"this run has own classes ({', '.join(foreign)}): 'test', 'validate' and 'fit "
                 f"--resume' import them only with {trust(foreign)}, from an installed package or a "
@@ -169,7 +175,7 @@ class SheafCLI(LightningCLI):
 
     def _check_and_load(self, *_: Any) -> None:
         """Before the trainer starts its loggers: what cannot be used changes no file."""
-        check_precision(self.trainer)
+        check_trainer(self.trainer)
         _ = self.datamodule.data
         self.model.reselect = self.reselect
         if path := self.config[self.config.subcommand].get("ckpt_path"):
@@ -193,9 +199,9 @@ class SheafCLI(LightningCLI):
         resume, keys = self.config.subcommand == "fit", self.datamodule.keys
         if resume and _is_fast(self.trainer):
             raise DataError("trainer.fast_dev_run tries a new run, and does not go on with one")
-        with_ids_of(checkpoint, self.datamodule.data)
+        renumber_like(checkpoint, self.datamodule.data)
         check_checkpoint(
-            self.model.settings,
+            self.model.hparams,
             checkpoint,
             self.datamodule,
             resume=resume,
@@ -276,7 +282,7 @@ def _choice_of_old_run(
     """What a run of version 0.1.0 chose, which stands beside its model alone."""
     file, stored = folder / "model" / "metrics.json", checkpoint.get(KEY, {})
     trained = checkpoint["hyper_parameters"].get("propagation")
-    if "data" in stored or trained != model.settings["propagation"] or not file.is_file():
+    if "data" in stored or trained != model.hparams["propagation"] or not file.is_file():
         return None
     found = json.loads(file.read_text(encoding="utf-8"))
     training, plain = found.get("training", {}), found.get("selection")
@@ -343,8 +349,8 @@ def _keep_wandb_inside(folder: Path) -> None:
         os.environ[name] = str(places.get(name, folder))
 
 
-def _hush() -> None:
-    """Leaves out what Lightning says about itself, and what follows from how a run is laid out."""
+def _silence_lightning() -> None:
+    """Silences what Lightning says about itself, and what follows from how a run is laid out."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in (

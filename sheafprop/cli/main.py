@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             done = importlib.import_module(f"sheafprop.cli.{name}").run(words[1:])
             sys.stdout.flush()
             return done
-        from sheafprop.cli.training_verbs import run
+        from sheafprop.cli.training_commands import run
 
         return run(words[0], words[1:])
     except BrokenPipeError:

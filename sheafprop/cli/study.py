@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from sheafprop.cli.lightning import launch
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
-from sheafprop.cli.training_verbs import config_digest
+from sheafprop.cli.training_commands import config_digest
 from sheafprop.config_files import dump_yaml, merge
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_json, write_text

@@ -11,7 +11,7 @@ import yaml
 from sheafprop.cli.command_parser import CommandParser
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace, nested
-from sheafprop.cli.training_verbs import check_data
+from sheafprop.cli.training_commands import check_data
 from sheafprop.config_files import config_root, load_config, merge, parse_option
 from sheafprop.errors import DataError
 from sheafprop.files import write_text

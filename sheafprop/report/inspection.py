@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -271,7 +272,7 @@ def inspect_triples(parts: Mapping[str, LabelTriples]) -> GraphInspection:
         graph=graph,
         overlaps=_overlaps(ids, parts, entities),
         unseen_relations=unseen,
-        inverse_relations=_inverses(every, relations, len(entities)),
+        inverse_relations=_inverses(every, relations),
         lookalikes={
             "entities": lookalikes(entities.labels),
             "relations": lookalikes(relations.labels),
@@ -370,32 +371,20 @@ def _overlap(what: str, count: int, first: str, second: str, example: list[str])
     return {"what": what, "count": count, "files": [first, second], "example": example}
 
 
-def _inverses(triples: Tensor, relations: Vocabulary, size: int) -> list[dict[str, Any]]:
+def _inverses(triples: Tensor, relations: Vocabulary) -> list[dict[str, Any]]:
     """Pairs of relations of which one mostly holds the swapped pairs of the other."""
-    triples = torch.unique(triples[triples[:, 0] != triples[:, 2]], dim=0)
-    if not len(triples):
-        return []
-    forward = triples[:, 0] * size + triples[:, 2]
-    backward = triples[:, 2] * size + triples[:, 0]
-    order = torch.argsort(forward)
-    low = torch.searchsorted(forward[order], backward)
-    high = torch.searchsorted(forward[order], backward, right=True)
-    row = torch.repeat_interleave(torch.arange(len(triples)), high - low)
-    offset = torch.arange(len(row)) - torch.repeat_interleave(
-        torch.cumsum(high - low, 0) - (high - low), high - low
-    )
-    match = order[low[row] + offset]
-    pair, count = torch.unique(
-        torch.stack([triples[row, 1], triples[match, 1]]), dim=1, return_counts=True
-    )
-    total = torch.bincount(triples[:, 1], minlength=len(relations))
-    share = count / total[pair[0]]
-    kept = (share >= _INVERSE_SHARE).nonzero().flatten().tolist()
+    frame = pd.DataFrame(triples.numpy(), columns=["head", "relation", "tail"]).drop_duplicates()
+    frame = frame[frame["head"] != frame["tail"]]
+    swapped = frame.rename(columns={"head": "tail", "tail": "head", "relation": "inverse"})
+    pairs = frame.merge(swapped, on=["head", "tail"]).groupby(["relation", "inverse"]).size()
+    total = frame["relation"].value_counts()
+    shares = {pair: np.float32(count / total[pair[0]]) for pair, count in pairs.items()}
     return [
         {
-            "relation": relations.labels[int(pair[0, i])],
-            "inverse": relations.labels[int(pair[1, i])],
-            "share": float(share[i]),
+            "relation": relations.labels[relation],
+            "inverse": relations.labels[inverse],
+            "share": float(share),
         }
-        for i in kept
+        for (relation, inverse), share in shares.items()
+        if share >= _INVERSE_SHARE
     ]

@@ -1,35 +1,29 @@
 import json
 import math
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.checks import count_noun
-from sheafprop.errors import DataError
 from sheafprop.files import write_json
 from sheafprop.hardware import describe_hardware, peak_bytes
-from sheafprop.pretrained.model_folder import save_model_folder
 from sheafprop.report.group import group_report, record_path
 from sheafprop.report.own_files import is_own, own_path
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table
 from sheafprop.training import BestCheckpoint, SheafCompletion
-from sheafprop.training.atomic_checkpoint_io import AtomicCheckpointIO
-from sheafprop.training.checkpoint_state import KEY
 from sheafprop.training.monitor import choose_monitor
 from sheafprop.version import __version__
 
 
 class RunReport(Callback):
-    """Leaves behind what a run found: metrics, report, figure and the trained model.
+    """Reports what a run found: metrics, report and figure, on the terminal and to W&B.
 
-    After ``fit`` it takes the best weights, runs the full search on validation and stores the model
-    folder; after ``test`` it adds the test figures and renews the report of the run's group.
+    After ``fit`` it reports what :class:`~sheafprop.training.SaveModel` chose and saved, which has
+    to stand before it; after ``test`` it adds the test figures and renews the group's report.
 
     Args:
         config_hash: Hash of the run's configuration, for the record.
@@ -61,86 +55,46 @@ class RunReport(Callback):
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, SheafCompletion)
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            if trainer.is_global_zero:
-                print("fast_dev_run went through; nothing of it is kept")
-            return
-        if not trainer.global_step:
-            raise DataError(
-                "nothing was trained, so there is no model: see trainer.max_epochs, "
-                "trainer.max_steps, trainer.max_time and trainer.limit_train_batches"
-            )
         if not trainer.is_global_zero:
             return
-        # Where training stays stopped, the epoch of its last validation was not counted.
-        stopped = [c.stopped_epoch + 1 for c in trainer.early_stopping_callbacks if c.stopped_epoch]
-        last_epoch = max(pl_module.current_epoch, *stopped, 0)
-        best = _best(trainer)
-        best_epoch = last_epoch
-        if best is None:
-            warnings.warn("no checkpoint was kept, so the weights of the last epoch are used")
-        else:
-            stored = torch.load(best.best_model_path, weights_only=True, map_location="cpu")
-            pl_module.load_state_dict(stored["state_dict"])
-            best_epoch = min(int(stored["epoch"]) + 1, last_epoch)
-        with torch.no_grad():
-            selection = pl_module.choose_propagation()
-        monitor, _, sentence = choose_monitor(pl_module.data)
-        if best is None or best.best_model_score is None:
-            monitor, sentence = "none", "nothing: the last epoch is taken, as none was validated"
-        training = {
-            "epochs": last_epoch,
-            "best_epoch": best_epoch,
-            "monitor": monitor,
-            "chosen_by": sentence,
-            "stopped": _why_stopped(trainer),
-            "seconds": pl_module.seconds.get("train", 0.0),
-        }
-        folder = _folder(trainer)
-        before = _record_before(folder)
-        if not self._trained:
-            print(
-                f"{last_epoch} epochs were run before, and none was added: {_why_stopped(trainer)}"
-            )
-        if self._trained or _chosen_before(before) != selection.to_dict()["chosen"]:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            print("fast_dev_run went through; nothing of it is kept")
+            return
+        assert pl_module.selection is not None
+        folder = Path(trainer.default_root_dir)
+        before = _read_record_of(folder)
+        training = pl_module.training_record
+        if not self._trained and training is not None:
+            line = f"{training['epochs']} epochs were run before, and none was added"
+            print(f"{line}: {training['stopped']}")
+        chosen = pl_module.selection.to_dict()["chosen"]
+        if self._trained or before.get("selection", {}).get("chosen") != chosen:
             # What was ranked before belongs to other weights now, or to another choice.
             for name in ("run", "test", "protocols", "seconds"):
                 before.pop(name, None)
-        record = self._record(trainer, pl_module, before, {"training": training})
+        record = self._record(trainer, pl_module, before)
         self._write(trainer, record, folder)
-        self._save_model(trainer, pl_module, record)
-        if best is not None:
-            # At last: a checkpoint with a choice is one of a run that came to its end.
-            stored[KEY] = stored.get(KEY, {}) | {"selection": selection.to_dict()}
-            stored["hyper_parameters"]["propagation"] = pl_module.settings["propagation"]
-            AtomicCheckpointIO().save_checkpoint(stored, best.best_model_path)
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 _model_to_wandb(logger, folder)
-        print(_chosen(pl_module))
+        print(_describe_choice(pl_module))
         print(f"model: {folder / 'model'}")
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
             return
         assert isinstance(pl_module, SheafCompletion)
-        folder = _folder(trainer)
-        before = _record_before(folder)
+        folder = Path(trainer.default_root_dir)
+        before = _read_record_of(folder)
         other = pl_module.on_other_data
         if other is None:
             other = _counts_differ(before.get("data", {}), pl_module.data.report)
-        found: dict[str, Any] = {
-            "test": pl_module.results,
-            "protocols": pl_module.protocol_boxes,
-        }
-        if pl_module.unfinished is not None:
-            # The record may be of an earlier end of this run, whose weights were replaced since.
-            found["training"] = pl_module.unfinished
+        found = {"test": pl_module.results, "protocols": pl_module.protocol_boxes}
         for box in pl_module.protocol_boxes.values():
             print(box + "\n")
         if other:
             run, folder = folder, _folder_of_other_data(folder, trainer)
-            record = self._record(trainer, pl_module, before, found)
+            record = self._record(trainer, pl_module, before) | found
             record["run"] = record["run"] | {
                 "dataset": pl_module.data.name,
                 "mode": pl_module.data.mode,
@@ -150,7 +104,7 @@ class RunReport(Callback):
             print(f"\nthese are results on other data than that of {run}, which keeps its own")
             print(f"report: {folder / 'report.md'}")
             return
-        record = self._record(trainer, pl_module, before, found)
+        record = self._record(trainer, pl_module, before) | found
         self._write(trainer, record, folder)
         print(group_report(folder.parent))
         print(f"\nreport: {folder.parent / 'report.md'}")
@@ -159,35 +113,34 @@ class RunReport(Callback):
         if trainer.state.fn != "validate" or not trainer.is_global_zero:
             return
         assert isinstance(pl_module, SheafCompletion)
-        print(_chosen(pl_module))
+        print(_describe_choice(pl_module))
 
     def _record(
-        self,
-        trainer: Trainer,
-        module: SheafCompletion,
-        before: dict[str, Any],
-        news: dict[str, Any],
+        self, trainer: Trainer, module: SheafCompletion, before: dict[str, Any]
     ) -> dict[str, Any]:
-        folder, data = _folder(trainer), module.data
+        data = module.data
         run = before.get("run") or {
             "dataset": data.name,
             "mode": data.mode,
             "model": type(module.model).__name__,
-            "seed": module.settings["seed"],
+            "seed": module.hparams["seed"],
             "config_hash": self.config_hash,
             "version": __version__,
         }
         assert module.selection is not None
         return before | {
             "format": 1,
-            "run": run | {"name": folder.name},  # also where the folder was moved or copied
+            # The name also where the folder was moved or copied.
+            "run": run | {"name": Path(trainer.default_root_dir).name},
             "keys": trainer.datamodule.keys,  # type: ignore[attr-defined]
             "data": data.report,
             "selection": module.selection.to_dict(),
             "seconds": before.get("seconds", {}) | module.seconds,
             "peak_bytes": max(before.get("peak_bytes", 0), peak_bytes()),
             "hardware": describe_hardware(),
-            **news,
+            # Loaded weights without one are those of the record; those that no finished run chose
+            # may have replaced the weights that an earlier end of the run recorded.
+            **({"training": module.training_record} if module.training_record else {}),
         }
 
     def _write(
@@ -199,26 +152,8 @@ class RunReport(Callback):
             if isinstance(logger, WandbLogger):
                 _log_to_wandb(logger, record, folder)
 
-    def _save_model(
-        self, trainer: Trainer, module: SheafCompletion, record: dict[str, Any]
-    ) -> None:
-        data = module.data
-        assert data.train.entities is not None
-        assert data.train.relations is not None
-        assert module.selection is not None
-        save_model_folder(
-            _folder(trainer) / "model",
-            model=module.model,
-            entities=data.train.entities,
-            relations=data.train.relations,
-            train=data.train,
-            settings=module.selection.settings.to_dict(),
-            metrics={"training": record["training"], "selection": record["selection"]},
-            overwrite=True,
-        )
 
-
-def _chosen(module: SheafCompletion) -> str:
+def _describe_choice(module: SheafCompletion) -> str:
     selection = module.selection
     if selection is None or selection.value is None:
         settings = module.search.settings
@@ -235,17 +170,9 @@ def _chosen(module: SheafCompletion) -> str:
     )
 
 
-def _folder(trainer: Trainer) -> Path:
-    return Path(trainer.default_root_dir)
-
-
-def _record_before(folder: Path) -> dict[str, Any]:
+def _read_record_of(folder: Path) -> dict[str, Any]:
     path = record_path(folder)
     return json.loads(path.read_text(encoding="utf-8")) if is_own(path) else {}
-
-
-def _chosen_before(record: dict[str, Any]) -> Any:
-    return record.get("selection", {}).get("chosen")
 
 
 def _counts_differ(before: dict[str, Any], now: dict[str, Any]) -> bool:
@@ -259,18 +186,10 @@ def _folder_of_other_data(run: Path, trainer: Trainer) -> Path:
     datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
     name, number = f"on-{datamodule.data.name}", 1
     while (folder := run / (name if number == 1 else f"{name}-{number}")).exists():
-        if _record_before(folder).get("keys") == datamodule.keys:
+        if _read_record_of(folder).get("keys") == datamodule.keys:
             break
         number += 1
     return folder
-
-
-def _best(trainer: Trainer) -> BestCheckpoint | None:
-    """The callback that kept the best weights, if there is one."""
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, BestCheckpoint) and callback.best_model_path:
-            return callback
-    return None
 
 
 def _will_validate(trainer: Trainer) -> bool:
@@ -286,13 +205,6 @@ def _will_validate(trainer: Trainer) -> bool:
         left = (trainer.max_steps - trainer.global_step) // steps
         epochs = min(epochs, trainer.current_epoch + left)
     return epochs // every > trainer.current_epoch // every
-
-
-def _why_stopped(trainer: Trainer) -> str:
-    for callback in trainer.early_stopping_callbacks:
-        if callback.stopped_epoch:
-            return f"validation had not improved for {callback.patience} checks"
-    return "all epochs were run"
 
 
 def _log_to_wandb(logger: WandbLogger, record: dict[str, Any], folder: Path) -> None:

@@ -1,24 +1,38 @@
 """What a checkpoint holds beside Lightning's own state, and what must agree with it."""
 
-from typing import TYPE_CHECKING, Any
-
-import torch
+from collections.abc import Mapping
+from typing import Any
 
 from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError
 from sheafprop.inductive.propagation_search import Selection
-
-if TYPE_CHECKING:
-    from sheafprop.training.inductive_data_module import InductiveDataModule
+from sheafprop.kge import KGEModel
+from sheafprop.training.inductive_data_module import InductiveDataModule
 
 #: Under this name, a dictionary of plain values.
 KEY = "sheafprop"
 #: Options that the weights of a checkpoint have settled; going on settles the second ones too.
 _OF_WEIGHTS = ("kge", "hidden_channels", "kge_args")
 _OF_TRAINING = ("optimizer", "seed")
+#: What stands for an optimizer that was given as a function, which a checkpoint does not hold.
+_INJECTED = "of a class"
 #: Options that say how to propagate and to rank, which a run that is trained may still change.
 AFTER_TRAINING = ("propagation", "protocols", "reference")
+
+
+def describe_training(model: KGEModel, data: InductiveDataModule, seconds: float) -> dict[str, Any]:
+    """What a checkpoint holds under :data:`KEY`: sizes, labels, and what its steps depended on."""
+    train = data.data.train
+    return {
+        "num_nodes": model.num_nodes,
+        "num_relations": model.num_relations,
+        "entities": train.entities.labels if train.entities else (),
+        "relations": train.relations.labels if train.relations else (),
+        "data": data.keys,
+        "batches": {"batch_size": data.batch_size, "drop_last": data.drop_last},
+        "seconds": seconds,
+    }
 
 
 def vocabularies(checkpoint: dict[str, Any]) -> tuple[Vocabulary, Vocabulary | None]:
@@ -31,7 +45,7 @@ def vocabularies(checkpoint: dict[str, Any]) -> tuple[Vocabulary, Vocabulary | N
     )
 
 
-def with_ids_of(checkpoint: dict[str, Any], data: InductiveData) -> InductiveData:
+def renumber_like(checkpoint: dict[str, Any], data: InductiveData) -> InductiveData:
     """The data in the ids of a checkpoint, whatever the order of lines in the files.
 
     Raises:
@@ -55,9 +69,9 @@ def with_ids_of(checkpoint: dict[str, Any], data: InductiveData) -> InductiveDat
 
 
 def check_checkpoint(
-    settings: dict[str, Any],
+    settings: Mapping[str, Any],
     checkpoint: dict[str, Any],
-    data: "InductiveDataModule",
+    data: InductiveDataModule,
     *,
     resume: bool,
     max_epochs: int | None = None,
@@ -66,7 +80,7 @@ def check_checkpoint(
     """Refuses options and data that cannot hold for a checkpoint, before anything is changed.
 
     Args:
-        settings (dict): Settings of the module that is to take the weights.
+        settings (mapping): Hyper-parameters of the module that is to take the weights.
         checkpoint (dict): The checkpoint.
         data (InductiveDataModule): The data, with its batches.
         resume (bool): Whether training goes on.
@@ -76,7 +90,10 @@ def check_checkpoint(
     Raises:
         DataError: If an option or the data differ from what the weights were trained with.
     """
-    trained = checkpoint.get("hyper_parameters", {})
+    trained = dict(checkpoint.get("hyper_parameters", settings))
+    settings = dict(settings)
+    for options in (settings, trained):
+        options.setdefault("optimizer", _INJECTED)
     changed = [name for name, value in settings.items() if trained.get(name, value) != value]
     fixed = _OF_WEIGHTS + (_OF_TRAINING if resume else ())
     for name in fixed:
@@ -116,23 +133,7 @@ def check_checkpoint(
         )
 
 
-def prefer_settings(checkpoint: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Replaces what a checkpoint's optimizer and schedules hold of options by what is set now.
-
-    Learning rate, weight decay, momentum and the like are stored with the state of the optimizer,
-    and the span of the schedule with that of the schedule; loading would bring the old ones back.
-    """
-    for state in checkpoint.get("optimizer_states", []):
-        for stored, fresh in zip(state["param_groups"], optimizer.param_groups, strict=True):
-            options = {key: value for key, value in fresh.items() if key != "params"}
-            stored.update(options, initial_lr=options["lr"])
-    for state in checkpoint.get("lr_schedulers", []):
-        if "lr_lambdas" in state:
-            state["lr_lambdas"] = [None] * len(state["lr_lambdas"])
-            state["base_lrs"] = [group["lr"] for group in optimizer.param_groups]
-
-
-def stored_selection(checkpoint: dict[str, Any], settings: dict[str, Any]) -> Selection | None:
+def stored_selection(checkpoint: dict[str, Any], settings: Mapping[str, Any]) -> Selection | None:
     """The propagation that ``fit`` chose for these weights, unless other ones are to be tried."""
     plain = checkpoint.get(KEY, {}).get("selection")
     trained = checkpoint.get("hyper_parameters", {})
@@ -153,7 +154,7 @@ def is_other_data(checkpoint: dict[str, Any], keys: dict[str, str]) -> bool | No
     return any(own.get(name) != keys.get(name) for name in names)
 
 
-def unfinished_training(checkpoint: dict[str, Any]) -> dict[str, Any] | None:
+def describe_unfinished_training(checkpoint: dict[str, Any]) -> dict[str, Any] | None:
     """What a record says of a training that has not come to its end, None for one that has."""
     stored = checkpoint.get(KEY, {})
     if "selection" in stored or "data" not in stored:

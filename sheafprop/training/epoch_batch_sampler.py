@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.checks import check_integer
@@ -9,14 +10,14 @@ from sheafprop.checks import check_integer
 class EpochBatchSampler(DistributedSampler):
     """Batches of indices in an order that the seed and the epoch alone decide.
 
-    Lightning tells it the epoch, so a resumed run sees the batches an unbroken one would have seen.
+    Lightning sets the epoch, so a resumed run sees the batches an unbroken one would have seen.
     Several processes share every batch equally, so that their mean gradient is that of the batch.
 
     Args:
         size (int): Number of examples.
         batch_size (int): Examples in a batch, over all processes; the last one may be smaller.
         seed (int): The seed.
-        drop_last (bool): Whether a last batch that is smaller is left out.
+        drop_last (bool): Whether to drop a last batch that is smaller.
         num_replicas (int): Processes that share the batches.
         rank (int): Which of them this is.
 
@@ -49,7 +50,7 @@ class EpochBatchSampler(DistributedSampler):
         if not drop_last and size % batch_size % num_replicas:
             raise ValueError(
                 f"{num_replicas} processes cannot share the last batch of {size % batch_size} "
-                "triples equally: leave it out with 'drop_last' (--data.drop_last true)"
+                "triples equally: drop it with 'drop_last' (--data.drop_last true)"
             )
         super().__init__(
             range(size),  # type: ignore[arg-type]
@@ -60,11 +61,11 @@ class EpochBatchSampler(DistributedSampler):
         )
         self.size, self.batch_size = size, batch_size
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         order = torch.randperm(self.size, generator=generator)
         for batch in order.split(self.batch_size)[: len(self)]:
-            yield batch[self.rank :: self.num_replicas].tolist()
+            yield batch[self.rank :: self.num_replicas]
 
     def __len__(self) -> int:
         return self.size // self.batch_size if self.drop_last else -(-self.size // self.batch_size)

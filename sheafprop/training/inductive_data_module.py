@@ -1,9 +1,9 @@
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.checks import check_integer
@@ -12,26 +12,6 @@ from sheafprop.data.inductive_data import triple_set_keys
 from sheafprop.data.label_checks import Mode
 from sheafprop.errors import DataError
 from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
-
-
-class TripleBatches(Dataset):
-    """Triples that are fetched a batch at a time: an index list in, a tensor out.
-
-    Args:
-        triples (Tensor): ``[m, 3]``, head, relation, tail.
-    """
-
-    def __init__(self, triples: Tensor):
-        self.triples = triples
-
-    def __getitem__(self, index: list[int]) -> tuple[Tensor, Tensor]:
-        """The triples ``[B, 3]`` and their numbers ``[B]``."""
-        number = torch.as_tensor(index)
-        return self.triples[number], number
-
-    def __len__(self) -> int:
-        return len(self.triples)
-
 
 #: Triples in a batch of the transductive validation.
 _VALID_BATCH = 4096
@@ -50,8 +30,8 @@ class InductiveDataModule(LightningDataModule):
             ``"fully-inductive"`` (every entity of the inference graph is new). Needed for
             ``"folder"``; the others have their own.
         batch_size: Training triples in a batch. Several processes share every batch equally.
-        drop_last: Whether the last batch of an epoch is left out where it is smaller than the
-            others. Several processes need it where they cannot share that batch equally.
+        drop_last: Whether to drop the last batch of an epoch where it is smaller than the others.
+            Several processes need it where they cannot share that batch equally.
         num_workers: Processes that load batches.
         hold_out: For ``"folder"`` without ``valid.txt``: share of the training triples held out for
             transductive validation.
@@ -135,27 +115,25 @@ class InductiveDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         _ = self.data
 
-    def train_batches(self) -> EpochBatchSampler:
-        """The training batches, or what the trainer's process has to do of them.
+    def train_dataloader(self) -> DataLoader:
+        """The training triples with their numbers, in batches that the processes share.
 
         Raises:
             ValueError: If the trainer's processes cannot share them equally.
         """
         assert self.trainer is not None
-        module: Any = self.trainer.lightning_module
-        return EpochBatchSampler(
-            self.data.train.num_edges,
+        triples, module = self.data.train.triples, self.trainer.lightning_module
+        batches = EpochBatchSampler(
+            len(triples),
             self.batch_size,
-            module.settings["seed"],
+            module.hparams["seed"],
             drop_last=self.drop_last,
             num_replicas=self.trainer.world_size,
             rank=self.trainer.global_rank,
         )
-
-    def train_dataloader(self) -> DataLoader:
         return DataLoader(
-            TripleBatches(self.data.train.triples),
-            sampler=self.train_batches(),
+            TensorDataset(triples, torch.arange(len(triples))),
+            sampler=batches,
             batch_size=None,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
@@ -173,15 +151,15 @@ class InductiveDataModule(LightningDataModule):
             parts += [("transductive", t) for t in own.split(_VALID_BATCH) if len(t)]
         if self.data.valid is not None:
             parts.append(("inductive", self.data.valid))
-        return _as_they_are(parts) if parts else []
+        return _load_unshuffled(parts) if parts else []
 
     def test_dataloader(self) -> DataLoader:
         if self.data.test is None:
             raise DataError(f"{self.data.name}: there are no test triples to rank")
-        return _as_they_are([self.data.test])
+        return _load_unshuffled([self.data.test])
 
 
-def _as_they_are(batches: list) -> DataLoader:
+def _load_unshuffled(batches: list) -> DataLoader:
     # Lightning would deal them out to the processes, and some twice.
     sampler: DistributedSampler = DistributedSampler(
         batches,  # type: ignore[arg-type]

@@ -1,64 +1,79 @@
 """A model trained on the inference graph itself, to compare propagation with."""
 
-from typing import TYPE_CHECKING
+import math
+from dataclasses import replace
+from typing import Any
 
 import torch
-from tqdm.auto import trange
+from lightning.pytorch import LightningModule, Trainer
 
 from sheafprop.data.inductive_data import InductiveData
-from sheafprop.errors import DivergenceError
-from sheafprop.kge import KGEModel
-from sheafprop.ranking import TripleFilter
-from sheafprop.training.cosine_decay import CosineDecay
-from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
-
-if TYPE_CHECKING:
-    from sheafprop.training.sheaf_completion import SheafCompletion
+from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.training.inductive_data_module import InductiveDataModule
 
 
 def train_reference(
-    module: "SheafCompletion",
+    module: LightningModule,
     data: InductiveData,
     *,
-    epochs: int | None,
+    max_epochs: int | None,
+    max_steps: int = -1,
     batch_size: int,
-    steps: int = -1,
-) -> KGEModel:
-    """Trains a fresh model of the module's kind on the observed inference graph.
+    device: torch.device | None = None,
+    progress: bool = False,
+) -> None:
+    """Trains a fresh module on the observed inference graph alone, and keeps its last weights.
 
-    Settings, batches and epochs are those of the module's own training, or as many whole epochs as
-    ``steps`` begin where ``epochs`` is None; validation and test triples are not looked at, so the
-    last epoch is taken.
+    Validation and test triples are not looked at.
+
+    Args:
+        module (LightningModule): The module, such as ``SheafCompletion.copy`` gives.
+        data (InductiveData): The data.
+        max_epochs (int, optional): Epochs; None or -1 for as many as ``max_steps`` begin.
+        max_steps (int): Steps, where there is no number of epochs.
+        batch_size (int): Triples in a batch.
+        device (torch.device, optional): Where to train. (default: the CPU)
+        progress (bool): Whether to show Lightning's progress bar.
     """
+    device = torch.device("cpu") if device is None else device
+    if max_epochs in (None, -1):
+        max_epochs = max(1, math.ceil(max_steps / math.ceil(data.inference.num_edges / batch_size)))
+    if module.hparams.get("lr_schedule") == "cosine" and module.hparams["lr_epochs"]:
+        # Later epochs would change nothing, at a learning rate of zero.
+        max_epochs = min(max_epochs, module.hparams["lr_epochs"])
+    alone = replace(data, train=data.inference, train_valid=None, valid=None, test=None)
     # Lightning tests without gradients, and in inference mode by default.
     with torch.inference_mode(False), torch.enable_grad():
-        triples = data.inference.triples.to(module.device)
-        model = module.build(data.inference.num_nodes, data.num_relations).to(module.device)
-        optimizer = module.build_optimizer(model)
-        sampler = EpochBatchSampler(len(triples), batch_size, module.settings["seed"])
-        if epochs is None:
-            epochs = max(1, -(-steps // len(sampler)))
-        decay = CosineDecay((module.settings["lr_epochs"] or epochs) * len(sampler))
-        known = None
-        if module.settings["leave_out_known"]:
-            known = TripleFilter(triples, data.inference.num_nodes, data.num_relations)
-        constant = module.settings["lr_schedule"] == "constant"
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: 1.0 if constant else decay(step)
+        trainer = Trainer(
+            max_epochs=max_epochs,
+            accelerator=device.type,
+            devices=1 if device.index is None else [device.index],
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=progress,
         )
-        for epoch in trange(epochs, desc="training the reference", delay=1, leave=False):
-            sampler.set_epoch(epoch)
-            for batch in sampler:
-                number = torch.tensor(batch, device=module.device)
-                loss = module.batch_loss(model, triples[number], number, epoch, known)
-                if not bool(torch.isfinite(loss)):
-                    raise DivergenceError(
-                        f"the reference's training loss became {float(loss)} in epoch {epoch}: "
-                        "lower the learning rate"
-                    )
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-                model.constrain_entities_()
-    return model
+        trainer.fit(module, datamodule=InductiveDataModule.from_data(alone, batch_size=batch_size))
+        module.to(device)
+
+
+def reference_scorers(module: Any, data: InductiveData) -> dict[str, SectionScorer]:
+    """Scorers of the model that a trained module becomes on the inference graph, by their name.
+
+    Args:
+        module (SheafCompletion): The module in its trainer, whose options the training follows.
+        data (InductiveData): The data.
+    """
+    trainer, reference = module.trainer, module.copy(reference=False)
+    train_reference(
+        reference,
+        data,
+        max_epochs=trainer.max_epochs,
+        max_steps=trainer.max_steps,
+        batch_size=trainer.datamodule.batch_size,
+        device=module.device,
+        progress=trainer.progress_bar_callback is not None,
+    )
+    vectors = reference.model.entity_vectors().detach().unsqueeze(1)
+    name = f"{type(module.model).__name__} trained on the inference graph (reference)"
+    return {name: SectionScorer(reference.model, vectors, [1.0])}

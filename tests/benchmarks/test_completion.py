@@ -68,7 +68,7 @@ def test_every_preset_is_a_complete_configuration(preset, family, model):
     for version in VERSIONS:
         config = completion_config(preset, family, version, model)
         module = SheafCompletion(**config["model"])
-        assert module.settings["kge"] == model
+        assert module.hparams["kge"] == model
         assert config["data"]["name"] == f"{family}_{version}"
         assert config["trainer"]["max_epochs"] > 0 or config["trainer"]["max_steps"] > 0
 
@@ -227,7 +227,7 @@ def test_the_reference_is_trained_on_observed_triples_for_as_many_steps(toy, run
 
     monkeypatch.setattr(completion_cell, "train_reference", spy)
     records = run(small(), "reference")
-    assert seen == {"epochs": None, "steps": 12, "batch_size": 16}
+    assert seen == {"max_epochs": -1, "max_steps": 12, "batch_size": 16}
     assert {r["protocol"] for r in records} == {"full", "sampled50"}
 
 

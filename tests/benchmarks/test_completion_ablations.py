@@ -16,8 +16,8 @@ from tests.toy import toy_data
 def test_every_variant_is_a_configuration_and_changes_something(name, model):
     config = completion_config("best", "fb237", "v1", model)["model"]
     change = (ablations.PROPAGATION | ablations.TRAINING)[name]
-    changed = SheafCompletion(**ablations.merge(config, change)).settings
-    same = changed == SheafCompletion(**config).settings
+    changed = SheafCompletion(**ablations.merge(config, change)).hparams
+    same = changed == SheafCompletion(**config).hparams
     assert same == (name == "as it is" or _already(name, config))
 
 

@@ -113,7 +113,7 @@ def test_both_libraries_have_the_same_loss_of_the_same_negatives(data):
     at_head = negative[..., 0] != batch[:, None, 0]
     entity = torch.where(at_head, negative[..., 0], negative[..., 2])
     x = model.entity_vectors()
-    loss = module.loss(
+    loss = module.batch_loss.loss(
         model.score_triples(x, *batch.unbind(1)), model.score_replaced(x, batch, entity, at_head)
     )
     loss.backward()

@@ -512,13 +512,13 @@ def test_dropped_test_triples_are_in_the_protocol_box(tmp_path, capsys):
 
 def test_texts_that_look_like_numbers_stay_texts(tmp_path, monkeypatch):
     """A hash such as 8848009382e3, or a run that is called so."""
-    from sheafprop.cli import training_verbs
+    from sheafprop.cli import training_commands
 
     class Digest:
         def hexdigest(self):
             return "8848009382e3"
 
-    monkeypatch.setattr(training_verbs.hashlib, "sha256", lambda text: Digest())
+    monkeypatch.setattr(training_commands.hashlib, "sha256", lambda text: Digest())
     monkeypatch.delenv("WANDB_MODE", raising=False)
     folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
     assert fit(folder, group, "--run.name=12e3", "--config=logger/wandb", "--model.lr=1e-3") == 0

@@ -1,29 +1,22 @@
 """``sheafprop tune`` on a small folder of files."""
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from sheafprop.cli import tune
 from sheafprop.cli.main import main
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.search_space import SearchSpace
 from sheafprop.config_files import load_config
-from sheafprop.errors import DataError
-from sheafprop.training import SheafCompletion
 from tests.cli.test_main import SMALL as RUN
 from tests.toy import write_folder
 
 pytest.importorskip("optuna")
-import optuna
 
-from sheafprop.cli.study import Study
 
 SMALL = [*RUN, "--config=logger/csv", "--data.mode=semi-inductive"]
 SPACE = """\
@@ -34,6 +27,10 @@ model.loss_args: {type: categorical, choices: [{scale: 2.0}, {scale: 5.0}]}
 
 @pytest.fixture
 def words(tmp_path):
+    return words_of_a_study(tmp_path)
+
+
+def words_of_a_study(tmp_path):
     folder = write_folder(tmp_path / "ring")
     (tmp_path / "space.yaml").write_text(SPACE)
     return [
@@ -76,53 +73,6 @@ def test_a_study_goes_on_and_its_best_configuration_fits(tmp_path, words, capsys
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (None, "the training loss became nan"),
-        (MemoryError(), "out of memory"),
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "out of memory: CUDA"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out of memory: Default"),
-    ],
-)
-def test_a_trial_that_diverges_or_lacks_memory_fails_alone(
-    tmp_path, words, monkeypatch, error, reason
-):
-    batch_loss, calls = SheafCompletion.batch_loss, []
-
-    def broken(self, *arguments):
-        calls.append(1)
-        if len(calls) > 1:
-            return batch_loss(self, *arguments)
-        if error is not None:
-            raise error
-        return batch_loss(self, *arguments) * float("nan")
-
-    monkeypatch.setattr(SheafCompletion, "batch_loss", broken)
-    assert main([*words, "--trials=2"]) == 0
-    failed, done = trials(tmp_path)
-    assert failed["state"] == "fail"
-    assert failed["reason"].startswith(reason)
-    assert failed["value"] is None
-    assert done["state"] == "complete"
-
-
-def test_other_errors_end_the_study_and_are_stored(tmp_path, words, monkeypatch, capsys):
-    def broken(self, *arguments):
-        raise ValueError("a mistake")
-
-    assert main([*words, "--trials=1"]) == 0
-    monkeypatch.setattr(SheafCompletion, "batch_loss", broken)
-    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=3"]) == 1
-    assert "a mistake" in capsys.readouterr().err
-    study = optuna.load_study(
-        study_name="tune", storage=f"sqlite:///{tmp_path / 'study' / 'study.db'}"
-    )
-    _, trial = study.trials
-    assert trial.state.name == "FAIL"
-    assert trial.user_attrs["reason"] == "ValueError: a mistake"
-
-
-@pytest.mark.parametrize(
     "wrong", ["--model.lrr=1", "--trainer.max_epochs=x", "--data.root=nowhere"]
 )
 def test_a_study_that_cannot_start_leaves_no_folder(tmp_path, words, wrong):
@@ -137,99 +87,11 @@ def test_models_that_the_paper_did_not_search_need_a_space(tmp_path, words, caps
     assert not (tmp_path / "study").exists()
 
 
-def test_an_interrupted_trial_is_tried_again(tmp_path, words):
-    script = (
-        "import os, signal, sys\n"
-        "from sheafprop.training import SheafCompletion\n"
-        "from sheafprop.cli.main import main\n"
-        "SheafCompletion.batch_loss = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "main(sys.argv[1:])\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", script, *words, "--trials=2"], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=2"]) == 0
-    failed, again, other = trials(tmp_path)
-    assert (failed["state"], failed["reason"]) == ("fail", "interrupted")
-    assert again["state"] == "complete"
-    assert again["values"] == failed["values"]
-    assert other["state"] == "complete"
-
-
-def test_what_a_killed_call_did_not_write_is_written_when_the_study_goes_on(
-    tmp_path, words, monkeypatch
-):
-    def stop(study):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sheafprop.cli.study.Study._write", stop)
-        assert main([*words, "--trials=1"]) == 130
-    assert not (tmp_path / "study" / "study.json").exists()
-    assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=1"]) == 0
-    (trial,) = trials(tmp_path)
-    assert trial["state"] == "complete"
-    assert (tmp_path / "study" / "best.yaml").exists()
-
-
-def test_trials_that_lag_behind_are_pruned(tmp_path, words, monkeypatch):
-    monkeypatch.setattr(
-        optuna.pruners, "MedianPruner", lambda **_: optuna.pruners.ThresholdPruner(lower=2.0)
-    )
-    assert main([*words, "--trials=1"]) == 1
-    (trial,) = trials(tmp_path)
-    assert trial["state"] == "pruned"
-    assert len(trial["curve"]) == 1
-    assert not (tmp_path / "study" / "best.yaml").exists()
-
-
 def test_there_must_be_something_to_validate_on(tmp_path, words, capsys):
     for name in ("valid.txt", "inference_valid.txt"):
         (tmp_path / "ring" / name).unlink()
     assert main([*words, "--trials=1"]) == 1
     assert "chooses on validation triples" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
-        ("{}", "names no option"),
-        ("lr: {type: float, low: 1, high: 2}", "'lr' is no option to try"),
-        ("data.root: {type: categorical, choices: [a]}", "'data.root' would change"),
-        ("model.lr: 0.1", "'model.lr' needs a 'type'.*got 0.1"),
-        ("model.lr: {type: real}", "'model.lr' needs a 'type'.*got 'real'"),
-        ("model.lr: {type: float, low: 1}", "'model.lr' needs a number.*'high'.*got None"),
-        ("model.lr: {type: int, low: 1, high: 2.5}", "'high'.*got 2.5"),
-        ("model.lr: {type: int, low: 3, high: 2}", "low <= high.*low=3"),
-        ("model.lr: {type: float, low: 0, high: 2, log: true}", "positive 'low'.*got 0"),
-        ("model.lr: {type: int, low: 1, high: 2, step: 0}", "positive 'step'"),
-        ("model.lr: {type: int, low: 1, high: 2, step: 1, log: true}", "not both"),
-        ("model.lr: {type: int, low: 1, high: 2, log: 1}", "'log' to be true or false"),
-        ("model.lr: {type: int, low: 1, high: 2, base: 1}", "has no 'base'"),
-        ("model.lr: {type: categorical, choices: []}", "'choices'.*not empty"),
-    ],
-)
-def test_mistakes_in_a_space_are_named_with_file_and_option(tmp_path, space, message):
-    file = tmp_path / "space.yaml"
-    file.write_text(space)
-    with pytest.raises(DataError, match=f"space.yaml.*{message}"):
-        SearchSpace.load(str(file))
-
-
-@pytest.mark.parametrize("start", ["preset/paper/{}", "model/{}"])
-@pytest.mark.parametrize("kge", ["transe", "rotate", "transr", "se"])
-def test_the_spaces_of_the_paper_draw_options_that_fit(kge, start, tmp_path):
-    """Also where the configuration has another loss, whose arguments then do not count."""
-    space = SearchSpace.load(f"search/paper_{kge}")
-    study = Study(tmp_path, load_config(start.format(kge)), space, pruner="none")
-    trial = study.study.ask()
-    values = space.suggest(trial)
-    model = study._with(values)["model"]
-    model.pop("propagation")
-    module = SheafCompletion(**model)
-    for option, value in values.items():
-        name, _, argument = option.removeprefix("model.").partition(".")
-        found = module.settings[name]
-        assert (found[argument] if argument else found) == value
 
 
 def test_without_optuna_it_says_what_to_install(words, monkeypatch, capsys):

@@ -8,6 +8,7 @@ import subprocess
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from sheafprop import SheafModel
 from sheafprop.cli.main import main
@@ -17,6 +18,7 @@ from tests.docs.walkthrough import ROOT, blocks, environment, follow
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OVERNIGHT = (ROOT / "docs" / "overnight.md").read_text(encoding="utf-8")
 IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+TRAINER = (ROOT / "docs" / "trainer.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +67,24 @@ def test_models_of_other_libraries(tmp_path, capsys):
     assert SheafModel.load("arrays_larger").num_entities == 7
     printed = capsys.readouterr()
     assert printed.err.count("are the exact solution") + printed.err.count("is the exact") == 3
+
+
+def test_training_from_a_script(tmp_path, capsys):
+    """With two epochs."""
+    script = blocks(TRAINER)[0][1]
+    assert len([line for line in script.splitlines() if line]) <= 22
+    short = TRAINER.replace("max_epochs=50", "max_epochs=2").replace("n_epoch=10", "n_epoch=1")
+    scope = follow(short, tmp_path)
+    chosen = scope["SheafCompletion"].load_from_checkpoint("runs/script/checkpoints/best.ckpt")
+    assert scope["model"].settings == chosen.selection.settings.to_dict()
+    assert "gene_therapy" in scope["larger"].labels()
+    assert "optimizer" not in scope["module"].hparams
+    assert isinstance(scope["module"].optimizers().optimizer, torch.optim.AdamW)
+    (run,) = tmp_path.glob("runs/umls/*")
+    state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    assert state["optimizer_states"][0]["param_groups"][0]["decoupled_weight_decay"]
+    assert main(["test", "--run", str(run)]) == 0
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=2"]) == 0
 
 
 def test_many_experiments_overnight(tmp_path, capsys):

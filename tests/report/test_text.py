@@ -1,6 +1,13 @@
 import pytest
 
-from sheafprop.report.text import duration, escape, markdown_table, mean_with_error, size
+from sheafprop.report.text import (
+    duration,
+    escape,
+    markdown_table,
+    mean_with_error,
+    plain_table,
+    size,
+)
 
 
 def test_the_error_is_that_of_the_mean():
@@ -42,3 +49,14 @@ def test_duration(seconds, text):
 )
 def test_size(num_bytes, text):
     assert size(num_bytes) == text
+
+
+def test_cells_are_shown_as_they_are():
+    assert escape("a|b *c*\n[d] `e` <f>") == r"a\|b \*c\* \[d\] \`e\` \<f>"
+    table = markdown_table(("name", "x"), [[escape("a|b"), "1"]], "lr")
+    assert table.splitlines() == ["| name | x |", "| :--- | ---: |", r"| a\|b | 1 |"]
+
+
+def test_columns_of_wide_letters_are_aligned():
+    lines = plain_table(("name", "x"), [[["ab", "1"]], [["\u6570\u6570", "22"]]], "lr").splitlines()
+    assert lines == ["name   x", "-" * 8, "ab     1", "-" * 8, "\u6570\u6570  22"]

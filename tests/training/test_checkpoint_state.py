@@ -19,7 +19,7 @@ def test_a_module_loads_without_a_trainer_and_becomes_a_model(tmp_path, kge):
     trained, _ = fit(tmp_path, 2, kge=kge)
     path = tmp_path / "checkpoints" / "last.ckpt"
     module = SheafCompletion.load_from_checkpoint(path)
-    assert module.settings == trained.settings
+    assert module.hparams == trained.hparams
     for a, b in zip(module.model.parameters(), trained.model.parameters(), strict=True):
         assert torch.equal(a, b)
     # The labels of the rows come from the checkpoint, not from the order of these lines.

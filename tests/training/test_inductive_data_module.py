@@ -3,19 +3,19 @@ import torch
 
 from sheafprop.errors import DataError
 from sheafprop.training import InductiveDataModule
-from sheafprop.training.epoch_batch_sampler import EpochBatchSampler
 from tests.toy import toy_data, write_folder
+from tests.training.test_sheaf_completion import module, trainer
 
 
 @pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
 def test_a_folder_is_the_same_data(tmp_path, mode):
-    module = InductiveDataModule(
+    folder = InductiveDataModule(
         "folder", root=str(write_folder(tmp_path / "ring", mode)), mode=mode
     )
     expected = toy_data(mode)
-    assert torch.equal(module.data.inference.triples, expected.inference.triples)
-    assert torch.equal(module.data.test, expected.test)
-    assert module.data.mode == mode
+    assert torch.equal(folder.data.inference.triples, expected.inference.triples)
+    assert torch.equal(folder.data.test, expected.test)
+    assert folder.data.mode == mode
 
 
 @pytest.mark.parametrize(
@@ -34,37 +34,17 @@ def test_missing_arguments_are_named(arguments, message):
 
 
 def test_missing_files_are_named(tmp_path):
-    module = InductiveDataModule("folder", root=str(tmp_path), mode="semi-inductive")
+    folder = InductiveDataModule("folder", root=str(tmp_path), mode="semi-inductive")
     with pytest.raises(DataError, match=r"train\.txt"):
-        module.setup("fit")
+        folder.setup("fit")
 
 
-def test_batches_follow_seed_and_epoch_alone():
-    sampler = EpochBatchSampler(10, 4, seed=1)
-    first = list(sampler)
-    assert [len(batch) for batch in first] == [4, 4, 2]
-    assert len(sampler) == 3
-    assert sorted(i for batch in first for i in batch) == list(range(10))
-    sampler.set_epoch(1)
-    second = list(sampler)
-    assert second != first
-    sampler.set_epoch(0)
-    assert list(sampler) == first
-    assert list(EpochBatchSampler(10, 4, seed=2)) != first
-    with pytest.raises(ValueError, match="batch_size"):
-        EpochBatchSampler(10, 0, seed=1)
-
-
-def test_processes_share_every_batch_and_the_last_one_only_if_it_can_be():
-    whole = list(EpochBatchSampler(12, 4, seed=1, drop_last=True))
-    shares = [list(EpochBatchSampler(12, 4, seed=1, num_replicas=2, rank=r)) for r in (0, 1)]
-    assert [sorted(a + b) for a, b in zip(*shares, strict=True)] == [sorted(b) for b in whole]
-    assert all(len(batch) == 2 for share in shares for batch in share)
-    assert len(EpochBatchSampler(13, 4, seed=1, drop_last=True, num_replicas=2)) == 3
-    for size, batch_size, options, message in [
-        (13, 4, dict(num_replicas=2), "last batch of 1 triples.*drop_last"),
-        (12, 3, dict(num_replicas=2), "multiple of 2"),
-        (3, 4, dict(drop_last=True), "leaves no batch: there are 3 triples"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            EpochBatchSampler(size, batch_size, seed=1, **options)
+def test_batches_are_triples_with_their_numbers(tmp_path):
+    data = InductiveDataModule.from_data(toy_data(), batch_size=16)
+    run = trainer(tmp_path, 1)
+    run.fit(module(), datamodule=data)
+    batches = list(data.train_dataloader())
+    triples = torch.cat([batch[0] for batch in batches])
+    number = torch.cat([batch[1] for batch in batches])
+    assert torch.equal(triples, data.data.train.triples[number])
+    assert sorted(number.tolist()) == list(range(data.data.train.num_edges))

@@ -1,22 +1,16 @@
-import math
 import warnings
-from dataclasses import replace
-from typing import ClassVar
 
 import pytest
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 
-from sheafprop.data import assemble
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGE_REGISTRY, LOSS_REGISTRY
-from sheafprop.ranking import TripleFilter
 from sheafprop.training import BestCheckpoint, InductiveDataModule, Patience, SheafCompletion
-from sheafprop.training.reference import train_reference
-from tests.toy import parts, toy_data
+from tests.toy import toy_data
 
 SEARCH = PropagationSearch(
     start=("random",), iterations=(1, 4, 8), settings=PropagationSettings(num_random=2)
@@ -144,18 +138,6 @@ def test_trains_with_whatever_validation_there_is(tmp_path, without, monitor):
     assert model.results[0]["metrics"]["count"] == 2 * len(data.test)
 
 
-def test_patience_stops_a_run_that_does_not_improve(tmp_path):
-    _, run = fit(tmp_path, 50, callbacks=[Patience(checks=2)], lr=1e-9)
-    assert run.current_epoch < 10
-
-
-def test_patience_lets_a_falling_loss_go_on(tmp_path):
-    data = toy_data(without=("valid", "train_valid"))
-    _, run = fit(tmp_path, 8, data, callbacks=[Patience(checks=2)])
-    assert run.early_stopping_callback.monitor == "train/loss"
-    assert run.current_epoch == 8
-
-
 def test_without_test_triples_the_test_says_so(tmp_path):
     data = toy_data(without=("test",))
     model, run = fit(tmp_path, 1, data)
@@ -176,7 +158,7 @@ def test_checkpoints_are_plain_and_real(tmp_path):
     stored = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)
     assert not any(v.is_complex() for v in stored["state_dict"].values())
     again = SheafCompletion(**stored["hyper_parameters"])
-    assert again.settings == stored["hyper_parameters"]
+    assert again.hparams == stored["hyper_parameters"]
 
 
 def test_a_checkpoint_of_another_graph_is_refused(tmp_path):
@@ -219,47 +201,6 @@ def test_every_model_and_loss_trains(tmp_path):
             assert torch.isfinite(model.model.node_emb.weight).all()
 
 
-def test_reference_is_trained_on_the_inference_graph_on_request(tmp_path):
-    data = InductiveDataModule.from_data(toy_data("fully-inductive"), batch_size=16)
-    model = module(reference=True, kge="rotate", lr_schedule="cosine")
-    run = trainer(tmp_path, 20)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run.fit(model, datamodule=data)
-        run.test(model, datamodule=data, verbose=False)
-    full = {r["method"]: r["metrics"]["mrr"] for r in model.results if r["protocol"] == "full"}
-    reference = full["RotatE trained on the inference graph (reference)"]
-    assert reference > full["RotatE, random vectors (no propagation)"]
-
-
-@pytest.mark.parametrize("kge", ["rotate", "transe", "se"])
-def test_the_reference_obeys_the_constraint_and_sees_observed_triples_only(tmp_path, kge):
-    """After every step, not only at the start: a model that trains by itself is the yardstick."""
-    data = toy_data("fully-inductive")
-    model, _ = fit(tmp_path, 1, data, kge=kge, lr=0.5)
-    reference = train_reference(model, data, epochs=3, batch_size=16)
-    length = torch.linalg.vector_norm(reference.entity_vectors(), dim=1)
-    assert torch.allclose(length, torch.ones_like(length), atol=1e-5)
-    # The same as the module's own training on a graph that has only the observed triples.
-    alone = toy_data("fully-inductive", without=("valid", "test", "train_valid"))
-    alone = replace(alone, train=data.inference)
-    trained, _ = fit(tmp_path / "alone", 3, alone, kge=kge, lr=0.5)
-    for a, b in zip(reference.parameters(), trained.model.parameters(), strict=True):
-        assert torch.allclose(a, b, atol=1e-6)
-
-
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_the_reference_follows_the_schedule(tmp_path, schedule):
-    data = toy_data("fully-inductive")
-    more = dict(lr=0.5, lr_schedule=schedule, lr_epochs=4)
-    model, _ = fit(tmp_path, 1, data, **more)
-    alone = toy_data("fully-inductive", without=("valid", "test", "train_valid"))
-    trained, _ = fit(tmp_path / "alone", 3, replace(alone, train=data.inference), **more)
-    reference = train_reference(model, data, epochs=3, batch_size=16)
-    for a, b in zip(reference.parameters(), trained.model.parameters(), strict=True):
-        assert torch.allclose(a, b, atol=1e-6)
-
-
 def test_training_seconds_add_up_over_resumed_runs(tmp_path):
     whole, _ = fit(tmp_path / "whole", 2)
     path = tmp_path / "whole" / "checkpoints" / "last.ckpt"
@@ -269,159 +210,6 @@ def test_training_seconds_add_up_over_resumed_runs(tmp_path):
     torch.save(stored, path)
     resumed, _ = fit(tmp_path / "rest", 4, resume=path)
     assert 1000 < resumed.seconds["train"] < 2000
-
-
-def test_negatives_and_starts_follow_seed_and_epoch():
-    seeds = (1, 2)
-    triples, number = torch.tensor([[0, 0, 1], [1, 0, 2]]), torch.arange(2)
-    modules = [module(loss="margin_ranking", seed=seed) for seed in seeds]
-    assert [m.search.settings.seed for m in modules] == list(seeds)
-    model = modules[0].build(50, 1)
-    losses = [float(m.batch_loss(model, triples, number, e)) for m in modules for e in (0, 1)]
-    assert len(set(losses)) == 4
-    assert losses[0] == float(modules[0].batch_loss(model, triples, number, 0))
-
-
-@pytest.mark.parametrize("kge", ["transe", "rotate", "se"])
-def test_cross_entropy_asks_for_both_ends_equally_or_for_the_tail_alone(kge):
-    triples, number = torch.tensor([[0, 0, 1], [1, 0, 2], [3, 1, 0]]), torch.arange(3)
-    both, tail = (module(kge=kge, sides=sides) for sides in ("both", "tail"))
-    model = both.build(7, 2)
-    head, relation, target = triples.T
-    x = model.entity_vectors()
-    losses = [
-        torch.nn.functional.cross_entropy(model.score_tails(x, head, relation), target),
-        torch.nn.functional.cross_entropy(model.score_heads(x, relation, target), head),
-    ]
-    assert torch.allclose(both.batch_loss(model, triples, number, 0), sum(losses) / 2)
-    assert torch.allclose(tail.batch_loss(model, triples, number, 0), losses[0])
-    with pytest.raises(ValueError, match=r"'sides' must be one of 'both', 'tail' \(got 'head'\)"):
-        module(sides="head")
-
-
-@pytest.mark.parametrize("kge", ["transe", "se"])
-def test_cross_entropy_compares_with_the_batch_and_what_is_drawn(kge, monkeypatch):
-    triples, number = torch.tensor([[0, 0, 9], [1, 0, 2], [9, 1, 0]]), torch.arange(3)
-    some = module(kge=kge, num_candidates=2, sides="tail")
-    model = some.build(40, 2)
-    seen = []
-    loss_over_entities = type(model).loss_over_entities
-
-    def watched(self, loss, x, *rest):
-        # Which rows of the table these are: all of them differ.
-        seen.append((x.unsqueeze(1) == self.entity_vectors()).all(2).nonzero()[:, 1])
-        return loss_over_entities(self, loss, x, *rest)
-
-    monkeypatch.setattr(type(model), "loss_over_entities", watched)
-    losses = [some.batch_loss(model, triples, number + shift, 0) for shift in (0, 0, 7)]
-    losses.append(some.batch_loss(model, triples, number, 1))
-    for ids, loss in zip(seen, losses, strict=True):
-        assert set(ids.tolist()) >= {0, 1, 2, 9}
-        assert 4 < len(ids) <= 6
-        scores = model.score_tails(model.entity_vectors(), triples[:, 0], triples[:, 1], ids)
-        target = torch.searchsorted(ids, triples[:, 2].contiguous())
-        assert torch.allclose(loss, torch.nn.functional.cross_entropy(scores, target))
-    # The draw follows the triples and the epoch.
-    assert torch.equal(seen[0], seen[1])
-    assert not torch.equal(seen[0], seen[2])
-    assert not torch.equal(seen[0], seen[3])
-    every = [
-        module(kge=kge, num_candidates=count).batch_loss(model, triples, number, 0)
-        for count in (None, 40)
-    ]
-    assert torch.equal(*every)
-    with pytest.raises(ValueError, match="'num_candidates' must be an integer of at least 1"):
-        module(num_candidates=0)
-
-
-@pytest.mark.parametrize("count", [None, 3])
-@pytest.mark.parametrize("kge", ["rotate", "se", "transr", "transh", "pairre"])
-def test_other_true_answers_can_be_left_out(kge, count, monkeypatch):
-    known = torch.tensor([[0, 0, 9], [0, 0, 2], [0, 0, 30], [9, 1, 0], [5, 1, 0], [0, 1, 9]])
-    known = torch.cat([known, known[[0, 1, 3]]])  # a triple that is given twice is one
-    batch, number = known[[1, 3]], torch.arange(2)
-    some = module(kge=kge, num_candidates=count, leave_out_known=True)
-    model, seen = some.build(40, 2), []
-    loss_over_entities = type(model).loss_over_entities
-
-    def watched(self, loss, x, *rest):
-        seen.append((x.unsqueeze(1) == self.entity_vectors()).all(2).nonzero()[:, 1])
-        return loss_over_entities(self, loss, x, *rest)
-
-    monkeypatch.setattr(type(model), "loss_over_entities", watched)
-    loss = some.batch_loss(model, batch, number, 0, TripleFilter(known, 40, 2))
-    (ids,), x, losses = seen, model.entity_vectors(), []
-    for head, relation, tail in batch.tolist():
-        for side in ("tail", "head"):
-            triple = torch.tensor([head, relation, tail]).expand(len(ids), 3).clone()
-            triple[:, 2 if side == "tail" else 0] = ids
-            true = tail if side == "tail" else head
-            others = {tuple(t) for t in known.tolist()} - {(head, relation, tail)}
-            kept = torch.tensor([tuple(t) not in others for t in triple.tolist()])
-            scores = model.score_triples(x, *triple[kept].T).unsqueeze(0)
-            place = (ids[kept] == true).nonzero()[0]
-            losses.append(torch.nn.functional.cross_entropy(scores, place))
-    assert len(ids) < 40 if count else len(ids) == 40
-    assert torch.allclose(loss, torch.stack(losses).mean())
-
-
-def test_training_leaves_out_the_triples_of_its_graph(tmp_path, monkeypatch):
-    data, seen = toy_data(), []
-    batch_loss = SheafCompletion.batch_loss
-
-    def watched(self, model, triples, number, epoch, known=None):
-        seen.append(known)
-        return batch_loss(self, model, triples, number, epoch, known)
-
-    monkeypatch.setattr(SheafCompletion, "batch_loss", watched)
-    fit(tmp_path / "0", 1, data)
-    assert set(seen) == {None}
-    seen.clear()
-    model, _ = fit(tmp_path / "1", 1, data, leave_out_known=True)
-    assert {known.num_triples for known in seen} == {len(data.train.triples)}
-    seen.clear()
-    train_reference(model, data, epochs=1, batch_size=16)
-    assert {known.num_triples for known in seen} == {len(data.inference.triples)}
-    with pytest.raises(ValueError, match=r"for the cross entropy \(the loss is 'nssa'\)"):
-        module(loss="nssa", leave_out_known=True)
-
-
-def test_the_schedule_starts_at_the_full_rate_and_ends_at_zero(tmp_path):
-    class Rates(Callback):
-        seen: ClassVar[list[float]] = []
-
-        def on_train_batch_start(self, trainer, *_):
-            self.seen.append(trainer.optimizers[0].param_groups[0]["lr"])
-
-    data, rates = toy_data(), Rates()
-    rates.seen.clear()
-    _, run = fit(tmp_path, 2, data, callbacks=[rates], lr=0.1, lr_schedule="cosine")
-    total = 2 * -(-len(data.train.triples) // 16)
-    expected = [0.05 * (1 + math.cos(math.pi * step / total)) for step in range(total)]
-    assert rates.seen == pytest.approx(expected)
-    assert run.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.0, abs=1e-12)
-
-
-def test_transductive_ranks_are_filtered_by_training_and_validation_triples(tmp_path):
-    """Several validation triples answer one query, and count as no mistake of each other."""
-    label_triples = parts("semi-inductive") | {
-        "train_valid": [("a0", "next", f"a{i}") for i in (4, 5, 6, 8, 9, 10, 12, 13)]
-    }
-    del label_triples["valid"], label_triples["test"]
-    data = assemble("ring", "semi-inductive", **label_triples)
-    model, run = fit(tmp_path, 1, data)
-    x = model.model.entity_vectors().detach()
-    known = set(map(tuple, torch.cat([data.train.triples, data.train_valid]).tolist()))
-    reciprocal = []
-    for h, r, t in data.train_valid.tolist():
-        for side in ("tail", "head"):
-            triples = [(h, r, e) if side == "tail" else (e, r, t) for e in range(len(x))]
-            true = t if side == "tail" else h
-            scores = model.model.score_triples(x, *torch.tensor(triples).T).tolist()
-            others = [s for e, s in enumerate(scores) if e != true and triples[e] not in known]
-            reciprocal.append(1 / (1 + sum(s > scores[true] for s in others)))
-    found = run.callback_metrics["val/transductive/mrr"]
-    assert float(found) == pytest.approx(sum(reciprocal) / len(reciprocal), abs=1e-4)
 
 
 def test_the_seed_draws_the_parameters():
@@ -441,19 +229,6 @@ def test_held_out_triples_change_no_vector(tmp_path):
     for trained, propagated in found[1:]:
         assert torch.equal(trained, found[0][0])
         assert torch.equal(propagated, found[0][1])
-
-
-def test_the_best_checkpoint_is_the_best_and_never_one_that_is_not_a_number(tmp_path, monkeypatch):
-    values = [0.2, math.nan, 0.7, 0.4, math.nan]
-
-    def score(self, batch, batch_idx):
-        self.log("val/mrr", torch.tensor(values[self.current_epoch]), batch_size=1)
-
-    monkeypatch.setattr(SheafCompletion, "validation_step", score)
-    _, run = fit(tmp_path, 5, toy_data(without=("train_valid",)))
-    stored = torch.load(tmp_path / "checkpoints" / "best.ckpt", weights_only=True)
-    assert stored["epoch"] == 2
-    assert float(run.checkpoint_callback.best_model_score) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("kge", ["rotate", "transe"])
@@ -488,3 +263,24 @@ def test_protocols_are_checked(tmp_path):
         run.fit(model, datamodule=data)
         with pytest.raises(DataError, match="merged"):
             run.test(model, datamodule=data, verbose=False)
+
+
+def test_each_step_ranks_the_triples_of_its_batch(tmp_path):
+    data = toy_data()
+    model, _ = fit(tmp_path, 1, data)
+    model.log_dict = lambda *_, **__: None  # outside of a loop
+    with torch.no_grad():
+        model.validation_step(("inductive", data.valid[:1]), 0)
+        assert model.selection.count == 1
+        model.choose_propagation()
+        model.test_step(data.test[:2], 0)
+    assert {row["metrics"]["count"] for row in model.results if row["protocol"] == "full"} == {4}
+
+
+def test_a_copy_is_fresh_and_has_the_same_arguments():
+    function = lambda parameters: torch.optim.SGD(parameters, lr=0.1)  # noqa: E731
+    first = module(optimizer=function, kge="se", reference=True, kge_args={"squared": True})
+    again = first.copy(reference=False)
+    assert again.optimizer is function
+    assert again.hparams == first.hparams | {"reference": False}
+    assert again.kge is None

@@ -13,7 +13,7 @@ import torch
 
 from sheafprop.data import InductiveData
 from sheafprop.report.run_report_callback import RunReport
-from sheafprop.training import BestCheckpoint, InductiveDataModule
+from sheafprop.training import BestCheckpoint, InductiveDataModule, SaveModel
 from tests.toy import toy_data
 from tests.training.test_sheaf_completion import module, trainer
 
@@ -43,14 +43,14 @@ def train(folder: Path, name: str, devices: int, own: str) -> dict:
         2,
         devices=devices,
         strategy="ddp" if devices > 1 else "auto",
-        callbacks=[BestCheckpoint(), RunReport()],
+        callbacks=[SaveModel(), BestCheckpoint(), RunReport()],
     )
     data = InductiveDataModule.from_data(uneven_data(), batch_size=BATCH, drop_last=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         run.fit(model, datamodule=data)
         metrics = {key: float(value) for key, value in run.callback_metrics.items()}
-        count = model._transductive.compute()["count"]
+        count = model._transductive.metrics.compute()["count"]
         run.test(model, datamodule=data, verbose=False)
     return {
         "weights": {key: value.clone() for key, value in model.model.state_dict().items()},

@@ -20,7 +20,7 @@ from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
 
 #: Where the classes that a stored run names may come from; its YAML is not trusted with more.
-_TRUSTED = ("sheafprop.", "lightning.pytorch.")
+_TRUSTED = ("sheafprop.", "lightning.pytorch.", "torch.optim.")
 #: Names and folders, which are never taken for classes.
 _PLAIN = {"name", "project", "id", "entity", "notes", "group", "save_dir", "default_root_dir"}
 #: How the user's own files are read; also without the section, as in every other command.
@@ -56,7 +56,7 @@ options:
   --data.mode MODE          semi-inductive: entities known from training are fixed;
                             fully-inductive: every entity of the inference graph is new
   --columns H,R,T           columns of head, relation and tail in your files, by numbers or names
-  --header yes|no           whether their first line names the columns (by default told from it)
+  --header yes|no           whether their first line names the columns (by default inferred)
   --delimiter C, --input-format tsv|csv|parquet
                             how they are read otherwise (by default their names tell)
   --data.on_unknown_relation drop
@@ -115,8 +115,8 @@ example:
 }
 
 
-def run(verb: str, words: Sequence[str]) -> int:
-    """Runs one of Lightning's verbs."""
+def run(command: str, words: Sequence[str]) -> int:
+    """Runs one of Lightning's commands."""
     parser = LiteralParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-h", "--help", nargs="?", const="short", choices=["short", _ALL])
     parser.add_argument("--config", action="append", default=[])
@@ -133,26 +133,26 @@ def run(verb: str, words: Sequence[str]) -> int:
     add_file_options(parser, "data")
     own, rest = parser.parse_known_args(list(words))
     if own.help == "short":
-        print(_HELP[verb], end="")
+        print(_HELP[command], end="")
         return 0
     if own.help == _ALL:
-        print(_HELP[verb] + "\nEvery option of the configuration:\n")
+        print(_HELP[command] + "\nEvery option of the configuration:\n")
         from sheafprop.cli.lightning import SheafCLI
 
-        SheafCLI(RunFolder("."), "", args=[verb, "--help"])
-    if own.resume and verb != "fit":
-        raise DataError(f"--resume goes with fit (got {verb})")
+        SheafCLI(RunFolder("."), "", args=[command, "--help"])
+    if own.resume and command != "fit":
+        raise DataError(f"--resume goes with fit (got {command})")
     finished = own.resume or own.run
     if finished and own.config:
         raise DataError("give --config for a new run, or the folder of a run there is, not both")
-    if verb != "fit" and not own.run:
-        raise DataError(f"'sheafprop {verb}' needs --run FOLDER, the folder of a finished fit")
-    if verb == "fit" and own.run:
+    if command != "fit" and not own.run:
+        raise DataError(f"'sheafprop {command}' needs --run FOLDER, the folder of a finished fit")
+    if command == "fit" and own.run:
         raise DataError("fit makes its own run folder; to go on with one, give --resume FOLDER")
     if own.trust and not finished:
         raise DataError("--trust goes with the folder of a run: a new one imports what it is given")
-    if own.reselect and verb != "test":
-        raise DataError(f"--reselect goes with test (got {verb})")
+    if own.reselect and command != "test":
+        raise DataError(f"--reselect goes with test (got {command})")
     if finished:
         folder = RunFolder(finished)
         stored = _stored_config(folder.path, own.trust)
@@ -178,7 +178,7 @@ def run(verb: str, words: Sequence[str]) -> int:
     digest = config_digest(config, rest)
     if finished and same:
         digest = (config.get("report") or {}).get("config_hash") or digest
-    if verb != "fit":
+    if command != "fit":
         rest = ["--verbose", "false", *rest]
 
     from sheafprop.cli.lightning import launch  # some seconds
@@ -189,7 +189,7 @@ def run(verb: str, words: Sequence[str]) -> int:
     else:
         text = dump_yaml(config)
     launch(
-        verb,
+        command,
         folder,
         digest,
         ["--config", text, *rest],
@@ -251,7 +251,7 @@ def _checkpoint(folder: Path, given: str, resumed: bool) -> Path:
 
 
 def check_data(options: dict[str, Any], rest: Sequence[str] = ()) -> None:
-    """Reads the data's files early; what is wrong with an option itself, the parser tells."""
+    """Reads the data's files early; the parser reports what is wrong with an option itself."""
     if any(word == "--data" or word.startswith("--data=") for word in rest):
         return  # given as a whole, in a way only the parser understands
     wanted = {name.removeprefix("data.") for name in _OPTIONS if name.startswith("data.")}
@@ -284,9 +284,10 @@ def _stored_config(folder: Path, trusted: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def own_classes(config: dict[str, Any], trusted: Sequence[str] = ()) -> list[str]:
-    """Classes of a configuration that are neither ours nor Lightning's, nor of trusted modules."""
+    """Classes of a configuration that are not ours, Lightning's, torch's, or of trusted modules."""
     inside = _TRUSTED + tuple(f"{module}." for module in trusted)
-    paths = _class_paths(config.get("trainer"))
+    model = config.get("model") or {}
+    paths = _class_paths([config.get("trainer"), model.get("optimizer"), model.get("lr_schedule")])
     return [path for path in paths if not path.startswith(inside) and path not in trusted]
 
 
@@ -317,7 +318,7 @@ def _class_paths(node: Any, key: str = "") -> list[str]:
 
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:
-    """``{"data.name": "umls"}`` as ``{"data": {"name": "umls"}}``; unset ones are left out."""
+    """``{"data.name": "umls"}`` as ``{"data": {"name": "umls"}}``; without those that are unset."""
     out: dict[str, Any] = {}
     for name in _OPTIONS:
         if options[name] is None:

@@ -1,0 +1,121 @@
+"""The loss of a batch of training triples."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sheafprop.checks import check_choice, check_integer
+from sheafprop.kge import KGEModel, NegativeSampler, build_loss
+from sheafprop.kge.base import LeftOut, Side
+from sheafprop.ranking import TripleFilter
+from sheafprop.seeding import combine_keys, seeded_integers
+
+
+class BatchLoss:
+    """Scores the triples of a batch against other entities and takes the loss.
+
+    Args:
+        loss (str): ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
+        loss_args (dict, optional): Arguments of the loss.
+        sides (str): Whether the cross entropy asks for ``"both"`` ends, or for the ``"tail"``.
+        num_candidates (int, optional): Entities that the cross entropy compares with, drawn for
+            each batch beside its own; None for all.
+        leave_out_known (bool): Whether the cross entropy excludes the other true answers.
+        num_negatives (int): Negatives for each triple, for losses that need them.
+        seed (int): Seed of candidates and negatives.
+
+    Raises:
+        ValueError: If an argument is out of its range, or does not fit the loss.
+    """
+
+    def __init__(
+        self,
+        loss: str = "cross_entropy",
+        loss_args: dict[str, Any] | None = None,
+        *,
+        sides: Literal["both", "tail"] = "both",
+        num_candidates: int | None = None,
+        leave_out_known: bool = False,
+        num_negatives: int = 32,
+        seed: int = 0,
+    ):
+        check_choice("sides", sides, ("both", "tail"))
+        check_integer("num_negatives", num_negatives, 1)
+        if num_candidates is not None:
+            check_integer("num_candidates", num_candidates, 1)
+        self.loss = build_loss(loss, **(loss_args or {}))
+        if leave_out_known and self.loss.needs_negatives:
+            raise ValueError(f"'leave_out_known' is for the cross entropy (the loss is '{loss}')")
+        self.sides, self.num_candidates = sides, num_candidates
+        self.num_negatives, self.seed = num_negatives, seed
+
+    def __call__(
+        self,
+        model: KGEModel,
+        triples: Tensor,
+        number: Tensor,
+        epoch: int,
+        known: TripleFilter | None = None,
+    ) -> Tensor:
+        """Returns the loss of a batch.
+
+        Args:
+            model (KGEModel): The model.
+            triples (Tensor): Head, relation, tail, int64 ``[B, 3]``.
+            number (Tensor): Their numbers in the training set ``[B]``, which draws depend on.
+            epoch (int): The epoch, which they depend on too.
+            known (TripleFilter, optional): True triples, excluded from the candidates.
+        """
+        x = model.entity_vectors()
+        if not self.loss.needs_negatives:
+            own, place = triples, None
+            if self.num_candidates is not None and self.num_candidates < len(x):
+                x, triples, place = self._draw_candidates(x, triples, number, epoch)
+            excluded = None if known is None else _known_answers(known, own, place, self.sides)
+            return model.loss_over_entities(self.loss, x, triples, self.sides, excluded)
+        sampler = NegativeSampler(
+            model.num_nodes, model.num_relations, self.num_negatives, seed=self.seed
+        )
+        entity, at_head = sampler.replacements(triples, number, epoch)
+        # A triple itself is scored beside its negatives, as the one with its own tail put in.
+        entity = torch.cat([triples[:, 2:], entity], dim=1)
+        at_head = torch.nn.functional.pad(at_head, (1, 0))
+        scores = model.score_replaced(x, triples, entity, at_head)
+        return self.loss(scores[:, 0], scores[:, 1:])
+
+    def _draw_candidates(
+        self, x: Tensor, triples: Tensor, number: Tensor, epoch: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The vectors of the batch's entities and some others, the triples in their ids, and the id
+        that each entity has among them, or -1."""
+        assert self.num_candidates is not None
+        key = combine_keys(epoch, number[:1].cpu().numpy())
+        drawn = torch.from_numpy(seeded_integers(key, self.num_candidates, len(x), self.seed))
+        own = triples[:, [0, 2]]
+        ids, place = torch.cat([own.flatten(), drawn.to(x.device).flatten()]).unique(
+            return_inverse=True
+        )
+        head, tail = place[: own.numel()].view(-1, 2).unbind(1)
+        index = ids.new_full((len(x),), -1)
+        index[ids] = torch.arange(len(ids), device=x.device)
+        return x[ids], torch.stack([head, triples[:, 1], tail], dim=1), index
+
+
+def _known_answers(
+    known: TripleFilter, triples: Tensor, place: Tensor | None, sides: Literal["both", "tail"]
+) -> LeftOut:
+    """For each side the other true answers of triples, by their place among the candidates."""
+    head, relation, tail = triples.unbind(1)
+    found: dict[Side, tuple[Tensor, Tensor]] = {}
+    answers: list[tuple[Side, Tensor, tuple[Tensor, Tensor]]]
+    answers = [("tail", tail, known.tails(head, relation))]
+    if sides == "both":
+        answers.append(("head", head, known.heads(relation, tail)))
+    for side, true, (row, entity) in answers:
+        others = entity != true[row]
+        if place is not None:
+            others &= place[entity] >= 0
+        row, entity = row[others], entity[others]
+        found[side] = row, entity if place is None else place[entity]
+    return found
