@@ -58,7 +58,7 @@ class LiteralParser(argparse.ArgumentParser):
                 continue
             wanted = 0
             if action is not None and action.nargs == "?" and action.choices:
-                # Its value may be left out: what is none of the choices is no value.
+                # The value is optional: a word that is not among the choices is no value.
                 after = words[place + 1] if place + 1 < len(words) else ""
                 word = word if after in action.choices else f"{word}={action.const}"
             elif action is not None:

@@ -23,7 +23,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.training_commands import own_classes, trust
+from sheafprop.cli.trusted_classes import own_classes, trust
 from sheafprop.config_files import add_callbacks
 from sheafprop.errors import DataError
 from sheafprop.files import remove_temporaries, write_text

@@ -15,14 +15,11 @@ import yaml
 
 from sheafprop.cli.command_parser import LiteralParser, add_file_options, report_warnings
 from sheafprop.cli.run_folder import RunFolder
+from sheafprop.cli.trusted_classes import own_classes, trust
 from sheafprop.config_files import dump_yaml, load_config, merge, parse_option
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
 
-#: Where the classes that a stored run names may come from; its YAML is not trusted with more.
-_TRUSTED = ("sheafprop.", "lightning.pytorch.", "torch.optim.")
-#: Names and folders, which are never taken for classes.
-_PLAIN = {"name", "project", "id", "entity", "notes", "group", "save_dir", "default_root_dir"}
 #: How the user's own files are read; also without the section, as in every other command.
 _READING = ("data.columns", "data.header", "data.delimiter", "data.input_format")
 #: What a data set is built from, and what the run folder is called after.
@@ -283,20 +280,6 @@ def _stored_config(folder: Path, trusted: Sequence[str] = ()) -> dict[str, Any]:
     return _moved(config, str(old), str(folder)) if old else config
 
 
-def own_classes(config: dict[str, Any], trusted: Sequence[str] = ()) -> list[str]:
-    """Classes of a configuration that are not ours, Lightning's, torch's, or of trusted modules."""
-    inside = _TRUSTED + tuple(f"{module}." for module in trusted)
-    model = config.get("model") or {}
-    paths = _class_paths([config.get("trainer"), model.get("optimizer"), model.get("lr_schedule")])
-    return [path for path in paths if not path.startswith(inside) and path not in trusted]
-
-
-def trust(paths: Sequence[str]) -> str:
-    """The options that allow a stored run to import some classes."""
-    modules = dict.fromkeys(path.rpartition(".")[0] for path in paths)
-    return " ".join(f"--trust {module}" for module in modules)
-
-
 def _moved(node: Any, old: str, new: str) -> Any:
     """A configuration with the paths below one folder put below another."""
     if isinstance(node, dict):
@@ -305,16 +288,6 @@ def _moved(node: Any, old: str, new: str) -> Any:
         return [_moved(value, old, new) for value in node]
     inside = isinstance(node, str) and (node == old or node.startswith(old + os.sep))
     return new + node[len(old) :] if inside else node
-
-
-def _class_paths(node: Any, key: str = "") -> list[str]:
-    """Every string that the parser could take for a class to import."""
-    if isinstance(node, dict):
-        return [path for name, value in node.items() for path in _class_paths(value, name)]
-    if isinstance(node, list):
-        return [path for value in node for path in _class_paths(value, key)]
-    parts = node.split(".") if isinstance(node, str) and key not in _PLAIN else []
-    return [node] if len(parts) > 1 and all(part.isidentifier() for part in parts) else []
 
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:

@@ -208,8 +208,8 @@ class ExtensionSolver:
         self.prototypes, self.variance = prototypes, variance
         # Whether the maps of each relation are injective: found when a relation is first met.
         unknown = torch.full((sheaf.num_relations,), -1, dtype=torch.int8)
-        shared = getattr(sheaf, "head", None) is getattr(sheaf, "tail", None)
-        self._injective = {"tail": unknown, "head": unknown if shared else unknown.clone()}
+        head = unknown if sheaf.shares_maps else unknown.clone()
+        self._injective = {"tail": unknown, "head": head}
 
     @torch.no_grad()
     def exact(

@@ -151,7 +151,7 @@ def _blocks(counts: list[int], size: int, *tables: Tensor) -> list[tuple[Tensor,
 def _run_each(
     multiply: Callable[..., None], products: Sequence[tuple], rows: Tensor, cost: int
 ) -> None:
-    """Computes products, of which some in a row are the work of one thread."""
+    """Computes products in groups of consecutive ones, each group on one thread."""
 
     def run(some: Sequence[tuple]) -> None:
         for product in some:

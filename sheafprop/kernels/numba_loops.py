@@ -1,7 +1,7 @@
 """Loops compiled by numba; imported where they first run, not with the package.
 
-They stand in one file of more than 400 lines, so that numba is imported, and its absence reported,
-in one place, and the loops share their beginning, end and prefetching.
+Long because numba is imported, and its absence reported, in one place, and because the loops share
+their beginning, end and prefetching.
 
 Loops over neighbours fill the rows ``lo`` to ``hi`` of their output and release the GIL, so that
 threads share the work by rows and no sum depends on their number. The features of later entries are

@@ -1,6 +1,6 @@
 """The one class of knowledge graph embedding models.
 
-The file is long since all that a model does is documented here, once.
+Long because all that a model does is documented here, once.
 """
 
 import math

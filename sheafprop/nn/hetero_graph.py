@@ -161,6 +161,9 @@ class HeteroGraph:
 
         Shapes:
             - **out:** :math:`(N, F)`, :math:`(B, N, F)`, or :math:`(N)`
+
+        Raises:
+            ValueError: If there is not one row for each node.
         """
         dim = 0 if out.dim() == 1 else -2
         if out.shape[dim] != self.num_nodes:

@@ -83,6 +83,7 @@ class SheafPropagation(SheafConv):
         ValueError: If the inputs do not fit each other or are not finite, or
             ``normalization=None`` and :math:`h \ge 2 / \lambda_{\max}`.
         DivergenceError: If the energy rises or the values stop being finite.
+        TypeError: If an argument of version 0.1.0 is given; the message names what replaces it.
 
     Example:
         >>> layer = SheafPropagation(num_iterations=32)

@@ -313,7 +313,7 @@ def _solve(
 
 
 def _origins(state: ModelState, system: FreeSystem, nodes: Tensor) -> list[str]:
-    """Where free vectors come from: an anchor that nothing anchors is none."""
+    """Where free vectors come from; added entities without an anchor are no anchors themselves."""
     anchors = system.boundary_mask.clone()
     added = (anchors & (nodes >= state.num_trained)).nonzero().flatten()
     origins = state.index.origins_of(nodes[added])

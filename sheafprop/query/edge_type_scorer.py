@@ -30,15 +30,24 @@ class EdgeTypeScorer(EdgeTypeHeuristic):
     def score(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Tensor:
-        """Scores 0 or 1 of all queries, ``[Q, C]``; takes what :meth:`blocks` takes."""
+        """Scores 0 or 1 of all queries, ``[Q, C]``.
+
+        Args:
+            batch, candidates, batch_size: As in :meth:`blocks`.
+        """
         blocks = self.blocks(batch, candidates, batch_size=batch_size)
         return torch.cat([scores for _, scores in blocks])
 
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields positions of queries and their scores 0 or 1, ``[rows, C]``; see
-        :class:`QueryScorer <sheafprop.query.QueryScorer>`."""
+        """Yields positions of queries, and their scores 0 or 1, ``[rows, C]``.
+
+        Args:
+            batch (QueryBatch): The queries.
+            candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
+            batch_size (int, optional): Queries treated at once. (default: what memory allows)
+        """
         batch.check_ids(self.num_nodes, self.num_relations)
         everyone = torch.arange(self.num_nodes) if candidates is None else candidates
         size = batch_size or max(1, _BLOCK_SCORES // max(1, everyone.numel()))

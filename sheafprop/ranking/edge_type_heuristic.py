@@ -61,7 +61,10 @@ class EdgeTypeHeuristic:
     def seen(self, rel_type: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
         r"""Returns the entities seen at the end of relations :math:`(B)`, as ones :math:`(B, N)`.
 
-        From :math:`R` on, ids stand for inverse relations, which end at the heads.
+        Args:
+            rel_type (Tensor): The relations; from :math:`R` on, ids stand for inverse relations,
+                which end at the heads.
+            dtype (torch.dtype): The number type of the result.
         """
         row, entity = self._ends(rel_type.to(self._ends.keys.device))
         table = torch.zeros(rel_type.numel(), self.num_nodes, dtype=dtype, device=rel_type.device)

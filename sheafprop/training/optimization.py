@@ -78,7 +78,7 @@ def count_schedule_steps(trainer: Trainer, epochs: int | None) -> int:
 
 
 def prefer_options(checkpoint: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Replaces what a checkpoint's optimizer and schedules hold of options by what is set now.
+    """Replaces the options stored with a checkpoint's optimizer and schedules by the current ones.
 
     Learning rate, weight decay, momentum and the like are stored with the state of the optimizer,
     and base rates with that of the schedule; loading would bring the old ones back.

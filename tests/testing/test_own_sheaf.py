@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sheafprop.data import Vocabulary
 from sheafprop.nn import HarmonicExtension, SheafConv, SheafPropagation
-from sheafprop.query import QueryAnswering
+from sheafprop.query import EnergyScorer
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
 from sheafprop.testing import Multigraph, SheafTestCase
 
@@ -94,7 +94,7 @@ def test_what_follows_from_four_methods_is_what_matrices_give(dtype, k):
     for layer in (SheafConv(), SheafPropagation(3), HarmonicExtension("direct", tol=1e-6)):
         close(graph.call(layer, x, own), graph.call(layer, x, dense), atol=1e-8, rtol=1e-8)
     labels = {"entities": Vocabulary("abcdefghijkl"), "relations": Vocabulary("pqr")}
-    answers = [QueryAnswering(s, x.unsqueeze(1), **labels) for s in (own, dense)]
+    answers = [EnergyScorer(s, x.unsqueeze(1), **labels) for s in (own, dense)]
     queries = ["and(via(p, b), via(r, e))", "via(q, via(p, d))"]
     close(answers[0].score(queries), answers[1].score(queries))
 

@@ -78,7 +78,7 @@ class SaveModel(Callback):
         )
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """At last, after reports: a checkpoint with a choice is of a run that came to its end."""
+        """Stores the choice in the checkpoint, last of all: it marks a run that has finished."""
         if stage != "fit" or self._best is None:
             return
         assert isinstance(pl_module, SheafCompletion)
