@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
+from sheafprop.kge import KGE_REGISTRY, KGEModel
 from sheafprop.nn import HarmonicExtension, SheafConv, SheafPropagation
 from sheafprop.query import EnergyScorer
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
@@ -99,7 +100,9 @@ def test_what_follows_from_four_methods_is_what_matrices_give(dtype, k):
     close(answers[0].score(queries), answers[1].score(queries))
 
 
-def test_a_model_with_a_sheaf_of_its_own_goes_all_the_way(capsys):
+def test_a_model_with_a_sheaf_of_its_own_goes_all_the_way(capsys, monkeypatch):
+    # The example registers its model; other tests must not see it.
+    monkeypatch.setitem(KGE_REGISTRY, "reflection", KGEModel)
     namespace = runpy.run_path(str(EXAMPLE))
     namespace["main"]()
     out = capsys.readouterr().out
