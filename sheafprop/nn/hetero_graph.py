@@ -23,9 +23,10 @@ class HeteroGraph:
     than there, an ``adj_t`` may hold the edges, one relation name may stand for several edge types,
     and types without features, weights or known nodes get zeros, ones and False.
 
-    :meth:`split` gives the rows of every type back in their original order; those of a
-    :class:`~torch_geometric.data.Batch` are told apart by
-    ``torch_geometric.utils.unbatch(rows, batch[node_type].batch, dim=-2)``.
+    :meth:`split` returns the rows of every type in their original order. For a
+    :class:`~torch_geometric.data.Batch`,
+    ``torch_geometric.utils.unbatch(rows, batch[node_type].batch, dim=-2)`` then splits them by
+    graph.
 
     Args:
         edge_index (Tensor): Heads and tails, int64 ``[2, E]``.

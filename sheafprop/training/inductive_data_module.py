@@ -40,7 +40,7 @@ class InductiveDataModule(LightningDataModule):
         columns: For ``"folder"``: the columns of head, relation and tail in every file, as three
             numbers from 0 on or three names of the header, such as ``"source,kind,target"``.
         header: For ``"folder"``: whether the first line of every file is a header, true (``"yes"``)
-            or false (``"no"``). By default it is told from its fields.
+            or false (``"no"``). By default it is inferred from the fields.
         delimiter: For ``"folder"``: the character between fields.
         input_format: For ``"folder"``: ``"tsv"``, ``"csv"`` or ``"parquet"``; by default the names
             of the files tell.
