@@ -4,6 +4,7 @@ from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.k_hop_batch import k_hop_batch
 from sheafprop.nn.prototypes import RelationPrototypes
+from sheafprop.nn.proximity import Proximity, proximity
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.sheaf_diffusion import SheafDiffusion
 from sheafprop.nn.sheaf_propagation import SheafPropagation
@@ -14,6 +15,7 @@ __all__ = [
     "HarmonicExtension",
     "HarmonicResult",
     "HeteroGraph",
+    "Proximity",
     "RelationPrototypes",
     "SheafConv",
     "SheafDiffusion",
@@ -21,6 +23,7 @@ __all__ = [
     "TrainableSheaf",
     "draw_sections",
     "k_hop_batch",
+    "proximity",
     "rescale_sections",
     "start_sections",
 ]

@@ -88,6 +88,13 @@ class DiagonalSheaf(RelationSheaf):
         table = self._map(side)
         return x if table is None else x * take_rows(table, 0, edge_type).unsqueeze(1)
 
+    def weighted(self, weight: Tensor, width: int | None = None) -> "DiagonalSheaf":
+        one = torch.ones_like(self._some_map)
+        both = (one if m is None else m for m in (self.head, self.tail))
+        root = weight.sqrt().to(one.dtype).unsqueeze(1)
+        shift = None if self.translation is None else self.translation * root
+        return DiagonalSheaf(*(m * root for m in both), shift)
+
     def is_injective(self, side: Side, rtol: float) -> Tensor:
         table = self._map(side)
         if table is None:

@@ -10,6 +10,7 @@ from sheafprop.kernels.pairwise_squares import near_squares
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
+from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
@@ -82,6 +83,16 @@ class IdentitySheaf(RelationSheaf):
 
     def apply_map(self, x: Tensor, parameters: Tensor) -> Tensor:
         return x
+
+    def weighted(self, weight: Tensor, width: int | None = None) -> DiagonalSheaf:
+        width = self.stalk_dim or width
+        if width is None:
+            raise ValueError("a sheaf without translations needs 'width' to be weighted (got None)")
+        root = weight.sqrt().to(self.dtype or weight.dtype).unsqueeze(1)
+        table = root.expand(-1, width)
+        return DiagonalSheaf(
+            table, table, None if self.translation is None else self.translation * root
+        )
 
     def is_injective(self, side: Side, rtol: float) -> Tensor:
         return torch.ones_like(self._relations(), dtype=torch.bool)

@@ -277,6 +277,21 @@ class RelationSheaf(ABC):
         """The sheaf of some ``relations`` ``[n]``, which are numbered anew in their order."""
         return self.mapped(lambda tensor: tensor[relations])
 
+    def weighted(self, weight: Tensor, width: int | None = None) -> "RelationSheaf":
+        r"""The sheaf whose energy counts relation :math:`r` with weight :math:`w_r`.
+
+        Its maps and translations are those of this sheaf times :math:`\sqrt{w_r}`; the result is
+        differentiable in the weights.
+
+        Args:
+            weight (Tensor): :math:`w_r > 0`, real ``[R]``.
+            width (int, optional): Dimension :math:`d`, for a sheaf that has none of its own.
+        """
+        root = weight.sqrt()
+        return self.mapped(
+            lambda tensor: tensor * root.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))
+        )
+
     def promoted(self, dtype: torch.dtype) -> Self:
         """The sheaf with all its tensors of type ``dtype``; itself if they are already.
 

@@ -1,0 +1,311 @@
+"""Relation parameters that are trained through the diffusion, and the score they give."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sheafprop.checks import check_choice, check_integer
+from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.kernels.rows import real_rows
+from sheafprop.kge.base import KGEModel, Side
+from sheafprop.nn.sheaf_propagation import SheafPropagation
+from sheafprop.ranking.triple_filter import GroupedValues
+
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class EpisodeSettings:
+    r"""How relations are trained through the diffusion, in plain values.
+
+    Args:
+        times (tuple of int): Numbers of diffusion steps :math:`k`, ascending; the vectors after
+            each are scored together.
+        step_size (float): Step size :math:`h` of the diffusion.
+        maps (str): What the restriction maps start from: ``"trained"``, those of the trained model,
+            or ``"random"``, freshly drawn ones.
+        hidden_channels (int, optional): Dimension of random maps. (default: that of the model)
+        own_maps (bool): Whether the score has maps of its own, beside those of the diffusion.
+        counts (bool): Whether the score also sees on which sides of which relations a candidate
+            was observed.
+        num_random (int): Random sections in use.
+        num_training_random (int): Random sections of a training step.
+        hidden_share (float): Share of the training triples that a step hides.
+        batch_size (int): Hidden triples that a step ranks, at most.
+        num_steps (int, optional): Training steps. None to find their number on an entity-disjoint
+            part of the training graph. (default: None)
+        max_steps (int): The most steps that are looked at to find their number.
+        lr (float): Learning rate.
+        weight_decay (float): Weight decay.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    times: tuple[int, ...] = (3,)
+    step_size: float = 0.9
+    maps: Literal["trained", "random"] = "trained"
+    hidden_channels: int | None = None
+    own_maps: bool = False
+    counts: bool = False
+    num_random: int = 32
+    num_training_random: int = 2
+    hidden_share: float = 0.5
+    batch_size: int = 500
+    num_steps: int | None = None
+    max_steps: int = 400
+    lr: float = 0.01
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "times", tuple(self.times))
+        if not self.times or list(self.times) != sorted(set(self.times)) or self.times[0] < 1:
+            raise ValueError(f"'times' must be positive and ascend (got {list(self.times)})")
+        check_choice("maps", self.maps, ("trained", "random"))
+        for name in ("num_random", "num_training_random", "batch_size", "max_steps"):
+            check_integer(name, getattr(self, name), 1)
+        for name in ("hidden_channels", "num_steps"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), 1)
+        if not 0 < self.hidden_share < 1:
+            raise ValueError(f"'hidden_share' must lie between 0 and 1 (got {self.hidden_share})")
+        for name in ("step_size", "lr"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"'{name}' must be positive (got {getattr(self, name)})")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"'weight_decay' must not be negative (got {self.weight_decay})")
+        if self.hidden_channels is not None and self.maps == "trained":
+            raise ValueError("'hidden_channels' is for maps='random': trained ones have their own")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values."""
+        return asdict(self) | {"times": list(self.times)}
+
+
+class DiffusedGraph(NamedTuple):
+    """The vectors of a graph's entities, and what was observed of them.
+
+    Args:
+        prototype (tuple of Tensor): After each number of steps, the section that started at the
+            prototypes, ``[N, 1, d]`` of unit length.
+        random (tuple of Tensor): The random sections ``[N, s, d]``, of unit length together.
+        ends (GroupedValues): The entities at each (relation, side), each once.
+        count (Tensor): How often each entity of ``ends`` is there, ``[m]``.
+        entity, column (Tensor): The same the other way around: entity and (relation, side).
+        num_nodes (int): Number of entities.
+    """
+
+    prototype: tuple[Tensor, ...]
+    random: tuple[Tensor, ...]
+    ends: GroupedValues
+    count: Tensor
+    entity: Tensor
+    column: Tensor
+    num_nodes: int
+
+
+class EpisodeModel(torch.nn.Module):
+    r"""A score of triples whose entity vectors are diffused and whose parameters are relations'.
+
+    The sheaf of a model gets a weight :math:`w_r = e^{\omega_r}` for each relation. All entities
+    of a graph are free: one section starts at the mean, over an entity's triple ends, of learned
+    prototypes :math:`m_{r, side}`, the others at normal values. After :math:`k` steps of
+    :class:`~sheafprop.nn.SheafPropagation` the prototype row :math:`p` has unit length and the
+    random rows :math:`x^1 \dots x^s` have unit length together. For a query from entity :math:`e`
+    along :math:`q`, a relation or its inverse, a candidate :math:`v` scores
+
+    .. math::
+        f(v) = - \tfrac{a_q}{2} \sum_s E_q(x^s_e, x^s_v) - \tfrac{b_q}{2} E_q(p_e, p_v)
+        + \mathrm{Re} \langle u_q, p_v \rangle + c_q \log(1 + n_{v, q})
+
+    with :math:`E_q` the energy of the triple under the sheaf's maps,
+    :math:`\| R_t x_t - R_h x_h - b \|^2`, and :math:`n_{v, q}` the observed triples that have
+    :math:`v` on the answer side of :math:`q`; summed over ``times``. For unitary maps the first two
+    terms are inner products, up to constants. No parameter belongs to an entity, so the score is
+    defined on every graph of these relations.
+
+    With ``counts``, :math:`g_q \log(1 + \deg v) + \langle A_q, \sum_c B_c \log(1 + n_{v, c}) \rangle`
+    is added, the sum over all (relation, side) :math:`c`.
+
+    Args:
+        kge (KGEModel): The model whose maps are taken; it is not changed.
+        prototypes (Tensor): What the prototypes start from: mean vectors of the training entities
+            at each (relation, side), ``[2R, d]``, tail sides first.
+        settings (EpisodeSettings): Everything else.
+        seed (int): Seed of random maps.
+    """
+
+    #: Columns of the low-rank part of ``counts``.
+    RANK = 8
+
+    def __init__(
+        self, kge: KGEModel, prototypes: Tensor, settings: EpisodeSettings, seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.num_relations = kge.num_relations
+        self.maps = _relations_of(kge, settings, seed)
+        self.score_maps = copy.deepcopy(self.maps) if settings.own_maps else self.maps
+        rows, number = 2 * kge.num_relations, len(settings.times)
+        width = self.maps.node_emb.weight.shape[1]
+        if settings.maps == "trained":
+            start = real_rows(prototypes.detach()).clone()
+        else:
+            generator = torch.Generator().manual_seed(seed)
+            start = torch.randn(rows, width, generator=generator) / width**0.5
+        self.prototypes = torch.nn.Parameter(start.to(self.maps.node_emb.weight))
+        self.log_weight = torch.nn.Parameter(torch.zeros(kge.num_relations))
+        self.log_random = torch.nn.Parameter(torch.full((number, rows), math.log(8.0 / number)))
+        self.log_prototype = torch.nn.Parameter(torch.full((number, rows), math.log(3.2 / number)))
+        self.direction = torch.nn.Parameter(torch.zeros(number, rows, width))
+        self.count_weight = torch.nn.Parameter(torch.zeros(rows))
+        if settings.counts:
+            generator = torch.Generator().manual_seed(seed + 1)
+            drawn = 0.1 * torch.randn(rows, self.RANK, generator=generator)
+            self.degree_weight = torch.nn.Parameter(torch.zeros(rows))
+            self.count_query = torch.nn.Parameter(torch.zeros(rows, self.RANK))
+            self.count_candidate = torch.nn.Parameter(drawn)
+
+    def trained_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """What training changes: everything but the (unused) entity table of the maps."""
+        named = dict(self.named_parameters())
+        return {name: p for name, p in named.items() if not name.endswith("node_emb.weight")}
+
+    @property
+    def is_complex(self) -> bool:
+        return self.maps.is_complex
+
+    def draw_training_sections(self, num_nodes: int, generator: torch.Generator) -> Tensor:
+        """Random sections ``[N, s, d]`` of one training step, of unit expected length."""
+        width = self.maps.node_emb.weight.shape[1]
+        shape = (num_nodes, self.settings.num_training_random, width)
+        drawn = torch.randn(shape, generator=generator) / width**0.5
+        return self.maps._vectors(drawn.to(self.prototypes))
+
+    def draw_sections(self, labels: Sequence[str], seed: int) -> Tensor:
+        """Random sections ``[N, s, d]`` to score with, each entity's from its own label."""
+        return self.maps.draw_entities(labels, seed, self.settings.num_random).to(
+            self.prototypes.device
+        )
+
+    def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
+        """Propagates into a graph; differentiable in all parameters of the diffusion.
+
+        Args:
+            triples (Tensor): The observed triples ``[m, 3]``.
+            num_nodes (int): Number of entities :math:`N`.
+            random (Tensor): Random sections ``[N, s, d]``.
+        """
+        head, relation, tail = triples.unbind(1)
+        edge_index = torch.stack([head, tail])
+        weight = self.log_weight.exp()
+        sheaf = self.maps.sheaf().weighted(weight, self.maps.hidden_channels)
+        incidence = RelationIncidence.of_triples(
+            head,
+            tail,
+            relation,
+            torch.ones(len(triples), device=head.device).to(self.prototypes),
+            num_nodes,
+            self.num_relations,
+        )
+        total = incidence.sum(self.maps._vectors(self.prototypes))
+        number = incidence.sum(torch.ones_like(self.log_weight).repeat(2).unsqueeze(1))
+        start = total / number.clamp_min(1)
+        x = torch.cat([start.unsqueeze(1), random], dim=1)
+        layer = SheafPropagation(self.settings.times[-1], step_size=self.settings.step_size)
+        plan = layer.plan(x[:, 0], edge_index, relation, sheaf)
+        prototype, sections = [], []
+        for _, y in layer.trajectory(plan, x, self.settings.times):
+            prototype.append(_unit(y[:, :1]))
+            sections.append(_unit(y[:, 1:]))
+        rows = torch.cat([relation, relation + self.num_relations])
+        ends = torch.cat([tail, head])
+        code, count = torch.unique(rows * num_nodes + ends, return_counts=True)
+        column, entity = code // num_nodes, code % num_nodes
+        return DiffusedGraph(
+            tuple(prototype),
+            tuple(sections),
+            GroupedValues(column, entity),
+            count.to(self.log_weight),
+            entity,
+            column,
+            num_nodes,
+        )
+
+    def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Scores ``[B, N]`` of all entities at a side of triples whose other end is ``entity``.
+
+        Args:
+            graph (DiffusedGraph): From :meth:`diffuse`.
+            entity, relation (Tensor): The known ends and the relations, ``[B]``.
+            side (str): The side of the candidates, ``"tail"`` or ``"head"``.
+        """
+        query = relation if side == "tail" else relation + self.num_relations
+        unique, place = torch.unique(query, return_inverse=True)
+        total = self._observed(graph, unique)[place]
+        for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):
+            for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
+                energy = -self.score_maps.score_candidates(rows[entity], relation, rows, side)
+                total = total - strength[i, query].exp().unsqueeze(1) / 2 * energy
+            total = total + (self.direction[i, unique] @ real_rows(p.squeeze(1)).T)[place]
+        return total
+
+    def score_triples(
+        self, graph: DiffusedGraph, head: Tensor, relation: Tensor, tail: Tensor, side: Side
+    ) -> Tensor:
+        """Scores ``[B]`` of triples as answers at a side, those of :meth:`score`."""
+        query = relation if side == "tail" else relation + self.num_relations
+        answer = tail if side == "tail" else head
+        unique, place = torch.unique(query, return_inverse=True)
+        total = self._observed(graph, unique)[place, answer]
+        for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):
+            for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
+                energy = -self.score_maps.score_triples(rows, head, relation, tail)
+                total = total - strength[i, query].exp() / 2 * energy
+            row = real_rows(p.squeeze(1)[answer])
+            total = total + (self.direction[i, query] * row).sum(1)
+        return total
+
+    def _observed(self, graph: DiffusedGraph, query: Tensor) -> Tensor:
+        """The part of the score that knows counts alone, ``[n, N]`` for distinct queries."""
+        row, entity = graph.ends(query)
+        table = torch.zeros(len(query), graph.num_nodes, device=query.device).to(self.log_weight)
+        place = torch.searchsorted(
+            graph.column * graph.num_nodes + graph.entity, query[row] * graph.num_nodes + entity
+        )
+        table[row, entity] = torch.log1p(graph.count[place])
+        table = self.count_weight[query].unsqueeze(1) * table
+        if not self.settings.counts:
+            return table
+        degree = graph.count.new_zeros(graph.num_nodes).index_add_(0, graph.entity, graph.count)
+        seen = torch.log1p(graph.count).unsqueeze(1) * self.count_candidate[graph.column]
+        profile = seen.new_zeros(graph.num_nodes, self.RANK).index_add(0, graph.entity, seen)
+        table = table + self.degree_weight[query].unsqueeze(1) * torch.log1p(degree)
+        return table + self.count_query[query] @ profile.T
+
+
+def _relations_of(kge: KGEModel, settings: EpisodeSettings, seed: int) -> KGEModel:
+    """A model of one entity with the relations of another, or fresh ones, in the squared norm."""
+    config = kge.config() | {"num_nodes": 1, "p": 2.0, "squared": True}
+    if settings.maps == "random" and settings.hidden_channels is not None:
+        config["hidden_channels"] = settings.hidden_channels
+    maps = type(kge)(**config)
+    maps.reset_parameters(seed)
+    if settings.maps == "trained":
+        own = {k: v for k, v in kge.state_dict().items() if k != "node_emb.weight"}
+        maps.load_state_dict(own | {"node_emb.weight": maps.node_emb.weight.detach()})
+    maps.node_emb.weight.requires_grad_(False)
+    return maps.to(kge.node_emb.weight)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Rows ``[N, s, d]`` at unit length over all sections; rows of zeros stay."""
+    rows = real_rows(x).flatten(1)
+    square = rows.square().sum(1)
+    length = torch.where(square > _TINY**2, square, 1).sqrt()
+    return x / length.view(-1, 1, 1)

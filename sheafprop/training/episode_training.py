@@ -1,0 +1,313 @@
+"""The second stage of training: relations learn through the diffusion."""
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
+from torch import Tensor
+from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
+
+from sheafprop.data.disjoint_split import disjoint_split
+from sheafprop.data.splits import hold_out_mask
+from sheafprop.errors import DivergenceError
+from sheafprop.files import write_text
+from sheafprop.inductive.episode_loss import episode_loss
+from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.kge import KGEModel
+from sheafprop.nn.prototypes import RelationPrototypes
+from sheafprop.ranking import TripleFilter, evaluate
+from sheafprop.seeding import combine_keys
+from sheafprop.training.atomic_checkpoint_io import AtomicCheckpointIO
+
+_WARM_UP = 20
+#: Share of the triples of the part set apart that judge the number of steps.
+_JUDGING_SHARE = 0.15
+#: The first number of steps that is tried; it doubles while that helps.
+_FIRST = 50
+#: Seconds between two checkpoints, at least.
+_CHECKPOINT_SECONDS = 10.0
+
+
+@dataclass
+class EpisodeRecord:
+    """How an :class:`EpisodeModel` was trained.
+
+    Args:
+        num_steps: Training steps.
+        tried: Numbers of steps that were tried, with MRR + Hits@10 on the part set apart.
+        seconds: Processor time of all of it.
+        loss: The loss of the last step.
+    """
+
+    num_steps: int
+    tried: list[list[float]] = field(default_factory=list)
+    seconds: float = 0.0
+    loss: float = math.nan
+
+
+class EpisodeTraining(LightningModule):
+    """Trains an :class:`~sheafprop.inductive.EpisodeModel` on a graph, one episode a step.
+
+    What a step hides and draws depends on the seed and its number alone, so that a training that
+    goes on from a checkpoint ends as if it had not been interrupted.
+
+    Args:
+        model (EpisodeModel): The model.
+        triples (Tensor): Distinct triples of the training graph, ``[m, 3]``.
+        num_nodes (int): Number of its entities.
+        num_steps (int): Steps that the learning rate spans.
+        seed (int): The seed.
+    """
+
+    def __init__(
+        self, model: EpisodeModel, triples: Tensor, num_nodes: int, num_steps: int, seed: int = 0
+    ):
+        super().__init__()
+        self.model, self.num_steps, self.seed = model, num_steps, seed
+        self.num_nodes, self._triples = num_nodes, triples
+        self._known = TripleFilter(triples, num_nodes, model.num_relations)
+
+    def configure_optimizers(self) -> Any:
+        settings = self.model.settings
+        optimizer = torch.optim.AdamW(
+            self.model.trained_parameters().values(),
+            lr=settings.lr,
+            betas=(0.9, 0.99),
+            weight_decay=settings.weight_decay,
+        )
+
+        def rate(step: int) -> float:
+            warm = min((step + 1) / _WARM_UP, 1.0)
+            return warm * (1 + math.cos(math.pi * min(step / self.num_steps, 1.0))) / 2
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+    def train_dataloader(self) -> DataLoader[int]:
+        numbers: Any = range(self.num_steps)
+        return DataLoader(numbers, batch_size=None)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        key = int(combine_keys(self.seed, self.global_step)[0] >> 1)
+        generator = torch.Generator().manual_seed(key)
+        triples = self._triples.to(self.device)
+        loss = episode_loss(self.model, triples, self.num_nodes, self._known, generator)
+        if not bool(torch.isfinite(loss)):
+            raise DivergenceError(
+                f"the loss of episodes became {loss.item()} at step {self.global_step}; the likely "
+                f"cause is a learning rate that is too large (lr={self.model.settings.lr})"
+            )
+        self.log("episodes/loss", loss, on_step=True, on_epoch=False)
+        return loss
+
+
+class _Progress(Callback):
+    """A bar on standard error, and a checkpoint now and then."""
+
+    def __init__(self, text: str, path: Path | None, progress: bool):
+        self.text, self.path, self.progress = text, path, progress
+        self._saved = time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.bar = tqdm(
+            total=trainer.max_steps,
+            initial=trainer.global_step,
+            desc=self.text,
+            disable=None if self.progress else True,
+            leave=False,
+            delay=1,
+        )
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        self.bar.update()
+        due = time.monotonic() - self._saved >= _CHECKPOINT_SECONDS
+        if self.path is not None and due and trainer.global_step < trainer.max_steps:
+            trainer.save_checkpoint(self.path)
+            self._saved = time.monotonic()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.bar.close()
+
+
+def train_episodes(
+    kge: KGEModel,
+    triples: Tensor,
+    settings: EpisodeSettings,
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    loggers: Sequence[Logger] = (),
+    progress: bool = False,
+) -> tuple[EpisodeModel, EpisodeRecord]:
+    """Trains an :class:`EpisodeModel` on the training graph, of which alone it sees anything.
+
+    Without ``settings.num_steps``, their number is found first: the entities are split in two
+    parts, relations are trained on one and judged on held-out triples of the other by MRR +
+    Hits@10, with numbers of steps that double for as long as that helps.
+
+    Args:
+        kge (KGEModel): The trained model, whose entities are those of the training graph.
+        triples (Tensor): The training triples ``[m, 3]``.
+        settings (EpisodeSettings): How to train.
+        seed (int): The seed.
+        folder (Path, optional): Where an interrupted training is kept, to go on with.
+        loggers (sequence of Logger): Log the loss of every step of the last training.
+        progress (bool): Whether to show progress on standard error.
+
+    Raises:
+        DivergenceError: If a loss is not finite.
+    """
+    begin = time.process_time()
+    kge, triples = kge.cpu(), torch.unique(triples.cpu(), dim=0)
+    state = _State(folder, settings, seed)
+    record = EpisodeRecord(settings.num_steps or 0, state.tried, state.seconds)
+    if settings.num_steps is None:
+        record.num_steps = _find_num_steps(kge, triples, settings, seed, state, progress)
+        record.tried = state.tried
+    model = _build(kge, triples, kge.num_nodes, settings, seed)
+    record.loss = _fit(
+        EpisodeTraining(model, triples, kge.num_nodes, record.num_steps, seed),
+        "training relations through the diffusion",
+        state.path("whole"),
+        loggers,
+        progress,
+    )
+    record.seconds += time.process_time() - begin
+    state.clear()
+    return model.eval(), record
+
+
+class _State:
+    """What an interrupted search for the number of steps has found, in a folder."""
+
+    def __init__(self, folder: Path | None, settings: EpisodeSettings, seed: int):
+        self.folder = folder
+        self.tried: list[list[float]] = []
+        self.seconds = 0.0
+        self._begin = time.process_time()
+        self._of = {"settings": settings.to_dict(), "seed": seed}
+        if folder is None:
+            return
+        file = folder / "state.json"
+        stored = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if stored.get("of") == self._of:
+            self.tried, self.seconds = stored["tried"], stored["seconds"]
+            return
+        self.clear()  # of other settings
+        folder.mkdir(parents=True)
+        self._write()
+
+    def path(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{name}.ckpt"
+
+    def add(self, num_steps: int, value: float) -> None:
+        self.tried.append([num_steps, value])
+        if self.folder is not None:
+            self._write()
+
+    def _write(self) -> None:
+        assert self.folder is not None
+        seconds = self.seconds + time.process_time() - self._begin
+        plain = {"of": self._of, "tried": self.tried, "seconds": seconds}
+        write_text(self.folder / "state.json", json.dumps(plain))
+
+    def clear(self) -> None:
+        if self.folder is not None and self.folder.exists():
+            shutil.rmtree(self.folder)
+
+
+def _find_num_steps(
+    kge: KGEModel,
+    triples: Tensor,
+    settings: EpisodeSettings,
+    seed: int,
+    state: _State,
+    progress: bool,
+) -> int:
+    split = disjoint_split(triples, kge.num_nodes, seed=seed)
+    part = _renumber(triples[split.train_mask])
+    other = _renumber(triples[split.new_mask])
+    held = hold_out_mask(other, fraction=_JUDGING_SHARE, seed=seed)
+    num_other = int(other[:, [0, 2]].max()) + 1
+    known = TripleFilter({"observed": other}, num_other, kge.num_relations)
+    x = kge.entity_vectors().detach()
+    prototypes = _prototypes(x, triples[split.train_mask], kge.num_relations)
+    count = _FIRST
+    while count <= settings.max_steps and bool(held.any()):
+        done = [value for steps, value in state.tried if steps == count]
+        if not done:
+            model = EpisodeModel(kge, prototypes, settings, seed)
+            num_nodes = int(part[:, [0, 2]].max()) + 1
+            training = EpisodeTraining(model, part, num_nodes, count, seed)
+            text = f"looking for the number of steps ({count})"
+            _fit(training, text, state.path(f"part_{count}"), (), progress)
+            labels = [str(i) for i in range(num_other)]
+            scorer = EpisodeScorer(model.eval(), other[~held], labels, seed)
+            result = evaluate(scorer.score_tails, scorer.score_heads, other[held], known)
+            metrics = result.metrics("full")
+            state.add(count, metrics["mrr"] + metrics["hits@10"])
+        if len(state.tried) > 1 and state.tried[-1][1] <= state.tried[-2][1]:
+            break
+        count *= 2
+    best = max(state.tried, key=lambda row: (row[1], -row[0]), default=[_FIRST, 0.0])
+    return int(best[0])
+
+
+def _fit(
+    training: EpisodeTraining,
+    text: str,
+    path: Path | None,
+    loggers: Sequence[Logger],
+    progress: bool,
+) -> float:
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_steps=training.num_steps,
+        max_epochs=-1,
+        gradient_clip_val=1.0,
+        logger=list(loggers) or False,
+        log_every_n_steps=1,
+        callbacks=[_Progress(text, path, progress)],
+        plugins=[AtomicCheckpointIO()],
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=False,
+        num_sanity_val_steps=0,
+    )
+    last = path if path is not None and path.is_file() else None
+    trainer.fit(training, ckpt_path=last)
+    return float(trainer.callback_metrics.get("episodes/loss", math.nan))
+
+
+def _build(
+    kge: KGEModel, triples: Tensor, num_nodes: int, settings: EpisodeSettings, seed: int
+) -> EpisodeModel:
+    x = kge.entity_vectors().detach()
+    return EpisodeModel(kge, _prototypes(x, triples, kge.num_relations), settings, seed)
+
+
+def _prototypes(x: Tensor, triples: Tensor, num_relations: int) -> Tensor:
+    head, relation, tail = triples.unbind(1)
+    return RelationPrototypes.from_triples(
+        x, torch.stack([head, tail]), relation, num_relations
+    ).mean
+
+
+def _renumber(triples: Tensor) -> Tensor:
+    """The triples with their entities numbered from 0 on, without gaps."""
+    _, ids = torch.unique(triples[:, [0, 2]], return_inverse=True)
+    return torch.stack([ids[:, 0], triples[:, 1], ids[:, 1]], dim=1)
