@@ -129,8 +129,12 @@ class EpisodeModel(torch.nn.Module):
     terms are inner products, up to constants. No parameter belongs to an entity, so the score is
     defined on every graph of these relations.
 
-    With ``counts``, :math:`g_q \log(1 + \deg v) + \langle A_q, \sum_c B_c \log(1 + n_{v, c}) \rangle`
-    is added, the sum over all (relation, side) :math:`c`.
+    With ``counts``, the score also has
+
+    .. math::
+        g_q \log(1 + \deg v) + \langle A_q, {\textstyle \sum_c} B_c \log(1 + n_{v, c}) \rangle
+
+    where the sum is over all (relation, side) :math:`c`.
 
     Args:
         kge (KGEModel): The model whose maps are taken; it is not changed.
