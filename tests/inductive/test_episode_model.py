@@ -1,0 +1,192 @@
+import math
+
+import pytest
+import torch
+
+from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.kernels.rows import real_rows
+from sheafprop.kge import build_model
+from tests.inductive.episode_cases import MODELS, random_triples, small_model
+
+SIZE = 9
+
+
+def dense_diffusion(model, triples, x, steps):
+    """Diffusion on the weighted sheaf by its matrices: x - h D^+ (L x - delta* W b)."""
+    sheaf, h = model.maps.sheaf(), model.settings.step_size
+    d = x.shape[-1]
+    heads, tails = (sheaf.matrices(side, width=d).to(x.dtype) for side in ("head", "tail"))
+    weight = model.log_weight.exp()
+    shift = sheaf.translation_of(torch.arange(model.num_relations))
+    for _ in range(steps):
+        gradient, blocks = torch.zeros_like(x), x.new_zeros(len(x), d, d)
+        for head, r, tail in triples.tolist():
+            residual = x[tail] @ tails[r].T - x[head] @ heads[r].T
+            if shift is not None:
+                residual = residual - shift[r]
+            gradient[tail] += weight[r] * residual @ tails[r].conj()
+            gradient[head] -= weight[r] * residual @ heads[r].conj()
+            if head == tail:
+                both = tails[r] - heads[r]
+                blocks[tail] += weight[r] * both.conj().T @ both
+            else:
+                blocks[tail] += weight[r] * tails[r].conj().T @ tails[r]
+                blocks[head] += weight[r] * heads[r].conj().T @ heads[r]
+        inverse = torch.linalg.pinv(blocks, hermitian=True, rtol=1e-9)
+        x = x - h * torch.einsum("nij,nsj->nsi", inverse, gradient)
+    return x
+
+
+def dense_start(model, triples):
+    rows = model.maps._vectors(model.prototypes)
+    start, count = torch.zeros(SIZE, rows.shape[1], dtype=rows.dtype), torch.zeros(SIZE)
+    for head, r, tail in triples.tolist():
+        start[tail] += rows[r]
+        start[head] += rows[r + model.num_relations]
+        count[tail] += 1
+        count[head] += 1
+    return start / count.clamp_min(1).unsqueeze(1)
+
+
+def unit(x):
+    length = torch.linalg.vector_norm(real_rows(x).flatten(1), dim=1)
+    return x / torch.where(length > 0, length, 1).view(-1, 1, 1)
+
+
+def score_by_definition(model, triples, random, entity, relation, side):
+    """All candidates of one query, term by term."""
+    q = relation if side == "tail" else relation + model.num_relations
+    x = torch.cat([dense_start(model, triples).unsqueeze(1), random], 1)
+    n = torch.zeros(SIZE, 2 * model.num_relations, dtype=torch.float64)
+    for head, r, tail in triples.tolist():
+        n[tail, r] += 1
+        n[head, r + model.num_relations] += 1
+    total = model.count_weight[q] * torch.log1p(n[:, q])
+    if model.settings.counts:
+        profile = torch.log1p(n) @ model.count_candidate
+        total = total + model.degree_weight[q] * torch.log1p(n.sum(1))
+        total = total + profile @ model.count_query[q]
+    sheaf = model.score_maps.sheaf()
+    d = x.shape[-1]
+    heads, tails = (
+        sheaf.matrices(name, width=d)[relation].to(x.dtype) for name in ("head", "tail")
+    )
+    shift = sheaf.translation_of(torch.tensor([relation]))
+    for i, steps in enumerate(model.settings.times):
+        y = dense_diffusion(model, triples, x, steps)
+        p, z = unit(y[:, :1]), unit(y[:, 1:])
+        for v in range(SIZE):
+            h, t = (entity, v) if side == "tail" else (v, entity)
+            for rows, strength in ((z, model.log_random), (p, model.log_prototype)):
+                residual = rows[t] @ tails.T - rows[h] @ heads.T
+                if shift is not None:
+                    residual = residual - shift
+                energy = real_rows(residual).square().sum()
+                total[v] = total[v] - strength[i, q].exp() / 2 * energy
+            total[v] = total[v] + model.direction[i, q] @ real_rows(p[v, 0])
+    return total
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@torch.no_grad()
+def test_the_score_is_that_of_the_definition(kind):
+    triples = random_triples()
+    model = small_model(kind, times=(2, 3), own_maps=kind == "rotate", counts=kind != "se")
+    random = model.draw_sections([f"e{i}" for i in range(SIZE)], 0)
+    graph = model.diffuse(triples, SIZE, random)
+    entity, relation = torch.tensor([0, 5, 8]), torch.tensor([2, 0, 2])
+    for side in ("tail", "head"):
+        found = model.score(graph, entity, relation, side)
+        for row in range(3):
+            expected = score_by_definition(
+                model, triples, random, int(entity[row]), int(relation[row]), side
+            )
+            torch.testing.assert_close(found[row], expected, rtol=1e-7, atol=1e-8)
+        answer = torch.tensor([4, 4, 1])
+        ends = (entity, answer) if side == "tail" else (answer, entity)
+        one = model.score_triples(graph, ends[0], relation, ends[1], side)
+        torch.testing.assert_close(one, found[torch.arange(3), answer], rtol=1e-7, atol=1e-8)
+
+
+def test_takes_relations_of_the_model_and_leaves_it_as_it_is():
+    kge = build_model("rotate", num_nodes=5, num_relations=3, hidden_channels=4)
+    before = {name: value.clone() for name, value in kge.state_dict().items()}
+    model = EpisodeModel(kge, torch.randn(6, 4, dtype=torch.complex64), EpisodeSettings())
+    assert torch.equal(model.maps.rel_emb.weight, kge.rel_emb.weight)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 1
+    assert all(torch.equal(value, before[name]) for name, value in kge.state_dict().items())
+
+
+def test_no_parameter_belongs_to_an_entity():
+    model = small_model("rotate", own_maps=True)
+    names = model.trained_parameters()
+    assert "maps.rel_emb.weight" in names
+    assert "score_maps.rel_emb.weight" in names
+    assert not any("node_emb" in name for name in names)
+    for parameter in model.trained_parameters().values():
+        assert set(parameter.shape) & {3, 6}
+
+
+def test_random_maps_need_no_trained_ones():
+    one, other = (
+        small_model("rotate", maps="random", hidden_channels=6).maps.rel_emb.weight
+        for _ in range(2)
+    )
+    assert one.shape == (3, 6)
+    assert torch.equal(one, other)
+
+
+@torch.no_grad()
+def test_entities_without_triples_have_finite_scores():
+    model = small_model("rotate", counts=True)
+    triples = random_triples()[:4]
+    graph = model.diffuse(triples, SIZE + 3, model.draw_sections(list("abcdefghijkl"), 0))
+    scores = model.score(graph, torch.tensor([11]), torch.tensor([0]), "tail")
+    assert bool(torch.isfinite(scores).all())
+    empty = model.diffuse(triples[:0], 4, model.draw_sections(list("abcd"), 0))
+    assert bool(
+        torch.isfinite(model.score(empty, torch.tensor([1]), torch.tensor([2]), "head")).all()
+    )
+
+
+@torch.no_grad()
+def test_renumbering_entities_renumbers_scores():
+    triples, model = random_triples(), small_model("pairre", counts=True)
+    random = model.draw_sections([str(i) for i in range(SIZE)], 0)
+    order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(0))
+    place = torch.empty_like(order)
+    place[order] = torch.arange(SIZE)
+    moved = torch.stack([place[triples[:, 0]], triples[:, 1], place[triples[:, 2]]], 1).flip(0)
+    one = model.diffuse(triples, SIZE, random)
+    other = model.diffuse(moved, SIZE, random[order])
+    entity, relation = torch.arange(SIZE), torch.arange(SIZE) % 3
+    found = model.score(one, entity, relation, "head")
+    torch.testing.assert_close(model.score(other, place[entity], relation, "head"), found[:, order])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"times": ()}, "times"),
+        ({"times": (3, 2)}, "ascend"),
+        ({"times": (0, 2)}, "positive"),
+        ({"maps": "other"}, "maps"),
+        ({"hidden_share": 1.0}, "hidden_share"),
+        ({"lr": 0.0}, "lr"),
+        ({"step_size": math.inf}, "step_size"),
+        ({"weight_decay": -1.0}, "weight_decay"),
+        ({"num_steps": 0}, "num_steps"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"hidden_channels": 8}, "random"),
+    ],
+)
+def test_refuses_settings_out_of_range(changes, text):
+    with pytest.raises(ValueError, match=text):
+        EpisodeSettings(**changes)
+
+
+def test_settings_survive_plain_values():
+    settings = EpisodeSettings(times=[2, 4], counts=True)
+    assert EpisodeSettings(**settings.to_dict()) == settings

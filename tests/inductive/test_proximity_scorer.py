@@ -1,0 +1,100 @@
+import math
+
+import pytest
+import torch
+
+from sheafprop.inductive.proximity_scorer import (
+    LogProximity,
+    ProximityScorer,
+    rank_own_last_,
+    relations_with_loops,
+    score_spread,
+)
+from sheafprop.nn import proximity
+from sheafprop.ranking import EdgeTypeHeuristic
+
+TRIPLES = torch.tensor([[0, 0, 1], [1, 1, 2], [3, 0, 2], [4, 1, 4], [2, 0, 5]])
+
+
+class Fixed:
+    """Scores that depend on query and side in a way that is easy to compute again."""
+
+    def __init__(self, num_nodes):
+        self.table = torch.linspace(-1, 1, 2 * num_nodes * num_nodes).view(2, num_nodes, num_nodes)
+
+    def score_tails(self, head_index, rel_type):
+        return self.table[0, head_index] + rel_type.unsqueeze(1)
+
+    def score_heads(self, rel_type, tail_index):
+        return self.table[1, tail_index] - rel_type.unsqueeze(1)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_adds_the_logarithm_of_the_rows(kept, monkeypatch):
+    if not kept:
+        monkeypatch.setattr("sheafprop.inductive.proximity_scorer._KEPT", 1)
+    near, scorer = LogProximity(TRIPLES, 7), Fixed(7)
+    expected = torch.log(proximity(TRIPLES[:, [0, 2]].T, 7) + 1e-6)
+    both = ProximityScorer(scorer, near, 0.7)
+    head, relation = torch.tensor([0, 6, 0, 4]), torch.tensor([1, 0, 1, 1])
+    for _ in range(2):  # the second time from what is kept
+        torch.testing.assert_close(
+            both.score_tails(head, relation),
+            scorer.score_tails(head, relation) + 0.7 * expected[head],
+        )
+        torch.testing.assert_close(
+            both.score_heads(relation, head),
+            scorer.score_heads(relation, head) + 0.7 * expected[head],
+        )
+    alone = ProximityScorer(None, near).score_tails(head, relation)
+    torch.testing.assert_close(alone, expected[head])
+
+
+def test_a_weight_of_zero_leaves_the_scores_as_they_are():
+    scorer = Fixed(7)
+    both = ProximityScorer(scorer, LogProximity(TRIPLES, 7), 0.0)
+    one = torch.tensor([1])
+    assert torch.equal(both.score_tails(one, one), scorer.score_tails(one, one))
+
+
+def test_the_own_entity_is_last_where_the_relation_has_no_loop():
+    loops = relations_with_loops(TRIPLES, 3)
+    assert loops.tolist() == [False, True, False]
+    scorer = ProximityScorer(Fixed(7), LogProximity(TRIPLES, 7), 0.5, may_loop=loops)
+    free = ProximityScorer(Fixed(7), LogProximity(TRIPLES, 7), 0.5)
+    entity, relation = torch.tensor([0, 3, 6]), torch.tensor([0, 1, 2])
+    for found, plain in (
+        (scorer.score_tails(entity, relation), free.score_tails(entity, relation)),
+        (scorer.score_heads(relation, entity), free.score_heads(relation, entity)),
+    ):
+        assert torch.equal(found[1], plain[1])  # relation 1 has a loop
+        for row in (0, 2):
+            own = int(entity[row])
+            others = torch.arange(7) != own
+            assert torch.equal(found[row, others], plain[row, others])
+            assert found[row, own] < found[row, others].min()
+            assert math.isfinite(found[row, own])
+
+
+def test_the_filter_goes_before_proximity():
+    heuristic = EdgeTypeHeuristic(TRIPLES, 7, 2)
+    scorer = ProximityScorer(None, LogProximity(TRIPLES, 7), filtered_by=heuristic)
+    scores = scorer.score_tails(torch.tensor([0]), torch.tensor([0]))[0]
+    seen = {1, 2, 5}  # tails of relation 0
+    assert set(scores.topk(3).indices.tolist()) == seen
+    near = proximity(TRIPLES[:, [0, 2]].T, 7)[0]
+    for group in (sorted(seen), sorted(set(range(7)) - seen)):
+        assert scores[group].argsort().tolist() == near[group].argsort(stable=True).tolist()
+
+
+def test_rank_own_last_changes_the_chosen_rows_alone():
+    scores = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
+    rank_own_last_(scores, torch.tensor([0, 0]), torch.tensor([False, True]))
+    assert scores.tolist() == [[3.0, 1.0, 2.0], [0.0, 1.0, 2.0]]
+
+
+def test_spread_is_the_mean_standard_deviation_over_candidates():
+    scorer = Fixed(7)
+    rows = scorer.score_tails(TRIPLES[:, 0], TRIPLES[:, 1])
+    assert score_spread(scorer, TRIPLES) == pytest.approx(float(rows.std(1).mean()))
+    assert score_spread(scorer, TRIPLES, most=1) == pytest.approx(float(rows[0].std()))
