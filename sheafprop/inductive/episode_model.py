@@ -95,7 +95,7 @@ class DiffusedGraph(NamedTuple):
             prototypes, ``[N, 1, d]`` of unit length.
         random (tuple of Tensor): The random sections ``[N, s, d]``, of unit length together.
         ends (GroupedValues): The entities at each (relation, side), each once.
-        count (Tensor): How often each entity of ``ends`` is there, ``[m]``.
+        number (Tensor): How often each entity of ``ends`` is there, ``[m]``.
         entity, column (Tensor): The same the other way around: entity and (relation, side).
         num_nodes (int): Number of entities.
     """
@@ -103,7 +103,7 @@ class DiffusedGraph(NamedTuple):
     prototype: tuple[Tensor, ...]
     random: tuple[Tensor, ...]
     ends: GroupedValues
-    count: Tensor
+    number: Tensor
     entity: Tensor
     column: Tensor
     num_nodes: int
@@ -282,12 +282,12 @@ class EpisodeModel(torch.nn.Module):
         place = torch.searchsorted(
             graph.column * graph.num_nodes + graph.entity, query[row] * graph.num_nodes + entity
         )
-        table[row, entity] = torch.log1p(graph.count[place])
+        table[row, entity] = torch.log1p(graph.number[place])
         table = self.count_weight[query].unsqueeze(1) * table
         if not self.settings.counts:
             return table
-        degree = graph.count.new_zeros(graph.num_nodes).index_add_(0, graph.entity, graph.count)
-        seen = torch.log1p(graph.count).unsqueeze(1) * self.count_candidate[graph.column]
+        degree = graph.number.new_zeros(graph.num_nodes).index_add_(0, graph.entity, graph.number)
+        seen = torch.log1p(graph.number).unsqueeze(1) * self.count_candidate[graph.column]
         profile = seen.new_zeros(graph.num_nodes, self.RANK).index_add(0, graph.entity, seen)
         table = table + self.degree_weight[query].unsqueeze(1) * torch.log1p(degree)
         return table + self.count_query[query] @ profile.T

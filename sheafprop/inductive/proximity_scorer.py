@@ -1,8 +1,13 @@
-from typing import Protocol
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from sheafprop.checks import check_integer
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.nn.proximity import Proximity
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 
@@ -10,6 +15,44 @@ from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 _FLOOR = 1e-6
 # Rows of all entities are kept where they need at most so many numbers (256 MiB).
 _KEPT = 2**26
+
+
+@dataclass(frozen=True)
+class ProximitySettings:
+    r"""How proximity in the observed graph enters a score, in plain values.
+
+    Args:
+        weight (float, optional): :math:`\lambda` beside the score of episodes, which is a logarithm
+            of probabilities. None to choose it on validation triples, where there are some.
+        share (float, optional): :math:`\lambda` beside the score of propagated vectors, in standard
+            deviations of that score over the candidates; None likewise.
+        own_last (bool): Whether the query's own entity is ranked last where its relation has no
+            loop in the training graph.
+        teleport (float): Probability :math:`\alpha` to return to the query's entity.
+        num_iterations (int): Steps of the walk.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    weight: float | None = 0.3
+    share: float | None = 0.4
+    own_last: bool = True
+    teleport: float = 0.15
+    num_iterations: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "share"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"'{name}' must not be negative (got {value})")
+        if not 0 < self.teleport < 1:
+            raise ValueError(f"'teleport' must lie between 0 and 1 (got {self.teleport})")
+        check_integer("num_iterations", self.num_iterations, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values."""
+        return asdict(self)
 
 
 class Scorer(Protocol):
@@ -38,6 +81,7 @@ class LogProximity:
         teleport: float = 0.15,
         num_iterations: int | None = 20,
     ):
+        self.device = triples.device
         self._near = Proximity(
             triples[:, [0, 2]].T, num_nodes, teleport=teleport, num_iterations=num_iterations
         )
@@ -120,6 +164,31 @@ class ProximityScorer:
         if self.may_loop is not None:
             rank_own_last_(total, entity, ~self.may_loop[relation])
         return total
+
+
+def add_proximity(
+    scorer: Scorer, near: LogProximity, settings: ProximitySettings, data: InductiveData
+) -> ProximityScorer:
+    """A score with proximity as settings say, in the inference graph of some data.
+
+    Args:
+        scorer (Scorer): The score: that of episodes, or of propagated vectors.
+        near (LogProximity): Proximity in the observed inference graph.
+        settings (ProximitySettings): The weights; one that is None counts as the default.
+        data (InductiveData): The graphs.
+    """
+    default = ProximitySettings()
+    if isinstance(scorer, EpisodeScorer):
+        weight = default.weight if settings.weight is None else settings.weight
+    else:
+        share = default.share if settings.share is None else settings.share
+        assert share is not None
+        weight = share * score_spread(scorer, data.inference.triples.to(near.device))
+    assert weight is not None
+    loops = None
+    if settings.own_last:
+        loops = relations_with_loops(data.train.triples, data.num_relations).to(near.device)
+    return ProximityScorer(scorer, near, weight, may_loop=loops)
 
 
 def rank_own_last_(scores: Tensor, entity: Tensor, rows: Tensor) -> None:

@@ -1,18 +1,28 @@
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.errors import DataError
+from sheafprop.inductive.baselines import baselines, proximity_is_cheap
+from sheafprop.inductive.episode_model import EpisodeModel
+from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.proximity_scorer import (
+    LogProximity,
+    ProximitySettings,
+    Scorer,
+    add_proximity,
+)
 from sheafprop.kge.base import KGEModel
-from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, evaluate
-from sheafprop.ranking.edge_type_heuristic import HEURISTIC
+from sheafprop.ranking import RankingResult, evaluate
+
+NO_PROXIMITY = "the graph is large: proximity is ranked only where model.proximity is set"
 
 
 @dataclass
@@ -49,6 +59,8 @@ def rank_completion(
     data: InductiveData,
     settings: PropagationSettings,
     *,
+    episodes: EpisodeModel | None = None,
+    proximity: ProximitySettings | None = None,
     protocols: Sequence[str] = ("full", "sampled50"),
     selected: bool = True,
     seed: int = 0,
@@ -57,14 +69,19 @@ def rank_completion(
 ) -> CompletionResult:
     r"""Propagates into the inference graph and ranks its test triples, once.
 
-    Beside it rank baselines that cost nothing: the start and random vectors without propagation,
-    and the edge-type heuristic.
+    The first row is that of the whole method: episodes before propagated vectors, proximity before
+    none. The rows after it leave these out, one by one. Then come baselines that cost nothing: the
+    start and random vectors without propagation, one step of messages from the known entities, the
+    edge-type heuristic, and proximity alone and after that heuristic. A note says where the graph
+    is so large that proximity is ranked only if ``proximity`` is given.
 
     Args:
         model (KGEModel): The trained model.
         data (InductiveData): The graphs and the test triples.
         settings (PropagationSettings): The chosen propagation.
-        protocols (sequence of str): ``"full"``, ``"sampled50"``, ``"merged"``.
+        episodes (EpisodeModel, optional): Relations trained through the diffusion.
+        proximity (ProximitySettings, optional): Proximity beside the scores.
+        protocols (sequence of str): ``"full"``, ``"sampled50"``, ``"merged"``, ``"strict"``.
         selected (bool): Whether the settings were chosen on the validation triples, which marks
             figures of ``"merged"``.
         seed (int): Seed of the random vectors.
@@ -78,48 +95,61 @@ def rank_completion(
         raise DataError(f"{data.name}: there are no test triples to rank")
     if "merged" in protocols and data.valid is None:
         raise DataError("the protocol 'merged' ranks validation triples too, and there are none")
-    test = data.test.to(model.node_emb.weight.device)
+    device = model.node_emb.weight.device
+    test = data.test.to(device)
     out = CompletionResult()
     begin = time.perf_counter()
     propagation = InductivePropagation(model, data, settings)
     scorer = propagation.scorer(propagation.vectors())
+    labels = None if data.inference.entities is None else data.inference.entities.labels
+    name = type(model).__name__
+    own: dict[str, Scorer] = {f"{name} + sheaf propagation": scorer}
+    if episodes is not None:
+        assert labels is not None
+        trained = EpisodeScorer(episodes.to(device), data.inference.triples, labels, seed)
+        own = {f"{name} + episodes": trained} | own
     out.seconds["propagate"] = time.perf_counter() - begin
 
-    name = type(model).__name__
-    plain = [p for p in protocols if p != "merged"]
-    methods: dict[str, Any] = {f"{name} + sheaf propagation": scorer}
+    near = None
+    if proximity is not None or proximity_is_cheap(data):
+        given = proximity or ProximitySettings()
+        near = LogProximity(
+            data.inference.triples.to(device),
+            data.inference.num_nodes or 0,
+            teleport=given.teleport,
+            num_iterations=given.num_iterations,
+        )
+    methods: dict[str, Any] = {}
+    by_selection = set()  # neither baselines nor episodes depend on it
+    for method, one in own.items():
+        if proximity is not None:
+            assert near is not None
+            methods[f"{method} + proximity"] = add_proximity(one, near, proximity, data)
+        methods[method] = one
+        if one is scorer:
+            by_selection |= {method, f"{method} + proximity"}
     if settings.start != "random":
         start = propagation.scorer(propagation.vectors(0))
-        methods[f"{name}, {settings.start} start (no propagation)"] = start
-    random = InductivePropagation(
-        model, data, PropagationSettings(start="random", num_random=1, seed=seed)
-    )
-    methods[f"{name}, random vectors (no propagation)"] = random.scorer(random.vectors(0))
-    methods[HEURISTIC] = EdgeTypeHeuristic(
-        data.inference.triples, data.inference.num_nodes, data.num_relations
-    )
+        unpropagated = f"{name}, {settings.start} start (no propagation)"
+        methods[unpropagated] = start
+        by_selection.add(unpropagated)
+    free = baselines(model, data, near, seed)
     known = inference_filter(data)
-    labels = None if data.inference.entities is None else data.inference.entities.labels
     dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
     dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
-    for number, (method, functions) in enumerate((methods | dict(further or {})).items()):
+    notes = () if near is not None else (NO_PROXIMITY,)
+    for number, (method, functions) in enumerate((methods | free | dict(further or {})).items()):
         begin = time.perf_counter()
         scores = functions.score_tails, functions.score_heads
-        result = evaluate(
-            *scores,
-            test,
-            known,
-            num_dropped=dropped,
-            test_set="test",
-            progress=progress,
-            entity_labels=labels,
-        )
+        common: dict[str, Any] = {"num_dropped": dropped, "entity_labels": labels}
+        result = evaluate(*scores, test, known, test_set="test", progress=progress, **common)
         if number == 0:
             out.seconds["rank"] = time.perf_counter() - begin
-        out.add(method, result, plain)
+            result = replace(result, notes=(*result.notes, *notes))
+        out.add(method, result, [p for p in protocols if p != "merged"])
         if "merged" in protocols and data.valid is not None:
             both = torch.cat([data.valid.to(test), test])
-            result = evaluate(*scores, both, known, num_dropped=dropped, test_set="valid + test")
-            chosen = selected and method != HEURISTIC
+            result = evaluate(*scores, both, known, test_set="valid + test", **common)
+            chosen = selected and method in by_selection
             out.add(method, result, ["merged"], "selected on half of the test" if chosen else None)
     return out

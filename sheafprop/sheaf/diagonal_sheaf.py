@@ -90,10 +90,10 @@ class DiagonalSheaf(RelationSheaf):
 
     def weighted(self, weight: Tensor, width: int | None = None) -> "DiagonalSheaf":
         one = torch.ones_like(self._some_map)
-        both = (one if m is None else m for m in (self.head, self.tail))
+        head, tail = (one if m is None else m for m in (self.head, self.tail))
         root = weight.sqrt().to(one.dtype).unsqueeze(1)
         shift = None if self.translation is None else self.translation * root
-        return DiagonalSheaf(*(m * root for m in both), shift)
+        return DiagonalSheaf(head * root, tail * root, shift)
 
     def is_injective(self, side: Side, rtol: float) -> Tensor:
         table = self._map(side)
