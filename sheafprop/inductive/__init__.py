@@ -1,18 +1,33 @@
 """A trained model carried into a new graph: settings, their search, solving, ranking."""
 
+from sheafprop.inductive.episode_loss import episode_loss
+from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.proximity_scorer import (
+    LogProximity,
+    ProximityScorer,
+    ProximitySettings,
+)
 from sheafprop.inductive.rank_completion import CompletionResult, rank_completion
 from sheafprop.inductive.section_scorer import SectionScorer
 
 __all__ = [
     "CompletionResult",
+    "EpisodeModel",
+    "EpisodeScorer",
+    "EpisodeSettings",
     "InductivePropagation",
+    "LogProximity",
     "PropagationSearch",
     "PropagationSettings",
+    "ProximityScorer",
+    "ProximitySettings",
     "SectionScorer",
     "Selection",
+    "episode_loss",
     "inference_filter",
     "rank_completion",
 ]

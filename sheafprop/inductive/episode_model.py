@@ -175,6 +175,27 @@ class EpisodeModel(torch.nn.Module):
             self.count_query = torch.nn.Parameter(torch.zeros(rows, self.RANK))
             self.count_candidate = torch.nn.Parameter(drawn)
 
+    @classmethod
+    def from_stored(cls, kge: KGEModel, stored: dict[str, Any]) -> "EpisodeModel":
+        """The model of :meth:`stored`, with the kind and the sizes of ``kge``.
+
+        Raises:
+            ValueError: If the parts do not fit each other.
+        """
+        settings = EpisodeSettings(**stored["settings"])
+        rows = torch.zeros(2 * kge.num_relations, kge.node_emb.weight.shape[1])
+        model = cls(kge, kge._vectors(rows), settings)
+        try:
+            model.load_state_dict(stored["state"])
+        except RuntimeError as error:
+            raise ValueError(f"the parameters of the episodes do not fit: {error}") from error
+        return model.eval()
+
+    def stored(self) -> dict[str, Any]:
+        """Settings as plain values and tensors by name: all that there is to keep."""
+        state = {name: value.detach().cpu() for name, value in self.state_dict().items()}
+        return {"settings": self.settings.to_dict(), "state": state}
+
     def trained_parameters(self) -> dict[str, torch.nn.Parameter]:
         """What training changes: everything but the (unused) entity table of the maps."""
         named = dict(self.named_parameters())

@@ -18,7 +18,7 @@ _OF_TRAINING = ("optimizer", "seed")
 #: What stands for an optimizer that was given as a function, which a checkpoint does not hold.
 _INJECTED = "of a class"
 #: Options that say how to propagate and to rank, which a run that is trained may still change.
-AFTER_TRAINING = ("propagation", "protocols", "reference")
+AFTER_TRAINING = ("propagation", "episodes", "proximity", "protocols", "reference")
 
 
 def describe_training(model: KGEModel, data: InductiveDataModule, seconds: float) -> dict[str, Any]:

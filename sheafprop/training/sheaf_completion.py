@@ -1,19 +1,24 @@
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.cli import LightningCLI, LRSchedulerCallable, OptimizerCallable
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError, DivergenceError
+from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
 from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.rank_completion import rank_completion
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -30,6 +35,7 @@ from sheafprop.training.checkpoint_state import (
     stored_selection,
     vocabularies,
 )
+from sheafprop.training.episode_training import train_episodes
 from sheafprop.training.optimization import (
     build_optimizer,
     check_options,
@@ -81,6 +87,10 @@ class SheafCompletion(LightningModule):
             schedule then spans all of them anew.
         propagation: What is tried on validation; a
             :class:`~sheafprop.inductive.PropagationSearch` or its plain values.
+        episodes: Trains relations through the diffusion after ``fit``, on the training graph; an
+            :class:`~sheafprop.inductive.EpisodeSettings` or its plain values. None for no episodes.
+        proximity: Adds proximity in the observed graph to the scores; a
+            :class:`~sheafprop.inductive.ProximitySettings` or its plain values. None for none.
         protocols: Protocols to report at test.
         reference: Whether to train a model of the same kind on the observed inference graph itself
             and rank with it too, as a reference (not an upper bound).
@@ -118,6 +128,8 @@ class SheafCompletion(LightningModule):
         lr_schedule: Literal["constant", "cosine"] | LRSchedulerCallable = "constant",
         lr_epochs: int | None = None,
         propagation: PropagationSearch = PropagationSearch(),  # noqa: B008 (frozen)
+        episodes: EpisodeSettings | None = None,
+        proximity: ProximitySettings | None = None,
         protocols: tuple[Literal["full", "sampled50", "merged"], ...] = ("full", "sampled50"),
         reference: bool = False,
         seed: int = 0,
@@ -131,6 +143,11 @@ class SheafCompletion(LightningModule):
             plain = dict(propagation)
             settings = PropagationSettings(**plain.pop("settings", {}))
             propagation = PropagationSearch(settings=settings, **plain)
+        if isinstance(episodes, dict):
+            episodes = EpisodeSettings(**episodes)
+        if isinstance(proximity, dict):
+            proximity = ProximitySettings(**proximity)
+        self.episode_settings, self.proximity = episodes, proximity
         self.search = replace(propagation, settings=replace(propagation.settings, seed=seed))
         self.optimizer, self.lr_schedule = optimizer, lr_schedule
         injected = [name for name in _INJECTABLE if callable(getattr(self, name))]
@@ -140,12 +157,18 @@ class SheafCompletion(LightningModule):
             kge_args=dict(kge_args or {}),
             loss_args=dict(loss_args or {}),
             propagation=json.loads(json.dumps(asdict(self.search))),
+            episodes=None if episodes is None else episodes.to_dict(),
+            proximity=None if proximity is None else proximity.to_dict(),
             protocols=list(protocols),
         )
         names = ("sides", "num_candidates", "leave_out_known", "num_negatives", "seed")
         self.batch_loss = BatchLoss(loss, loss_args, **{n: self.hparams[n] for n in names})
         self.build(1, 1)  # reports arguments that do not fit before any data is there
         self.kge: KGEModel | None = None
+        self._stored_episodes: dict[str, Any] | None = None
+        #: Relations trained through the diffusion, once they are.
+        self.episodes: EpisodeModel | None = None
+        self.episode_record: dict[str, Any] | None = None
         self.selection: Selection | None = None
         self.results: list[dict[str, Any]] = []
         self.protocol_boxes: dict[str, str] = {}
@@ -243,6 +266,8 @@ class SheafCompletion(LightningModule):
         stored = checkpoint.get(KEY, {})
         choice = stored_selection(checkpoint, self.hparams) or self.choice_of_run
         self.selection = self._choice = choice
+        found, wanted = stored.get("episodes"), self.hparams["episodes"]
+        self._stored_episodes = found if found and found["settings"] == wanted else None
         if self._trainer is None:  # load_from_checkpoint
             if not stored:
                 raise ValueError("the checkpoint holds no labels: it is not of a SheafCompletion")
@@ -375,16 +400,52 @@ class SheafCompletion(LightningModule):
         self._valid_is_own = True
         return self.selection
 
+    def restore_episodes(self) -> bool:
+        """Takes the episodes of the checkpoint; False where it has none of these settings."""
+        if self._stored_episodes is None:
+            return False
+        self.episodes = EpisodeModel.from_stored(self.model, self._stored_episodes)
+        self.episode_record = self._stored_episodes["record"]
+        return True
+
+    def train_episodes(
+        self, folder: Path | None = None, loggers: Sequence[Logger] = (), progress: bool = False
+    ) -> None:
+        """Trains relations through the diffusion, with the weights as they are.
+
+        Args:
+            folder (Path, optional): Where an interrupted training is kept, to go on with.
+            loggers (sequence of Logger): Log the loss of every step.
+            progress (bool): Whether to show progress on standard error.
+        """
+        assert self.episode_settings is not None
+        self.episodes, record = train_episodes(
+            self.model,
+            self.data.train.triples,
+            self.episode_settings,
+            seed=self.hparams["seed"],
+            folder=folder,
+            loggers=loggers,
+            progress=progress,
+        )
+        self.episode_record = asdict(record)
+        self.seconds["episodes"] = record.seconds
+
     def test_step(self, batch: Tensor, batch_idx: int) -> None:
         data = replace(self.data, test=batch.cpu())
         if self.reselect and data.valid is None:
             raise DataError(f"{data.name}: there are no validation triples to choose on")
         known = None if self.reselect else self._choice
         self.selection = selection = known or self.choose_propagation()
+        wanted = self.episode_settings is not None and self.episodes is None
+        if wanted and not self.restore_episodes():
+            self.train_episodes()
         result = rank_completion(
             self.model,
             data,
             selection.settings,
+            episodes=self.episodes,
+            proximity=self.proximity,
             protocols=self.hparams["protocols"],
             selected=selection.on == "validation" and self._valid_is_own,
             seed=self.hparams["seed"],

@@ -53,6 +53,11 @@ class SaveModel(Callback):
             self._best = best.best_model_path, stored
         if best is None or best.best_model_score is None:
             monitor, sentence = "none", "nothing: the last epoch is taken, as none was validated"
+        root = Path(trainer.default_root_dir)
+        if pl_module.episode_settings is not None:
+            pl_module.train_episodes(
+                root / "checkpoints" / "episodes", trainer.loggers, progress=True
+            )
         with torch.no_grad():
             selection = pl_module.choose_propagation()
         pl_module.training_record = {
@@ -67,7 +72,7 @@ class SaveModel(Callback):
         assert train.entities is not None
         assert train.relations is not None
         save_model_folder(
-            Path(trainer.default_root_dir) / "model",
+            root / "model",
             model=pl_module.model,
             entities=train.entities,
             relations=train.relations,
@@ -85,7 +90,11 @@ class SaveModel(Callback):
         assert pl_module.selection is not None
         path, stored = self._best
         stored[KEY] = stored.get(KEY, {}) | {"selection": pl_module.selection.to_dict()}
-        stored["hyper_parameters"]["propagation"] = pl_module.hparams["propagation"]
+        if pl_module.episodes is not None:
+            record = {"record": pl_module.episode_record}
+            stored[KEY]["episodes"] = pl_module.episodes.stored() | record
+        for name in ("propagation", "episodes", "proximity"):
+            stored["hyper_parameters"][name] = pl_module.hparams[name]
         AtomicCheckpointIO().save_checkpoint(stored, path)
         self._best = None
 
