@@ -1,9 +1,10 @@
 """Settings of the episodes, chosen on entity-disjoint parts of the training graphs alone.
 
 The training graph is split in two parts without a common entity. The model and its episodes are
-trained on one; a quarter of the triples of the other are ranked, after diffusion on its rest. Inference graphs, their validation triples and their test triples are not looked at. The
-settings with the largest MRR + Hits@10 (pessimistic ties), in the mean over the splits, are those
-of the presets.
+trained on one; a quarter of the triples of the other are ranked, after diffusion on its rest.
+Inference graphs, their validation triples and their test triples are not looked at. The settings
+with the largest MRR + Hits@10 (pessimistic ties), in the mean over the splits, are those of the
+presets.
 """
 
 import argparse

@@ -210,6 +210,7 @@ def relations_with_loops(triples: Tensor, num_relations: int) -> Tensor:
     return out
 
 
+@torch.no_grad()
 def score_spread(scorer: Scorer, triples: Tensor, most: int = 200) -> float:
     """Mean standard deviation of the scores of a query over all entities.
 

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -289,7 +290,11 @@ def _fit(
         num_sanity_val_steps=0,
     )
     last = path if path is not None and path.is_file() else None
-    trainer.fit(training, ckpt_path=last)
+    with warnings.catch_warnings():
+        # A step depends on its number alone, whatever the data loader gives.
+        for text in (".*dataloader is not resumable", ".*does not have many workers", ".*LeafSpec"):
+            warnings.filterwarnings("ignore", message=text)
+        trainer.fit(training, ckpt_path=last)
     return float(trainer.callback_metrics.get("episodes/loss", math.nan))
 
 

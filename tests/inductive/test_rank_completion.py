@@ -7,9 +7,14 @@ import torch
 
 from sheafprop.data import assemble
 from sheafprop.inductive.baselines import FILTERED_PROXIMITY, PROXIMITY
+from sheafprop.inductive.episode_model import EpisodeSettings
+from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.rank_completion import rank_completion
+from sheafprop.nn import proximity
 from sheafprop.ranking import PROTOCOLS
+from sheafprop.training.episode_training import train_episodes
 from tests.inductive.test_inductive_propagation import trained
 from tests.toy import parts, toy_data
 
@@ -118,3 +123,55 @@ def test_ranks_leave_out_every_known_triple_of_the_inference_graph(mode):
     )
     ranks = [1 + b + e / 2 for b, e in expected]
     assert row["metrics"]["mrr"] == pytest.approx(sum(1 / r for r in ranks) / len(ranks))
+
+
+def test_rows_leave_out_episodes_and_proximity_one_by_one(monkeypatch):
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    settings = EpisodeSettings(num_steps=2, num_random=2)
+    episodes, _ = train_episodes(model, data.train.triples, settings)
+    result = rank_completion(
+        model,
+        data,
+        SETTINGS,
+        episodes=episodes,
+        proximity=ProximitySettings(weight=0.5, share=0.2),
+        progress=False,
+    )
+    rows = [row for row in result.rows if row["protocol"] == "full"]
+    assert [row["method"] for row in rows[:4]] == [
+        "RotatE + episodes + proximity",
+        "RotatE + episodes",
+        "RotatE + sheaf propagation + proximity",
+        "RotatE + sheaf propagation",
+    ]
+    plain = rank_completion(model, data, SETTINGS, progress=False).rows
+    assert plain[0]["method"] == "RotatE + sheaf propagation"
+    # Without both, by flags, every figure is that of before.
+    before = {(row["method"], row["protocol"]): row for row in plain}
+    for row in result.rows:
+        if (row["method"], row["protocol"]) in before:
+            assert row == before[row["method"], row["protocol"]]
+    labels = data.inference.entities.labels
+    scorer = EpisodeScorer(episodes, data.inference.triples, labels)
+    near = torch.log(proximity(data.inference.triples[:, [0, 2]].T, len(labels)) + 1e-6)
+    loops = {r for h, r, t in data.train.triples.tolist() if h == t}
+
+    def score(place, triple):
+        h, r, t = triple
+        one = torch.tensor([h]), torch.tensor([r]), torch.tensor([t])
+        if place == 2:
+            row, own = scorer.score_tails(one[0], one[1])[0] + 0.5 * near[h], h
+        else:
+            row, own = scorer.score_heads(one[1], one[2])[0] + 0.5 * near[t], t
+        if r not in loops:
+            row[own] = row.min() - 1
+        return float(row[triple[place]])
+
+    ranks = [1 + b + e / 2 for b, e in brute_ranks(data, data.test, score)]
+    assert rows[0]["metrics"]["mrr"] == pytest.approx(sum(1 / r for r in ranks) / len(ranks))
+    # A graph that is too large for the baselines says so.
+    monkeypatch.setattr("sheafprop.inductive.baselines._MOST_PRODUCTS", 1.0)
+    large = rank_completion(model, data, SETTINGS, progress=False)
+    assert not any(row["method"] == PROXIMITY for row in large.rows)
+    assert "proximity is ranked only" in large.protocols["full"]

@@ -12,6 +12,10 @@ def as_dense(sheaf, width=4):
     return DenseSheaf(*maps, sheaf.translation_of(EVERY))
 
 
+def close_dtype(dtype):
+    return torch.float32 if dtype is None else dtype.to_real()
+
+
 def assert_agrees(sheaf):
     """What a kind of map knows to be cheap is what its matrices give."""
     dense, close = as_dense(sheaf), torch.testing.assert_close
@@ -30,6 +34,13 @@ def assert_agrees(sheaf):
         image = dense.restrict(rows.transpose(0, 1), EVERY, side).transpose(0, 1)
         close(sheaf.restrict_sections(rows, EVERY, side), image)
     close(sheaf.end_norms(), dense.end_norms())
+    weight = torch.tensor([0.25, 1.0, 3.0], dtype=close_dtype(dtype))
+    ours, theirs = sheaf.weighted(weight, 4), dense.weighted(weight)
+    for side in ("head", "tail"):
+        close(ours.matrices(side, width=4).to(dense.dtype), theirs.matrices(side))
+        close(theirs.matrices(side), dense.matrices(side) * weight.sqrt().view(-1, 1, 1))
+    if sheaf.translation_of(EVERY) is not None:
+        close(ours.translation_of(EVERY), sheaf.translation_of(EVERY) * weight.sqrt()[:, None])
     part = sheaf.select(torch.tensor([2, 2]))
     assert type(part) is type(sheaf)
     assert part.num_relations == 2
