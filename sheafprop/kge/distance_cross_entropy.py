@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sheafprop.kge.distance import BLOCK_ELEMENTS, close_pairs, close_units, full_precision
+from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS, correct_close
+from sheafprop.kernels.rows import full_precision
+from sheafprop.kge.distance import close_units
 
 # Queries and candidates of theirs, int64 ``[p]`` each; queries in ascending order.
 Pairs = tuple[Tensor, Tensor]
@@ -83,7 +85,7 @@ class _DistanceCrossEntropy(torch.autograd.Function):
             torch.addmm(b_square, query, b.t(), alpha=-2, out=d)
             if not squared:
                 d.add_(a_square[block])
-                close = close_pairs(d, query, b, a_square[block], b_square.unsqueeze(1))
+                close = correct_close(d, query, b, a_square[block], b_square)
                 d.sqrt_()
             # Squares miss |a|^2, which shifts a row and leaves the loss as it is.
             out = pairs_within(left_out, block)

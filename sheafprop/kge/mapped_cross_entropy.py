@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
+from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS, close_pairs
+from sheafprop.kernels.rows import full_precision
 from sheafprop.kge.distance_cross_entropy import Pairs, block_rows, pairs_within, softmax_weights
 
 
@@ -98,7 +99,7 @@ class _MappedCrossEntropy(torch.autograd.Function):
             d, w = distances[: own.numel()], weights[: own.numel()]
             torch.index_select(image_square, 0, own, out=d)
             d.addmm_(pulled[block], candidates.t(), alpha=-2).add_(square[block])
-            close = _close_pairs(d, square[block], largest[own], candidate_square)
+            close = close_pairs(d, square[block], candidate_square, largest[own].unsqueeze(1))
             for i, j, residual in _residuals(queries[block], candidates, maps, own, close):
                 d[i, j] = residual.square().sum(1)
             if not squared:
@@ -181,18 +182,6 @@ class _Forms:
         buffer = self._candidates.new_empty(self._candidates.size(0), by.size(2))
         for matrix in by:
             yield torch.mm(self._candidates, matrix, out=buffer)
-
-
-def _close_pairs(
-    squared: Tensor, square: Tensor, largest: Tensor, candidate_square: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The pairs whose squared distance may have lost half of its digits or more."""
-    share = math.sqrt(torch.finfo(squared.dtype).eps)
-    limit = share * (square + largest.unsqueeze(1) * candidate_square.max())
-    near = (squared.amin(1, keepdim=True) <= limit).squeeze(1).nonzero().squeeze(1)
-    limits = torch.addcmul(square[near], largest[near].unsqueeze(1), candidate_square).mul_(share)
-    rows, columns = (squared[near] <= limits).nonzero(as_tuple=True)
-    return near[rows], columns
 
 
 def _residuals(
