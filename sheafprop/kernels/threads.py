@@ -124,9 +124,9 @@ def run_shares(
     """Calls ``work(first, last, *sums)`` on consecutive shares of ``size`` items, each on one
     thread, and adds up what each adds to its own ``sums``.
 
-    How many shares there are, and in which order their sums are added, depends on sizes alone: the
-    result is the same for any number of threads. On other devices than the CPU, or where the sums
-    are large, there is one share, whose operations torch shares between threads.
+    How many shares there are, and in which order their sums are added, depends on sizes alone: two
+    threads or more give the same result. On one thread, on other devices than the CPU and where the
+    sums are large there is one share, whose operations torch shares between threads.
 
     Args:
         work: Torch operations that add to ``sums``, and write what belongs to an item elsewhere.
@@ -136,7 +136,7 @@ def run_shares(
     """
     numbers = sum(total.numel() for total in totals)
     count = min(_SHARES, size, _SHARED_NUMBERS // max(1, numbers))
-    if count < 2 or totals[0].device.type != "cpu":
+    if count < 2 or num_threads(cost) == 1 or totals[0].device.type != "cpu":
         work(0, size, *totals)
         return
     sums: list[Sequence[Tensor]] = [totals] * count
