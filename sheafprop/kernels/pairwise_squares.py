@@ -1,9 +1,11 @@
 """Squared distances of a few queries to many candidates, from products and without gradients.
 
-The square of a distance close to zero may be rounding alone, of either sign.
+The pairs that are so close that a product loses half of their digits or more are computed again
+from the difference.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -13,6 +15,9 @@ from sheafprop.kernels.backend import backend_of
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kernels.threads import SpareMemory, run_chunks, run_rows
 
+# Numbers in one intermediate block (64 MiB of float32): where memory would otherwise grow with
+# rows x candidates x width, work proceeds in blocks of about this size.
+BLOCK_ELEMENTS = 2**24
 # Candidates whose vectors, mapped or not, stay in the cache.
 _CHUNK_NUMBERS = 2**19
 
@@ -20,6 +25,61 @@ _CHUNK_NUMBERS = 2**19
 def square_lengths(rows: Tensor) -> Tensor:
     """Squared lengths of ``rows`` ``[C, d]``."""
     return torch.linalg.vector_norm(real_rows(rows), dim=1).square_()
+
+
+def close_pairs(
+    squared: Tensor, own: Tensor, other: Tensor, factor: Tensor | float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Queries and candidates whose squared distance may have lost half of its digits or more.
+
+    Rounding leaves an error of about ``eps (own + factor other)`` in a squared distance.
+
+    Args:
+        squared (Tensor): Squared distances from products, ``[B, C]``.
+        own (Tensor): Squared lengths of the queries, ``[B, 1]``.
+        other (Tensor): Those of the candidates, ``[C]``, or of their images, ``[B, C]``.
+        factor (Tensor, optional): A bound on how much larger the images of candidates are, in
+            squares, ``[B, 1]``.
+    """
+    if squared.numel() == 0:
+        empty = torch.empty(0, dtype=torch.long, device=squared.device)
+        return empty, empty
+    share = math.sqrt(torch.finfo(squared.dtype).eps)
+    limit = share * (own + factor * other.amax(-1, keepdim=True))
+    near = (squared.amin(1, keepdim=True) <= limit).squeeze(1).nonzero().squeeze(1)
+    other = other[near] if other.dim() == 2 else other
+    limits = other * (factor[near] if isinstance(factor, Tensor) else factor) + own[near]
+    rows, columns = (squared[near] <= limits.mul_(share)).nonzero(as_tuple=True)
+    return near[rows], columns
+
+
+def correct_close(
+    squared: Tensor,
+    a: Tensor,
+    b: Tensor,
+    own: Tensor,
+    other: Tensor,
+    scale: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Corrects the squared distances ``[B, C]`` of close pairs of ``a [B, d]`` and ``b [C, d]``,
+    scaled by ``scale [B, d]``, in place, and returns these pairs.
+
+    Afterwards no squared distance is negative. ``own`` and ``other`` are those of
+    :func:`close_pairs`.
+    """
+    pairs = close_pairs(squared, own, other)
+    for i, j in pairs_in_blocks(*pairs, a.size(1)):
+        image = b[j] if scale is None else b[j] * scale[i]
+        squared[i, j] = real_rows(a[i] - image).square().sum(1)
+    return pairs
+
+
+def pairs_in_blocks(
+    rows: Tensor, columns: Tensor, width: int, *more: Tensor
+) -> Iterator[tuple[Tensor, ...]]:
+    """Pairs, and what goes with them, in blocks of bounded memory."""
+    step = max(1, BLOCK_ELEMENTS // max(1, width))
+    return zip(*(index.split(step) for index in (rows, columns, *more)), strict=True)
 
 
 def near_squares(
@@ -40,7 +100,9 @@ def near_squares(
     out = target.new_empty(len(target), len(rows)) if out is None else out
     own = target.square().sum(1, keepdim=True)
     if len(target) > 1:
-        return torch.addmm(squares.unsqueeze(0), target, rows.T, alpha=-2, out=out).add_(own)
+        torch.addmm(squares.unsqueeze(0), target, rows.T, alpha=-2, out=out).add_(own)
+        correct_close(out, target, rows, own, squares)
+        return out
 
     def multiply(part: slice) -> None:
         near = out[0, part]
@@ -49,6 +111,7 @@ def near_squares(
     if len(target):
         # Nothing is read twice, so that chunks may exceed the cache.
         run_chunks(multiply, chunks_of(len(rows), max(1, rows.shape[1] // 8)), rows.numel())
+        correct_close(out, target, rows, own, squares)
     return out
 
 
@@ -62,10 +125,12 @@ def scaled_squares(rows: Tensor, maps: Tensor, target: Tensor, out: Tensor | Non
     """
     out = target.real.new_empty(len(target), len(rows)) if out is None else out
     if maps.is_complex() or backend_of(rows) != "numba":
-        squares = (rows * rows.conj()).real @ (maps * maps.conj()).real.T
+        squares = (maps * maps.conj()).real @ (rows * rows.conj()).real.T
         pulled = real_rows(target * maps.conj())
         own = square_lengths(target).unsqueeze(1)
-        return torch.addmm(squares.T, pulled, real_rows(rows).T, alpha=-2, out=out).add_(own)
+        torch.addmm(squares, pulled, real_rows(rows).T, alpha=-2, out=out).add_(own)
+        correct_close(out, target, rows, own, squares, maps)
+        return out
     from sheafprop.kernels.distance_loops import scaled_squares as loop
 
     arrays = (rows.numpy(), maps.contiguous().numpy(), target.contiguous().numpy(), out.numpy())

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.kernels.mapped_rows import groups
+from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS
 from sheafprop.kernels.rows import full_precision, promote, real_rows, scale_rows
-from sheafprop.kge.distance import BLOCK_ELEMENTS, pairwise_distance, row_distance
+from sheafprop.kge.distance import pairwise_distance, row_distance
 from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
 from sheafprop.kge.grouped_distance import grouped_distance
 from sheafprop.kge.losses import CrossEntropyLoss
@@ -112,6 +113,10 @@ class KGEModel(torch.nn.Module, ABC):
         self.entity_constraint = entity_constraint
         width = 2 * hidden_channels if self.is_complex else hidden_channels
         self.node_emb = torch.nn.Embedding(num_nodes, width)
+        self._make_relations()
+
+    def _make_relations(self) -> None:
+        """Makes the relation parameters, and draws all parameters."""
 
     # Parameters ----------------------------------------------------------------------------------
 

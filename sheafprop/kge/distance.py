@@ -8,13 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sheafprop.kernels.rows import full_precision, promote, real_rows
-
-__all__ = ["full_precision", "promote", "real_rows"]
-
-# Numbers in one intermediate block (64 MiB of float32): where memory would otherwise grow with
-# rows x candidates x width, work proceeds in blocks of about this size.
-BLOCK_ELEMENTS = 2**24
+from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS, correct_close, pairs_in_blocks
+from sheafprop.kernels.rows import full_precision
 
 
 def row_distance(residual: Tensor, *, p: float, squared: bool, paired: bool) -> Tensor:
@@ -136,7 +131,7 @@ class _EuclideanDistance(torch.autograd.Function):
         a_square = a.square().sum(1, keepdim=True)
         b_square = b.square().sum(1, keepdim=True)
         out = torch.addmm(b_square.t(), a, b.t(), alpha=-2).add_(a_square)
-        rows, columns = close_pairs(out, a, b, a_square, b_square)
+        rows, columns = correct_close(out, a, b, a_square, b_square.flatten())
         ctx.squared = squared
         if squared:
             ctx.save_for_backward(a, b)
@@ -168,43 +163,14 @@ class _EuclideanDistance(torch.autograd.Function):
         return grad_a, grad_b, None
 
 
-def close_pairs(
-    out: Tensor, a: Tensor, b: Tensor, a_square: Tensor, b_square: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Corrects the squared distances :obj:`out` of close pairs in place, and returns these pairs.
-
-    Afterwards no squared distance is negative.
-    """
-    if out.numel() == 0:
-        empty = torch.empty(0, dtype=torch.long, device=out.device)
-        return empty, empty
-    # Rounding leaves an error of about eps (|a|^2 + |b|^2) in the squared distance.
-    share = math.sqrt(torch.finfo(out.dtype).eps)
-    limit = share * (a_square + b_square.max())
-    near = (out.amin(1, keepdim=True) <= limit).squeeze(1).nonzero().squeeze(1)
-    limits = torch.add(a_square[near], b_square.t()).mul_(share)
-    rows, columns = (out[near] <= limits).nonzero(as_tuple=True)
-    rows = near[rows]
-    for i, j in _in_blocks(rows, columns, a.size(1)):
-        out[i, j] = (a[i] - b[j]).square().sum(1)
-    return rows, columns
-
-
 def close_units(
     a: Tensor, b: Tensor, distance: Tensor, pairs: tuple[Tensor, Tensor], weight: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The weighted unit vectors from b to a of the pairs, in blocks; zero at distance zero."""
-    for i, j, w in _in_blocks(*pairs, a.size(1), weight):
+    for i, j, w in pairs_in_blocks(*pairs, a.size(1), weight):
         length = distance[i, j].unsqueeze(1)
         unit = (a[i] - b[j]) / length.masked_fill(length == 0, math.inf)
         yield i, j, unit * w.unsqueeze(1)
-
-
-def _in_blocks(
-    rows: Tensor, columns: Tensor, width: int, *more: Tensor
-) -> Iterator[tuple[Tensor, ...]]:
-    step = max(1, BLOCK_ELEMENTS // max(1, width))
-    return zip(*(index.split(step) for index in (rows, columns, *more)), strict=True)
 
 
 def _weighted_differences(weight: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kernels.backend import as_arrays, backend_of, stable_order
+from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS
+from sheafprop.kernels.rows import full_precision
 from sheafprop.kernels.threads import run_rows
-from sheafprop.kge.distance import BLOCK_ELEMENTS, full_precision
 
 # On a CPU blocks that stay in the cache are faster than large ones.
 _CPU_BLOCK_ELEMENTS = 2**18

@@ -26,6 +26,8 @@ def k_hop_batch(
     has all its edges, hence its block of :math:`D`, and those at the last hop only give their
     start. Known nodes never step, so no hop leads on from one. ``NeighborLoader`` follows edges
     from their destination to their source only, and misses what the seeds' outgoing edges bring.
+    This function and :meth:`~sheafprop.nn.HeteroGraph.from_hetero` warn of its batches; a layer
+    that is given their tensors cannot.
 
     Steps of all layers that the vectors pass through add up; those of
     :class:`~sheafprop.nn.SheafDiffusion` are its operator applications. With ``num_hops`` None the
@@ -92,7 +94,11 @@ def k_hop_batch(
 
 
 def warn_sampled(data: Any) -> None:
-    """Warns of a batch of PyG's ``NeighborLoader``, which may lack edges of its nodes."""
+    """Warns of a batch of PyG's ``NeighborLoader``, which may lack edges of its nodes.
+
+    Its attributes alone give it away: ``edge_index`` is a tensor like any other, so that a layer
+    cannot warn.
+    """
     keys = {key for store in data.stores for key in store}
     if keys >= {"n_id", "e_id", "input_id"}:
         warnings.warn(

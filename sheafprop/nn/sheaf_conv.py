@@ -43,7 +43,8 @@ class SheafConv(MessagePassing):
     triple receive a message, the head through the adjoint of its map, so inverse triples must not
     be added, and samplers that follow edges one way, as PyG's ``NeighborLoader`` does, miss the
     triples whose head is a seed: :func:`~sheafprop.nn.k_hop_batch` makes mini-batches that agree
-    with the full graph. Vertices without edges, and directions no map sees, keep their value.
+    with the full graph. The layer sees tensors alone and cannot warn of such a sampled batch.
+    Vertices without edges, and directions no map sees, keep their value.
 
     The layer has no parameters and holds no graph; :class:`~sheafprop.nn.TrainableSheaf` holds
     those of a sheaf that trains. :meth:`forward` runs the fused step of a

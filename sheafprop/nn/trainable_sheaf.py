@@ -10,17 +10,20 @@ from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 # Callers of a layer that are searched for the module that holds its sheaf.
 _FRAMES = 32
+# Containers within containers that are searched for the sheaf, and items in each.
+_DEPTH, _ITEMS = 3, 1000
 
 
 class TrainableSheaf(Module):
     r"""The maps and translations of a sheaf as the parameters of a module.
 
     A :class:`~sheafprop.sheaf.RelationSheaf` is a value like a tensor: a module that keeps one as
-    an attribute does not register its parameters. This module registers a parameter for each tensor
-    of the sheaf, by the name of its field, and builds the sheaf from them when it is called. They
-    are in ``parameters()`` and ``state_dict()``, follow ``.to()`` and ``.double()``, and take
-    ``torch.nn.utils.parametrize``. A tensor given twice is one parameter; complex tensors are kept
-    as real pairs ``[..., 2]``, so that ``.double()`` and optimizers see real numbers.
+    an attribute, or in a dict or list, does not register its parameters. This module registers a
+    parameter for each tensor of the sheaf, by the name of its field, and builds the sheaf from them
+    when it is called. They are in ``parameters()`` and ``state_dict()``, follow ``.to()`` and
+    ``.double()``, and take ``torch.nn.utils.parametrize``. A tensor given twice is one parameter;
+    complex tensors are kept as real pairs ``[..., 2]``, so that ``.double()`` and optimizers see
+    real numbers.
 
     Maps that must keep a form, such as the phases of RotatE, need a parametrization, or a module of
     your own that builds the sheaf in its ``forward``.
@@ -74,39 +77,54 @@ class TrainableSheaf(Module):
 
 
 def warn_unregistered(sheaf: RelationSheaf) -> None:
-    """Warns where the module that calls a layer keeps the sheaf as an attribute, but has not
-    registered the sheaf's parameters: an optimizer will not find them either.
+    """Warns where the module that calls a layer keeps the sheaf or its parameters as an attribute,
+    or in dicts, lists and tuples there, but no calling module has registered the parameters: an
+    optimizer will not find them either.
 
-    The callers alone can tell this apart from a sheaf that a module builds in its ``forward``.
+    The callers alone can tell this apart from a sheaf that a module builds in its ``forward``. Not
+    found are parameters in containers of many items or inside other objects.
     """
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return
     wanting = {
-        name: tensor
+        id(tensor): name
         for name, tensor in sheaf.tensors().items()
         if isinstance(tensor, Parameter) and tensor.requires_grad
     }
     if not wanting:
         return
-    frame = inspect.currentframe()
+    frame, warning = inspect.currentframe(), None
     for depth in range(_FRAMES):
         frame = None if frame is None else frame.f_back
         if frame is None:
-            return
+            break
         module = frame.f_locals.get("self")
         if not isinstance(module, Module):
             continue
-        kept = [name for name, value in vars(module).items() if value is sheaf]
-        if not kept:
-            continue
-        registered = {id(parameter) for parameter in module.parameters()}
-        missing = [name for name, tensor in wanting.items() if id(tensor) not in registered]
-        if missing:
-            warnings.warn(
-                f"'{missing[0]}' of the sheaf '{kept[0]}' is a Parameter that is not registered in "
-                f"{type(module).__name__}: it is neither in parameters() nor in state_dict(), and "
-                f"an optimizer does not train it. Write self.{kept[0]} = TrainableSheaf(...) and "
-                f"pass self.{kept[0]}() to the layer",
-                stacklevel=depth + 2,
+        for parameter in module.parameters():
+            wanting.pop(id(parameter), None)
+        if not wanting:
+            return
+        sought = {id(sheaf), *wanting}
+        kept = [name for name, value in vars(module).items() if _holds(value, sought, _DEPTH)]
+        if kept and warning is None:
+            name, owner = next(iter(wanting.values())), type(module).__name__
+            warning = (
+                f"'{name}' of the sheaf in '{kept[0]}' is a Parameter that is not registered in "
+                f"{owner}: it is neither in parameters() nor in state_dict(), and an optimizer "
+                f"does not train it. Write self.{kept[0]} = TrainableSheaf(...), or a ModuleDict "
+                "or ModuleList of several, and pass what calling it returns to the layer",
+                depth + 2,
             )
-        return
+    if warning is not None:
+        warnings.warn(warning[0], stacklevel=warning[1])
+
+
+def _holds(value: object, sought: set[int], depth: int) -> bool:
+    """Whether a value is one of some objects, or a short container with one of them inside."""
+    if id(value) in sought:
+        return True
+    if depth == 0 or not isinstance(value, dict | list | tuple | set) or len(value) > _ITEMS:
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return any(_holds(item, sought, depth - 1) for item in items)

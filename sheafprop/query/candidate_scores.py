@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.backend import backend_of
+from sheafprop.kernels.rows import real_rows
 from sheafprop.kernels.threads import run_rows
-from sheafprop.kge.distance import real_rows
 from sheafprop.query.branch_energy import BranchEnergy, double
 
 # Scores in a tile (8 MiB of float32), and numbers in the features of all candidates that are kept.

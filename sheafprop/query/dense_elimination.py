@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.linalg import matrix_norm
 
+from sheafprop.kernels.rows import real_rows
 from sheafprop.kernels.threads import run_chunks
-from sheafprop.kge.distance import real_rows
 from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.kge.distance import real_rows
+from sheafprop.kernels.rows import real_rows
 from sheafprop.query.branch_energy import BranchEnergy, squares
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.kge.distance import BLOCK_ELEMENTS, promote
+from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS
+from sheafprop.kernels.rows import promote
 from sheafprop.query.branch_energy import double, squares
 from sheafprop.ranking.triple_filter import check_triples
 from sheafprop.sheaf import RelationSheaf, coboundary

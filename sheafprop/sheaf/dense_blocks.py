@@ -48,8 +48,8 @@ class DenseBlocks(VertexBlocks):
         vertices (Tensor): A vertex of each distinct block, int64 ``[m]``.
         kind (Tensor): The block of each vertex, int64 ``[n]``.
         dtype (torch.dtype): Number type of the features.
-        vanished (Tensor, optional): Bool ``[t]``: terms of maps that are not zero, whose squares
-            are. A warning counts the coordinates that are lost so, and by overflow.
+        present (Tensor, optional): Bool ``[t]``: terms of maps that are not zero. A warning counts
+            the coordinates that they leave without a block or an inverse, by underflow or overflow.
     """
 
     def __init__(
@@ -59,9 +59,9 @@ class DenseBlocks(VertexBlocks):
         vertices: Tensor,
         kind: Tensor,
         dtype: torch.dtype,
-        vanished: Tensor | None = None,
+        present: Tensor | None = None,
     ):
-        self._dtype, self._vanished = dtype, vanished
+        self._dtype, self._present = dtype, present
         self._rtol = max(relative_tolerance(table.dtype, table.shape[-1]), torch.finfo(dtype).eps)
         self._recorded = needs_gradient(table)
         self._product, self._table = product, table if self._recorded else table.detach()
@@ -93,9 +93,8 @@ class DenseBlocks(VertexBlocks):
             squares.append(at_tail - at_head)
         maps = torch.cat([m.to(double) for m in squares])
         table = maps.mH @ maps
-        gone = (_largest(table) < torch.finfo(double).tiny) & (_largest(maps) > 0)
-        vanished = gone if bool(gone.any()) else None
-        return cls(product, table, first, kind, head.dtype, vanished)
+        present = (maps.detach() != 0).flatten(1).any(dim=1)
+        return cls(product, table, first, kind, head.dtype, present)
 
     @cached_property
     def blocks(self) -> Tensor:
@@ -104,6 +103,10 @@ class DenseBlocks(VertexBlocks):
         with torch.inference_mode(False):
             blocks = self._product(self._table.to(self._dtype))
         check_blocks(blocks, self._vertices)
+        if "_factors" not in vars(self):
+            # The largest entry of a definite matrix lies on its diagonal.
+            size = blocks.detach().diagonal(dim1=1, dim2=2).real
+            self._warn_of_lost(~(size >= torch.finfo(self._dtype).tiny).any(dim=1))
         return blocks
 
     @cached_property
@@ -134,15 +137,14 @@ class DenseBlocks(VertexBlocks):
                 self._rounded(*_pseudo_inverse(part, *definite_inverses(part), self._rtol))
                 for part in self._product(self._table).split(chunk)
             ]
-            inverse, singular, over = (torch.cat(found) for found in zip(*parts, strict=True))
-            self._warn_of_lost(inverse, over)
-            return inverse, singular
+            inverse, singular = (torch.cat(found) for found in zip(*parts, strict=True))
+            return self._checked(inverse, singular)
         announce(self._num_bytes, "the inverses of the diagonal blocks")
         with torch.inference_mode(False):
             inverse = empty((n, d, d), self._table[:0].to(self._dtype))
             # Pieces are written by threads that know of no inference mode.
             singular = torch.zeros(n, dtype=torch.bool, device=self._table.device)
-            certain, over = torch.zeros_like(singular), torch.zeros_like(singular)
+            certain = torch.zeros_like(singular)
         sums = TiledSum(self._product, self._table)
         # Some groups for each thread at least, so that none waits long for another.
         group = max(1, min(_SUMMED_BYTES // each, -(-n // (_GROUPS * num_threads()))))
@@ -170,7 +172,7 @@ class DenseBlocks(VertexBlocks):
                 part = self._some(kinds)
                 check_blocks(part.to(self._dtype), self._vertices[kinds])
                 found = _pseudo_inverse(part, *definite_inverses(part), self._rtol)
-                inverse[kinds], singular[kinds], over[kinds] = self._rounded(*found)
+                inverse[kinds], singular[kinds] = self._rounded(*found)
 
         run_chunks(invert, range(0, n, group))
         # Few, so that they are better looked at together; in the order of their vertices.
@@ -178,21 +180,30 @@ class DenseBlocks(VertexBlocks):
         rest = rest[torch.argsort(self._vertices[rest])]
         most = max(1, min(64, chunk, rest.numel() // num_threads()))
         run_chunks(settle, [part for part in rest.split(most) if part.numel()])
-        self._warn_of_lost(inverse, over)
-        return inverse, singular
+        return self._checked(inverse, singular)
 
-    def _rounded(self, inverse: Tensor, singular: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Pseudo-inverses in the number type of the features, which are singular, and which of
-        those would be infinite; they become zero."""
+    def _rounded(self, inverse: Tensor, singular: Tensor) -> tuple[Tensor, Tensor]:
+        """Pseudo-inverses in the number type of the features, and which blocks count as singular:
+        also those whose inverses would be infinite, which become zero."""
         rounded = inverse.to(self._dtype)
         over = ~torch.isfinite(rounded.detach()).flatten(1).all(dim=1)
-        return torch.where(over.view(-1, 1, 1), 0, rounded), singular | over, over
+        return torch.where(over.view(-1, 1, 1), 0, rounded), singular | over
 
-    def _warn_of_lost(self, inverse: Tensor, over: Tensor) -> None:
-        if self._vanished is not None:
-            met = self._product(self._vanished.to(self._table.real.dtype).unsqueeze(1)) > 0
-            over = over | met.flatten() & (inverse.detach() == 0).flatten(1).all(dim=1)
-        warn_of_lost(int(over[self._kind].sum()) * inverse.shape[-1], self._dtype)
+    def _checked(self, inverse: Tensor, singular: Tensor) -> tuple[Tensor, Tensor]:
+        """The arguments, after a look at the inverses that are zero."""
+        zero = ~(inverse.detach().diagonal(dim1=1, dim2=2).real > 0).any(dim=1)
+        self._warn_of_lost(zero & singular)
+        large = (zero & ~singular).nonzero().flatten()
+        if large.numel():
+            check_blocks(self._some(large).to(self._dtype), self._vertices[large])
+        return inverse, singular
+
+    def _warn_of_lost(self, lost: Tensor) -> None:
+        """Warns of the blocks among ``lost [m]`` that maps which are not zero add to."""
+        if self._present is not None and bool(lost.any()):
+            met = self._product(self._present.to(self._table.real.dtype).unsqueeze(1)).flatten() > 0
+            width = self._table.shape[-1]
+            warn_of_lost(int((lost & met)[self._kind].sum()) * width, self._dtype)
 
     def frozen(self, width: int) -> Tensor:
         count = torch.zeros(self._kind.numel(), dtype=torch.long, device=self._kind.device)
@@ -292,8 +303,3 @@ def _pseudo_inverse(
 
 def _square_norm(blocks: Tensor) -> Tensor:
     return torch.linalg.matrix_norm(blocks @ blocks)
-
-
-def _largest(matrices: Tensor) -> Tensor:
-    sizes = matrices.detach().abs().flatten(1)
-    return sizes.amax(dim=1) if sizes.numel() else sizes.new_zeros(len(sizes))

@@ -12,18 +12,21 @@ class DiagonalBlocks(VertexBlocks):
 
     Args:
         entries (Tensor): The diagonals.
-        present (Tensor, optional): Bool, like ``entries``: where a map is not zero. A warning
-            counts the entries that are too small all the same.
+        present (Tensor, optional): Bool, like ``entries``: where a map is not zero, though its
+            square may be. A warning counts the entries that are too small for an inverse.
     """
 
     def __init__(self, entries: Tensor, present: Tensor | None = None):
         check_blocks(entries)
         self.entries = entries
         in_range = entries >= torch.finfo(entries.dtype).tiny
-        if present is not None:
-            warn_of_lost(int((present & ~in_range).sum()), entries.dtype)
         #: Ones where an entry is in the range, zeros elsewhere; None for ones throughout.
-        self.indicator = None if bool(in_range.all()) else in_range.to(entries.dtype)
+        self.indicator = None
+        if not bool(in_range.all()):
+            self.indicator = in_range.to(entries.dtype)
+            lost = (entries > 0 if present is None else present | (entries > 0)) & ~in_range
+            what = "free" if entries.shape[1] == 1 else "coordinates of free"
+            warn_of_lost(int(lost.sum()), entries.dtype, what)
         #: The pseudo-inverse, entry by entry.
         self.inverse = in_range / torch.where(in_range, entries, 1.0)
 

@@ -107,9 +107,14 @@ class DiagonalSheaf(RelationSheaf):
         return y if table is None else table.conj() * y
 
     def block_terms(self) -> tuple[Tensor, Tensor, Tensor]:
+        tail, head, gap = self._end_maps()
+        return _square(tail), _square(head), _square(gap)
+
+    def _end_maps(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The maps at tails and heads, and their difference, which a self-loop meets."""
         one = torch.ones_like(self._some_map)
         tail, head = (one if m is None else m for m in (self.tail, self.head))
-        return _square(tail), _square(head), _square(tail - head)
+        return tail, head, tail - head
 
     def end_norms(self) -> Tensor:
         return torch.cat(self.block_terms()[:2]).amax(dim=1)
@@ -117,20 +122,19 @@ class DiagonalSheaf(RelationSheaf):
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
         tails, heads, loop = self.block_terms()
         squares = torch.cat([tails, heads])
-        ones = torch.ones_like(loop)
         if not squares.requires_grad and _all_ones(squares):
             # Unitary maps: multiples of the identity, exactly, and a column instead of a matrix.
             squares = squares.new_ones(squares.shape[0], 1)
-        present = None
-        maps = [m for m in (self.tail, self.head) if m is not None]
+        entries, present = ends.sum(squares), None
+        if not loops.empty:
+            entries = entries + loops.sum(torch.cat([loop, torch.zeros_like(loop)]))
+        maps = self._end_maps()[: 2 if loops.empty else 3]
         if any(bool(((m != 0) & (_square(m) < torch.finfo(m.dtype).tiny)).any()) for m in maps):
-            nonzero = torch.cat([ones if m is None else m != 0 for m in (self.tail, self.head)])
-            present = ends.sum(nonzero.to(squares.dtype)) > 0
-        if loops.empty:
-            return DiagonalBlocks(ends.sum(squares), present)
-        return DiagonalBlocks(
-            ends.sum(squares) + loops.sum(torch.cat([loop, torch.zeros_like(loop)])), present
-        )
+            at_tail, at_head, *at_loop = ((m != 0).to(loop.dtype) for m in maps)
+            present = ends.sum(torch.cat([at_tail, at_head])) > 0
+            for m in at_loop:
+                present |= loops.sum(torch.cat([m, torch.zeros_like(m)])) > 0
+        return DiagonalBlocks(entries, present)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
         forward = self._map("head")

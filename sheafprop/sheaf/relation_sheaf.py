@@ -248,8 +248,7 @@ class RelationSheaf(ABC):
     ) -> Tensor:
         """Energies of the triples that each query forms with every candidate, without gradients.
 
-        They come from products, so that those close to zero may have rounding alone, of either
-        sign.
+        They may come from products, but those close to zero keep half of their digits at least.
 
         Args:
             queries (Tensor): Vectors ``[B, d]`` at the other end.

@@ -25,6 +25,7 @@ class SpectralBounds(NamedTuple):
     upper: float
 
 
+@torch.no_grad()
 def upper_bound(plan: PropagationPlan) -> float:
     r"""A bound on the largest eigenvalue that costs nothing.
 

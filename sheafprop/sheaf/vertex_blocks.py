@@ -55,14 +55,14 @@ class VertexBlocks(ABC):
         """Largest eigenvalue of each block, ``[n]``."""
 
 
-def warn_of_lost(count: int, dtype: torch.dtype) -> None:
-    """Says that maps which are not zero freeze coordinates, since a number type cannot hold their
-    squares or the inverses of these."""
+def warn_of_lost(count: int, dtype: torch.dtype, what: str = "coordinates of free") -> None:
+    """Warns that maps which are not zero freeze coordinates, since a number type cannot hold their
+    weighted squares or the inverses of these."""
     if count:
         warnings.warn(
-            f"the maps of {count} coordinates of free vertices are not zero, but their squares are "
-            f"too small for {dtype}, and the coordinates keep their start: scale the maps or edge "
-            "weights up, or take double precision"
+            f"the maps of {count} {what} vertices are not zero, but their squares are too small "
+            f"for {dtype}, and the coordinates keep their start: scale the maps or edge weights "
+            "up, or take double precision"
         )
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafprop.kge import distance
+from sheafprop.kernels import pairwise_squares
 from sheafprop.kge.distance import pairwise_distance, row_distance
 
 
@@ -64,7 +64,7 @@ def test_collapsed_rows_are_treated_in_blocks(monkeypatch):
     whole = pairwise(a, b)
     whole.sum().backward()
     gradient = a.grad.clone()
-    monkeypatch.setattr(distance, "BLOCK_ELEMENTS", 17)
+    monkeypatch.setattr(pairwise_squares, "BLOCK_ELEMENTS", 17)
     a.grad = None
     blocked = pairwise(a, b)
     blocked.sum().backward()
@@ -82,9 +82,11 @@ def test_small_rows_beside_a_large_one_are_not_computed_again(size, monkeypatch)
     b[2] = 1.0
     b[3] = a[1] * (1 + 1e-5)
     pairs = []
-    in_blocks = distance._in_blocks
+    in_blocks = pairwise_squares.pairs_in_blocks
     monkeypatch.setattr(
-        distance, "_in_blocks", lambda *given: pairs.append(given[:2]) or in_blocks(*given)
+        pairwise_squares,
+        "pairs_in_blocks",
+        lambda *given: pairs.append(given[:2]) or in_blocks(*given),
     )
     out = pairwise(a, b)
     ((rows, columns),) = pairs

@@ -166,6 +166,72 @@ def test_parameters_that_no_module_registers_are_reported(kind, wrapped):
     assert log[0].filename == __file__
 
 
+class Contained(Silent):
+    """Keeps what a sheaf is made of in a container, and builds the sheaf in each call."""
+
+    def __init__(self, sheaf, layer, contain):
+        super().__init__(None, layer)
+        self.kind, self.tables = type(sheaf), contain(sheaf)
+
+    def forward(self, *graph):
+        def tensors(value):
+            if isinstance(value, torch.Tensor):
+                return [value]
+            items = value.values() if isinstance(value, dict) else value
+            return [tensor for item in items for tensor in tensors(item)]
+
+        return self.layer(*graph, self.kind(*tensors(self.tables)))
+
+
+@pytest.mark.parametrize(
+    "contain",
+    [
+        lambda sheaf: sheaf.tensors(),
+        lambda sheaf: list(sheaf.tensors().values()),
+        lambda sheaf: tuple(sheaf.tensors().values()),
+        lambda sheaf: {"maps": [list(sheaf.tensors().values())]},
+    ],
+    ids=["dict", "list", "tuple", "nested"],
+)
+def test_parameters_in_containers_are_reported(contain):
+    case, sheaf = parameters("diagonal, real pair")
+    graph = case.x, case.edge_index, case.edge_type
+    module = Contained(sheaf, SheafConv(), contain)
+    assert not list(module.parameters())
+    with pytest.warns(UserWarning, match=r"in 'tables' .* not registered in Contained") as log:
+        module(*graph)
+    assert log[0].filename == __file__
+
+    class Owner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.own, self.inner = nn.ParameterList(sheaf.tensors().values()), [module]
+
+        def forward(self, *graph):
+            return self.inner[0](*graph)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Owner()(*graph)
+
+
+def test_sheaves_in_containers_are_reported():
+    case, sheaf = parameters("identity")
+    graph = case.x, case.edge_index, case.edge_type
+
+    class Chooses(nn.Module):
+        def __init__(self, sheaves):
+            super().__init__()
+            self.sheaves = sheaves
+
+        def forward(self, *graph):
+            return SheafConv()(*graph, sheaf)
+
+    for sheaves in ({"a": sheaf}, [None, sheaf], [{"a": (sheaf,)}]):
+        with pytest.warns(UserWarning, match="in 'sheaves'.*ModuleDict"):
+            Chooses(sheaves)(*graph)
+
+
 def test_sheaves_that_train_elsewhere_are_not_reported():
     case, sheaf = parameters("diagonal, real pair")
     edges = case.edge_index, case.edge_type

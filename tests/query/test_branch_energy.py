@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafprop.kge.distance import real_rows
+from sheafprop.kernels.rows import real_rows
 from sheafprop.query.branch_energy import double, squares
 from tests.query.cases import energy_of
 from tests.sheaf_cases import SHEAF_KINDS, make_sheaf

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sheafprop.kge.distance import full_precision, promote
+from sheafprop.kernels.rows import full_precision, promote
 from sheafprop.kge.distance_cross_entropy import Pairs, softmax_weights
 
 

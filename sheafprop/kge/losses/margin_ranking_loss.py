@@ -3,7 +3,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.kge.distance import full_precision, promote
+from sheafprop.kernels.rows import full_precision, promote
 
 
 class MarginRankingLoss(torch.nn.Module):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from sheafprop.kge.distance import full_precision, promote
+from sheafprop.kernels.rows import full_precision, promote
 
 
 class NSSALoss(torch.nn.Module):
