@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sheafprop.data import Vocabulary, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
-from sheafprop.data.triples import LabelTriples
+from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
@@ -107,13 +107,13 @@ class ModelState:
         facts = self.facts.from_row(self.trained.num_trained_facts)
         return facts[(facts[:, [0, 2]] >= self.num_trained).any(1)]
 
-    def triple_ids(self, labels: LabelTriples) -> Tensor:
+    def triple_ids(self, triples: LocatedRows) -> Tensor:
         """Ids ``[m, 3]`` of triples of known labels.
 
         Raises:
             DataError: If a label is unknown.
         """
-        return triple_ids(labels, self.index.ids, self.relations.ids)
+        return triple_ids(triples, self.index, self.relations)
 
     def frame(self, triples: Tensor) -> "pd.DataFrame":
         """A frame of triples: ``head``, ``relation``, ``tail``."""

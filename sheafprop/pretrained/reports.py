@@ -1,9 +1,12 @@
 """What an extension or a removal did, in plain values and in words."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from sheafprop.checks import count_noun, quote
+from sheafprop.data.label_checks import named_lookalikes
 
 
 @dataclass(frozen=True)
@@ -25,13 +28,16 @@ class ExtensionReport:
         rescaled (int): Exact vectors that were scaled to the length that the model trains with.
         length_before (float, optional): Their mean length before.
         unanchored (list of str): Entities that no fact connects to a trained entity.
-        dropped_facts (dict): Relations the model does not know, with the facts left out.
+        dropped_facts (dict): Relations the model does not know, with their numbers of facts, which
+            were dropped.
+        dropped_at (str): The places of the first dropped facts.
         duplicates (int): Repetitions among the given facts; a fact counts once.
         known_facts (int): Given facts that the model held already, which are not added again.
         touched (list of str): Entities of earlier extensions that new facts touch.
         pull (float): The longest distance a full step would move one of these now.
         refined (list of str): Those (and their neighbours) that were solved again.
         seconds (float): Time of the extension.
+        find_lookalikes (callable): Gives :attr:`lookalikes`.
     """
 
     facts: int
@@ -48,16 +54,26 @@ class ExtensionReport:
     length_before: float | None
     unanchored: list[str]
     dropped_facts: dict[str, int]
+    dropped_at: str
     duplicates: int
     known_facts: int
     touched: list[str]
     pull: float
     refined: list[str]
     seconds: float = 0.0
+    find_lookalikes: Callable[[], dict[str, str]] = field(default=dict, repr=False, compare=False)
+
+    @cached_property
+    def lookalikes(self) -> dict[str, str]:
+        """New labels that differ from another only in case, white space, Unicode form or hidden
+        characters, with that one; found at first use, by a look at all labels.
+        """
+        return self.find_lookalikes()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""
-        return asdict(self)
+        names = [f.name for f in fields(self) if f.name != "find_lookalikes"]
+        return {name: getattr(self, name) for name in [*names, "lookalikes"]}
 
     def summary(self) -> str:
         """What a user should know, in a few lines."""
@@ -94,7 +110,7 @@ class ExtensionReport:
             named = ", ".join(f"{quote(k)}: {v}" for k, v in list(self.dropped_facts.items())[:5])
             lines.append(
                 f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped, as the model "
-                f"knows no such relation ({named})"
+                f"knows no such relation ({named}; {self.dropped_at})"
             )
         if self.duplicates:
             lines.append(
@@ -120,6 +136,9 @@ class ExtensionReport:
                 f"(a step would move them by up to {self.pull:.3g}; mode='refine', --mode refine, "
                 f"solves them again): {_some(self.touched)}"
             )
+        if self.lookalikes:
+            near = named_lookalikes("new entities", self.lookalikes)
+            lines.append(f"{near}; labels are taken literally")
         return "\n".join(lines)
 
 
