@@ -113,11 +113,11 @@ def _exclude_unknown(
 ) -> list[int]:
     """The rows between entities of the model; others are refused, or counted in a note."""
     ends = triples.rows[rows][:, [0, 2]]
-    missing = (state.index.lookup(ends.ravel()) < 0).view(-1, 2).numpy()
+    missing = (state.index.lookup(ends.ravel()) < 0).view(-1, 2)
     if not missing.any():
         return rows
     unknown = list(dict.fromkeys(ends[missing].tolist()))
-    lost = [row for row, out in zip(rows, missing.any(1), strict=True) if out]
+    lost = [row for row, out in zip(rows, missing.any(1).tolist(), strict=True) if out]
     advise = partial(advise_on_order, triples.rows, state.index, state.relations)
     if action == "error":
         try:
@@ -139,4 +139,4 @@ def _exclude_unknown(
     )
     if len(lost) == len(rows):
         raise DataError(f"no triple is left to rank: {notes[-1]}. {advise()}".removesuffix(". "))
-    return [row for row, out in zip(rows, missing.any(1), strict=True) if not out]
+    return [row for row, out in zip(rows, missing.any(1).tolist(), strict=True) if not out]
