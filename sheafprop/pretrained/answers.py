@@ -34,7 +34,7 @@ def answer_queries(
     tables: dict[int, list[dict[str, Any]]] = {}
     for batch, rows in QueryBatch.from_queries(parsed, state.entities, state.relations):
         observed = state.executor.answers(batch)
-        found = state.query_answering(prior).answer(batch, k, explain=explain)
+        found = state.query_scorer(prior).answer(batch, k, explain=explain)
         for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
             known = set(observed[own].tolist())
             tables[row] = [

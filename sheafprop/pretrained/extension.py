@@ -19,8 +19,8 @@ from sheafprop.inductive.free_system import FreeSystem, components
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.threads import small_operations
+from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.reports import ExtensionReport, RemovalReport
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
 Mode = Literal["keep", "refine"]

@@ -39,7 +39,7 @@ class ModelState:
     rows: RowBlocks
     facts: FactIndex
     section_weight: tuple[float, ...]
-    _query_answering: dict[bool, EnergyScorer] = field(default_factory=dict, init=False)
+    _query_scorers: dict[bool, EnergyScorer] = field(default_factory=dict, init=False)
 
     @classmethod
     def from_stored(cls, stored: StoredModel) -> "ModelState":
@@ -166,14 +166,14 @@ class ModelState:
                 check_finite_rows(block, self.index.vocabulary().labels, "vectors", ids=numbers)
             start += len(block)
 
-    def query_answering(self, prior: bool) -> EnergyScorer:
-        """The answers to queries, with a prior on the vertices between or without."""
-        if prior not in self._query_answering:
+    def query_scorer(self, prior: bool) -> EnergyScorer:
+        """The scorer of queries, with a prior on the vertices between or without."""
+        if prior not in self._query_scorers:
             sheaf, x, facts = self.trained.sheaf, self.vectors(), self.facts.from_row(0)
             if prior and len(facts) == 0:
                 raise DataError("a prior needs facts, and the model has none")
             self.check_finite()
-            self._query_answering[prior] = EnergyScorer(
+            self._query_scorers[prior] = EnergyScorer(
                 sheaf,
                 x,
                 entities=self.entities,
@@ -181,7 +181,7 @@ class ModelState:
                 section_weight=self.section_weight,
                 interior_prior=InteriorPrior.of_facts(sheaf, x, facts) if prior else None,
             )
-        return self._query_answering[prior]
+        return self._query_scorers[prior]
 
     @cached_property
     def executor(self) -> GraphExecutor:

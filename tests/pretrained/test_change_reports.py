@@ -1,7 +1,7 @@
 import json
 import pickle
 
-from sheafprop.pretrained.reports import ExtensionReport, RemovalReport
+from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from tests.pretrained.models import ADRIFT, FACTS, sheaf_model
 
 
