@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from sheafprop.checks import check_choice, count_noun, quote
+from sheafprop.checks import agree, check_choice, count_noun, quote
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 
@@ -67,7 +67,6 @@ def check_labels(
     total = sum(unknown.values(), Counter())
     if total and on_unknown_relation == "error":
         where = ", ".join(f"{key}: {sum(unknown[key].values())}" for key in parts if unknown[key])
-        verb = "has" if len(total) == 1 else "have"
         given = np.concatenate(list(parts.values()))
         advice = advise_on_order(
             given,
@@ -77,8 +76,9 @@ def check_labels(
             "Python, on_unknown_relation='drop')",
         )
         raise UnknownRelationError(
-            f"{name}: {count_noun(len(total), 'relation')} {verb} no training triple and thus no "
-            f"maps: {named_counts(total)}; triples affected: {where}. {advice}"
+            f"{name}: {count_noun(len(total), 'relation')} {agree(len(total), 'has', 'have')} no "
+            f"training triple and thus no maps: {named_counts(total)}; triples affected: {where}. "
+            f"{advice}"
         )
     observed = kept["observed"]
     if len(observed) == 0:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from sheafprop.checks import count_noun, quote
+from sheafprop.checks import agree, count_noun, quote
 from sheafprop.data.label_checks import named_lookalikes
 
 
@@ -79,13 +79,13 @@ class ExtensionReport:
         """What a user should know, in a few lines."""
         lines = [
             f"{count_noun(self.new_entities, 'new entity')} from {count_noun(self.facts, 'fact')}, "
-            f"which {_verb(self.facts, 'name')} {count_noun(self.known_entities, 'entity')} that "
-            "the model knows by label"
+            f"which {agree(self.facts, 'names', 'name')} "
+            f"{count_noun(self.known_entities, 'entity')} that the model knows by label"
         ]
         if self.solved_exactly:
             lines.append(
                 f"{count_noun(self.solved_exactly, 'vector')} "
-                f"{'is' if self.solved_exactly == 1 else 'are'} the exact solution "
+                f"{agree(self.solved_exactly, 'is', 'are')} the exact solution "
                 f"(relative residual {self.relative_residual:.1g})"
             )
         if self.rescaled:
@@ -99,7 +99,7 @@ class ExtensionReport:
             why = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.items())
             lines.append(
                 f"{count_noun(self.solved_finite_time, 'vector')} "
-                f"{'was' if self.solved_finite_time == 1 else 'were'} propagated for a finite time "
+                f"{agree(self.solved_finite_time, 'was', 'were')} propagated for a finite time "
                 f"({count_noun(self.settings['iterations'], 'step')}, "
                 f"seed {self.settings['seed']})"
                 + (f", as no exact solution is unique ({why})" if why else "")
@@ -114,19 +114,20 @@ class ExtensionReport:
             )
         if self.duplicates:
             lines.append(
-                f"{count_noun(self.duplicates, 'fact')} {_verb(self.duplicates, 'repeat')} an "
-                "earlier one of the input; a fact counts once"
+                f"{count_noun(self.duplicates, 'fact')} "
+                f"{agree(self.duplicates, 'repeats', 'repeat')} an earlier one of the input; a fact "
+                "counts once"
             )
         if self.known_facts:
             lines.append(
                 f"{count_noun(self.known_facts, 'fact')} "
-                f"{'was' if self.known_facts == 1 else 'were'} known to the model already and "
-                f"{'is' if self.known_facts == 1 else 'are'} not counted again"
+                f"{agree(self.known_facts, 'was', 'were')} known to the model already and "
+                f"{agree(self.known_facts, 'is', 'are')} not counted again"
             )
         if self.facts_between_known:
             lines.append(
                 f"{count_noun(self.facts_between_known, 'fact')} "
-                f"{_verb(self.facts_between_known, 'move')} no vector"
+                f"{agree(self.facts_between_known, 'moves', 'move')} no vector"
             )
         if self.refined:
             lines.append(f"solved again: {_some(self.refined)}")
@@ -177,10 +178,6 @@ class RemovalReport:
         elif self.refined:
             lines.append(f"solved again: {count_noun(len(self.refined), 'entity')}")
         return "\n".join(lines)
-
-
-def _verb(number: int, verb: str) -> str:
-    return f"{verb}s" if number == 1 else verb
 
 
 def _some(labels: list[str]) -> str:

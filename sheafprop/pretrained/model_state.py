@@ -128,13 +128,6 @@ class ModelState:
             dtype=str,
         )
 
-    def entity_frame(self) -> "pd.DataFrame":
-        """A frame of all entities: ``entity`` and ``origin``."""
-        import pandas as pd
-
-        labels, origins = self.index.vocabulary().labels, self.index.origins()
-        return pd.DataFrame({"entity": labels, "origin": origins}, dtype=str)
-
     # Scores ---------------------------------------------------------------------------------------
 
     @cached_property

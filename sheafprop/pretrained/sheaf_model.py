@@ -110,7 +110,10 @@ class SheafModel:
 
     def entities(self) -> "pd.DataFrame":
         """A frame of all entities: ``entity`` and ``origin``."""
-        return self._state.entity_frame()
+        import pandas as pd
+
+        columns = {"entity": self.labels(), "origin": self._state.index.origins()}
+        return pd.DataFrame(columns, dtype=str)
 
     def facts(self) -> "pd.DataFrame":
         """A frame of the observed triples: ``head``, ``relation``, ``tail``."""
