@@ -12,9 +12,9 @@ from torch import Tensor
 from benchmarks.benchmark_cases import power_law_multigraph
 from benchmarks.cells import write_records
 from benchmarks.measuring import add_runs, interleaved, measured_here, summarize, with_peak
+from benchmarks.query_files import read_compact_queries
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.data.datasets.grail import ENVIRONMENT
-from sheafprop.data.datasets.query_files import read_compact_queries
 from sheafprop.kge import build_model
 from sheafprop.kge.distance import pairwise_distance
 from sheafprop.query import (

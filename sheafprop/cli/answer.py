@@ -1,9 +1,13 @@
 """``sheafprop answer``: the best answers to logical queries."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sheafprop.cli.command_parser import CommandParser, read_text, write_table
 from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    from sheafprop.data.text_rows import LocatedRows
 
 
 def run(words: Sequence[str]) -> int:
@@ -30,16 +34,18 @@ def run(words: Sequence[str]) -> int:
     options = parser.parse_args(list(words))
     if (options.query is None) == (options.queries is None):
         parser.error("give either --query or --queries FILE")
-    queries = options.query or _lines(options.queries)
+    queries = options.query or _read_queries(options.queries)
     model = parser.load_model(options)
     table = model.answer(queries, options.k, explain=options.explain, prior=options.prior)
     write_table(table, options)
     return 0
 
 
-def _lines(name: str) -> list[str]:
-    text = read_text(name, "queries")
-    queries = [line.strip() for line in text.split("\n") if line.strip()]
+def _read_queries(name: str) -> "LocatedRows":
+    from sheafprop.data.text_rows import LocatedRows
+
+    lines = read_text(name, "queries").split("\n")
+    queries = {number: line.strip() for number, line in enumerate(lines, 1) if line.strip()}
     if not queries:
         raise DataError(f"{name}: there is no query")
-    return queries
+    return LocatedRows(list(queries.values()), ((f"{name}, line", list(queries)),))

@@ -17,7 +17,7 @@ from sheafprop.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from sheafprop.data.triples import LabelTriples
+    from sheafprop.data.text_rows import LocatedRows
     from sheafprop.pretrained.sheaf_model import SheafModel
 
 FORMATS = ("tsv", "csv", "json", "parquet")
@@ -194,7 +194,7 @@ def read_facts(
     known: Container[str] = (),
     *,
     compare: bool = True,
-) -> "LabelTriples":
+) -> "LocatedRows":
     """Reads and joins files of triples, and reports the labels that look alike.
 
     Args:
@@ -205,17 +205,17 @@ def read_facts(
     """
     import numpy as np
 
-    from sheafprop.data import read_triples
     from sheafprop.data.label_checks import lookalike_notes
+    from sheafprop.data.text_rows import LocatedRows
+    from sheafprop.data.triples import read_located
 
     with report_warnings():
-        triples = np.concatenate(
-            [read_triples(input_path(p), known=known, **file_options(options)) for p in paths]
-        )
+        parts = [read_located(input_path(p), known=known, **file_options(options)) for p in paths]
+    triples = np.concatenate([part.rows for part in parts])
     ends, relations = triples[:, [0, 2]].ravel().tolist(), triples[:, 1].tolist()
     for note in lookalike_notes(ends, relations) if compare else ():
         report(f"note: {note}")
-    return triples
+    return LocatedRows(triples, tuple(place for part in parts for place in part.parts))
 
 
 @contextmanager

@@ -54,7 +54,6 @@ def run(words: Sequence[str]) -> int:
     options = parser.parse_args(list(words))
     source = parser.model_of(options, options.facts)
 
-    from sheafprop.data.label_checks import lookalikes, named_lookalikes
     from sheafprop.files import write_json
     from sheafprop.pretrained.model_folder import check_model_target
     from sheafprop.pretrained.sheaf_model import SheafModel
@@ -77,8 +76,6 @@ def run(words: Sequence[str]) -> int:
         write_json(Path(place).expanduser(), model.report.to_dict())
     model.save(options.out, overwrite=options.overwrite)
     report(model.report.summary())
-    if near := lookalikes(model.labels(), old.num_entities):
-        report(f"{named_lookalikes('new entities', near)}; labels are taken literally")
     if not is_output(options.report or ""):
         print(options.out)
     return 0

@@ -1,6 +1,7 @@
 """``sheafprop predict``: the best answers to triples with one end open."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sheafprop.cli.command_parser import (
     CommandParser,
@@ -49,22 +50,21 @@ def run(words: Sequence[str]) -> int:
         table = model.predict([query], options.k, include_known=options.include_known)
         write_table(table, options)
         return 0
-    rows = read_facts([options.queries], options, model.relations)
-    queries = [[None if label == "?" else label for label in row] for row in rows]
-    for number, (head, _, tail) in enumerate(queries, 1):
-        if (head is None) == (tail is None):
-            raise DataError(f"{options.queries}: query {number} needs '?' as its head or its tail")
-    try:
-        with report_warnings():
-            table = model.predict(
-                queries,
-                options.k,
-                include_known=options.include_known,
-                skip_unknown=options.skip_unknown,
-                progress=show_progress(),
-            )
-    except DataError as error:
-        hint = "" if options.skip_unknown else ". To leave such queries out: --skip-unknown"
-        raise DataError(f"{options.queries}: {error}{hint}") from error
+    import numpy as np
+
+    queries = read_facts([options.queries], options, model.relations)
+    is_open = queries.rows == "?"
+    for row, (head, _, tail) in enumerate(is_open.tolist()):
+        if head == tail:
+            raise DataError(f"{queries.place(row)}: a query needs '?' as its head or its tail")
+    is_open[:, 1] = False
+    with report_warnings():
+        table = model.predict(
+            replace(queries, rows=np.where(is_open, None, queries.rows)),
+            options.k,
+            include_known=options.include_known,
+            skip_unknown=options.skip_unknown,
+            progress=show_progress(),
+        )
     write_table(table, options)
     return 0

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
         PykeenDataset,
         build_dataset,
     )
-    from sheafprop.data.inductive_data import InductiveData
-    from sheafprop.data.inspection import (
+    from sheafprop.data.graph_counts import (
         connected_components,
         count_duplicates,
         first_occurrences,
         triple_codes,
     )
+    from sheafprop.data.inductive_data import InductiveData
     from sheafprop.data.knowledge_graph import KnowledgeGraph
     from sheafprop.data.splits import SemiInductiveSplit, hold_out_mask, semi_inductive_split
     from sheafprop.data.triples import (
@@ -36,7 +36,7 @@ _HOMES = {
         "assembly": "assemble",
         "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
         "inductive_data": "InductiveData",
-        "inspection": "connected_components count_duplicates first_occurrences triple_codes",
+        "graph_counts": "connected_components count_duplicates first_occurrences triple_codes",
         "knowledge_graph": "KnowledgeGraph",
         "splits": "SemiInductiveSplit hold_out_mask semi_inductive_split",
         "triples": "as_label_triples parse_triples read_triples write_triples",

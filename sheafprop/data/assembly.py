@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import agree, check_choice, count_noun
+from sheafprop.data.graph_counts import connected_components, first_occurrences, triple_codes
 from sheafprop.data.inductive_data import InductiveData
-from sheafprop.data.inspection import connected_components, first_occurrences, triple_codes
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.data.label_checks import (
     EXAMPLES,

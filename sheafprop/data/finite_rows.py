@@ -41,14 +41,12 @@ def check_finite_rows(
     *,
     kind: str = "entity",
     ids: Tensor | None = None,
-    advice: str = "Train again with a smaller learning rate, or correct the table",
 ) -> None:
     r"""Refuses a table with NaN or infinity.
 
     Args:
         table, labels, kind, ids: See :func:`name_nonfinite_rows`.
         what (str): What the table is, for the message.
-        advice (str): What to do.
 
     Raises:
         DivergenceError: The message names the first such entity or relation, and its row.
@@ -56,5 +54,6 @@ def check_finite_rows(
     named = name_nonfinite_rows(table, labels, kind, ids)
     if named is not None:
         raise DivergenceError(
-            f"{what}: the row of {named} is not finite, so no score would mean anything. {advice}"
+            f"{what}: the row of {named} is not finite, so no score would mean anything. Train "
+            "again with a smaller learning rate, or correct the table"
         )

@@ -102,7 +102,9 @@ class KnowledgeGraph(Data):
         r"""Makes a graph of label triples; ids follow the first appearance (head before tail).
 
         Args:
-            triples: Rows ``(head, relation, tail)`` of strings.
+            triples: Rows ``(head, relation, tail)`` of strings or integers, or a frame of pandas or
+                polars. Integers are taken as their decimal text, so the vocabularies hold text, and
+                their look-ups take either.
             entities: A fixed vocabulary. A warning tells how many of its labels no triple uses.
             relations: A fixed vocabulary.
 

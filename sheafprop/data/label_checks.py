@@ -2,25 +2,25 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
-from sheafprop.checks import check_choice, count_noun, quote
+from sheafprop.checks import agree, check_choice, count_noun, quote
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 
 __all__ = [
     "MODES",
     "Mode",
+    "advise_on_order",
     "check_labels",
     "fold",
     "lookalike_notes",
     "lookalikes",
     "named_counts",
     "named_lookalikes",
-    "swapped_hint",
 ]
 
 Mode = Literal["semi-inductive", "fully-inductive"]
@@ -67,16 +67,18 @@ def check_labels(
     total = sum(unknown.values(), Counter())
     if total and on_unknown_relation == "error":
         where = ", ".join(f"{key}: {sum(unknown[key].values())}" for key in parts if unknown[key])
-        verb = "has" if len(total) == 1 else "have"
-        hint = swapped_hint(total, set(train[:, [0, 2]].ravel()))
+        given = np.concatenate(list(parts.values()))
+        advice = advise_on_order(
+            given,
+            set(train[:, [0, 2]].ravel()),
+            relations,
+            "Add training triples, or leave these out with --data.on_unknown_relation=drop (in "
+            "Python, on_unknown_relation='drop')",
+        )
         raise UnknownRelationError(
-            f"{name}: {count_noun(len(total), 'relation')} {verb} no training triple and thus no "
-            f"maps: {named_counts(total)}; triples affected: {where}. "
-            + (
-                hint
-                or "Add training triples, or leave these out with "
-                "--data.on_unknown_relation=drop (in Python, on_unknown_relation='drop')"
-            )
+            f"{name}: {count_noun(len(total), 'relation')} {agree(len(total), 'has', 'have')} no "
+            f"training triple and thus no maps: {named_counts(total)}; triples affected: {where}. "
+            f"{advice}"
         )
     observed = kept["observed"]
     if len(observed) == 0:
@@ -109,14 +111,43 @@ def named_counts(counts: Counter[str]) -> str:
     return ", ".join(names) + more
 
 
-def swapped_hint(relations: Collection[str], entities: Container[str]) -> str:
-    """What to do where most of the relations that are unknown are known entities, else nothing."""
-    if 2 * sum(label in entities for label in relations) <= len(relations):
-        return ""
-    return (
-        "Most of them are known as entities, so the columns may be in another order: give "
-        "'columns' (--columns 1,0,2 where the relation comes first, 0,2,1 where it comes last)"
-    )
+def advise_on_order(
+    triples: LabelTriples,
+    entities: Container[str],
+    relations: Container[str],
+    otherwise: str = "",
+) -> str:
+    """What to do about unknown labels: say the order of the columns if it may be another one.
+
+    Args:
+        triples: Label triples in the order in which they were read.
+        entities: The known entities.
+        relations: The known relations.
+        otherwise: The advice if the order is right.
+
+    Returns:
+        The order alone where known labels show it, both where most relations are unknown, else
+        ``otherwise``.
+    """
+    columns = [set(triples[:, column].tolist()) for column in range(3)]
+    known = [sum(label in relations for label in column) for column in columns]
+    unknown = [label for label in columns[1] if label not in relations]
+    if 2 * len(unknown) <= len(columns[1]):
+        return otherwise
+    for column, name, order in ((0, "first", "1,0,2"), (2, "third", "0,2,1")):
+        if 2 * known[column] > len(columns[column]):
+            return (
+                f"The {name} column holds {count_noun(known[column], 'known relation')}: give "
+                f"'columns' (--columns {order} for that order)"
+            )
+    how = "'columns' (--columns 1,0,2 where the relation comes first, 0,2,1 where it comes last)"
+    if 2 * sum(label in entities for label in unknown) > len(unknown):
+        return (
+            "Most of the relations are known as entities, so the columns may be in another order: "
+            f"give {how}"
+        )
+    hint = f"If the columns are in another order, give {how}"
+    return f"{hint}. Otherwise {otherwise[0].lower()}{otherwise[1:]}" if otherwise else hint
 
 
 def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.data.inspection import triple_codes
+from sheafprop.data.graph_counts import triple_codes
 from sheafprop.errors import DataError
 from sheafprop.seeding import combine_keys, seeded_uniform
 

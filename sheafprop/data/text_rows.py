@@ -1,22 +1,75 @@
 """Text as rows of fields, with the line of whatever is wrong."""
 
+from __future__ import annotations
+
 import codecs
 import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
-__all__ = ["BOM", "decode", "first_row", "others", "split_rows"]
+__all__ = ["BOM", "LocatedRows", "decode", "first_row", "others", "split_rows"]
 
 BOM = codecs.BOM_UTF8
 # A line that is not blank: it holds a tab, or a character that is no white space.
 _ROW = re.compile(r"^.*[\t\S].*$", re.MULTILINE)
 _SEPARATORS = np.frombuffer(b"\t\t\n", dtype=np.uint8)
+#: Rows that a message names.
+_NAMED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class LocatedRows:
+    """Rows, such as triples or queries, with their places for messages.
+
+    Args:
+        rows: The rows.
+        parts: A word or file for each part of the rows, such as ``"x.tsv, line"``, and the numbers
+            of its rows, which are put after it.
+    """
+
+    rows: Any
+    parts: tuple[tuple[str, Sequence[int]], ...]
+
+    @classmethod
+    def number(cls, rows: Any, word: str = "row", start: int = 0) -> LocatedRows:
+        """Rows of no file, numbered."""
+        return cls(rows, ((word, range(start, start + len(rows))),))
+
+    def place(self, row: int) -> str:
+        """The place of a row."""
+        for name, numbers in self.parts:
+            if row < len(numbers):
+                return f"{name} {numbers[row]}"
+            row -= len(numbers)
+        raise IndexError(row)
+
+    def places(self, rows: Sequence[int]) -> str:
+        """The places of the first of some rows, and how many more there are."""
+        named = "; ".join(self.place(row) for row in rows[:_NAMED])
+        return named + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
+
+    def select(self, rows: Sequence[int]) -> LocatedRows:
+        """Some rows in ascending order, of an array."""
+        parts, start = [], 0
+        for name, numbers in self.parts:
+            inner = [row - start for row in rows if start <= row < start + len(numbers)]
+            parts.append((name, [numbers[row] for row in inner]))
+            start += len(numbers)
+        return LocatedRows(self.rows[rows], tuple(parts))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 def decode(content: bytes, source: str) -> str:

@@ -19,7 +19,7 @@ from sheafprop.data.column_names import (
 )
 from sheafprop.data.file_kinds import decompress, file_suffix, read_file, refuse_other_formats
 from sheafprop.data.read_options import ReadOptions
-from sheafprop.data.text_rows import BOM, decode, first_row, others, split_rows
+from sheafprop.data.text_rows import BOM, LocatedRows, decode, first_row, others, split_rows
 from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
 
@@ -32,6 +32,7 @@ __all__ = [
     "holds_triples",
     "is_frame",
     "parse_triples",
+    "read_located",
     "read_triples",
     "write_triples",
 ]
@@ -58,18 +59,21 @@ def as_label_triples(triples: Iterable[Sequence[Any]], source: str = "triples") 
     Integers are taken as their decimal text: 7 is the label ``"7"``.
 
     Args:
-        triples: The rows ``(head, relation, tail)``, in any sequence or array.
+        triples: The rows ``(head, relation, tail)``, in any sequence or array, or a frame of pandas
+            or polars (see :func:`frame_triples`).
         source: The name to use in error messages.
 
     Raises:
         DataError: If a row does not hold three strings or integers.
     """
+    if is_frame(triples):
+        return frame_triples(triples, source)
     rows = triples if isinstance(triples, np.ndarray) else list(triples)
     if len(rows) == 0:
         return np.empty((0, 3), dtype=object)
     if not isinstance(rows, np.ndarray):
         for number, row in enumerate(rows):
-            if isinstance(row, str) or len(row) != 3:
+            if isinstance(row, str) or not hasattr(row, "__len__") or len(row) != 3:
                 raise DataError(f"{source}: a triple has 3 labels (got {row!r} in row {number})")
     array = np.asarray(rows, dtype=object)
     if array.shape != (len(rows), 3):
@@ -146,17 +150,20 @@ def read_triples(
             truncated, not UTF-8 text or of another format, or it holds no triple.
         ValueError: If an option makes no sense.
     """
-    ReadOptions.of(columns, header, delimiter, format)
-    return parse_triples(
-        read_file(path),
-        os.fspath(path),
-        columns=columns,
-        header=header,
-        delimiter=delimiter,
-        format=format,
-        allow_empty=allow_empty,
-        known=known,
-    )
+    options = ReadOptions.of(columns, header, delimiter, format)
+    content, source = read_file(path), os.fspath(path)
+    return _parse(content, source, options, allow_empty, known)[1]
+
+
+def read_located(
+    path: str | os.PathLike[str], *, known: Container[str] = (), **options: Any
+) -> LocatedRows:
+    """The triples of :func:`read_triples` with the line of each."""
+    source, chosen = os.fspath(path), ReadOptions.of(**options)
+    lines, triples = _parse(read_file(path), source, chosen, False, known)
+    if lines:
+        return LocatedRows(triples, ((f"{source}, line", lines),))
+    return LocatedRows.number(triples, f"{source}, row")
 
 
 def holds_triples(path: str | os.PathLike[str], delimiter: str | None = None) -> bool:
@@ -190,7 +197,15 @@ def parse_triples(
         ValueError: If an option makes no sense.
     """
     options = ReadOptions.of(columns, header, delimiter, format)
+    return _parse(content, source, options, allow_empty, known)[1]
+
+
+def _parse(
+    content: bytes, source: str, options: ReadOptions, allow_empty: bool, known: Container[str]
+) -> tuple[Sequence[int], LabelTriples]:
+    """The lines of triples, none in a format without lines, and the triples."""
     content = decompress(content, source)
+    lines: Sequence[int] = ()
     suffix = file_suffix(source)
     if options.format == "parquet" or (options.format == "auto" and suffix == ".parquet"):
         triples = _parquet_triples(content, source, options)
@@ -199,21 +214,21 @@ def parse_triples(
         text = decode(content, source)
         if options.format == "auto":
             refuse_other_formats(text, source)
-        triples = _text_triples(
+        lines, triples = _text_triples(
             text, source, options, options.delimiter or ("," if is_csv else "\t"), known
         )
     if len(triples) == 0 and not allow_empty:
         raise DataError(f"{source}: the file holds no triple ({len(content)} bytes)")
-    return triples
+    return lines, triples
 
 
 def _text_triples(
     text: str, source: str, options: ReadOptions, delimiter: str, known: Container[str]
-) -> LabelTriples:
-    """The triples of text: which columns, without the header, and checked."""
+) -> tuple[Sequence[int], LabelTriples]:
+    """The lines and triples of text: which columns, without the header, and checked."""
     first = first_row(text, source, delimiter)
     if first is None:
-        return np.empty((0, 3), dtype=object)
+        return (), np.empty((0, 3), dtype=object)
     line, names = first
     by_name = None
     if options.has_names:
@@ -245,7 +260,7 @@ def _text_triples(
                 "take it as names, or header=False (--header no) to read it as a triple"
             )
     if len(triples) == 0:
-        return np.empty((0, 3), dtype=object)
+        return (), np.empty((0, 3), dtype=object)
     empty = np.flatnonzero((triples == "").any(axis=1))
     if len(empty):
         row = int(empty[0])
@@ -257,7 +272,7 @@ def _text_triples(
         check_first_line(triples, numbers[0], source, known)
     if columns is None:
         check_order(triples, source)
-    return triples
+    return numbers, triples
 
 
 def _parquet_triples(content: bytes, source: str, options: ReadOptions) -> LabelTriples:

@@ -23,7 +23,8 @@ class Vocabulary:
     r"""An immutable list of labels: the id of a label is its position.
 
     Args:
-        labels: The labels, each of them once; integers are taken as their decimal text.
+        labels: The labels, each of them once; integers are taken as their decimal text, here and in
+            every method. What is returned is text.
         kind: What the labels stand for, in the plural, for error messages.
 
     Raises:
@@ -116,6 +117,8 @@ class Vocabulary:
         return len(self._labels)
 
     def __contains__(self, label: object) -> bool:
+        if isinstance(label, int | np.integer) and not isinstance(label, bool):
+            label = as_label(label)
         return label in self._index
 
     def __iter__(self) -> Iterator[str]:

@@ -232,7 +232,9 @@ class ExtensionSolver:
             out[exact] = solution
         if not bool(exact.all()):
             part = system if not bool(exact.any()) else system.part(free & ~regular)
-            out[~exact] = self._propagate(part, _one_section(otherwise))
+            start = "prototype" if otherwise.start == "mixed" else otherwise.start
+            settings = replace(otherwise, start=start, num_random=1)  # one section
+            out[~exact] = self._propagate(part, settings)
         return FreeSolution(out, exact, reasons, residual, lengths)
 
     @torch.no_grad()
@@ -305,8 +307,3 @@ class ExtensionSolver:
             bad = found[used] == 0
             out[system.edge_index[row][bad[position]]] = True
         return out & ~system.boundary_mask
-
-
-def _one_section(settings: PropagationSettings) -> PropagationSettings:
-    start = "prototype" if settings.start == "mixed" else settings.start
-    return replace(settings, start=start, num_random=1)

@@ -80,7 +80,7 @@ class FreeSystem:
         return PropagationPlan(
             self.edge_index,
             edge_type,
-            sheaf.select(used).mapped(_double_values),
+            sheaf.select(used).mapped(lambda tensor: double_precision(tensor.detach())),
             len(self.x),
             boundary_mask=self.boundary_mask,
             normalization="block",
@@ -109,7 +109,3 @@ def components(system: FreeSystem, anchors: Tensor | None = None) -> tuple[Tenso
 def _group(number: Tensor, groups: int) -> tuple[Tensor, list[int]]:
     """Positions ordered by their group, in their old order within it, and the groups' sizes."""
     return number.argsort(stable=True), torch.bincount(number, minlength=groups).tolist()
-
-
-def _double_values(tensor: Tensor) -> Tensor:
-    return double_precision(tensor.detach())

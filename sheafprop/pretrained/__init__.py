@@ -1,12 +1,12 @@
 """A trained model at work: extension, prediction, answers, explanations, and its folder."""
 
+from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.model_folder import (
     check_model_target,
     load_model_folder,
     save_model_folder,
     write_model_folder,
 )
-from sheafprop.pretrained.reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.pretrained.vector_export import EXPORT_FORMATS, export_vectors

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sheafprop.checks import check_integer
+from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.query import Query, QueryBatch, parse_query
@@ -16,7 +17,7 @@ _SHOWN = 80
 
 def answer_queries(
     state: ModelState,
-    queries: str | Query | Iterable[str | Query],
+    queries: str | Query | LocatedRows | Iterable[str | Query],
     k: int,
     explain: bool,
     prior: bool,
@@ -25,12 +26,15 @@ def answer_queries(
     import pandas as pd
 
     check_integer("k", k, 1)
-    given = [queries] if isinstance(queries, str | Query) else list(queries)
-    parsed = [_parse(state, query, i, len(given)) for i, query in enumerate(given, 1)]
+    if not isinstance(queries, LocatedRows):
+        several = [queries] if isinstance(queries, str | Query) else list(queries)
+        queries = LocatedRows.number(several, "query", 1)
+    given = queries.rows
+    parsed = [_parse(state, queries, row) for row in range(len(given))]
     tables: dict[int, list[dict[str, Any]]] = {}
     for batch, rows in QueryBatch.from_queries(parsed, state.entities, state.relations):
         observed = state.executor.answers(batch)
-        found = state.query_answering(prior).answer(batch, k, explain=explain)
+        found = state.query_scorer(prior).answer(batch, k, explain=explain)
         for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
             known = set(observed[own].tolist())
             tables[row] = [
@@ -53,16 +57,17 @@ def answer_queries(
     return pd.DataFrame(lines, columns=list(kinds)).astype(kinds)
 
 
-def _parse(state: ModelState, query: str | Query, number: int, total: int) -> Query:
+def _parse(state: ModelState, queries: LocatedRows, row: int) -> Query:
     """A query that can be answered, or an error that says which one cannot and why."""
+    query = queries.rows[row]
     try:
         parsed = parse_query(query) if isinstance(query, str) else query
         ids = parsed.ids(state.entities, state.relations)
         QueryBatch(parsed.shape, torch.atleast_2d(ids)).conjunctions()
     except ValueError as error:
-        if total == 1:
+        if queries.parts == (("query", range(1, 2)),):  # the only one
             raise DataError(str(error)) from error
         text = str(query)
         text = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
-        raise DataError(f"query {number}, {text}: {error}") from error
+        raise DataError(f"{queries.place(row)}, {text}: {error}") from error
     return parsed

@@ -37,7 +37,8 @@ def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
     frame["energy"] = energy[order].tolist()
     frame["ratio"] = ratio[order].tolist()
     frame["fact"] = [*state.facts.contain(asked).tolist(), *[True] * len(facts)]
-    return frame
+    given = ([target], []) if isinstance(target, str | int) else (target[::2], target[1:2])
+    return restore_integers(frame, *given)
 
 
 def score_triples(state: ModelState, triples: TripleInput) -> "pd.DataFrame":

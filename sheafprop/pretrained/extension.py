@@ -2,24 +2,25 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from sheafprop.checks import check_choice, check_integer, count_noun, quote
+from sheafprop.checks import agree, check_choice, check_integer, count_noun, quote
 from sheafprop.data import connected_components, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
-from sheafprop.data.label_checks import swapped_hint
-from sheafprop.data.triples import LabelTriples
+from sheafprop.data.label_checks import advise_on_order, lookalikes
+from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.inductive.extension_solver import FreeSolution
 from sheafprop.inductive.free_system import FreeSystem, components
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.threads import small_operations
+from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.reports import ExtensionReport, RemovalReport
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
 Mode = Literal["keep", "refine"]
@@ -29,7 +30,7 @@ _EXAMPLES = 5
 
 def extend(
     state: ModelState,
-    labels: LabelTriples,
+    triples: LocatedRows,
     *,
     propagation: Propagation = "exact",
     mode: Mode = "keep",
@@ -44,9 +45,9 @@ def extend(
         check_integer("batch_size", batch_size, 1)
     check_choice("mode", mode, ("keep", "refine"))
     check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
-    with small_operations(len(labels) * state.num_sections * state.kge.hidden_channels):
+    with small_operations(len(triples) * state.num_sections * state.kge.hidden_channels):
         choice = _choose(state, propagation, seed, normalize_output)
-        facts = _parse(state, labels, on_unknown_relation)
+        facts = _parse(state, triples, on_unknown_relation)
         touched, again, used = _select(state, facts, mode)
         free = torch.cat([again, state.num_entities + torch.arange(len(facts.labels))])
         free_labels = [*state.index.labels_of(again), *facts.labels]
@@ -77,14 +78,20 @@ def extend(
             if origin == "unanchored"
         ],
         dropped_facts=facts.dropped,
+        dropped_at=facts.dropped_at,
         duplicates=facts.num_given - len(facts.distinct),
         known_facts=len(facts.distinct) - len(facts.new),
         touched=state.index.labels_of(touched),
         pull=pull,
         refined=state.index.labels_of(again),
         seconds=time.perf_counter() - begin,
+        find_lookalikes=partial(_lookalikes, grown, state.num_entities),
     )
     return grown, report
+
+
+def _lookalikes(state: ModelState, start: int) -> dict[str, str]:
+    return lookalikes(state.index.vocabulary().labels, start)
 
 
 def remove_entities(
@@ -190,15 +197,22 @@ class _Facts(NamedTuple):
     num_given: int
     num_known: int
     dropped: dict[str, int]
+    dropped_at: str
 
 
-def _parse(state: ModelState, labels: LabelTriples, on_unknown_relation: str) -> _Facts:
-    relation, dropped = _relation_ids(state, labels[:, 1].tolist(), on_unknown_relation)
-    if dropped:
+def _parse(state: ModelState, triples: LocatedRows, on_unknown_relation: str) -> _Facts:
+    labels = triples.rows
+    relation = state.relations.lookup(labels[:, 1])
+    lost = (relation < 0).nonzero().flatten().tolist()
+    dropped = Counter(labels[lost, 1].tolist())
+    if lost and on_unknown_relation == "error":
+        raise UnknownRelationError(_unknown_relations(state, triples, lost, dropped))
+    if len(lost) == len(labels):
+        advice = advise_on_order(labels, state.index, state.relations)
+        raise DataError(f"no fact is left: the model knows none of the relations. {advice}")
+    if lost:
         labels = labels[(relation >= 0).numpy()]
         relation = relation[relation >= 0]
-    if len(labels) == 0:
-        raise DataError("no fact is left: the model knows none of the relations")
     ends = labels[:, [0, 2]].ravel()
     ids = state.index.lookup(ends)
     missing = ids < 0
@@ -212,32 +226,37 @@ def _parse(state: ModelState, labels: LabelTriples, on_unknown_relation: str) ->
     found = (distinct[:, [0, 2]] < state.num_entities).all(1)
     if bool(found.any()):
         found[found.clone()] = state.facts.contain(distinct[found])
-    return _Facts(distinct, distinct[~found], list(number), len(given), num_known, dropped)
+    return _Facts(
+        distinct,
+        distinct[~found],
+        list(number),
+        len(given),
+        num_known,
+        dict(dropped.most_common()),
+        triples.places(lost),
+    )
 
 
-def _relation_ids(
-    state: ModelState, labels: list[str], action: str
-) -> tuple[Tensor, dict[str, int]]:
-    """Ids of relations, -1 for unknown ones, ``[m]``, and how often those occur."""
-    relation = state.relations.lookup(labels)
-    unknown = Counter(labels[row] for row in (relation < 0).nonzero().flatten().tolist())
-    if unknown and action == "error":
-        named = ", ".join(
-            f"{quote(label)} ({count_noun(count, 'fact')})" + state.relations.suggestion(label)
-            for label, count in unknown.most_common(_EXAMPLES)
-        )
-        more = f" and {len(unknown) - _EXAMPLES} more" if len(unknown) > _EXAMPLES else ""
-        raise UnknownRelationError(
-            f"{count_noun(len(unknown), 'relation')} {'is' if len(unknown) == 1 else 'are'} "
-            f"unknown to the model, so it has no maps: {named}{more}; "
-            f"{sum(unknown.values())} of {count_noun(len(labels), 'fact')} affected. "
-            + (
-                swapped_hint(unknown, state.index)
-                or "Leave these facts out with on_unknown_relation='drop' "
-                "(--on-unknown-relation drop)"
-            )
-        )
-    return relation, dict(unknown.most_common())
+def _unknown_relations(
+    state: ModelState, triples: LocatedRows, lost: list[int], unknown: Counter[str]
+) -> str:
+    """Which relations the model does not know, in which facts, and what to do."""
+    named = ", ".join(
+        f"{quote(label)} ({count_noun(count, 'fact')})" + state.relations.suggestion(label)
+        for label, count in unknown.most_common(_EXAMPLES)
+    )
+    more = f" and {len(unknown) - _EXAMPLES} more" if len(unknown) > _EXAMPLES else ""
+    advice = advise_on_order(
+        triples.rows,
+        state.index,
+        state.relations,
+        "Leave these facts out with on_unknown_relation='drop' (--on-unknown-relation drop)",
+    )
+    return (
+        f"{count_noun(len(unknown), 'relation')} {agree(len(unknown), 'is', 'are')} unknown to the "
+        f"model, so it has no maps: {named}{more}; {len(lost)} of "
+        f"{count_noun(len(triples), 'fact')} affected ({triples.places(lost)}). {advice}"
+    )
 
 
 # Build -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sheafprop.data import Vocabulary, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
-from sheafprop.data.triples import LabelTriples
+from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
@@ -39,7 +39,7 @@ class ModelState:
     rows: RowBlocks
     facts: FactIndex
     section_weight: tuple[float, ...]
-    _query_answering: dict[bool, EnergyScorer] = field(default_factory=dict, init=False)
+    _query_scorers: dict[bool, EnergyScorer] = field(default_factory=dict, init=False)
 
     @classmethod
     def from_stored(cls, stored: StoredModel) -> "ModelState":
@@ -107,13 +107,13 @@ class ModelState:
         facts = self.facts.from_row(self.trained.num_trained_facts)
         return facts[(facts[:, [0, 2]] >= self.num_trained).any(1)]
 
-    def triple_ids(self, labels: LabelTriples) -> Tensor:
+    def triple_ids(self, triples: LocatedRows) -> Tensor:
         """Ids ``[m, 3]`` of triples of known labels.
 
         Raises:
             DataError: If a label is unknown.
         """
-        return triple_ids(labels, self.index.ids, self.relations.ids)
+        return triple_ids(triples, self.index, self.relations)
 
     def frame(self, triples: Tensor) -> "pd.DataFrame":
         """A frame of triples: ``head``, ``relation``, ``tail``."""
@@ -127,13 +127,6 @@ class ModelState:
             },
             dtype=str,
         )
-
-    def entity_frame(self) -> "pd.DataFrame":
-        """A frame of all entities: ``entity`` and ``origin``."""
-        import pandas as pd
-
-        labels, origins = self.index.vocabulary().labels, self.index.origins()
-        return pd.DataFrame({"entity": labels, "origin": origins}, dtype=str)
 
     # Scores ---------------------------------------------------------------------------------------
 
@@ -166,14 +159,14 @@ class ModelState:
                 check_finite_rows(block, self.index.vocabulary().labels, "vectors", ids=numbers)
             start += len(block)
 
-    def query_answering(self, prior: bool) -> EnergyScorer:
-        """The answers to queries, with a prior on the vertices between or without."""
-        if prior not in self._query_answering:
+    def query_scorer(self, prior: bool) -> EnergyScorer:
+        """The scorer of queries, with a prior on the vertices between or without."""
+        if prior not in self._query_scorers:
             sheaf, x, facts = self.trained.sheaf, self.vectors(), self.facts.from_row(0)
             if prior and len(facts) == 0:
                 raise DataError("a prior needs facts, and the model has none")
             self.check_finite()
-            self._query_answering[prior] = EnergyScorer(
+            self._query_scorers[prior] = EnergyScorer(
                 sheaf,
                 x,
                 entities=self.entities,
@@ -181,7 +174,7 @@ class ModelState:
                 section_weight=self.section_weight,
                 interior_prior=InteriorPrior.of_facts(sheaf, x, facts) if prior else None,
             )
-        return self._query_answering[prior]
+        return self._query_scorers[prior]
 
     @cached_property
     def executor(self) -> GraphExecutor:

@@ -2,11 +2,14 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from sheafprop.checks import check_integer, count_noun
+from sheafprop.data.label_checks import advise_on_order
+from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import as_label
 from sheafprop.errors import DataError
 from sheafprop.kernels.threads import small_operations
@@ -43,7 +46,7 @@ def predict(
 
 def predict_queries(
     state: ModelState,
-    queries: Iterable[Sequence[Any]],
+    queries: LocatedRows | Iterable[Sequence[Any]],
     k: int,
     include_known: bool,
     skip_unknown: bool,
@@ -52,7 +55,9 @@ def predict_queries(
     """The best entities at the open ends of queries; see :meth:`SheafModel.predict`."""
     import pandas as pd
 
-    rows = _known_queries(state, list(queries), skip_unknown)
+    if not isinstance(queries, LocatedRows):
+        queries = LocatedRows.number(list(queries), "query", 1)
+    rows = _known_queries(state, queries, skip_unknown)
     frames: list[pd.DataFrame] = []
     ends: tuple[tuple[Side, int, int], ...] = (("tail", 2, 0), ("head", 0, 2))
     for side, open_end, end in ends:
@@ -71,35 +76,33 @@ def predict_queries(
     return restore_integers(frame, given, [query[1] for query in rows.values()])
 
 
-def _known_queries(
-    state: ModelState, queries: Sequence[Sequence[Any]], skip: bool
-) -> dict[int, Sequence[Any]]:
-    """The queries by their number from 1 on, without those with an unknown label."""
-    for number, query in enumerate(queries, 1):
+def _known_queries(state: ModelState, queries: LocatedRows, skip: bool) -> dict[int, Sequence[Any]]:
+    """The queries by their row, without those with an unknown label."""
+    for row, query in enumerate(queries):
         if len(query) != 3 or (query[0] is None) == (query[2] is None):
             raise DataError(
-                f"query {number} must be (head, relation, tail) with either head or tail open "
-                f"(got {tuple(query)!r})"
+                f"{queries.place(row)}: a query must be (head, relation, tail) with either head or "
+                f"tail open (got {tuple(query)!r})"
             )
     ends = [as_label(query[2] if query[0] is None else query[0]) for query in queries]
     kinds = [as_label(query[1]) for query in queries]
-    lost = (state.index.lookup(ends) < 0) | (state.relations.lookup(kinds) < 0)
-    if bool(lost.any()):
-        row = int(lost.nonzero()[0])
+    unknown = (state.index.lookup(ends) < 0) | (state.relations.lookup(kinds) < 0)
+    if lost := unknown.nonzero().flatten().tolist():
         try:
-            state.index.ids([ends[row]])
-            state.relations.ids([kinds[row]])
+            state.index.ids([ends[lost[0]]])
+            state.relations.ids([kinds[lost[0]]])
         except DataError as error:
-            count = count_noun(int(lost.sum()), "query")
-            text = f"{count} of {len(queries):,} with an unknown label; query {row + 1}: {error}"
+            labels = np.array([tuple(query) for query in queries], dtype=object)
+            skip_them = "" if skip else "Skip them with skip_unknown=True (--skip-unknown)"
+            advice = advise_on_order(labels, state.index, state.relations, skip_them)
+            text = (
+                f"{count_noun(len(lost), 'query')} of {len(queries):,} with an unknown label "
+                f"({queries.places(lost)}); in the first, {error}" + (advice and f". {advice}")
+            )
             if not skip:
                 raise DataError(text) from error
             warnings.warn(f"skipped {text}", stacklevel=3)
-    return {
-        number: query
-        for number, (query, out) in enumerate(zip(queries, lost.tolist(), strict=True), 1)
-        if not out
-    }
+    return {row: query for row, query in enumerate(queries) if not unknown[row]}
 
 
 def _best_answers(

@@ -10,12 +10,12 @@ from sheafprop.data import Vocabulary
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
 from sheafprop.pretrained.answers import answer_queries
+from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.explanation import explain, score_triples
 from sheafprop.pretrained.extension import Mode, Propagation, extend, remove_entities
 from sheafprop.pretrained.model_folder import load_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.prediction import predict, predict_queries
-from sheafprop.pretrained.reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.pretrained.triple_input import TripleInput, label_triples
 from sheafprop.pretrained.triple_ranking import UnknownEntity, rank_triples
@@ -110,7 +110,10 @@ class SheafModel:
 
     def entities(self) -> "pd.DataFrame":
         """A frame of all entities: ``entity`` and ``origin``."""
-        return self._state.entity_frame()
+        import pandas as pd
+
+        columns = {"entity": self.labels(), "origin": self._state.index.origins()}
+        return pd.DataFrame(columns, dtype=str)
 
     def facts(self) -> "pd.DataFrame":
         """A frame of the observed triples: ``head``, ``relation``, ``tail``."""

@@ -1,16 +1,20 @@
 """Label triples from whatever a user has them in."""
 
 import os
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.data import as_label_triples, read_triples
-from sheafprop.data.triples import LabelTriples, frame_cells, frame_triples, is_frame
+from sheafprop.checks import count_noun
+from sheafprop.data import Vocabulary, as_label_triples
+from sheafprop.data.label_checks import advise_on_order
+from sheafprop.data.text_rows import LocatedRows
+from sheafprop.data.triples import LabelTriples, frame_cells, is_frame, read_located
 from sheafprop.errors import DataError
+from sheafprop.pretrained.blocks import EntityIndex
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,8 +22,8 @@ if TYPE_CHECKING:
 TripleInput = str | os.PathLike[str] | Iterable[Sequence[Any]] | Any
 
 
-def label_triples(triples: TripleInput, known: Container[str] = ()) -> LabelTriples:
-    """Label triples ``[m, 3]`` from a file, rows of three labels, or a frame.
+def label_triples(triples: TripleInput, known: Container[str] = ()) -> LocatedRows:
+    """Label triples ``[m, 3]`` from a file, rows of three labels, or a frame, with their places.
 
     Args:
         triples: The path of a file (see :func:`~sheafprop.data.read_triples`), a sequence of
@@ -31,31 +35,55 @@ def label_triples(triples: TripleInput, known: Container[str] = ()) -> LabelTrip
     Raises:
         DataError: If a triple is malformed, or there is none.
     """
-    if isinstance(triples, str | os.PathLike):
-        array = read_triples(triples, known=known)
-    elif is_frame(triples):
-        array = frame_triples(triples, "the frame")
+    if isinstance(triples, LocatedRows):
+        rows = triples
+    elif isinstance(triples, str | os.PathLike):
+        rows = read_located(triples, known=known)
     else:
         try:
-            array = as_label_triples(triples)
+            source = "the frame" if is_frame(triples) else "triples"
+            rows = LocatedRows.number(as_label_triples(triples, source))
         except TypeError as error:
             raise DataError(
                 "triples must be a path, rows of three labels or a frame of pandas or polars (got "
                 f"{type(triples).__name__})"
             ) from error
-    if len(array) == 0:
+    if len(rows) == 0:
         raise DataError("there is no triple")
-    return array
+    return rows
+
+
+def lookup_triples(
+    labels: LabelTriples, entities: Vocabulary | EntityIndex, relations: Vocabulary
+) -> Tensor:
+    """Ids ``[m, 3]`` of label triples ``[m, 3]``, -1 for unknown labels."""
+    head, tail = entities.lookup(labels[:, [0, 2]].ravel()).view(-1, 2).unbind(1)
+    return torch.stack([head, relations.lookup(labels[:, 1]), tail], dim=1)
 
 
 def triple_ids(
-    labels: LabelTriples,
-    entity_ids: Callable[[Iterable[str]], Tensor],
-    relation_ids: Callable[[Iterable[str]], Tensor],
+    triples: LocatedRows, entities: Vocabulary | EntityIndex, relations: Vocabulary
 ) -> Tensor:
-    """Ids ``[m, 3]`` of label triples ``[m, 3]``, with the look-ups of entities and relations."""
-    ends = entity_ids(labels[:, [0, 2]].ravel()).view(-1, 2)
-    return torch.stack([ends[:, 0], relation_ids(labels[:, 1]), ends[:, 1]], dim=1)
+    """Ids ``[m, 3]`` of label triples.
+
+    Raises:
+        DataError: If a label is unknown; names the first ones with the nearest spelling, the places
+            of their triples, and the order of columns that fits better.
+    """
+    labels = triples.rows
+    ids = lookup_triples(labels, entities, relations)
+    lost = (ids < 0).any(1).nonzero().flatten().tolist()
+    if lost:
+        try:
+            entities.ids(labels[:, [0, 2]].ravel())
+            relations.ids(labels[:, 1])
+        except DataError as error:
+            hint = advise_on_order(labels, entities, relations)
+            raise DataError(
+                f"{error}; {len(lost):,} of {count_noun(len(labels), 'triple')} affected "
+                f"({triples.places(lost)})" + (hint and f". {hint}")
+            ) from error
+    return ids
 
 
 def given_labels(triples: TripleInput) -> tuple[list[Any], list[Any]]:
@@ -63,7 +91,7 @@ def given_labels(triples: TripleInput) -> tuple[list[Any], list[Any]]:
 
     Rows must not be an iterator, which could be read once only.
     """
-    if isinstance(triples, str | os.PathLike):
+    if isinstance(triples, str | os.PathLike | LocatedRows):
         return [], []
     cells = (
         frame_cells(triples, "the frame")[0]

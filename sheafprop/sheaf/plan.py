@@ -4,7 +4,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from sheafprop.data.inspection import connected_components
+from sheafprop.data.graph_counts import connected_components
 from sheafprop.kernels.backend import lasting, outside_inference
 from sheafprop.kernels.coupling import Coupling, needs_gradient
 from sheafprop.kernels.device_check import check_device

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sheafprop.data.inspection import connected_components
+from sheafprop.data.graph_counts import connected_components
 from sheafprop.sheaf.plan import PropagationPlan
 from sheafprop.sheaf.vertex_blocks import relative_tolerance
 

@@ -9,11 +9,11 @@ from benchmarks import query_cell, query_tuning
 from benchmarks.cells import read_records
 from benchmarks.presets import MODELS, RATIOS, query_config
 from benchmarks.query_cell import TYPES, choose_settings
+from benchmarks.query_files import read_compact_queries
+from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask, read_queries
 from benchmarks.training import rank_triples
 
-from sheafprop.data.datasets.query_files import read_compact_queries
-from sheafprop.data.datasets.query_split import inductive_query_split
 from sheafprop.errors import DataError
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.query import QueryRanking, sample_queries
@@ -21,8 +21,8 @@ from sheafprop.ranking import RankCounts, TripleFilter
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.published import published_rows
 from sheafprop.training.sheaf_completion import SheafCompletion
-from tests.data.datasets.test_query_files import write_compact, write_released
-from tests.data.datasets.test_query_split import triples
+from tests.benchmarks.test_query_files import write_compact, write_released
+from tests.benchmarks.test_query_split import triples
 
 
 @pytest.fixture(scope="module")

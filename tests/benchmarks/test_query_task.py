@@ -7,10 +7,10 @@ import torch
 from benchmarks import query_cell
 from benchmarks.presets import query_config
 from benchmarks.query_cell import TYPES
+from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask
 
 from sheafprop.data import Vocabulary
-from sheafprop.data.datasets.query_split import inductive_query_split
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import build_model
@@ -18,7 +18,7 @@ from sheafprop.nn import RelationPrototypes
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.query import CONJUNCTIVE, InteriorPrior, QueryBatch, sample_queries
-from tests.data.datasets.test_query_split import triples
+from tests.benchmarks.test_query_split import triples
 
 SETTINGS = PropagationSettings(start="mixed", num_random=2, iterations=3, seed=4)
 PART = {"valid": "val", "test": "test"}

@@ -37,9 +37,9 @@ def test_queries_that_fail(tmp_path, capsys, model):
     told = failing(capsys, "answer", model, "--query", "via(next, A0)")
     assert "did you mean 'a0'" in told
     assert "position 10: expected" in failing(capsys, "answer", model, "--query", "via(next a0)")
-    (tmp_path / "q.txt").write_text("via(next, a0)\nvia(nxt, a0)\n")
+    (tmp_path / "q.txt").write_text("via(next, a0)\n\nvia(nxt, a0)\n")
     told = failing(capsys, "answer", model, "--queries", tmp_path / "q.txt")
-    assert "query 2, via(nxt, a0)" in told
+    assert "line 3, via(nxt, a0)" in told
     assert "did you mean 'next'" in told
     (tmp_path / "q.txt").write_text("\n \n")
     assert "no query" in failing(capsys, "answer", model, "--queries", tmp_path / "q.txt")

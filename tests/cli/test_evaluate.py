@@ -82,7 +82,8 @@ def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
     assert "2 of 3 triples affected" in failing(capsys, *words, "error")
     told = output(capsys, *words, "drop")
     assert "1 evaluated, 2 dropped" in told.err
-    assert "2 triples dropped, as 2 entities have no vector (first: 'n')" in told.err
+    lines = f"{tmp_path / 't.tsv'}, line 2; {tmp_path / 't.tsv'}, line 3"
+    assert f"2 triples dropped, as 2 entities have no vector (first: 'n'; {lines})" in told.err
     rows = {
         (row["protocol"], row["metric"]): row["value"] for row in table(told.out).to_dict("records")
     }
@@ -92,6 +93,10 @@ def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
     told = output(capsys, *words, "extend", "--facts", tmp_path / "f.tsv").err
     assert "2 evaluated, 1 dropped" in told
     assert "1 fact left out of the extension" in told
+    assert f"({tmp_path / 'f.tsv'}, line 2)" in told
+    told = output(capsys, *words, "drop", "--filter", tmp_path / "f.tsv", tmp_path / "t.tsv").err
+    assert "4 triples of the filter have a label" in told
+    assert f"{tmp_path / 'f.tsv'}, line 2; {lines})" in told
     for wrong in (["extend"], ["drop", "--facts", tmp_path / "f.tsv"]):
         with pytest.raises(SystemExit):
             main([str(word) for word in [*words, *wrong]])

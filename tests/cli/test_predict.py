@@ -22,7 +22,9 @@ def test_queries_from_a_file(tmp_path, capsys, model):
     )
     pd.testing.assert_frame_equal(got, expected, check_dtype=False, atol=1e-12)
     (tmp_path / "q.tsv").write_text("a0\tnext\ta1\n")
-    assert "query 1 needs '?'" in failing(capsys, "predict", model, "--queries", tmp_path / "q.tsv")
+    assert "q.tsv, line 1: a query needs '?'" in failing(
+        capsys, "predict", model, "--queries", tmp_path / "q.tsv"
+    )
 
 
 def test_no_model_and_unknown_labels_exit_with_one(tmp_path, capsys, model):
@@ -80,14 +82,16 @@ def test_queries_with_unknown_labels_are_named_or_skipped(tmp_path, capsys):
     words = ["predict", tmp_path / "m", "--queries", tmp_path / "q.tsv"]
     told = failing(capsys, *words)
     for part in (
-        "q.tsv: 2 queries of 11",
-        "query 5: ",
+        "2 queries of 11",
+        "q.tsv, line 5; ",
+        "q.tsv, line 11); in the first, ",
         "'A0' (did you mean 'a0'?)",
         "--skip-unknown",
     ):
         assert part in told
     done = output(capsys, *words, "--skip-unknown")
     assert "skipped 2 queries of 11" in done.err
+    assert "q.tsv, line 11)" in done.err
     write_triples(tmp_path / "q.tsv", rows)
     assert output(capsys, *words).out == done.out
     write_triples(tmp_path / "q.tsv", [("x", "next", "?"), ("y", "next", "?")])

@@ -37,5 +37,3 @@ def test_a_check_refuses_with_advice():
     check_finite_rows(table(), LABELS, "vectors")
     with pytest.raises(DivergenceError, match=r"^vectors: the row of entity 'd' \(row 3\) is not"):
         check_finite_rows(table(3), LABELS, "vectors")
-    with pytest.raises(DivergenceError, match=r"Do this$"):
-        check_finite_rows(table(3), LABELS, "vectors", advice="Do this")

@@ -1,11 +1,13 @@
 """Labels that look alike, and relations that are entities."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sheafprop.data import Vocabulary, assemble
-from sheafprop.data.label_checks import fold, lookalikes
+from sheafprop.data import Vocabulary, as_label_triples, assemble
+from sheafprop.data.label_checks import advise_on_order, fold, lookalikes
 from sheafprop.errors import UnknownRelationError
 
 PAIRS = [
@@ -67,6 +69,28 @@ def test_training_and_relations_are_compared_too():
 
 
 def test_unknown_relations_that_are_entities_point_to_the_columns():
-    with pytest.raises(UnknownRelationError, match=r"known as entities.*--columns 1,0,2") as caught:
+    with pytest.raises(UnknownRelationError, match=r"1 known relation.*--columns 0,2,1") as caught:
         assemble("toy", "semi-inductive", train=RING, observed=[("n", "a3", "next")])
     assert "drop" not in str(caught.value)
+
+
+KNOWN = ["bread", "flour"], ["made_of", "eaten_by"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "advice"),
+    [
+        ([("made_of", "cake", "sugar"), ("eaten_by", "pie", "salt")], "--columns 1,0,2 for that"),
+        ([("cake", "sugar", "made_of"), ("pie", "salt", "eaten_by")], "--columns 0,2,1 for that"),
+        ([("x", "flour", "y"), ("x", "bread", "z")], "known as entities, so"),
+        ([("q", "u", "v"), ("w", "x", "y")], "other order, give .*Otherwise drop these"),
+        ([("q", "made_of", "v"), ("w", "x", "y")], "^Drop these$"),
+    ],
+)
+def test_the_order_of_columns_is_named_where_labels_show_it(rows, advice):
+    triples = as_label_triples(rows)
+    entities, relations = map(set, KNOWN)
+    assert re.search(advice, advise_on_order(triples, entities, relations, "Drop these"))
+    without = advise_on_order(triples, entities, relations)
+    assert "rop these" not in without
+    assert bool(without) is (advice != "^Drop these$")

@@ -55,7 +55,7 @@ class Frame:
     ],
 )
 def test_integers_are_taken_as_their_decimal_text(rows):
-    assert label_triples(rows).tolist() == TEXTS
+    assert label_triples(rows).rows.tolist() == TEXTS
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_floats_of_missing_values_are_explained():
 
 def test_a_frame_without_pandas_is_read_by_name():
     frame = Frame({"target": ["b", "c"], "source": ["a", "b"], "n": [1, 2], "relation": ["r", "r"]})
-    assert label_triples(frame).tolist() == [["a", "r", "b"], ["b", "r", "c"]]
+    assert label_triples(frame).rows.tolist() == [["a", "r", "b"], ["b", "r", "c"]]
     with pytest.raises(DataError, match="needs the columns head, relation and tail"):
         label_triples(Frame({"a": ["x"], "b": ["y"]}))
 
@@ -88,6 +88,18 @@ def test_graphs_and_vocabularies_take_integers():
     assert graph.entities.labels == ("12", "40", "7", "-5")
     assert graph.entities.ids([40, "7", np.int32(-5)]).tolist() == [1, 2, 3]
     assert Vocabulary([1, 2]).extend([2, 3]).labels == ("1", "2", "3")
+    for label in ("40", 40, np.int64(40)):
+        assert label in graph.entities
+    for label in (True, 12.0, None, 41):
+        assert label not in graph.entities
+    frame = pd.DataFrame(ROWS, columns=["source", "relation", "target"])[
+        ["target", "relation", "source"]
+    ]
+    again = KnowledgeGraph.from_labels(frame)
+    assert (again.entities, again.relations) == (graph.entities, graph.relations)
+    assert torch.equal(again.edge_index, graph.edge_index)
+    with pytest.raises(DataError, match=r"a column of integers with missing values"):
+        KnowledgeGraph.from_labels(frame.astype({"source": float}))
     assert as_label_triples([(10**30, 1, 2)])[0, 0] == str(10**30)
 
 
@@ -120,7 +132,13 @@ def test_integers_are_given_back_as_they_came():
     assert grown.labels()[-2:] == ("999", "998")
     assert 999 in grown.predict_heads(0, 101, 100, include_known=True)["head"].tolist()
     assert len(grown.vectors([999, 101])) == 2
-    assert len(grown.explain(999)) == 2
+    around = grown.explain(999)
+    assert len(around) == 2
+    assert set(around["head"]) == {998, 999}
+    assert around["relation"].map(type).eq(str).all()
+    asked = grown.explain((999, 0, 101))
+    assert asked.iloc[0, :3].tolist() == [999, 0, 101]
+    assert grown.explain("999")["head"].map(type).eq(str).all()
     assert grown.remove(998).num_entities == model.num_entities + 1
 
 
@@ -132,8 +150,56 @@ def test_labels_that_are_no_integers_stay_text_in_the_answers():
 
 
 def test_swapped_columns_are_named_where_the_model_knows_the_labels():
-    with pytest.raises(UnknownRelationError, match=r"known as entities.*--columns"):
-        sheaf_model("rotate").extend([("next", "a1", "new")])
+    model = sheaf_model("rotate")
+    for rows, advice in (
+        ([("b", "a1", "new")], r"known as entities.*--columns"),
+        ([("next", "fresh", "new"), ("far", "other", "a2")], r"first column.*--columns 1,0,2"),
+        ([("fresh", "new", "skip"), ("a1", "other", "next")], r"third column.*--columns 0,2,1"),
+        ([("b", "c", "d")], r"--columns 1,0,2 where.*Otherwise leave"),
+    ):
+        with pytest.raises(UnknownRelationError, match=advice):
+            model.extend(rows)
+        with pytest.raises(DataError, match=r"no fact is left.*--columns"):
+            model.extend(rows, on_unknown_relation="drop")
+        for use in (
+            lambda rows=rows: model.score(rows),
+            lambda rows=rows: model.rank(rows),
+            lambda rows=rows: model.rank(rows, on_unknown_entity="drop"),
+            lambda rows=rows: model.predict([(h, r, None) for h, r, _ in rows]),
+        ):
+            with pytest.raises(DataError, match=r"--columns"):
+                use()
+
+
+def test_triples_of_a_file_are_named_by_their_line(tmp_path):
+    model, path = sheaf_model("rotate"), tmp_path / "given.tsv"
+    path.write_text("\na0\tnext\ta1\n\n\na1\tnext\tnobody\na2\tfar\ta3\nnone\tskip\ta2\n")
+    both = f"{path}, line 5; {path}, line 7"
+    for use in (model.score, model.rank):
+        with pytest.raises(DataError, match="2 of 4 triples affected") as caught:
+            use(path)
+        assert both in str(caught.value)
+    assert f"; {both})" in model.rank(path, on_unknown_entity="drop").describe()
+    box = model.rank([("a0", "next", "a1")], known=path).describe()
+    said = "2 triples of the filter have a label that the model does not know and exclude nothing"
+    assert f"{said} ({both})" in box
+    assert (
+        "filter have"
+        not in model.rank([("a0", "next", "a1")], known=[("a1", "far", "a2")]).describe()
+    )
+    path.write_text("a0\tnext\ta1\na0\tof\tnew\n" + "a1\tunheard\ta2\n" * 6)
+    grown = model.extend(path, on_unknown_relation="drop")
+    assert grown.report.dropped_at.startswith(f"{path}, line 2; {path}, line 3; ")
+    assert grown.report.dropped_at.endswith(f"; {path}, line 6 and 2 more")
+    assert grown.report.dropped_at in grown.report.summary()
+    with pytest.raises(UnknownRelationError, match=r"line 2; .*line 3"):
+        model.extend(path)
+    frame = pd.DataFrame([("a0", "next", "a1"), ("a0", "next", "nobody")])
+    frame.to_parquet(tmp_path / "given.parquet")
+    with pytest.raises(DataError, match=r"given\.parquet, row 1\)"):
+        model.score(tmp_path / "given.parquet")
+    with pytest.raises(DataError, match=r"affected \(row 1\)"):
+        model.score(frame)
 
 
 def test_facts_come_in_many_forms(tmp_path):

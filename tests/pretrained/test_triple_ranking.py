@@ -23,7 +23,10 @@ def test_unknown_entities_are_dropped_and_counted():
     result = model.rank(TEST, on_unknown_entity="drop")
     assert torch.equal(ranks(result), ranks(model.rank(TEST[:1])))
     assert result.num_dropped == result.metrics()["dropped"] == 3
-    assert "3 triples dropped, as 2 entities have no vector (first: 'n')" in result.describe()
+    assert (
+        "3 triples dropped, as 2 entities have no vector (first: 'n'; row 1; row 2; row 3)"
+        in result.describe()
+    )
     with pytest.raises(DataError, match="no triple is left to rank: 1 triple dropped"):
         model.rank(TEST[1:2], on_unknown_entity="drop")
     assert model.rank(TEST[:1], on_unknown_entity="drop").notes == ()
@@ -37,9 +40,9 @@ def test_unknown_entities_with_facts_are_extended_to_and_test_triples_are_no_fac
     assert result.num_candidates == larger.num_entities
     assert result.num_dropped == 1
     box = result.describe()
-    assert "2 facts left out of the extension, as a triple to rank is no fact" in box
+    assert "2 facts left out of the extension, as a triple to rank is no fact (row 3; row 4)" in box
     assert "2 entities added from 3 facts before ranking" in box
-    assert "1 triple dropped, as 1 entity has no fact (first: 'u')" in box
+    assert "1 triple dropped, as 1 entity has no fact (first: 'u'; row 3)" in box
     assert "n" not in model.labels()
     with pytest.raises(DataError, match="no fact is left to extend by"):
         model.rank(TEST, on_unknown_entity="extend", facts=TEST[1:])
@@ -59,7 +62,9 @@ def test_a_triple_that_is_given_again_is_ranked_once():
     pair = [("a0", "next", "a1"), ("a4", "far", "a2")]
     often = model.rank([*pair, pair[0], pair[0]])
     assert often.metrics() == model.rank(pair).metrics()
-    assert "2 triples given again: each is ranked once" in often.describe("sampled50")
+    assert "2 triples given again: each is ranked once (row 2; row 3)" in often.describe(
+        "sampled50"
+    )
 
 
 def test_ratios_are_those_of_explain():

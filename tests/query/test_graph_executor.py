@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.query_files import read_compact_queries
 
-from sheafprop.data.datasets.query_files import read_compact_queries
 from sheafprop.query import STRUCTURES, GraphExecutor, QueryBatch, QueryShape, easy_and_hard
 from tests.query.trees import random_shape
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks.query_split import inductive_query_split
 
-from sheafprop.data.datasets.query_split import inductive_query_split
 from sheafprop.query import STRUCTURES, GraphExecutor, QueryBatch, sample_queries
-from tests.data.datasets.test_query_split import triples
+from tests.benchmarks.test_query_split import triples
 
 
 @pytest.fixture(scope="module")

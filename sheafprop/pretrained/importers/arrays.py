@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sheafprop.checks import count_noun
 from sheafprop.data import Vocabulary, as_label_triples, count_duplicates
+from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained.stored_model import StoredModel, select_entities
@@ -27,7 +28,7 @@ def import_arrays(
     relations: Sequence[str],
     vectors: Array,
     parameters: Mapping[str, Array],
-    facts: Iterable[Sequence[str]] | None = None,
+    facts: LocatedRows | Iterable[Sequence[str]] | None = None,
     fact_ids: Tensor | None = None,
     layout: Literal["halves", "pairs"] | None = None,
     phase_scale: float | None = None,
@@ -122,9 +123,11 @@ def import_arrays(
     built.load_state_dict(state, assign=True)
     if fact_ids is None:
         fact_ids = torch.zeros(0, 3, dtype=torch.int64)
-        labels = as_label_triples([] if facts is None else facts, "the facts")
-        if len(labels):
-            fact_ids = triple_ids(labels, names.ids, kinds.ids)
+        given_facts = () if facts is None else facts
+        if not isinstance(given_facts, LocatedRows):
+            given_facts = LocatedRows.number(as_label_triples(given_facts, "the facts"))
+        if len(given_facts):
+            fact_ids = triple_ids(given_facts, names, kinds)
     elif facts is not None:
         raise DataError("give 'facts' or 'fact_ids', not both")
     if repeated := count_duplicates(fact_ids):

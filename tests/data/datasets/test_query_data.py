@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from benchmarks.query_files import read_compact_queries
 
 from sheafprop.data import Vocabulary
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.data.datasets.query_files import read_compact_queries
 from sheafprop.errors import DataError
-from tests.data.datasets.test_query_files import write_compact
+from tests.benchmarks.test_query_files import write_compact
 
 
 def test_graphs_and_candidates_of_the_splits(tmp_path):

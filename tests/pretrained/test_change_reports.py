@@ -1,6 +1,7 @@
 import json
+import pickle
 
-from sheafprop.pretrained.reports import ExtensionReport, RemovalReport
+from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from tests.pretrained.models import ADRIFT, FACTS, sheaf_model
 
 
@@ -8,9 +9,22 @@ def test_reports_hold_plain_values_alone():
     grown = sheaf_model("rotate").extend(FACTS + ADRIFT)
     smaller = grown.remove("n2")
     for kind, report in ((ExtensionReport, grown.report), (RemovalReport, smaller.report)):
-        again = kind(**json.loads(json.dumps(report.to_dict())))
-        assert again == report
-        assert again.summary() == report.summary()
+        values = report.to_dict()
+        assert json.loads(json.dumps(values)) == values
+        values.pop("lookalikes", None)
+        assert kind(**values) == report
+
+
+def test_an_extension_reports_labels_that_look_alike():
+    model = sheaf_model("rotate")
+    hidden, soft = "a\u200b3", "n\u00ad1"
+    labels = [hidden, "n1", soft, "a 4", "a5"]
+    report = model.extend([(label, "next", "a2") for label in labels]).report
+    assert report.lookalikes == report.to_dict()["lookalikes"] == {hidden: "a3", soft: "n1"}
+    assert f"characters: 2 ({hidden!r} and 'a3', {soft!r} and 'n1')" in report.summary()
+    again = pickle.loads(pickle.dumps(report))
+    assert again.lookalikes == report.lookalikes
+    assert model.extend(FACTS).report.lookalikes == {}
 
 
 def test_an_extension_in_words():

@@ -1,9 +1,12 @@
 """What an extension or a removal did, in plain values and in words."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
-from sheafprop.checks import count_noun, quote
+from sheafprop.checks import agree, count_noun, quote
+from sheafprop.data.label_checks import named_lookalikes
 
 
 @dataclass(frozen=True)
@@ -25,13 +28,16 @@ class ExtensionReport:
         rescaled (int): Exact vectors that were scaled to the length that the model trains with.
         length_before (float, optional): Their mean length before.
         unanchored (list of str): Entities that no fact connects to a trained entity.
-        dropped_facts (dict): Relations the model does not know, with the facts left out.
+        dropped_facts (dict): Relations the model does not know, with their numbers of facts, which
+            were dropped.
+        dropped_at (str): The places of the first dropped facts.
         duplicates (int): Repetitions among the given facts; a fact counts once.
         known_facts (int): Given facts that the model held already, which are not added again.
         touched (list of str): Entities of earlier extensions that new facts touch.
         pull (float): The longest distance a full step would move one of these now.
         refined (list of str): Those (and their neighbours) that were solved again.
         seconds (float): Time of the extension.
+        find_lookalikes (callable): Gives :attr:`lookalikes`.
     """
 
     facts: int
@@ -48,28 +54,38 @@ class ExtensionReport:
     length_before: float | None
     unanchored: list[str]
     dropped_facts: dict[str, int]
+    dropped_at: str
     duplicates: int
     known_facts: int
     touched: list[str]
     pull: float
     refined: list[str]
     seconds: float = 0.0
+    find_lookalikes: Callable[[], dict[str, str]] = field(default=dict, repr=False, compare=False)
+
+    @cached_property
+    def lookalikes(self) -> dict[str, str]:
+        """New labels that differ from another only in case, white space, Unicode form or hidden
+        characters, with that one; found at first use, by a look at all labels.
+        """
+        return self.find_lookalikes()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values."""
-        return asdict(self)
+        names = [f.name for f in fields(self) if f.name != "find_lookalikes"]
+        return {name: getattr(self, name) for name in [*names, "lookalikes"]}
 
     def summary(self) -> str:
         """What a user should know, in a few lines."""
         lines = [
             f"{count_noun(self.new_entities, 'new entity')} from {count_noun(self.facts, 'fact')}, "
-            f"which {_verb(self.facts, 'name')} {count_noun(self.known_entities, 'entity')} that "
-            "the model knows by label"
+            f"which {agree(self.facts, 'names', 'name')} "
+            f"{count_noun(self.known_entities, 'entity')} that the model knows by label"
         ]
         if self.solved_exactly:
             lines.append(
                 f"{count_noun(self.solved_exactly, 'vector')} "
-                f"{'is' if self.solved_exactly == 1 else 'are'} the exact solution "
+                f"{agree(self.solved_exactly, 'is', 'are')} the exact solution "
                 f"(relative residual {self.relative_residual:.1g})"
             )
         if self.rescaled:
@@ -83,7 +99,7 @@ class ExtensionReport:
             why = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.items())
             lines.append(
                 f"{count_noun(self.solved_finite_time, 'vector')} "
-                f"{'was' if self.solved_finite_time == 1 else 'were'} propagated for a finite time "
+                f"{agree(self.solved_finite_time, 'was', 'were')} propagated for a finite time "
                 f"({count_noun(self.settings['iterations'], 'step')}, "
                 f"seed {self.settings['seed']})"
                 + (f", as no exact solution is unique ({why})" if why else "")
@@ -94,23 +110,24 @@ class ExtensionReport:
             named = ", ".join(f"{quote(k)}: {v}" for k, v in list(self.dropped_facts.items())[:5])
             lines.append(
                 f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped, as the model "
-                f"knows no such relation ({named})"
+                f"knows no such relation ({named}; {self.dropped_at})"
             )
         if self.duplicates:
             lines.append(
-                f"{count_noun(self.duplicates, 'fact')} {_verb(self.duplicates, 'repeat')} an "
-                "earlier one of the input; a fact counts once"
+                f"{count_noun(self.duplicates, 'fact')} "
+                f"{agree(self.duplicates, 'repeats', 'repeat')} an earlier one of the input; a fact "
+                "counts once"
             )
         if self.known_facts:
             lines.append(
                 f"{count_noun(self.known_facts, 'fact')} "
-                f"{'was' if self.known_facts == 1 else 'were'} known to the model already and "
-                f"{'is' if self.known_facts == 1 else 'are'} not counted again"
+                f"{agree(self.known_facts, 'was', 'were')} known to the model already and "
+                f"{agree(self.known_facts, 'is', 'are')} not counted again"
             )
         if self.facts_between_known:
             lines.append(
                 f"{count_noun(self.facts_between_known, 'fact')} "
-                f"{_verb(self.facts_between_known, 'move')} no vector"
+                f"{agree(self.facts_between_known, 'moves', 'move')} no vector"
             )
         if self.refined:
             lines.append(f"solved again: {_some(self.refined)}")
@@ -120,6 +137,9 @@ class ExtensionReport:
                 f"(a step would move them by up to {self.pull:.3g}; mode='refine', --mode refine, "
                 f"solves them again): {_some(self.touched)}"
             )
+        if self.lookalikes:
+            near = named_lookalikes("new entities", self.lookalikes)
+            lines.append(f"{near}; labels are taken literally")
         return "\n".join(lines)
 
 
@@ -158,10 +178,6 @@ class RemovalReport:
         elif self.refined:
             lines.append(f"solved again: {count_noun(len(self.refined), 'entity')}")
         return "\n".join(lines)
-
-
-def _verb(number: int, verb: str) -> str:
-    return f"{verb}s" if number == 1 else verb
 
 
 def _some(labels: list[str]) -> str:
