@@ -34,6 +34,7 @@ from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
     KEY,
     check_checkpoint,
+    count_epochs,
     is_other_data,
     renumber_like,
 )
@@ -286,9 +287,7 @@ def _choice_of_old_run(
         return None
     found = json.loads(file.read_text(encoding="utf-8"))
     training, plain = found.get("training", {}), found.get("selection")
-    if not plain or training.get("best_epoch") != min(
-        checkpoint["epoch"] + 1, training.get("epochs", 0)
-    ):
+    if not plain or training.get("best_epoch") != count_epochs(checkpoint):
         return None  # the weights have been trained further since
     return Selection.from_dict(plain)
 

@@ -68,6 +68,17 @@ def renumber_like(checkpoint: dict[str, Any], data: InductiveData) -> InductiveD
     return renumber(data, entities, relations)
 
 
+def count_epochs(checkpoint: dict[str, Any]) -> int:
+    """How many epochs the weights of a checkpoint were trained for.
+
+    Its entry ``epoch`` is one more where it was saved after the last epoch than where it was saved
+    during it, so the epochs that began are counted, except in a checkpoint of weights alone.
+    """
+    if "loops" not in checkpoint:
+        return int(checkpoint["epoch"]) + 1
+    return int(checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["ready"])
+
+
 def check_checkpoint(
     settings: Mapping[str, Any],
     checkpoint: dict[str, Any],
@@ -119,7 +130,7 @@ def check_checkpoint(
                 f"this run has counted its steps in batches of --data.{name} {value} (got "
                 f"{getattr(data, name)}): leave the option out, or start a new run"
             )
-    epochs, steps = checkpoint["epoch"] + 1, checkpoint["global_step"]
+    epochs, steps = count_epochs(checkpoint), checkpoint["global_step"]
     if (max_epochs is not None and 0 <= max_epochs < epochs) or 0 <= max_steps < steps:
         raise DataError(
             f"this run has been trained for {epochs} epochs ({steps} steps) already: give a larger "
@@ -159,7 +170,7 @@ def describe_unfinished_training(checkpoint: dict[str, Any]) -> dict[str, Any] |
     stored = checkpoint.get(KEY, {})
     if "selection" in stored or "data" not in stored:
         return None
-    epochs = int(checkpoint["epoch"]) + 1
+    epochs = count_epochs(checkpoint)
     return {
         "epochs": epochs,
         "best_epoch": epochs,

@@ -174,6 +174,25 @@ def test_it_says_where_it_goes_on(run, capsys):
     assert "5 epochs were run before, and none was added: all epochs were run" in said
 
 
+def test_going_on_without_an_epoch_counts_none(run, capsys):
+    for _ in range(3):
+        assert main(["fit", "--resume", str(run)]) == 0
+        assert "2 epochs were run before, and none was added" in capsys.readouterr().out
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 1
+    assert "has been trained for 2 epochs (2 steps) already" in capsys.readouterr().err
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=3"]) == 0
+    assert "going on with epoch 3 of 3" in capsys.readouterr().out
+    assert json.loads((run / "metrics.json").read_text())["training"]["epochs"] == 3
+
+
+def test_the_epochs_of_a_best_checkpoint_saved_after_the_last_one_are_counted_once(run):
+    shutil.copy(run / "checkpoints" / "last.ckpt", run / "checkpoints" / "best.ckpt")
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=2"]) == 0
+    shutil.copy(run / "checkpoints" / "last.ckpt", run / "checkpoints" / "best.ckpt")
+    assert main(["fit", "--resume", str(run)]) == 0
+    assert json.loads((run / "metrics.json").read_text())["training"]["best_epoch"] == 2
+
+
 def test_results_of_other_weights_do_not_stay(run):
     record = json.loads((run / "metrics.json").read_text())
     assert main(["fit", "--resume", str(run)]) == 0  # nothing is trained

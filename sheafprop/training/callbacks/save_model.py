@@ -9,7 +9,7 @@ from sheafprop.errors import DataError
 from sheafprop.pretrained.model_folder import save_model_folder
 from sheafprop.training.atomic_checkpoint_io import AtomicCheckpointIO
 from sheafprop.training.callbacks.best_checkpoint import BestCheckpoint
-from sheafprop.training.checkpoint_state import KEY
+from sheafprop.training.checkpoint_state import KEY, count_epochs
 from sheafprop.training.monitor import choose_monitor
 from sheafprop.training.sheaf_completion import SheafCompletion
 
@@ -40,16 +40,14 @@ class SaveModel(Callback):
         if not trainer.is_global_zero:
             return
         monitor, _, sentence = choose_monitor(pl_module.data)
-        # Where training stays stopped, the epoch of its last validation was not counted.
-        stopped = [c.stopped_epoch + 1 for c in trainer.early_stopping_callbacks if c.stopped_epoch]
-        last_epoch = best_epoch = max(pl_module.current_epoch, *stopped, 0)
+        last_epoch = best_epoch = trainer.fit_loop.epoch_progress.current.ready
         best = _find_best(trainer)
         if best is None:
             warnings.warn("no checkpoint was kept, so the weights of the last epoch are used")
         else:
             stored = torch.load(best.best_model_path, weights_only=True, map_location="cpu")
             pl_module.load_state_dict(stored["state_dict"])
-            best_epoch = min(int(stored["epoch"]) + 1, last_epoch)
+            best_epoch = count_epochs(stored)
             self._best = best.best_model_path, stored
         if best is None or best.best_model_score is None:
             monitor, sentence = "none", "nothing: the last epoch is taken, as none was validated"
