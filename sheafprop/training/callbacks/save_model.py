@@ -5,13 +5,13 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from sheafprop.errors import DataError
 from sheafprop.pretrained.model_folder import save_model_folder
 from sheafprop.training.atomic_checkpoint_io import AtomicCheckpointIO
 from sheafprop.training.callbacks.best_checkpoint import BestCheckpoint
 from sheafprop.training.checkpoint_state import KEY, count_epochs
 from sheafprop.training.monitor import choose_monitor
 from sheafprop.training.sheaf_completion import SheafCompletion
+from sheafprop.training.trainer_checks import nothing_trained
 
 
 class SaveModel(Callback):
@@ -33,10 +33,7 @@ class SaveModel(Callback):
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         if not trainer.global_step:
-            raise DataError(
-                "nothing was trained, so there is no model: see trainer.max_epochs, "
-                "trainer.max_steps, trainer.max_time and trainer.limit_train_batches"
-            )
+            raise nothing_trained()
         if not trainer.is_global_zero:
             return
         monitor, _, sentence = choose_monitor(pl_module.data)
