@@ -37,8 +37,7 @@ class DenseEnergy(BranchEnergy):
 
     @property
     def centre(self) -> Tensor:
-        inverse = torch.linalg.pinv(self.factor, rtol=RELATIVE_TOLERANCE**0.5)
-        return (inverse[self.index] @ self.pull.mT).mT
+        return (_pseudo_inverse(self.factor)[self.index] @ self.pull.mT).mT
 
     def precision(self) -> Tensor:
         return (self.factor.mH @ self.factor)[self.index]
@@ -257,8 +256,8 @@ class DenseElimination(Elimination):
         wanted = self._apply("target", edges, target) - self._shift(edges)
         maps = self._table[self._rows("source", edges.relation)]
         matrix = torch.cat([energy.factor[energy.index], root * maps], dim=1)
-        inverse = torch.linalg.pinv(matrix, rtol=RELATIVE_TOLERANCE**0.5)
-        return (inverse @ torch.cat([energy.pull, root * wanted], dim=-1).mT).mT
+        pull = torch.cat([energy.pull, root * wanted], dim=-1)
+        return (_pseudo_inverse(matrix) @ pull.mT).mT
 
     def residual(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
         reached = self._apply("source", edges, source) + self._shift(edges)
@@ -313,12 +312,32 @@ def _cholesky(j: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def _left_kernel(factor: Tensor, source: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
     """The left kernel of ``[K; sqrt(w) A]``: what it makes of ``y``, and of the edge."""
-    left, values, _ = torch.linalg.svd(torch.cat([factor, root * source], dim=1))
+    stacked = torch.cat([factor, root * source], dim=1)
+    # Their columns span the same space in any unit.
+    left, values, _ = torch.linalg.svd(stacked / _column_units(stacked))
     seen = values > RELATIVE_TOLERANCE**0.5 * values[:, :1]
     left[:, :, : values.shape[1]] *= ~seen.unsqueeze(1)
     kernel = left.mH
     d = factor.shape[1]
     return -kernel[:, :, :d], root * kernel[:, :, d:]
+
+
+def _pseudo_inverse(matrices: Tensor) -> Tensor:
+    """Pseudo-inverses ``[n, d, rows]``, of columns that are measured in units of their own.
+
+    A direction is among the singular ones by its share of these, so that no coordinate loses to a
+    larger one.
+    """
+    units = _column_units(matrices)
+    return torch.linalg.pinv(matrices / units, rtol=RELATIVE_TOLERANCE**0.5) / units.mT
+
+
+def _column_units(matrices: Tensor) -> Tensor:
+    """The lengths of columns, ``[n, 1, d]``; the largest one for those that rounding may leave."""
+    lengths = torch.linalg.vector_norm(matrices, dim=1, keepdim=True)
+    largest = lengths.amax(2, keepdim=True)
+    units = torch.where(lengths > RELATIVE_TOLERANCE * largest, lengths, largest)
+    return torch.where(units > 0, units, 1.0)
 
 
 def _compressed(matrices: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from sheafprop.kge.distance import real_rows
-from sheafprop.query.branch_energy import BranchEnergy, squares
-from sheafprop.query.elimination import RELATIVE_TOLERANCE, Edges, Elimination
+from sheafprop.query.branch_energy import BranchEnergy, double, squares
+from sheafprop.query.elimination import Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.sheaf import RelationSheaf
 
@@ -135,9 +135,7 @@ class DiagonalElimination(Elimination):
     def _source_precision(self, p: Tensor, edges: Edges) -> Tensor:
         a = self._rows(self._source_map, edges)
         square = 1.0 if a is None or self._scalar else squares(a.squeeze(1))
-        total = p + edges.weight.unsqueeze(1) * square
-        keep = total > RELATIVE_TOLERANCE * total.amax(dim=1, keepdim=True)
-        return torch.where(keep, total, 0.0)
+        return p + edges.weight.unsqueeze(1) * square
 
     def _rows(self, table: Tensor | None, edges: Edges) -> Tensor | None:
         return None if table is None else table[edges.relation].unsqueeze(1)
@@ -163,8 +161,7 @@ def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     some = second if first is None else first
     assert some is not None
     tables = [torch.ones_like(some) if t is None else t for t in (first, second)]
-    double = torch.complex128 if some.is_complex() else torch.float64
-    return torch.cat(tables).detach().to(double)
+    return double(torch.cat(tables).detach())
 
 
 def _slack(table: Tensor) -> float:

@@ -39,7 +39,8 @@ class Branch:
     inner: tuple[Branch, ...]
 
 
-# Eigenvalues of a precision below this share of its largest count as zero.
+# Eigenvalues of a precision below this share of its largest count as zero, where no unit of a
+# coordinate tells them apart.
 RELATIVE_TOLERANCE = 1e-10
 
 
