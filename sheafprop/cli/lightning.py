@@ -22,8 +22,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import WandbLogger
 
-from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.command_parser import report
+from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.stored_run import own_classes, trust
 from sheafprop.config_files import add_callbacks
 from sheafprop.errors import DataError

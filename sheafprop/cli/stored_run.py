@@ -1,4 +1,4 @@
-"""What a run folder says: its configuration, the classes that it may import, whether it is whole."""
+"""Reads a run folder: its configuration, the classes it may import, whether it is complete."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from sheafprop.cli.command_parser import read_text
 from sheafprop.errors import DataError
+from sheafprop.files import storage_errors
 
 #: Where the classes that a stored run names may come from; its YAML is not trusted with more.
 _TRUSTED = ("sheafprop.", "lightning.pytorch.", "torch.optim.")
@@ -30,7 +30,10 @@ def read_run(folder: Path) -> dict[str, Any]:
             hint = ", but a model, which ranks the triples of --test FILE without --run"
         raise DataError(f"{folder} is not a run folder: it has no run.yaml{hint}")
     try:
-        config = yaml.safe_load(read_text(str(file), "configuration"))
+        with storage_errors(file, "read"):
+            config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: the configuration cannot be read (it is not UTF-8)") from error
     except yaml.YAMLError as error:
         raise DataError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(config, dict):

@@ -22,7 +22,7 @@ from sheafprop.config_files import dump_yaml, merge
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_json, write_text
 from sheafprop.training import InductiveDataModule
-from sheafprop.training.monitor import choose_monitor
+from sheafprop.training.callbacks import choose_monitor
 
 _STUDY = "tune"
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_cpu")

@@ -28,12 +28,14 @@ def own_path(folder: Path, name: str) -> Path:
     """
     path, place = folder / name, _find_place(folder, name)
     if place != path:
-        warnings.warn(f"sheafprop did not write {path}, which stays: see {place.name}", stacklevel=2)
+        warnings.warn(
+            f"sheafprop did not write {path}, which stays: see {place.name}", stacklevel=2
+        )
     return place
 
 
 def check_places(folder: Path) -> None:
-    """Refuses a folder where a record, report or figure has no place, before any of them is written.
+    """Refuses a folder where a record, report or figure has no place, before one is written.
 
     Raises:
         DataError: If it holds the user's own files under both names that one of them may have.

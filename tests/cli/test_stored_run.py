@@ -36,7 +36,7 @@ def test_the_options_that_trust_name_each_module_once():
 
 
 def test_a_configuration_is_checked_and_follows_its_folder(tmp_path):
-    with pytest.raises(DataError, match="not a run folder: it has no run.yaml$"):
+    with pytest.raises(DataError, match=r"not a run folder: it has no run\.yaml$"):
         read_run(tmp_path)
     file = tmp_path / "run.yaml"
     for text, said in [
