@@ -20,7 +20,8 @@ from sheafprop.inductive.rank_completion import rank_completion
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, RankingResult, evaluate
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.training.reference import train_reference
+from sheafprop.ranking.protocols import MAIN_METRICS
+from sheafprop.training.reference import prepare_reference
 from sheafprop.training.sheaf_completion import SheafCompletion
 
 Record = dict[str, Any]
@@ -28,7 +29,6 @@ Record = dict[str, Any]
 #: Shares of the prototype section that ``merged`` chooses from.
 PROTOTYPE_SHARES = (0.33, 0.1, 0.2, 0.5)
 _MOST_VALID = 1000
-_METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
 
 
 def run_cell(
@@ -46,7 +46,7 @@ def run_cell(
     data = load_data(config, root)
     module = SheafCompletion(**(config["model"] | {"seed": seed}))
     if preset == "reference":
-        return _reference(config, module, data)
+        return _reference(config, module, data, folder)
     train = _train_until_it_stalls if preset == "paper" else train_model
     model, training = train(module, config, data, folder=folder)
     begin = time.process_time()
@@ -89,7 +89,7 @@ def heuristic_records(name: str, root: str | None, *, folder: Path) -> list[Reco
     )
     scores = heuristic.score_tails, heuristic.score_heads
     result = evaluate(*scores, data.test, inference_filter(data))
-    return _ranked(result, (*_METRICS, *(f"expected_{name}" for name in _METRICS)))
+    return _ranked(result, (*MAIN_METRICS, *(f"expected_{name}" for name in MAIN_METRICS)))
 
 
 def load_data(config: dict[str, Any], root: str | None) -> InductiveData:
@@ -137,19 +137,20 @@ def _train_until_it_stalls(
 
 
 def _reference(
-    config: dict[str, Any], module: SheafCompletion, data: InductiveData
+    config: dict[str, Any], module: SheafCompletion, data: InductiveData, folder: Path
 ) -> list[Record]:
     """A model of the same kind and settings, trained on the observed inference graph itself."""
-    begin = time.process_time()
-    train_reference(
+    alone, epochs = prepare_reference(
         module,
         data,
         max_epochs=config["trainer"]["max_epochs"],
         max_steps=config["trainer"].get("max_steps", -1),
         batch_size=_batch_size(config),
     )
-    model = module.model
-    seconds = {"train": time.process_time() - begin}
+    model, training = train_plainly(
+        module, alone, _batch_size(config), folder=folder, max_epochs=epochs
+    )
+    seconds = {"train": training}
     assert data.test is not None
     begin = time.perf_counter()
     result = rank_triples(model, data.test, inference_filter(data))
@@ -254,14 +255,16 @@ def _chosen(selection: Selection, on: str = "validation") -> Record:
     }
 
 
-def _ranked(result: RankingResult, names: Sequence[str] = _METRICS) -> list[Record]:
+def _ranked(result: RankingResult, names: Sequence[str] = MAIN_METRICS) -> list[Record]:
     return [
         {"protocol": protocol} | _figures(result.metrics(protocol), protocol, names)
         for protocol in ("full", "sampled50")
     ]
 
 
-def _figures(metrics: dict[str, float], protocol: str, names: Sequence[str] = _METRICS) -> Record:
+def _figures(
+    metrics: dict[str, float], protocol: str, names: Sequence[str] = MAIN_METRICS
+) -> Record:
     figures = {name: metrics[PROTOCOLS[protocol].key(name)] for name in names}
     if not all(math.isfinite(value) for value in figures.values()):
         raise ArithmeticError(f"a score of the protocol {protocol} is not finite: {figures}")

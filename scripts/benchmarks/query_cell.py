@@ -20,7 +20,8 @@ from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGEModel
 from sheafprop.query import CONJUNCTIVE, QueryRanking, QueryScorer
-from sheafprop.query.evaluation import Averaging
+from sheafprop.query.query_ranking import Averaging
+from sheafprop.ranking.protocols import MAIN_METRICS
 from sheafprop.training.sheaf_completion import SheafCompletion
 
 TYPES = (*CONJUNCTIVE, "2u", "up")
@@ -28,8 +29,6 @@ TYPES = (*CONJUNCTIVE, "2u", "up")
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1)
 
 Record = dict[str, Any]
-
-_METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
 
 
 _AVERAGINGS: tuple[Averaging, ...] = ("macro", "micro")
@@ -61,7 +60,9 @@ def run_cell(
 def heuristic_records(place: Path, ratio: str, *, folder: Path) -> list[Record]:
     """Ranks every test query by the edge-type heuristic, under both conventions for ties."""
     test = QueryTask(read_queries(place, ratio), "test", inverse_relations=False)
-    return _ranked(test, test.heuristic(), (*_METRICS, *(f"expected_{name}" for name in _METRICS)))
+    return _ranked(
+        test, test.heuristic(), (*MAIN_METRICS, *(f"expected_{name}" for name in MAIN_METRICS))
+    )
 
 
 def run_curve(
@@ -134,7 +135,9 @@ def mean_hits(rankings: Sequence[QueryRanking], averaging: Averaging) -> float:
     return sum(values) / len(values)
 
 
-def _ranked(test: QueryTask, scorer: QueryScorer, names: Sequence[str] = _METRICS) -> list[Record]:
+def _ranked(
+    test: QueryTask, scorer: QueryScorer, names: Sequence[str] = MAIN_METRICS
+) -> list[Record]:
     records = []
     for kind in TYPES:
         begin = time.perf_counter()

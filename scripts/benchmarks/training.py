@@ -16,7 +16,7 @@ from sheafprop.data import KnowledgeGraph, hold_out_mask
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import RankingResult, TripleFilter, evaluate
-from sheafprop.training.atomic_checkpoint_io import AtomicCheckpointIO
+from sheafprop.training.checkpoint_state import AtomicCheckpointIO
 from sheafprop.training.inductive_data_module import InductiveDataModule
 from sheafprop.training.sheaf_completion import SheafCompletion
 

@@ -88,7 +88,11 @@ def rank(model: KGEModel, data: TransductiveData) -> RankingResult:
 
 
 def run_cell(name: str, library: str, epochs: int, *, folder: Path) -> list[dict[str, Any]]:
-    """Trains a model with one library and ranks the test triples with it."""
+    """Trains a model with one library and ranks the test triples with it.
+
+    Our training goes on from its checkpoint where it was killed. PyKEEN's begins anew: it writes
+    its checkpoints in place, so that a kill may leave half of one, and unpickles what they hold.
+    """
     data, training = TransductiveData.load(DATASET), SETTINGS[name][1]
     module = SheafCompletion(kge=name, seed=0, **training)  # type: ignore[arg-type]
     seconds, begin = 0.0, time.perf_counter()

@@ -7,6 +7,7 @@ import textwrap
 import warnings
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +86,18 @@ class CommandParser(LiteralParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        self._writes_table = False
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses words whose options may stand anywhere, also between a model and its files."""
-        return self.parse_intermixed_args(args, namespace)
+        """Parses words whose options may stand anywhere, also between a model and its files.
+
+        Raises:
+            DataError: If the table cannot be written as it is to be, see :meth:`add_output`.
+        """
+        options = self.parse_intermixed_args(args, namespace)
+        if self._writes_table:
+            options.format = _table_format(options)
+        return options
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; ``--help=all``, which commands with more options have, is ``--help``."""
@@ -118,12 +127,17 @@ class CommandParser(LiteralParser):
     ) -> "SheafModel":
         """Loads the model of :meth:`model_of`."""
         folder = self.model_of(options, files)
+        from sheafprop.cli.stored_run import describe_interruption
         from sheafprop.pretrained.sheaf_model import SheafModel
 
-        return SheafModel.load(folder)
+        model = SheafModel.load(folder)
+        if note := describe_interruption(Path(folder).expanduser()):
+            report(f"note: {note}")
+        return model
 
     def add_output(self) -> None:
         """Adds where a table goes."""
+        self._writes_table = True
         self.add_argument(
             "--out", metavar="FILE", help="write here instead of standard output (also -)"
         )
@@ -278,8 +292,8 @@ def folder(text: str) -> str:
     return text
 
 
-def write_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
-    """Writes a frame to the chosen place in the chosen format."""
+def _table_format(options: argparse.Namespace) -> str:
+    """The format of a table, refused before anything is computed."""
     place = Path(options.out).expanduser() if options.out not in (None, "-") else None
     kind = options.format or (place.suffix[1:].lower() if place else "tsv")
     kind = {"txt": "tsv", "": "tsv"}.get(kind, kind)
@@ -287,7 +301,15 @@ def write_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
         raise DataError(f"--out {place}: there is no format {kind!r}; take {', '.join(FORMATS)}")
     if kind == "parquet" and place is None:
         raise DataError("Parquet is no text: give --out FILE")
-    content = _rendered(frame, kind)
+    if kind == "parquet" and find_spec("pyarrow") is None:
+        raise DataError("writing Parquet needs pyarrow: pip install pyarrow")
+    return kind
+
+
+def write_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
+    """Writes a frame to the chosen place in the chosen format."""
+    content = _rendered(frame, options.format)
+    place = Path(options.out).expanduser() if options.out not in (None, "-") else None
     if place is None:
         write_output(content.decode("utf-8", "surrogatepass"))
         return
@@ -317,10 +339,7 @@ def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
         import io
 
         buffer = io.BytesIO()
-        try:
-            frame.to_parquet(buffer, index=False)
-        except ImportError as error:
-            raise DataError("writing Parquet needs pyarrow: pip install pyarrow") from error
+        frame.to_parquet(buffer, index=False)
         return buffer.getvalue()
     if kind == "json":
         import json

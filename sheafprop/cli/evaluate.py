@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sheafprop.cli.command_parser import (
     CommandParser,
     read_facts,
-    read_text,
     report,
     show_progress,
     write_table,
@@ -73,13 +72,16 @@ def run(words: Sequence[str]) -> int:
 
 
 def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    from sheafprop.cli.stored_run import describe_interruption, read_run
     from sheafprop.data.inductive_data import renumber
     from sheafprop.inductive.propagation_settings import PropagationSettings
     from sheafprop.inductive.rank_completion import rank_completion
     from sheafprop.pretrained.model_folder import load_model_folder
 
     folder = Path(options.run).expanduser()
-    config = _stored_config(folder)
+    config = read_run(folder)
+    if note := describe_interruption(folder):
+        report(f"note: {note}")
     data = _data(config["data"], options.root)
     stored = load_model_folder(folder)
     data = renumber(data, stored.entities, stored.relations)
@@ -93,29 +95,6 @@ def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str
         progress=show_progress(),
     )
     return result.rows, result.protocols
-
-
-def _stored_config(folder: Path) -> dict[str, Any]:
-    import yaml
-
-    file = folder / "run.yaml"
-    if not file.is_file():
-        hint = ""
-        if (folder / "manifest.json").is_file():
-            hint = ", but a model, which ranks the triples of --test FILE without --run"
-        raise DataError(f"{folder} is not a run folder: it has no run.yaml{hint}")
-    # Plain values only; nothing that it names is imported.
-    try:
-        config = yaml.safe_load(read_text(str(file), "configuration"))
-    except yaml.YAMLError as error:
-        raise DataError(f"{file} is not valid YAML: {error}") from error
-    if not isinstance(config, dict):
-        raise DataError(f"{file} is not the configuration of a run")
-    for name, kind in (("data", dict), ("model", dict), ("seed_everything", int)):
-        value = config[name] = config.get(name) or kind()
-        if not isinstance(value, kind):
-            raise DataError(f"{file} is not the configuration of a run: see '{name}'")
-    return config
 
 
 def _data(given: dict[str, Any], root: str | None) -> Any:

@@ -22,22 +22,26 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import WandbLogger
 
+from sheafprop.cli.command_parser import report
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.trusted_classes import own_classes, trust
+from sheafprop.cli.stored_run import own_classes, trust
 from sheafprop.config_files import add_callbacks
 from sheafprop.errors import DataError
 from sheafprop.files import remove_temporaries, write_text
 from sheafprop.inductive.propagation_search import Selection
+from sheafprop.report.own_files import check_places
 from sheafprop.report.run_report_callback import RunReport
 from sheafprop.training import InductiveDataModule, SaveModel, SheafCompletion
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
     KEY,
     check_checkpoint,
+    count_epochs,
+    describe_unfinished_training,
     is_other_data,
     renumber_like,
 )
-from sheafprop.training.trainer_checks import check_trainer
+from sheafprop.training.trainer_checks import check_length, check_trainer
 
 #: Where W&B puts runs and staged artifacts; left alone where the user has set them.
 _WANDB_FOLDERS = [
@@ -103,6 +107,8 @@ class SheafCLI(LightningCLI):
     ):
         self.folder, self.config_hash = folder, config_hash
         self.online = False
+        #: What to print once nothing is refused any more.
+        self.notes = _Notes()
         self.reselect, self.replace_callbacks = reselect, replace_callbacks
         super().__init__(
             SheafCompletion,
@@ -135,12 +141,13 @@ class SheafCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)
         # Before the report of what it chose.
-        trainer.callbacks.insert(0, SaveModel())  # type: ignore[attr-defined]
+        trainer.callbacks[:0] = [self.notes, SaveModel()]  # type: ignore[attr-defined]
         return trainer
 
     def before_instantiate_classes(self) -> None:
         # Every option is known to be understood by now, so the run may have its folder.
-        self.folder.make()
+        if self.folder.make():
+            self.notes.output.append(f"run folder: {self.folder.path}")
         if self.config.subcommand == "fit":
             self.folder.lock()
             for place in (self.folder.path, self.folder.path / "checkpoints"):
@@ -167,7 +174,7 @@ class SheafCLI(LightningCLI):
             given = add_callbacks([best], given)
         config.trainer.callbacks = given
         if foreign := own_classes(namespace_to_dict(config)):
-            print(
+            self.notes.output.append(
                 f"this run has own classes ({', '.join(foreign)}): 'test', 'validate' and 'fit "
                 f"--resume' import them only with {trust(foreign)}, from an installed package or a "
                 "folder of PYTHONPATH"
@@ -180,6 +187,12 @@ class SheafCLI(LightningCLI):
         self.model.reselect = self.reselect
         if path := self.config[self.config.subcommand].get("ckpt_path"):
             self._check_checkpoint(Path(path))
+        elif self.config.subcommand == "fit":
+            check_length(self.trainer)
+        if self.config.subcommand != "validate":
+            check_places(self.folder.path)
+        if self.config.subcommand == "test":
+            check_places(self.folder.path.parent)
         for logger in self.trainer.loggers:
             if isinstance(logger, WandbLogger):
                 # Lightning hands it on unset, and W&B complains of it whatever it is.
@@ -208,6 +221,12 @@ class SheafCLI(LightningCLI):
             max_epochs=self.trainer.max_epochs if resume else None,
             max_steps=self.trainer.max_steps if resume else -1,
         )
+        whole = (self.folder.path / "model" / "manifest.json").is_file()
+        if not resume and (not whole or describe_unfinished_training(checkpoint)):
+            self.notes.messages.append(
+                "this run was interrupted before its end, so its best weights so far are taken; "
+                f"'sheafprop fit --resume {self.folder.path}' would go on with it"
+            )
         if is_other_data(checkpoint, keys):
             self.trainer.loggers = []  # which hold the curves of the run
         self.model.choice_of_run = _choice_of_old_run(self.folder.path, checkpoint, self.model)
@@ -222,7 +241,7 @@ class SheafCLI(LightningCLI):
             if is_wandb and os.environ.get("WANDB_MODE") == "disabled":
                 continue
             if kind in _PACKAGES and (reason := _unusable(*_PACKAGES[kind])):
-                print(f"{reason}: this run is logged without it", file=sys.stderr)
+                self.notes.messages.append(f"{reason}: this run is logged without it")
                 continue
             if arguments is not None and "save_dir" in arguments:
                 arguments.save_dir = str(self.folder.path / (arguments.save_dir or "."))
@@ -244,6 +263,24 @@ class SheafCLI(LightningCLI):
                     _check_wandb_key()
             kept.append(logger)
         return kept if isinstance(given, list) else (kept[0] if kept else False)
+
+
+class _Notes(Callback):
+    """Prints what was noted before a command could be refused, once it begins its work."""
+
+    def __init__(self) -> None:
+        self.output: list[str] = []
+        self.messages: list[str] = []
+
+    def _print(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for line in self.messages:
+            report(line)
+        if trainer.is_global_zero:
+            for line in self.output:
+                print(line)
+        self.output, self.messages = [], []
+
+    on_fit_start = on_validation_start = on_test_start = _print
 
 
 class _SaveRunConfig(SaveConfigCallback):
@@ -286,9 +323,7 @@ def _choice_of_old_run(
         return None
     found = json.loads(file.read_text(encoding="utf-8"))
     training, plain = found.get("training", {}), found.get("selection")
-    if not plain or training.get("best_epoch") != min(
-        checkpoint["epoch"] + 1, training.get("epochs", 0)
-    ):
+    if not plain or training.get("best_epoch") != count_epochs(checkpoint):
         return None  # the weights have been trained further since
     return Selection.from_dict(plain)
 

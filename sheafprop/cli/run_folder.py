@@ -26,10 +26,10 @@ class RunFolder:
         self._made: list[Path] = []
         self._lock: int | None = None
 
-    def make(self) -> None:
-        """Makes a new folder, and the folders above it."""
+    def make(self) -> bool:
+        """Makes a new folder, and the folders above it, and returns whether it did."""
         if not self._new:
-            return
+            return False
         if int(os.environ.get("LOCAL_RANK", "0")) > 0:
             if _SHARED not in os.environ:
                 raise DataError(
@@ -37,7 +37,7 @@ class RunFolder:
                     "--trainer.devices N --trainer.strategy ddp"
                 )
             self.path = Path(os.environ[_SHARED])
-            return
+            return False
         wanted, number = self.path, 1
         missing = [parent for parent in wanted.parents if not parent.exists()]
         while True:
@@ -54,7 +54,7 @@ class RunFolder:
                 ) from error
         self._made = [self.path, *missing]
         os.environ[_SHARED] = str(self.path)
-        print(f"run folder: {self.path}")
+        return True
 
     def lock(self) -> None:
         """Keeps other processes from writing here until :meth:`release`, or this one's end.

@@ -22,7 +22,7 @@ from sheafprop.config_files import dump_yaml, merge
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_json, write_text
 from sheafprop.training import InductiveDataModule
-from sheafprop.training.monitor import choose_monitor
+from sheafprop.training.callbacks import choose_monitor
 
 _STUDY = "tune"
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_cpu")
@@ -67,15 +67,18 @@ class Study:
             "none": optuna.pruners.NopPruner(),
         }[pruner]
 
-    def run(self, num_trials: int) -> None:
+    def run(self, num_trials: int, keys: dict[str, str]) -> None:
         """Runs trials until there are that many, finished, pruned and failed ones together.
 
         Interrupted ones do not count.
 
+        Args:
+            num_trials: How many.
+            keys: Those of the data.
+
         Raises:
             DataError: If none of them finished, or the data are no longer those of earlier ones.
         """
-        keys = InductiveDataModule(**self.config.get("data") or {}).keys
         if self.study.user_attrs.get("data", keys) != keys:
             raise DataError(f"the data are not those of the trials in {self.folder}: restore them")
         self.study.set_user_attr("data", keys)
@@ -160,6 +163,21 @@ class Study:
         return self.space.suggest(optuna.trial.FixedTrial(trial.params))  # type: ignore[arg-type]
 
 
+def read_keys(config: dict[str, Any]) -> dict[str, str]:
+    """Keys of the data of a study, whose trials are compared on its validation triples.
+
+    Raises:
+        DataError: If there are no validation triples.
+    """
+    module = InductiveDataModule(**config.get("data") or {})
+    if choose_monitor(module.data)[1] != "max":
+        raise DataError(
+            "'sheafprop tune' chooses on validation triples, and there are none: neither of the "
+            "inference graph nor of the training graph"
+        )
+    return module.keys
+
+
 def _storage(file: Path) -> optuna.storages.RDBStorage:
     """Opened by its path: in a URL, characters of the folder's name would mean something."""
     connect = functools.partial(sqlite3.connect, file, timeout=60)
@@ -176,12 +194,7 @@ class _Watch(Callback):
         self.best: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self.monitor, mode, _ = choose_monitor(trainer.datamodule.data)  # type: ignore[attr-defined]
-        if mode != "max":
-            raise DataError(
-                "'sheafprop tune' chooses on validation triples, and there are none: neither of "
-                "the inference graph nor of the training graph"
-            )
+        self.monitor = choose_monitor(trainer.datamodule.data)[0]  # type: ignore[attr-defined]
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         value = trainer.callback_metrics.get(self.monitor)

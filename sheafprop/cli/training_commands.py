@@ -6,16 +6,13 @@ Arguments, configurations and the data's files are checked here, before anything
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sheafprop.cli.command_parser import LiteralParser, add_file_options, report_warnings
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.trusted_classes import own_classes, trust
+from sheafprop.cli.stored_run import read_run_to_continue
 from sheafprop.config_files import dump_yaml, load_config, merge, parse_option
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
@@ -152,10 +149,10 @@ def run(command: str, words: Sequence[str]) -> int:
         raise DataError(f"--reselect goes with test (got {command})")
     if finished:
         folder = RunFolder(finished)
-        stored = _stored_config(folder.path, own.trust)
+        stored = read_run_to_continue(folder.path, own.trust)
         config = merge(stored, _nested(vars(own)))
         same = config == stored and not rest
-        checkpoint = _checkpoint(folder.path, finished, bool(own.resume))
+        checkpoint = _checkpoint(folder.path, bool(own.resume))
     else:
         if not own.config:
             raise DataError(
@@ -233,17 +230,11 @@ def _new_folder(
     return RunFolder(parent / (name or place.get("name") or model.get("kge", "run")), new=True)
 
 
-def _checkpoint(folder: Path, given: str, resumed: bool) -> Path:
+def _checkpoint(folder: Path, resumed: bool) -> Path:
     name = "last" if resumed else "best"
     path = folder / "checkpoints" / f"{name}.ckpt"
     if not path.is_file():
         raise DataError(f"{folder} has no checkpoints/{name}.ckpt: did 'fit' finish?")
-    if not resumed and not (folder / "model" / "manifest.json").is_file():
-        print(
-            f"this run was interrupted before its end, so its best weights so far are taken; "
-            f"'sheafprop fit --resume {given}' would go on with it",
-            file=sys.stderr,
-        )
     return path
 
 
@@ -259,35 +250,6 @@ def check_data(options: dict[str, Any], rest: Sequence[str] = ()) -> None:
         return
     with report_warnings():
         dataset.check()
-
-
-def _stored_config(folder: Path, trusted: Sequence[str] = ()) -> dict[str, Any]:
-    file = folder / "run.yaml"
-    if not file.is_file():
-        raise DataError(f"{folder} is not a run folder: it has no run.yaml")
-    config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
-        raise DataError(f"{file} is not the configuration of a run")
-    if foreign := own_classes(config, trusted):
-        raise DataError(
-            f"{file} names '{foreign[0]}', which is neither sheafprop's nor Lightning's: a stored "
-            f"run is not allowed to import it. If you know it, allow it with {trust(foreign)}"
-        )
-    config.pop("ckpt_path", None)
-    config["model"].pop("seed", None)
-    # What lies in the run folder is where that is now, also after a move or in a copy.
-    old = (config.get("trainer") or {}).get("default_root_dir")
-    return _moved(config, str(old), str(folder)) if old else config
-
-
-def _moved(node: Any, old: str, new: str) -> Any:
-    """A configuration with the paths below one folder put below another."""
-    if isinstance(node, dict):
-        return {key: _moved(value, old, new) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_moved(value, old, new) for value in node]
-    inside = isinstance(node, str) and (node == old or node.startswith(old + os.sep))
-    return new + node[len(old) :] if inside else node
 
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:

@@ -78,17 +78,19 @@ def run(words: Sequence[str]) -> int:
         space = SearchSpace.load(options.space or f"search/paper_{kge}")
         stored = {"config": config, "space": space.options, "pruner": options.pruner}
         place = RunFolder(Path(options.group or "runs/tune") / (options.name or kge), new=True)
+    from sheafprop.cli.study import Study, read_keys  # some seconds
+
+    keys = read_keys(stored["config"])
+    if not options.resume:
         place.make()
         folder = place.path
+        print(f"run folder: {folder}")
         _write(folder, stored)
-
-    from sheafprop.cli.study import Study  # some seconds
-
     space = SearchSpace(stored["space"], str(folder / _STORED))
     try:
         place.lock()
         study = Study(folder, stored["config"], space, pruner=stored["pruner"])
-        study.run(options.trials)
+        study.run(options.trials, keys)
     except Exception:
         if not (folder / "study.json").exists():  # no trial could start
             place.discard()

@@ -11,6 +11,7 @@ from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge.base import KGEModel
 from sheafprop.nn.start import Start
 from sheafprop.ranking import TripleFilter, evaluate
+from sheafprop.ranking.protocols import MAIN_METRICS
 
 
 def inference_filter(data: InductiveData) -> TripleFilter:
@@ -101,7 +102,7 @@ class PropagationSearch:
                 raise ValueError(f"'{name}' needs at least one value to try (got none)")
         if list(self.iterations) != sorted(set(self.iterations)):
             raise ValueError(f"'iterations' must ascend (got {list(self.iterations)})")
-        if self.metric not in ("mrr", "hits@1", "hits@3", "hits@10"):
+        if self.metric not in MAIN_METRICS:
             raise ValueError(
                 f"'metric' must be mrr, hits@1, hits@3 or hits@10 (got {self.metric!r})"
             )
@@ -150,7 +151,7 @@ class PropagationSearch:
                         "start": start,
                         "step_size": step_size,
                         "iterations": count,
-                        **{k: metrics[k] for k in ("hits@1", "hits@3", "hits@10", "mrr")},
+                        **{k: metrics[k] for k in MAIN_METRICS},
                     }
                     if count not in self.iterations:
                         unpropagated.append(row)

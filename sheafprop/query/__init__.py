@@ -8,21 +8,25 @@
   a quadratic at the target (``branch_energy``); ``candidate_scores`` evaluates it at all entities.
   An :class:`InteriorPrior` (``interior_prior``) may say where the interior is expected.
 - Exact answers: :class:`GraphExecutor` finds them as sets in the triples (``graph_executor``).
-- Evaluation: hard answers are ranked (``evaluation``), also for a baseline (``edge_type_scorer``);
-  ``sampling`` draws queries from a graph.
+- Evaluation: hard answers are ranked (``query_ranking``), also for a baseline,
+  :class:`EdgeTypeScorer`; ``sampling`` draws queries from a graph.
 
 ``loops`` holds the loops of all of them that are compiled.
 """
 
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.query.edge_type_scorer import EdgeTypeScorer
 from sheafprop.query.energy_scorer import Answer, EnergyScorer
-from sheafprop.query.evaluation import QueryRanking, QueryScorer, evaluate_queries
 from sheafprop.query.graph_executor import GraphExecutor, easy_and_hard
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
 from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.query_ranking import (
+    EdgeTypeScorer,
+    QueryRanking,
+    QueryScorer,
+    evaluate_queries,
+)
 from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
 from sheafprop.query.sampling import sample_queries
 

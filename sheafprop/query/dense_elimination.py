@@ -37,8 +37,7 @@ class DenseEnergy(BranchEnergy):
 
     @property
     def centre(self) -> Tensor:
-        inverse = torch.linalg.pinv(self.factor, rtol=RELATIVE_TOLERANCE**0.5)
-        return (inverse[self.index] @ self.pull.mT).mT
+        return (_pseudo_inverse(self.factor)[self.index] @ self.pull.mT).mT
 
     def precision(self) -> Tensor:
         return (self.factor.mH @ self.factor)[self.index]
@@ -121,8 +120,8 @@ class DenseElimination(Elimination):
         self._double = torch.complex128 if table.is_complex() else torch.float64
         self._table = table.to(self._double)
         self._inverse, self._regular = _inverses(self._table)
-        b = sheaf.translation_of(torch.arange(sheaf.num_relations, device=x.device))
-        self._translation = None if b is None else torch.cat([b, -b]).detach().to(self._double)
+        if self._translation is not None:
+            self._translation = self._translation.to(self._double)
 
     def leave(self, x: Tensor, edges: Edges) -> DenseEnergy:
         index, first = _distinct(self._edge_key(edges))
@@ -130,7 +129,7 @@ class DenseElimination(Elimination):
         target_row = self._rows("target", relation)
         root = weight.sqrt().view(-1, 1, 1)
         factor = root * self._table[target_row]
-        wanted = self._apply("source", edges, x.to(self._double)) + self._shift(edges)
+        wanted = self.apply("source", edges, x.to(self._double)) + self.shift(edges)
         pull = edges.weight.sqrt().view(-1, 1, 1) * wanted
         constant = torch.zeros(x.shape[:2], dtype=torch.float64, device=x.device)
         missing = self._table.shape[2] - self._table.shape[1]
@@ -254,15 +253,11 @@ class DenseElimination(Elimination):
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
         assert isinstance(energy, DenseEnergy)
         root = edges.weight.sqrt().view(-1, 1, 1)
-        wanted = self._apply("target", edges, target) - self._shift(edges)
+        wanted = self.apply("target", edges, target) - self.shift(edges)
         maps = self._table[self._rows("source", edges.relation)]
         matrix = torch.cat([energy.factor[energy.index], root * maps], dim=1)
-        inverse = torch.linalg.pinv(matrix, rtol=RELATIVE_TOLERANCE**0.5)
-        return (inverse @ torch.cat([energy.pull, root * wanted], dim=-1).mT).mT
-
-    def residual(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
-        reached = self._apply("source", edges, source) + self._shift(edges)
-        return self._apply("target", edges, target) - reached
+        pull = torch.cat([energy.pull, root * wanted], dim=-1)
+        return (_pseudo_inverse(matrix) @ pull.mT).mT
 
     def _edge_key(self, edges: Edges) -> Tensor:
         weights, number = torch.unique(edges.weight, return_inverse=True)
@@ -275,12 +270,9 @@ class DenseElimination(Elimination):
             return relation % half
         return relation if end == "source" else (relation + half) % (2 * half)
 
-    def _apply(self, end: str, edges: Edges, x: Tensor) -> Tensor:
+    def apply(self, end: str, edges: Edges, x: Tensor) -> Tensor:
         rows, index = torch.unique(self._rows(end, edges.relation), return_inverse=True)
         return _matvec(self._table[rows], index, x)
-
-    def _shift(self, edges: Edges) -> Tensor | float:
-        return 0.0 if self._translation is None else self._translation[edges.relation].unsqueeze(1)
 
 
 def _inverses(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -313,12 +305,32 @@ def _cholesky(j: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def _left_kernel(factor: Tensor, source: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
     """The left kernel of ``[K; sqrt(w) A]``: what it makes of ``y``, and of the edge."""
-    left, values, _ = torch.linalg.svd(torch.cat([factor, root * source], dim=1))
+    stacked = torch.cat([factor, root * source], dim=1)
+    # Their columns span the same space in any unit.
+    left, values, _ = torch.linalg.svd(stacked / _column_units(stacked))
     seen = values > RELATIVE_TOLERANCE**0.5 * values[:, :1]
     left[:, :, : values.shape[1]] *= ~seen.unsqueeze(1)
     kernel = left.mH
     d = factor.shape[1]
     return -kernel[:, :, :d], root * kernel[:, :, d:]
+
+
+def _pseudo_inverse(matrices: Tensor) -> Tensor:
+    """Pseudo-inverses ``[n, d, rows]``, of columns that are measured in units of their own.
+
+    A direction is among the singular ones by its share of these, so that no coordinate loses to a
+    larger one.
+    """
+    units = _column_units(matrices)
+    return torch.linalg.pinv(matrices / units, rtol=RELATIVE_TOLERANCE**0.5) / units.mT
+
+
+def _column_units(matrices: Tensor) -> Tensor:
+    """The lengths of columns, ``[n, 1, d]``; the largest one for those that rounding may leave."""
+    lengths = torch.linalg.vector_norm(matrices, dim=1, keepdim=True)
+    largest = lengths.amax(2, keepdim=True)
+    units = torch.where(lengths > RELATIVE_TOLERANCE * largest, lengths, largest)
+    return torch.where(units > 0, units, 1.0)
 
 
 def _compressed(matrices: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.rows import real_rows
-from sheafprop.query.branch_energy import BranchEnergy, squares
-from sheafprop.query.elimination import RELATIVE_TOLERANCE, Edges, Elimination
+from sheafprop.query.branch_energy import BranchEnergy, double, squares
+from sheafprop.query.elimination import Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.sheaf import RelationSheaf
 
@@ -72,8 +72,6 @@ class DiagonalElimination(Elimination):
         # Rows of inverse relations follow those of the relations.
         self._source_map = _both(head, tail)
         self._target_map = _both(tail, head)
-        b = sheaf.translation_of(torch.arange(sheaf.num_relations, device=x.device))
-        self._translation = None if b is None else _both(b, -b)
         self._scalar = all(
             table is None or bool(((table.abs() - 1).abs() <= _slack(table)).all())
             for table in (head, tail)
@@ -108,19 +106,15 @@ class DiagonalElimination(Elimination):
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
         p, m = _entries(energy).unsqueeze(1), energy.centre
         a = self._rows(self._source_map, edges)
-        wanted = self._mapped(self._target_map, edges, target) - self._shift(edges)
+        wanted = self.apply("target", edges, target) - self.shift(edges)
         free = self._source_precision(_entries(energy), edges).unsqueeze(1)
         pull = edges.weight.view(-1, 1, 1) * (wanted if a is None else a.conj() * wanted)
         return torch.where(free > 0, (p * m + pull) / torch.where(free > 0, free, 1), m)
 
-    def residual(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
-        reached = self._mapped(self._source_map, edges, source) + self._shift(edges)
-        return self._mapped(self._target_map, edges, target) - reached
-
     def _arrive(
         self, source: Tensor, constant: Tensor, stiffness: Tensor, edges: Edges
     ) -> DiagonalEnergy:
-        wanted = self._mapped(self._source_map, edges, source) + self._shift(edges)
+        wanted = self.apply("source", edges, source) + self.shift(edges)
         b = self._rows(self._target_map, edges)
         if b is None:
             return DiagonalEnergy(constant, wanted, stiffness)
@@ -135,20 +129,14 @@ class DiagonalElimination(Elimination):
     def _source_precision(self, p: Tensor, edges: Edges) -> Tensor:
         a = self._rows(self._source_map, edges)
         square = 1.0 if a is None or self._scalar else squares(a.squeeze(1))
-        total = p + edges.weight.unsqueeze(1) * square
-        keep = total > RELATIVE_TOLERANCE * total.amax(dim=1, keepdim=True)
-        return torch.where(keep, total, 0.0)
+        return p + edges.weight.unsqueeze(1) * square
 
     def _rows(self, table: Tensor | None, edges: Edges) -> Tensor | None:
         return None if table is None else table[edges.relation].unsqueeze(1)
 
-    def _mapped(self, table: Tensor | None, edges: Edges, x: Tensor) -> Tensor:
-        rows = self._rows(table, edges)
+    def apply(self, end: str, edges: Edges, x: Tensor) -> Tensor:
+        rows = self._rows(self._source_map if end == "source" else self._target_map, edges)
         return x if rows is None else rows * x
-
-    def _shift(self, edges: Edges) -> Tensor | float:
-        rows = self._rows(self._translation, edges)
-        return 0.0 if rows is None else rows
 
 
 def _entries(energy: BranchEnergy) -> Tensor:
@@ -163,8 +151,7 @@ def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     some = second if first is None else first
     assert some is not None
     tables = [torch.ones_like(some) if t is None else t for t in (first, second)]
-    double = torch.complex128 if some.is_complex() else torch.float64
-    return torch.cat(tables).detach().to(double)
+    return double(torch.cat(tables).detach())
 
 
 def _slack(table: Tensor) -> float:

@@ -39,7 +39,8 @@ class Branch:
     inner: tuple[Branch, ...]
 
 
-# Eigenvalues of a precision below this share of its largest count as zero.
+# Eigenvalues of a precision below this share of its largest count as zero, where no unit of a
+# coordinate tells them apart.
 RELATIVE_TOLERANCE = 1e-10
 
 
@@ -75,6 +76,9 @@ class Elimination(ABC):
         self.sheaf = sheaf
         self.x = x
         self.prior = prior
+        b = sheaf.translation_of(torch.arange(sheaf.num_relations, device=x.device))
+        # Rows of inverse relations follow those of the relations.
+        self._translation = None if b is None else double(torch.cat([b, -b]).detach())
 
     @abstractmethod
     def leave(self, x: Tensor, edges: Edges) -> BranchEnergy:
@@ -97,8 +101,17 @@ class Elimination(ABC):
         """The sources ``[Q, s, d]`` that minimise ``energy`` and edge together, targets given."""
 
     @abstractmethod
+    def apply(self, end: str, edges: Edges, x: Tensor) -> Tensor:
+        """Maps vectors ``[Q, s, d]`` at the ``"source"`` or ``"target"`` of edges."""
+
+    def shift(self, edges: Edges) -> Tensor | float:
+        """The translations of edges, ``[Q, 1, k]``."""
+        return 0.0 if self._translation is None else self._translation[edges.relation].unsqueeze(1)
+
     def residual(self, source: Tensor, edges: Edges, target: Tensor) -> Tensor:
         r"""What the edges miss, :math:`B x_t - A x_s - \beta`, ``[Q, s, k]``."""
+        reached = self.apply("source", edges, source) + self.shift(edges)
+        return self.apply("target", edges, target) - reached
 
     def run(self, batch: QueryBatch) -> Branch:
         """Eliminates a batch without unions; the result keeps the energy at every vertex."""

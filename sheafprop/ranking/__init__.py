@@ -1,17 +1,19 @@
 """Ranking: named protocols, the filter of known triples, metrics, the edge-type baseline.
 
-What is read in which order: :func:`evaluate` scores blocks of queries and counts better and equal
-candidates (``rank_counts``); ``metrics`` makes one row of values of every query's counts, under the
-rules of a protocol (``protocols``, ``sampled50``); :class:`RankingResult` keeps the counts,
-:class:`RankMetrics` only the sums.
+To read in this order: :func:`evaluate` (``rank_triples``) scores blocks of queries and counts
+better and equal candidates (``rank_counts``); ``metrics`` makes one row of values of every query's
+counts, under the rules of a protocol (``protocols``, ``sampled50``); :class:`RankingResult` keeps
+the counts, :class:`RankMetrics` only the sums. To add a metric, add its column to the rows of
+``metrics.query_values`` and its name to ``metrics.name_metrics``: everything that reports metrics
+takes both from there.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
-from sheafprop.ranking.evaluate import evaluate
 from sheafprop.ranking.protocols import PROTOCOLS, Protocol, get_protocol
 from sheafprop.ranking.rank_counts import RankCounts, rank_counts
+from sheafprop.ranking.rank_triples import evaluate
 from sheafprop.ranking.ranking_result import RankingResult
 from sheafprop.ranking.sampled50 import sampled50_draw, sampled50_expectation
 from sheafprop.ranking.triple_filter import TripleFilter

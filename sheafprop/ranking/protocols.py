@@ -11,6 +11,10 @@ Sides = Literal["head", "tail", "both"]
 
 SIDES: tuple[Side, ...] = get_args(Side)
 
+#: The values of k of Hits@k, and the metrics that are logged, chosen by, and shown in tables.
+HITS_AT = (1, 3, 10)
+MAIN_METRICS = (*(f"hits@{k}" for k in HITS_AT), "mrr")
+
 TIE_RULES: dict[Ties, str] = {
     "optimistic": "optimistic (equal scores count as worse)",
     "realistic": "realistic (mean of the optimistic and the pessimistic rank)",

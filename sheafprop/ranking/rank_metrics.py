@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from sheafprop.ranking.metrics import metrics_by_side, num_values, query_values
-from sheafprop.ranking.protocols import SIDES, Protocol, Side, Ties, resolve_rules
+from sheafprop.ranking.protocols import HITS_AT, SIDES, Protocol, Side, Ties, resolve_rules
 from sheafprop.ranking.rank_counts import RankCounts
 
 
@@ -64,7 +64,7 @@ class RankMetrics(Metric):
         protocol: str | Protocol = "full",
         *,
         ties: Ties | None = None,
-        k: tuple[int, ...] = (1, 3, 10),
+        k: tuple[int, ...] = HITS_AT,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

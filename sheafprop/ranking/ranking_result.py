@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from sheafprop.ranking.metrics import few_candidates, metrics_by_side, query_values
-from sheafprop.ranking.protocols import TIE_RULES, Protocol, Side, Sides, Ties, resolve_rules
+from sheafprop.ranking.protocols import (
+    HITS_AT,
+    TIE_RULES,
+    Protocol,
+    Side,
+    Sides,
+    Ties,
+    resolve_rules,
+)
 from sheafprop.ranking.rank_counts import RankCounts
 from sheafprop.ranking.sampled50 import sampled50_draw
 
@@ -62,7 +70,7 @@ class RankingResult:
         protocol: str | Protocol = "full",
         *,
         ties: Ties | None = None,
-        k: tuple[int, ...] = (1, 3, 10),
+        k: tuple[int, ...] = HITS_AT,
         draw_seed: int | None = None,
     ) -> dict[str, Any]:
         r"""Returns the metrics of one protocol, named as :class:`RankMetrics` names them.
@@ -85,7 +93,7 @@ class RankingResult:
         protocol: str | Protocol = "full",
         *,
         ties: Ties | None = None,
-        k: tuple[int, ...] = (1, 3, 10),
+        k: tuple[int, ...] = HITS_AT,
     ) -> dict[int, dict[str, Any]]:
         r"""Returns the metrics of the triples of every relation, by relation id.
 

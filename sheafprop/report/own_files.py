@@ -26,13 +26,31 @@ def own_path(folder: Path, name: str) -> Path:
     Raises:
         DataError: If neither place is free.
     """
+    path, place = folder / name, _find_place(folder, name)
+    if place != path:
+        warnings.warn(
+            f"sheafprop did not write {path}, which stays: see {place.name}", stacklevel=2
+        )
+    return place
+
+
+def check_places(folder: Path) -> None:
+    """Refuses a folder where a record, report or figure has no place, before one is written.
+
+    Raises:
+        DataError: If it holds the user's own files under both names that one of them may have.
+    """
+    for name in ("metrics.json", "report.md", "hits_by_iteration.png"):
+        _find_place(folder, name)
+
+
+def _find_place(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.exists() or is_own(path):
         return path
     beside = path.with_name(f"{path.stem}.sheafprop{path.suffix}")
     if beside.exists() and not is_own(beside):
         raise DataError(f"sheafprop wrote neither {path} nor {beside}: move one of them away")
-    warnings.warn(f"sheafprop did not write {path}, which stays: see {beside.name}", stacklevel=2)
     return beside
 
 

@@ -21,8 +21,14 @@ from sheafprop.report.records import (
     protocol_order,
     run_name,
 )
-from sheafprop.report.tables import result_table
-from sheafprop.report.text import NOTHING, duration, escape, markdown_table, size
+from sheafprop.report.tables import (
+    NOTHING,
+    duration,
+    escape,
+    markdown_table,
+    result_table,
+    size,
+)
 
 __all__ = ["write_report"]
 

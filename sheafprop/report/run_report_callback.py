@@ -15,7 +15,7 @@ from sheafprop.report.own_files import is_own, own_path
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table
 from sheafprop.training import BestCheckpoint, SheafCompletion
-from sheafprop.training.monitor import choose_monitor
+from sheafprop.training.callbacks import choose_monitor
 from sheafprop.version import __version__
 
 

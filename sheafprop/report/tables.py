@@ -1,12 +1,16 @@
-"""The results table: method by protocol, for Markdown and for a terminal."""
+"""Numbers, text and tables of reports; the results table, for Markdown and for a terminal."""
 
 from __future__ import annotations
 
 import math
+import re
+import statistics
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
+from sheafprop.ranking.protocols import MAIN_METRICS
 from sheafprop.report.records import (
     Record,
     by_dataset,
@@ -15,17 +19,11 @@ from sheafprop.report.records import (
     run_name,
     tie_conventions,
 )
-from sheafprop.report.text import (
-    NOTHING,
-    escape,
-    markdown_table,
-    mean_with_error,
-    plain_table,
-)
 
 __all__ = ["result_table", "terminal_table"]
 
-_METRICS = ("hits@1", "hits@3", "hits@10", "mrr")
+NOTHING = "\N{EN DASH}"
+
 _HEADER = ("method", "protocol", "Hits@1", "Hits@3", "Hits@10", "MRR")
 _SYMBOLS = "†‡§"
 
@@ -108,7 +106,7 @@ def _cells(groups: list[list[_Row]]) -> tuple[list[list[list[str]]], list[str], 
         protocol = f"{row.protocol} {symbols[row.mark]}" if row.mark else row.protocol
         figures = [
             _mean([value[column] for value in row.values], percent=name != "mrr")
-            for column, name in enumerate(_METRICS)
+            for column, name in enumerate(MAIN_METRICS)
         ]
         return [row.method, protocol, *figures, *([row.seeds] if with_seeds else [])]
 
@@ -184,7 +182,7 @@ def _rows(
 
 def _figures(entry: Record, prefix: str = "") -> _Figures:
     values = []
-    for name in _METRICS:
+    for name in MAIN_METRICS:
         value = entry["metrics"].get(prefix + metric_key(name, str(entry["protocol"])))
         if value is not None and not math.isfinite(value):
             raise ValueError(f"Expected finite scores of {entry['method']!r} (got {name}={value})")
@@ -200,3 +198,80 @@ def _is_propagated(method: str) -> bool:
     """Whether a method's vectors come from propagation, told by its name."""
     method = method.lower()
     return "propagation" in method and "no propagation" not in method
+
+
+def escape(text: object) -> str:
+    """Text that Markdown shows as it is, also inside a table cell."""
+    return re.sub(r"([\\|*`<\[\]])", r"\\\1", " ".join(str(text).split()))
+
+
+def markdown_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], align: str | None = None
+) -> str:
+    """A Markdown table of cells that are escaped already.
+
+    :obj:`align` holds l or r for each column; without it, the first one is left-aligned.
+    """
+    align = align or "l" + "r" * (len(header) - 1)
+    rule = ["---:" if side == "r" else ":---" for side in align]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+
+
+def plain_table(
+    header: Sequence[str], groups: Sequence[Sequence[Sequence[str]]], align: str
+) -> str:
+    """Aligned columns for a terminal, with a rule under the header and between groups."""
+    rows = [header, *(row for group in groups for row in group)]
+    widths = [max(_width(cell) for cell in column) for column in zip(*rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = []
+        for cell, width, side in zip(cells, widths, align, strict=True):
+            space = " " * (width - _width(cell))
+            padded.append(space + cell if side == "r" else cell + space)
+        return "  ".join(padded).rstrip()
+
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    lines = [line(header)]
+    for group in groups:
+        lines += [rule, *map(line, group)]
+    return "\n".join(lines)
+
+
+def _width(text: str) -> int:
+    """The columns a terminal needs: wide letters take two, combining marks none."""
+    return sum(
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    )
+
+
+def mean_with_error(values: Sequence[float], digits: int = 1) -> str:
+    """The mean, with its standard error where there are several values."""
+    text = f"{statistics.fmean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ± {statistics.stdev(values) / math.sqrt(len(values)):.{digits}f}"
+    return text
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as people read them."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(num_bytes: float | None) -> str:
+    """Bytes as people read them."""
+    if num_bytes is None:
+        return NOTHING
+    for unit in ("B", "KiB", "MiB"):
+        if num_bytes < 1023.5:
+            return f"{num_bytes:.0f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.2f} GiB"

@@ -1,4 +1,15 @@
-"""Lightning modules and callbacks: train transductively, propagate, rank."""
+"""Lightning modules and callbacks: train transductively, propagate, rank.
+
+:class:`SheafCompletion` trains on the graphs of :class:`InductiveDataModule`; ``batch_loss`` has
+the loss of a batch, ``optimization`` the optimizers and schedules,
+``checkpoint_state`` what a checkpoint must agree with. ``callbacks`` says which epoch is the best
+(``choose_monitor``) and saves the model after the last one.
+
+Test triples are first read by ``test_step``: that they choose nothing is shown by
+``tests/inductive/test_propagation_search.py``, that they are no facts by
+``test_inductive_propagation.py`` beside it. A random start is drawn by ``KGEModel.draw_entities``
+or, without a model, by :func:`sheafprop.nn.start.draw_sections`.
+"""
 
 from sheafprop.training.callbacks import BestCheckpoint, Patience, SaveModel
 from sheafprop.training.inductive_data_module import InductiveDataModule

@@ -1,11 +1,17 @@
 """What a checkpoint holds beside Lightning's own state, and what must agree with it."""
 
+import io
 from collections.abc import Mapping
 from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.fabric.utilities.types import _PATH
 
 from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError
+from sheafprop.files import write_bytes
 from sheafprop.inductive.propagation_search import Selection
 from sheafprop.kge import KGEModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
@@ -68,6 +74,17 @@ def renumber_like(checkpoint: dict[str, Any], data: InductiveData) -> InductiveD
     return renumber(data, entities, relations)
 
 
+def count_epochs(checkpoint: dict[str, Any]) -> int:
+    """How many epochs the weights of a checkpoint were trained for.
+
+    Its entry ``epoch`` is one more where it was saved after the last epoch than where it was saved
+    during it, so the epochs that began are counted, except in a checkpoint of weights alone.
+    """
+    if "loops" not in checkpoint:
+        return int(checkpoint["epoch"]) + 1
+    return int(checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["ready"])
+
+
 def check_checkpoint(
     settings: Mapping[str, Any],
     checkpoint: dict[str, Any],
@@ -119,7 +136,7 @@ def check_checkpoint(
                 f"this run has counted its steps in batches of --data.{name} {value} (got "
                 f"{getattr(data, name)}): leave the option out, or start a new run"
             )
-    epochs, steps = checkpoint["epoch"] + 1, checkpoint["global_step"]
+    epochs, steps = count_epochs(checkpoint), checkpoint["global_step"]
     if (max_epochs is not None and 0 <= max_epochs < epochs) or 0 <= max_steps < steps:
         raise DataError(
             f"this run has been trained for {epochs} epochs ({steps} steps) already: give a larger "
@@ -159,10 +176,33 @@ def describe_unfinished_training(checkpoint: dict[str, Any]) -> dict[str, Any] |
     stored = checkpoint.get(KEY, {})
     if "selection" in stored or "data" not in stored:
         return None
-    epochs = int(checkpoint["epoch"]) + 1
+    epochs = count_epochs(checkpoint)
     return {
         "epochs": epochs,
         "best_epoch": epochs,
         "stopped": "interrupted: the best weights so far",
         "seconds": float(stored["seconds"]),
     }
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint beside the old one and renames it, so that one of them is always whole.
+
+    Lightning's own way goes through the folder for temporary files. Where that lies on another
+    disk, the last step is a copy, and a process that is killed meanwhile leaves half a checkpoint.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: _PATH, storage_options: Any | None = None
+    ) -> None:
+        """Saves a checkpoint.
+
+        Raises:
+            StorageError: If it cannot be written; the old one is still there then.
+        """
+        if storage_options is not None or "://" in str(path):
+            super().save_checkpoint(checkpoint, path, storage_options)
+            return
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        write_bytes(path, buffer.getvalue())

@@ -28,7 +28,7 @@ from sheafprop.kge import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.ranking import TripleFilter, evaluate
 from sheafprop.seeding import combine_keys
-from sheafprop.training.atomic_checkpoint_io import AtomicCheckpointIO
+from sheafprop.training.checkpoint_state import AtomicCheckpointIO
 
 _WARM_UP = 20
 #: Share of the triples of the part set apart that judge the number of steps.

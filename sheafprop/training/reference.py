@@ -12,17 +12,15 @@ from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.training.inductive_data_module import InductiveDataModule
 
 
-def train_reference(
+def prepare_reference(
     module: LightningModule,
     data: InductiveData,
     *,
     max_epochs: int | None,
     max_steps: int = -1,
     batch_size: int,
-    device: torch.device | None = None,
-    progress: bool = False,
-) -> None:
-    """Trains a fresh module on the observed inference graph alone, and keeps its last weights.
+) -> tuple[InductiveData, int]:
+    """The observed inference graph alone as data to train on, and for how many epochs.
 
     Validation and test triples are not looked at.
 
@@ -32,16 +30,34 @@ def train_reference(
         max_epochs (int, optional): Epochs; None or -1 for as many as ``max_steps`` begin.
         max_steps (int): Steps, where there is no number of epochs.
         batch_size (int): Triples in a batch.
-        device (torch.device, optional): Where to train. (default: the CPU)
-        progress (bool): Whether to show Lightning's progress bar.
     """
-    device = torch.device("cpu") if device is None else device
     if max_epochs in (None, -1):
         max_epochs = max(1, math.ceil(max_steps / math.ceil(data.inference.num_edges / batch_size)))
     if module.hparams.get("lr_schedule") == "cosine" and module.hparams["lr_epochs"]:
         # Later epochs would change nothing, at a learning rate of zero.
         max_epochs = min(max_epochs, module.hparams["lr_epochs"])
     alone = replace(data, train=data.inference, train_valid=None, valid=None, test=None)
+    return alone, max_epochs
+
+
+def train_reference(
+    module: LightningModule,
+    data: InductiveData,
+    *,
+    batch_size: int,
+    device: torch.device | None = None,
+    progress: bool = False,
+    **length: int | None,
+) -> None:
+    """Trains a fresh module on the observed inference graph alone, and keeps its last weights.
+
+    Args:
+        module, data, batch_size, **length: As in :func:`prepare_reference`.
+        device (torch.device, optional): Where to train. (default: the CPU)
+        progress (bool): Whether to show Lightning's progress bar.
+    """
+    device = torch.device("cpu") if device is None else device
+    alone, max_epochs = prepare_reference(module, data, batch_size=batch_size, **length)  # type: ignore[arg-type]
     # Lightning tests without gradients, and in inference mode by default.
     with torch.inference_mode(False), torch.enable_grad():
         trainer = Trainer(

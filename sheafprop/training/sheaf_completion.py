@@ -24,6 +24,7 @@ from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.ranking import TripleFilter
+from sheafprop.ranking.protocols import MAIN_METRICS
 from sheafprop.training.batch_loss import BatchLoss
 from sheafprop.training.checkpoint_state import (
     KEY,
@@ -49,7 +50,6 @@ from sheafprop.training.trainer_checks import check_trainer
 from sheafprop.training.transductive_ranking import TransductiveRanking
 
 _INJECTABLE = ("optimizer", "lr_schedule")
-_LOGGED = ("mrr", "hits@1", "hits@3", "hits@10")
 
 
 class SheafCompletion(LightningModule):
@@ -380,7 +380,7 @@ class SheafCompletion(LightningModule):
         quick = self.trainer.state.fn == "fit"
         self.selection = selection = self.search.select(self.model, data, quick=quick)
         best = max(selection.curve, key=lambda row: row[selection.metric])
-        found = {name: best[name] for name in _LOGGED}
+        found = {name: best[name] for name in MAIN_METRICS}
         found["iterations"] = float(selection.settings.iterations)
         self._log("val", found, batch_size=1)
 
@@ -455,4 +455,4 @@ class SheafCompletion(LightningModule):
         self.seconds |= result.seconds
         full = [entry["metrics"] for entry in self.results if entry["protocol"] == "full"]
         if full:
-            self._log("test", {name: full[0][name] for name in _LOGGED}, batch_size=len(batch))
+            self._log("test", {name: full[0][name] for name in MAIN_METRICS}, batch_size=len(batch))

@@ -2,6 +2,8 @@
 
 from lightning.pytorch import Trainer
 
+from sheafprop.errors import DataError
+
 _PRECISIONS = ("32-true", "64-true", "16-mixed", "bf16-mixed")
 
 
@@ -24,3 +26,21 @@ def check_trainer(trainer: Trainer) -> None:
             "'overfit_batches' is not supported, since validation would rank a part of its "
             "triples: train on a small 'train.txt', or limit --trainer.limit_train_batches"
         )
+
+
+def check_length(trainer: Trainer) -> None:
+    """Refuses a new training without a step.
+
+    Raises:
+        DataError: If an option of the trainer allows none.
+    """
+    if 0 in (trainer.max_epochs, trainer.max_steps, trainer.limit_train_batches):  # type: ignore[attr-defined]
+        raise nothing_trained()
+
+
+def nothing_trained() -> DataError:
+    """The error of a training without a step."""
+    return DataError(
+        "nothing was trained, so there is no model: see trainer.max_epochs, trainer.max_steps, "
+        "trainer.max_time and trainer.limit_train_batches"
+    )

@@ -219,16 +219,37 @@ def test_the_papers_preset_holds_out_a_tenth_and_no_inference_triple(toy, run, m
 
 def test_the_reference_is_trained_on_observed_triples_for_as_many_steps(toy, run, monkeypatch):
     seen = {}
-    train = completion_cell.train_reference
+    prepare = completion_cell.prepare_reference
 
     def spy(module, data, **arguments):
         seen.update(arguments)
-        return train(module, data, **arguments)
+        return prepare(module, data, **arguments)
 
-    monkeypatch.setattr(completion_cell, "train_reference", spy)
+    monkeypatch.setattr(completion_cell, "prepare_reference", spy)
     records = run(small(), "reference")
     assert seen == {"max_epochs": -1, "max_steps": 12, "batch_size": 16}
     assert {r["protocol"] for r in records} == {"full", "sampled50"}
+
+
+def test_a_reference_that_was_killed_goes_on_to_the_same_figures(toy, run, tmp_path, monkeypatch):
+    whole = completion_cell.run_cell(small(), "reference", 0, folder=tmp_path / "whole")
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    step, steps = SheafCompletion.training_step, []
+
+    def killed(self, batch, batch_idx):
+        steps.append(self.global_step)
+        if len(steps) == 7:
+            raise KeyboardInterrupt
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(SheafCompletion, "training_step", killed)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        run(small(), "reference")
+    begun = len(steps)
+    found = run(small(), "reference")
+    assert steps[begun] > 0  # not from the beginning
+    for record, expected in zip(found, whole, strict=True):
+        assert {name: record[name] for name in FIGURES} == {n: expected[n] for n in FIGURES}
 
 
 def test_a_cell_that_is_run_again_replaces_its_baselines_too(tmp_path):

@@ -101,3 +101,12 @@ def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
         with pytest.raises(SystemExit):
             main([str(word) for word in [*words, *wrong]])
     assert "needs --facts FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--out", "t.xlsx"], ["--format", "parquet"]])
+def test_a_table_that_cannot_be_written_is_refused_before_any_ranking(model, capsys, words):
+    rows = ["evaluate", str(model), "--test", "nowhere.tsv"]
+    assert main([*rows, *words]) == 1
+    said = capsys.readouterr()
+    assert ("no format 'xlsx'" in said.err) or ("Parquet is no text" in said.err)
+    assert said.out == ""

@@ -152,7 +152,9 @@ def test_a_refused_command_changes_no_file(run, tmp_path, capsys, words, said):
     words = [word.replace("OTHER", str(other)) for word in words]
     more = [] if any("max_epochs" in word for word in words) else ["--trainer.max_epochs=4"]
     assert main(["fit", "--resume", str(run), *more, *words]) == 1
-    error = capsys.readouterr().err
+    printed = capsys.readouterr()
+    error = printed.err
+    assert printed.out == ""
     assert said in error
     assert error.count("\n") == 1 or "nonsense" in said
     assert contents(run.parent) == before
@@ -166,12 +168,43 @@ def test_a_refused_test_changes_no_file(run, words):
     assert contents(run.parent) == before
 
 
+def test_a_record_without_a_place_is_refused_before_the_test(run, capsys):
+    (run / "report.md").write_text("my own")
+    (run / "report.sheafprop.md").write_text("my own, too")
+    before = contents(run.parent)
+    for words in (["test", "--run"], ["fit", "--trainer.max_epochs=3", "--resume"]):
+        assert main([*words, str(run)]) == 1
+        said = capsys.readouterr()
+        assert "sheafprop wrote neither" in said.err
+        assert said.out == ""
+        assert contents(run.parent) == before
+
+
 def test_it_says_where_it_goes_on(run, capsys):
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs=5"]) == 0
     assert "going on with epoch 3 of 5" in capsys.readouterr().out
     assert main(["fit", "--resume", str(run)]) == 0
     said = capsys.readouterr().out
     assert "5 epochs were run before, and none was added: all epochs were run" in said
+
+
+def test_going_on_without_an_epoch_counts_none(run, capsys):
+    for _ in range(3):
+        assert main(["fit", "--resume", str(run)]) == 0
+        assert "2 epochs were run before, and none was added" in capsys.readouterr().out
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 1
+    assert "has been trained for 2 epochs (2 steps) already" in capsys.readouterr().err
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=3"]) == 0
+    assert "going on with epoch 3 of 3" in capsys.readouterr().out
+    assert json.loads((run / "metrics.json").read_text())["training"]["epochs"] == 3
+
+
+def test_the_epochs_of_a_best_checkpoint_saved_after_the_last_one_are_counted_once(run):
+    shutil.copy(run / "checkpoints" / "last.ckpt", run / "checkpoints" / "best.ckpt")
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=2"]) == 0
+    shutil.copy(run / "checkpoints" / "last.ckpt", run / "checkpoints" / "best.ckpt")
+    assert main(["fit", "--resume", str(run)]) == 0
+    assert json.loads((run / "metrics.json").read_text())["training"]["best_epoch"] == 2
 
 
 def test_results_of_other_weights_do_not_stay(run):
@@ -202,7 +235,9 @@ def test_without_training_there_is_no_model(finished, tmp_path, capsys, words):
     root = stored(finished)["data"]["root"]
     where = [f"--data.root={root}", "--data.mode=semi-inductive", f"--run.group={tmp_path / 'new'}"]
     assert main(["fit", *SMALL, *where, *words]) == 1
-    assert "nothing was trained" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "nothing was trained" in said.err
+    assert said.out == ""
     assert not (tmp_path / "new").exists()
 
 
@@ -218,9 +253,9 @@ def test_overfitting_batches_is_refused_in_a_line(finished, tmp_path, capsys, va
     root = stored(finished)["data"]["root"]
     where = [f"--data.root={root}", "--data.mode=semi-inductive", f"--run.group={tmp_path / 'new'}"]
     assert main(["fit", *SMALL, *where, f"--trainer.overfit_batches={value}"]) == 1
-    error = capsys.readouterr().err
-    assert "'overfit_batches' is not supported" in error
-    assert error.count("\n") == 1
+    said = capsys.readouterr()
+    assert "'overfit_batches' is not supported" in said.err
+    assert (said.out, said.err.count("\n")) == ("", 1)
     assert not (tmp_path / "new").exists()
 
 
@@ -229,5 +264,7 @@ def test_a_schedule_shorter_than_the_training_is_refused(finished, tmp_path, cap
     where = [f"--data.root={root}", "--data.mode=semi-inductive", f"--run.group={tmp_path / 'new'}"]
     words = ["--trainer.max_epochs=6", "--model.lr_epochs=5", "--trainer.accumulate_grad_batches=2"]
     assert main(["fit", *SMALL, *where, "--data.batch_size=8", *words]) == 1
-    assert "reaches zero after 5 epochs (10 steps of 12)" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "reaches zero after 5 epochs (10 steps of 12)" in said.err
+    assert said.out == ""
     assert not (tmp_path / "new").exists()

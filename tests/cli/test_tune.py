@@ -91,7 +91,9 @@ def test_there_must_be_something_to_validate_on(tmp_path, words, capsys):
     for name in ("valid.txt", "inference_valid.txt"):
         (tmp_path / "ring" / name).unlink()
     assert main([*words, "--trials=1"]) == 1
-    assert "chooses on validation triples" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "chooses on validation triples" in said.err
+    assert said.out == ""
 
 
 def test_without_optuna_it_says_what_to_install(words, monkeypatch, capsys):

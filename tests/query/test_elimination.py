@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from sheafprop.query import STRUCTURES, EnergyScorer
-from tests.query.brute_force import conjunctions, minimal_energies
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf
+from tests.query.brute_force import best_scores, conjunctions, minimal_energies
 from tests.query.cases import MODELS, NAMES, check_scores, model_and_vectors
 from tests.query.trees import as_batch, fill, random_shape
 from tests.sheaf_cases import SHEAF_KINDS, make_sheaf
@@ -55,3 +56,33 @@ def test_energies_are_split_by_edge(kind):
             ]
             best = min(energies, key=lambda pair: sum(np.sqrt(pair)))
             assert answer.energy == pytest.approx(sum(best), abs=1e-9)
+
+
+@pytest.mark.parametrize("smallest", [1e-3, 1e-7])
+@pytest.mark.parametrize("kind", [k for k in SHEAF_KINDS if not k.startswith("identity")])
+def test_the_units_of_a_coordinate_change_no_score(kind, smallest):
+    """Maps and vectors in other units have the energies of the brute force in the old ones."""
+    sheaf, g = make_sheaf(kind), torch.Generator().manual_seed(5)
+    x = torch.randn(7, 2, 3, generator=g, dtype=torch.float64)
+    x = x.to(torch.complex128) if sheaf.dtype.is_complex else x
+    units = torch.tensor([1.0, smallest, smallest**0.5], dtype=torch.float64)
+    if isinstance(sheaf, DiagonalSheaf):
+        sides = sheaf.diagonals("head"), sheaf.diagonals("tail")
+        maps = [units.expand(4, 3) if side is None else side * units for side in sides]
+        scaled = DiagonalSheaf(*maps, sheaf.translation)
+    else:
+        maps = [sheaf.matrices(side, width=3) * units for side in ("head", "tail")]
+        scaled = DenseSheaf(*maps, sheaf.translation)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        tree = fill(random_shape(rng, 4, union=False), rng, 7, sheaf.num_relations, weighted=True)
+        batch = as_batch(tree, sheaf.num_relations)
+        scorer = EnergyScorer(scaled, x / units)
+        want = best_scores(tree, sheaf, x.numpy())
+        np.testing.assert_allclose(scorer.score(batch)[0], want, atol=1e-6, err_msg=str(tree))
+        for answer in scorer.answer(batch, 7, explain=True)[0]:
+            assert sum(part for _, part in answer.edges) == pytest.approx(answer.energy, abs=1e-6)
+            assert answer.energy == pytest.approx(
+                sum(minimal_energies(tree, sheaf, x[:, i].numpy())[answer.entity] for i in (0, 1)),
+                abs=1e-6,
+            )

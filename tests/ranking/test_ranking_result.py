@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sheafprop.ranking import RankCounts, RankingResult, RankMetrics, TripleFilter, evaluate
-from tests.ranking.test_evaluate import NUM_NODES, NUM_RELATIONS, Table, graph
+from tests.ranking.test_rank_triples import NUM_NODES, NUM_RELATIONS, Table, graph
 
 
 def test_metrics_equal_rank_metrics_for_every_protocol():

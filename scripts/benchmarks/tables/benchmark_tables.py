@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sheafprop.report.text import NOTHING, duration, markdown_table, size
+from sheafprop.report.tables import NOTHING, duration, markdown_table, size
 
 __all__ = [
     "propagation_headline",

@@ -15,7 +15,7 @@ from sheafprop.ranking import PROTOCOLS
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.published import published_rows
 from sheafprop.report.records import tie_conventions
-from sheafprop.report.text import (
+from sheafprop.report.tables import (
     NOTHING,
     duration,
     escape,

@@ -11,7 +11,7 @@ from sheafprop.query import CONJUNCTIVE
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.published import published_rows
 from sheafprop.report.records import tie_conventions
-from sheafprop.report.text import NOTHING, escape, markdown_table, mean_with_error
+from sheafprop.report.tables import NOTHING, escape, markdown_table, mean_with_error
 
 __all__ = ["AVERAGINGS", "query_curves", "query_figures", "query_report", "query_summary"]
 

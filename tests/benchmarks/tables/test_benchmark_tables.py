@@ -6,7 +6,7 @@ from benchmarks.tables.benchmark_tables import (
     transductive_table,
 )
 
-from sheafprop.report.text import NOTHING
+from sheafprop.report.tables import NOTHING
 
 
 def step(name, maps, width, **more):

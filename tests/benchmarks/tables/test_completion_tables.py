@@ -9,7 +9,7 @@ from benchmarks.tables.completion_tables import (
 )
 
 from sheafprop.report.published import published_rows
-from sheafprop.report.text import NOTHING
+from sheafprop.report.tables import NOTHING
 
 
 def record(dataset="fb237_v1", model="rotate", preset="best", seed=0, protocol="full", **more):

@@ -6,7 +6,7 @@ from benchmarks.tables.query_tables import query_curves, query_report, query_sum
 
 from sheafprop.query import CONJUNCTIVE
 from sheafprop.report.published import published_rows
-from sheafprop.report.text import NOTHING
+from sheafprop.report.tables import NOTHING
 
 TYPES = (*CONJUNCTIVE, "2u", "up")
 

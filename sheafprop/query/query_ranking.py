@@ -1,8 +1,8 @@
-"""Ranks the hard answers of logical queries."""
+"""Ranks the hard answers of logical queries, also for a baseline without vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -15,8 +15,10 @@ from tqdm.auto import tqdm
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.kernels.threads import run_rows
 from sheafprop.query.query_batch import QueryBatch
-from sheafprop.ranking import PROTOCOLS, RankCounts
+from sheafprop.query.query_shape import QueryShape
+from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, RankCounts
 from sheafprop.ranking.metrics import name_metrics, query_values
+from sheafprop.ranking.protocols import HITS_AT
 from sheafprop.ranking.rank_counts import nan_error
 
 Averaging = Literal["macro", "micro"]
@@ -57,7 +59,7 @@ class QueryRanking:
     num_candidates: int
 
     def metrics(
-        self, averaging: Averaging = "macro", k: tuple[int, ...] = (1, 3, 10)
+        self, averaging: Averaging = "macro", k: tuple[int, ...] = HITS_AT
     ) -> dict[str, float]:
         """Hits@k and mean reciprocal rank by realistic ranks, and both with ties in random order.
 
@@ -191,3 +193,65 @@ def _known_columns(targets: AnswerSets, easy: AnswerSets, column: NDArray[np.int
     rows, values = rows[values >= 0], values[values >= 0]
     sizes = np.bincount(rows, minlength=len(targets))
     return AnswerSets.from_sizes(sizes, values[np.argsort(rows, kind="stable")])
+
+
+_BLOCK_SCORES = 2**23
+
+
+class EdgeTypeScorer(EdgeTypeHeuristic):
+    r"""The edge-type heuristic for queries: entities seen at the end of the last relation score 1.
+
+    Where branches meet, a candidate must have been seen at the end of all of them, or of any for
+    unions; negated branches are ignored. Entities and relations before the last ones play no part:
+    what a model gains over it goes beyond knowing types. From Galkin et al., "Inductive Logical
+    Query Answering in Knowledge Graphs" (2022).
+
+    Args:
+        triples (Tensor): The observed triples, ``[m, 3]``.
+        num_nodes (int): The number of entities.
+        num_relations (int): The number of relations :math:`R`; from :math:`R` on, ids stand for
+            inverse ones.
+    """
+
+    def score(
+        self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
+    ) -> Tensor:
+        """Scores 0 or 1 of all queries, ``[Q, C]``.
+
+        Args:
+            batch, candidates, batch_size: As in :meth:`blocks`.
+        """
+        blocks = self.blocks(batch, candidates, batch_size=batch_size)
+        return torch.cat([scores for _, scores in blocks])
+
+    def blocks(
+        self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields positions of queries, and their scores 0 or 1, ``[rows, C]``.
+
+        Args:
+            batch (QueryBatch): The queries.
+            candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
+            batch_size (int, optional): Queries treated at once. (default: what memory allows)
+        """
+        batch.check_ids(self.num_nodes, self.num_relations)
+        everyone = torch.arange(self.num_nodes) if candidates is None else candidates
+        size = batch_size or max(1, _BLOCK_SCORES // max(1, everyone.numel()))
+        for rows in torch.arange(len(batch)).split(size):
+            yield rows, self._match(batch.shape, batch.slots[rows], everyone).float()
+
+    def _match(self, shape: QueryShape, slots: Tensor, candidates: Tensor) -> Tensor:
+        if shape.operator == "anchor":
+            return candidates == slots
+        if shape.operator == "not":
+            return torch.ones(len(slots), candidates.numel(), dtype=torch.bool)
+        if shape.operator == "via":
+            relations, index = torch.unique(slots[:, -1], return_inverse=True)
+            return self.seen(relations)[:, candidates][index]
+        parts = torch.stack(
+            [
+                self._match(branch, slots[:, own], candidates)
+                for branch, own in zip(shape.branches, shape.branch_slots, strict=True)
+            ]
+        )
+        return parts.all(0) if shape.operator == "and" else parts.any(0)
