@@ -10,7 +10,8 @@
 - Scores over entities: :class:`EntityScorer` (``entity_scorer``) finds the best entities between
   (``entity_search``, by the steps of ``max_product`` and ``max_product_loops``), where facts are
   certain and other links are as probable as :class:`LinkProbabilities` says
-  (``link_probabilities``).
+  (``link_probabilities``). :func:`explain_answers` finds the entities and links that lead to an
+  answer (``derivation``).
 - Exact answers: :class:`GraphExecutor` finds them as sets in the triples (``graph_executor``).
 - Evaluation: hard answers are ranked (``evaluation``), also for a baseline (``edge_type_scorer``);
   ``sampling`` draws queries from a graph.
@@ -19,6 +20,7 @@
 """
 
 from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.query.derivation import Derivation, explain_answers
 from sheafprop.query.edge_type_scorer import EdgeTypeScorer
 from sheafprop.query.energy_scorer import Answer, EnergyScorer
 from sheafprop.query.entity_scorer import EntityAnswer, EntityScorer, QueryTruth
@@ -37,6 +39,7 @@ __all__ = [
     "STRUCTURES",
     "Answer",
     "AnswerSets",
+    "Derivation",
     "EdgeTypeScorer",
     "EnergyScorer",
     "EntityAnswer",
@@ -53,6 +56,7 @@ __all__ = [
     "QueryTruth",
     "easy_and_hard",
     "evaluate_queries",
+    "explain_answers",
     "parse_query",
     "sample_queries",
     "structure",
