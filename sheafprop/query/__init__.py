@@ -7,6 +7,11 @@
   graph (``elimination``, for ``diagonal_elimination`` and ``dense_elimination`` maps), which leaves
   a quadratic at the target (``branch_energy``); ``candidate_scores`` evaluates it at all entities.
   An :class:`InteriorPrior` (``interior_prior``) may say where the interior is expected.
+- Scores over entities: :class:`EntityScorer` (``entity_scorer``) finds the best entities between
+  (``entity_search``, by the steps of ``max_product`` and ``max_product_loops``), where facts are
+  certain and other links are as probable as :class:`LinkProbabilities` says
+  (``link_probabilities``). :func:`explain_answers` finds the entities and links that lead to an
+  answer (``derivation``).
 - Exact answers: :class:`GraphExecutor` finds them as sets in the triples (``graph_executor``).
 - Evaluation: hard answers are ranked (``query_ranking``), also for a baseline,
   :class:`EdgeTypeScorer`; ``sampling`` draws queries from a graph.
@@ -15,9 +20,12 @@
 """
 
 from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.query.derivation import Derivation, explain_answers
 from sheafprop.query.energy_scorer import Answer, EnergyScorer
+from sheafprop.query.entity_scorer import EntityAnswer, EntityScorer, QueryTruth
 from sheafprop.query.graph_executor import GraphExecutor, easy_and_hard
 from sheafprop.query.interior_prior import InteriorPrior
+from sheafprop.query.link_probabilities import LinkProbabilities, LinkScorer
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
 from sheafprop.query.query_batch import QueryBatch
@@ -35,17 +43,24 @@ __all__ = [
     "STRUCTURES",
     "Answer",
     "AnswerSets",
+    "Derivation",
     "EdgeTypeScorer",
     "EnergyScorer",
+    "EntityAnswer",
+    "EntityScorer",
     "GraphExecutor",
     "InteriorPrior",
+    "LinkProbabilities",
+    "LinkScorer",
     "Query",
     "QueryBatch",
     "QueryRanking",
     "QueryScorer",
     "QueryShape",
+    "QueryTruth",
     "easy_and_hard",
     "evaluate_queries",
+    "explain_answers",
     "parse_query",
     "sample_queries",
     "structure",

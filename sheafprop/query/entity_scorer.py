@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sheafprop.checks import check_integer
+from sheafprop.data import Vocabulary
+from sheafprop.query.entity_search import EntitySearch, check_bounded, waiting_tables
+from sheafprop.query.link_probabilities import LinkProbabilities
+from sheafprop.query.max_product import best_entities
+from sheafprop.query.query import Query
+from sheafprop.query.query_batch import QueryBatch
+from sheafprop.ranking.triple_filter import check_ids
+
+AnyQuery = Query | str
+
+# Numbers in all tables of truth of a block of queries (1 GiB of float32).
+_BLOCK_TRUTHS = 2**28
+# Numbers of single precision that an entity of a beam takes while rows are assigned to it.
+_PAIR = 24
+
+
+@dataclass(frozen=True, eq=False)
+class QueryTruth:
+    r"""The truth of every entity as the answer to some queries, and what cut interiors may change.
+
+    With :math:`T` the truth that was found, the truth over all entities between is at most
+    :math:`\max(T, \text{limit})` and at least :math:`\text{share} \cdot T`.
+
+    Args:
+        rows (Tensor): Positions of the queries in their batch, ``[Q]``.
+        log_truth (Tensor): :math:`\log T`, ``[Q, N]``.
+        log_limit (Tensor): The log of the limit, ``[Q]``; :math:`-\infty` where nothing was cut.
+        share (Tensor): The share, ``[Q]``; below 1 only where something was cut in a negation.
+    """
+
+    rows: Tensor
+    log_truth: Tensor
+    log_limit: Tensor
+    share: Tensor
+
+    def certain(self, log_truth: Tensor) -> Tensor:
+        """How many of the first answers stand as they would with all entities between, ``[Q]``.
+
+        Args:
+            log_truth (Tensor): The logs of truth of the best answers to each query, descending.
+        """
+        following = torch.nn.functional.pad(log_truth[:, 1:], (0, 1), value=-math.inf)
+        whole = (self.share == 1).unsqueeze(1)
+        # With a share below one, answers may change places with those that follow.
+        least = log_truth + self.share.log().unsqueeze(1)
+        most = torch.where(whole, self.log_limit.unsqueeze(1), following)
+        most = torch.maximum(most, self.log_limit.unsqueeze(1))
+        cut = ~whole | (self.log_limit > -math.inf).unsqueeze(1)
+        return ((least > most) | ~cut).long().cumprod(1).sum(1)
+
+
+@dataclass(frozen=True)
+class EntityAnswer:
+    r"""One answer to a query.
+
+    Args:
+        label: The label of the entity, or its id as text where there are no labels.
+        entity: Its id.
+        truth: :math:`T`, the truth of its derivations.
+        certain: Whether it would stand at this place with all entities between, too.
+        probability: The truth recalibrated, where a calibration is given.
+    """
+
+    label: str
+    entity: int
+    truth: float
+    certain: bool
+    probability: float | None = None
+
+
+class EntityScorer:
+    r"""Scores every entity as the answer to logical queries over entities, facts and predictions.
+
+    The vertices between are entities, and a query is as true as its best assignment of them
+    (max-product). With :math:`T` the truth of an entity :math:`u` at some vertex and
+    :math:`p_q(v \mid u)` the probability of a link,
+
+    .. math::
+        T_{\text{via}}(v) = \max_u T(u) \, p_q(v \mid u), \qquad
+        T_{\text{and}} = \prod_i T_i, \qquad
+        T_{\text{or}} = 1 - \prod_i (1 - T_i), \qquad
+        T_{\text{not}} = 1 - T
+
+    the maximum over the :obj:`k` entities of the largest truth. Unions are not rewritten, and the
+    maximum within a negated query is taken first. After "Answering Complex Logical Queries on
+    Knowledge Graphs via Query Computation Tree Optimization" (Bai et al., 2023), where links come
+    from a trained model. Scores are logs of truth, so that small ones keep their order.
+
+    Args:
+        links (LinkProbabilities): The probability of every link.
+        k (int or str, optional): How many entities stand at a vertex between, or ``"all"``, which
+            is exact. The weights of a :class:`QueryBatch` play no part.
+        entities (Vocabulary, optional): The labels of the entities; needed for queries over labels.
+        relations (Vocabulary, optional): The labels of the relations; needed likewise.
+
+    Raises:
+        ValueError: If :obj:`k` is not positive, or numbers of labels do not fit.
+    """
+
+    def __init__(
+        self,
+        links: LinkProbabilities,
+        k: int | Literal["all"] = 64,
+        *,
+        entities: Vocabulary | None = None,
+        relations: Vocabulary | None = None,
+    ) -> None:
+        if k != "all":
+            check_integer("k", k, 1)
+        for name, labels, count in (
+            ("entities", entities, links.num_entities),
+            ("relations", relations, links.num_relations),
+        ):
+            if labels is not None and len(labels) != count:
+                raise ValueError(f"'{name}' must hold {count} labels (got {len(labels)})")
+        self.links, self.k = links, k
+        self.search = EntitySearch(links, links.num_entities if k == "all" else int(k))
+        self.entities, self.relations = entities, relations
+
+    def score(
+        self,
+        queries: QueryBatch | Sequence[AnyQuery],
+        candidates: Tensor | None = None,
+        *,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""The logs of truth of all entities as answers, ``[Q, C]``.
+
+        Args:
+            queries (QueryBatch or sequence of Query or str): The queries.
+            candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
+            batch_size (int, optional): Queries treated at once. (default: what memory allows)
+
+        Raises:
+            DataError: If a text is not a query or a label is unknown.
+            ValueError: If an id is out of range, or all entities but some would answer a query.
+        """
+        if candidates is not None:
+            check_ids(candidates, self.links.num_entities, "candidate")
+        count = self.links.num_entities if candidates is None else candidates.numel()
+        shape = (len(queries), count)
+        out = torch.empty(shape, dtype=self.links.dtype, device=self.links.device)
+        for batch, positions in self._batches(queries):
+            for rows, block in self.blocks(batch, candidates, batch_size=batch_size):
+                out[positions[rows]] = block
+        return out
+
+    def blocks(
+        self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields positions of queries and their scores, those of the same relations together.
+
+        ``batch``, ``candidates`` and ``batch_size`` are those of :meth:`score`.
+        """
+        for truth in self.truths(batch, batch_size=batch_size):
+            scores = truth.log_truth
+            if candidates is not None:
+                scores = scores[:, candidates.to(scores.device)]
+            yield truth.rows, scores
+
+    @torch.no_grad()
+    def truths(self, batch: QueryBatch, *, batch_size: int | None = None) -> Iterator[QueryTruth]:
+        """Yields the truths of all entities for blocks of queries, with their bounds.
+
+        Args:
+            batch (QueryBatch): The queries.
+            batch_size (int, optional): Queries treated at once. (default: what memory allows)
+
+        Raises:
+            ValueError: If an id is out of range, ``batch_size`` is not positive, or all entities
+                but some would answer a query.
+        """
+        check_bounded(batch.shape)
+        batch.check_ids(self.links.num_entities, self.links.num_relations)
+        if batch_size is None:
+            numbers = (
+                waiting_tables(batch.shape) * self.links.num_entities + _PAIR * self.search.width
+            )
+            batch_size = max(1, _BLOCK_TRUTHS // max(1, numbers))
+        check_integer("batch_size", batch_size, 1)
+        slots = batch.slots.to(self.links.device)
+        self.links.make_room()
+        for rows in batch.order_by_relation().to(slots.device).split(batch_size):
+            yield QueryTruth(rows, *self.search.truth(batch.shape, slots[rows]))
+
+    @torch.no_grad()
+    def answer(
+        self,
+        queries: QueryBatch | Sequence[AnyQuery] | AnyQuery,
+        k: int = 10,
+        *,
+        candidates: Tensor | None = None,
+    ) -> list[list[EntityAnswer]]:
+        r"""Returns the :obj:`k` best answers to every query, the best first.
+
+        Entities of truth zero are no answers, so there may be fewer, or none. Equal ones are
+        ordered by their ids.
+
+        Args:
+            queries (QueryBatch, sequence of Query or str, Query or str): The queries.
+            k (int, optional): How many answers to give.
+            candidates (Tensor, optional): Ids of the entities to choose from, instead of all.
+
+        Raises:
+            DataError: If a text is not a query or a label is unknown.
+            ValueError: If an id is out of range, or all entities but some would answer a query.
+        """
+        check_integer("k", k, 1)
+        if isinstance(queries, Query | str):
+            queries = [queries]
+        outside = torch.zeros(self.links.num_entities, dtype=torch.bool, device=self.links.device)
+        if candidates is not None:
+            check_ids(candidates, self.links.num_entities, "candidate")
+            outside[:] = True
+            outside[candidates.to(outside.device)] = False
+        out: list[list[EntityAnswer]] = [[] for _ in range(len(queries))]
+        for batch, positions in self._batches(queries):
+            for truth in self.truths(batch):
+                values = truth.log_truth.masked_fill(outside, -math.inf)
+                entity, value, following = best_entities(values, k)
+                entity, order = entity.sort(1)
+                value, order = value.gather(1, order).sort(dim=1, descending=True, stable=True)
+                entity = entity.gather(1, order)
+                # The first of the answers that are not given bounds the last that is.
+                certain = truth.certain(torch.cat([value, following.unsqueeze(1)], 1))
+                rows = positions[truth.rows].tolist()
+                columns = (entity.tolist(), value.tolist(), certain.tolist())
+                for row, ids, logs, first in zip(rows, *columns, strict=True):
+                    out[row] = [
+                        EntityAnswer(self.label(u), u, math.exp(t), place < first)
+                        for place, (u, t) in enumerate(zip(ids, logs, strict=True))
+                        if t > -math.inf
+                    ]
+        return out
+
+    def label(self, entity: int) -> str:
+        """The label of an entity, or its id as text where there are no labels."""
+        return str(entity) if self.entities is None else self.entities.labels[entity]
+
+    def _batches(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
+        """Batches of one shape, each with the positions of its queries."""
+        if isinstance(queries, QueryBatch):
+            return [(queries, torch.arange(len(queries), device=self.links.device))]
+        if self.entities is None or self.relations is None:
+            raise ValueError("queries over labels need 'entities' and 'relations' (got none)")
+        batches = QueryBatch.from_queries(queries, self.entities, self.relations)
+        return [(batch, positions.to(self.links.device)) for batch, positions in batches]
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.links!r}, k={self.k})"

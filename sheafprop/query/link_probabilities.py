@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.errors import DivergenceError
+from sheafprop.kernels.threads import run_chunks, small_operations
+from sheafprop.query.graph_executor import group_triples
+from sheafprop.ranking.triple_filter import check_ids, check_triples
+
+# A predicted link is never as certain as a fact.
+_MOST = 0.999
+# Numbers in the rows that are turned into probabilities together, and passes over them.
+_NUMBERS = 2**17
+_PASSES = 16
+
+
+class LinkScorer(Protocol):
+    """What says how well an entity fits at the other end of a link."""
+
+    def score_links(self, entities: Tensor, relation: int, inverse: bool) -> Tensor:
+        r"""Scores ``[n, N]`` of all entities as tails of ``(entity, relation, ?)``, or with
+        ``inverse`` as heads of ``(?, relation, entity)``; higher is better.
+
+        An entity that cannot be meant has the score :math:`-\infty`.
+
+        Args:
+            entities (Tensor): Distinct ids, int64 ``[n]``.
+            relation (int): The relation, below :math:`R`.
+            inverse (bool): Whether it is walked from tail to head.
+        """
+
+
+class ObservedAnswers:
+    r"""The facts of a graph by entity and relation: what does each lead to?
+
+    Args:
+        triples (Tensor): The facts ``(head, relation, tail)``, int64 ``[m, 3]``; repeated ones
+            count once.
+        num_entities (int): The number of entities.
+        num_relations (int): The number of relations :math:`R`; the inverse of :math:`r` is
+            :math:`r + R`.
+
+    Raises:
+        ValueError: If an id is out of range.
+    """
+
+    def __init__(self, triples: Tensor, num_entities: int, num_relations: int) -> None:
+        check_triples(triples, num_entities, num_relations)
+        head, relation, tail = triples.cpu().numpy().T
+        self._start, self._sources, self._answer_start, self._answers = group_triples(
+            np.concatenate([relation, relation + num_relations]),
+            np.concatenate([head, tail]),
+            np.concatenate([tail, head]),
+            2 * num_relations,
+            unique=True,
+        )
+        self.num_entities, self.num_relations = num_entities, num_relations
+
+    def of(self, entities: NDArray[np.int64], relation: int) -> AnswerSets:
+        """What a relation, below :math:`2R`, leads to from each of the entities."""
+        first, last = self._start[relation : relation + 2]
+        sources = self._sources[first:last]
+        place = np.searchsorted(sources, entities)
+        known = place < len(sources)
+        known[known] = sources[place[known]] == entities[known]
+        place = first + np.where(known, place, 0)
+        begin = self._answer_start[np.minimum(place, len(self._sources))]
+        end = self._answer_start[np.minimum(place + 1, len(self._sources))]
+        sizes = np.where(known, end - begin, 0)
+        index = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+        return AnswerSets.from_sizes(sizes, self._answers[index].astype(np.int32))
+
+
+class LinkProbabilities:
+    r"""How probable each link is: facts are certain, the others are predicted by scores.
+
+    With :math:`f(u, q, v)` the score of the link from :math:`u` to :math:`v` by relation :math:`q`,
+    and :math:`n_{u,q}` the number of facts that lead from :math:`u` by :math:`q`,
+
+    .. math::
+        p_q(v \mid u) = \begin{cases}
+            1 & \text{for a fact} \\
+            \min \left( .999, \max(a_q, n_{u,q}) \,
+            \mathrm{softmax}_v \left( \beta_q f(u, q, v) + \lambda g(u, v) \right) \right)
+            & \text{else}
+        \end{cases}
+
+    where :math:`g` is the log of a proximity in the graph. This is the form of "Answering Complex
+    Logical Queries on Knowledge Graphs via Query Computation Tree Optimization" (Bai et al., 2023),
+    for any scores.
+
+    Args:
+        facts (Tensor): The observed triples ``(head, relation, tail)``, int64 ``[m, 3]``.
+        num_entities (int): The number of entities :math:`N`.
+        num_relations (int): The number of relations :math:`R`; the inverse of :math:`r` is
+            :math:`r + R`.
+        scorer (LinkScorer, optional): The scores :math:`f`. (default: facts alone, all other links
+            have probability 0)
+        temperature (float or Tensor, optional): The inverse temperature :math:`\beta_q > 0`, one
+            for all or ``[2R]``.
+        num_answers (float or Tensor, optional): The number of answers :math:`a_q > 0` expected of
+            an entity without facts, one for all or ``[2R]``.
+        log_proximity (callable, optional): Returns :math:`g`, ``[n, N]``, for ids ``[n]``.
+        proximity_weight (float, optional): :math:`\lambda`.
+        domain (Tensor, optional): Ids of the entities of the graph; no predicted link leads to
+            others. (default: all)
+        dtype (torch.dtype, optional): The type of the rows.
+        device (torch.device, optional): Where the scores are.
+        cache_bytes (int, optional): The most memory for rows that are kept for later calls.
+
+    Raises:
+        ValueError: If an id is out of range, or a number is not as described.
+    """
+
+    def __init__(
+        self,
+        facts: Tensor,
+        num_entities: int,
+        num_relations: int,
+        scorer: LinkScorer | None = None,
+        *,
+        temperature: float | Tensor = 1.0,
+        num_answers: float | Tensor = 1.0,
+        log_proximity: Callable[[Tensor], Tensor] | None = None,
+        proximity_weight: float = 1.0,
+        domain: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        cache_bytes: int = 2**28,
+    ) -> None:
+        self.facts = ObservedAnswers(facts, num_entities, num_relations)
+        self.num_entities, self.num_relations = num_entities, num_relations
+        self.scorer, self.log_proximity = scorer, log_proximity
+        self.temperature = _by_relation("temperature", temperature, 2 * num_relations)
+        self.num_answers = _by_relation("num_answers", num_answers, 2 * num_relations)
+        if not math.isfinite(proximity_weight):
+            raise ValueError(f"'proximity_weight' must be finite (got {proximity_weight})")
+        self.proximity_weight = float(proximity_weight)
+        self.dtype, self.device = dtype, torch.device(device)
+        #: The entities outside the domain.
+        self.outside: Tensor | None = None
+        if domain is not None:
+            check_ids(domain, num_entities, "domain")
+            outside = torch.ones(num_entities, dtype=torch.bool)
+            outside[domain.cpu()] = False
+            if bool(outside.any()):
+                self.outside = outside.to(self.device)
+        #: How many rows have been computed since the beginning.
+        self.rows_computed = 0
+        self._cache = _RowCache(num_entities, dtype, self.device, cache_bytes)
+
+    @torch.no_grad()
+    def log_rows(self, entities: Tensor, relation: int, out: Tensor | None = None) -> Tensor:
+        r"""The logs ``[n, N]`` of :math:`p_q(v \mid u)` for distinct entities :math:`u`.
+
+        Args:
+            entities (Tensor): The ids of the entities :math:`u`, int64 ``[n]``.
+            relation (int): :math:`q`, below :math:`2R`.
+            out (Tensor, optional): Where to write them, with at least ``n`` rows.
+
+        Raises:
+            DivergenceError: If a score is NaN or :math:`+\infty`.
+        """
+        ids = entities.cpu().numpy()
+        if out is None:
+            out = self.new_rows(len(ids))
+        out = out[: len(ids)]
+        slots = self._cache.find(ids, relation)
+        kept, missing = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        if len(kept):
+            out[self._tensor(kept)] = self._cache.rows[self._tensor(slots[kept])]
+        if len(missing):
+            self.rows_computed += len(missing)
+            answers = self.facts.of(ids[missing], relation)
+            if self.scorer is None:
+                out[self._tensor(missing)] = -math.inf
+            else:
+                self._predict(ids[missing], relation, answers.sizes, out, self._tensor(missing))
+            out[self._tensor(missing[answers.rows]), self._tensor(answers.values)] = 0
+            self._cache.add(ids[missing], relation, out, missing)
+        return out
+
+    def new_rows(self, count: int) -> Tensor:
+        """Uninitialised rows, for :meth:`log_rows` to write to."""
+        return torch.empty(count, self.num_entities, dtype=self.dtype, device=self.device)
+
+    def is_fact(self, entity: int, relation: int, target: int) -> bool:
+        """Whether a relation, below :math:`2R`, leads from an entity to a target by a fact."""
+        return target in self.facts.of(np.array([entity]), relation)[0]
+
+    def make_room(self) -> None:
+        """Forgets the rows that are kept if there is no room for more."""
+        self._cache.make_room()
+
+    def _tensor(self, index: NDArray) -> Tensor:
+        return torch.from_numpy(index.astype(np.int64)).to(self.device)
+
+    def _predict(
+        self,
+        ids: NDArray[np.int64],
+        relation: int,
+        num_facts: NDArray[np.int64],
+        out: Tensor,
+        where: Tensor,
+    ) -> None:
+        """Writes the logs of the probabilities of links, as if none of them was a fact."""
+        assert self.scorer is not None
+        entities = self._tensor(ids)
+        inverse, plain = divmod(relation, self.num_relations)
+        scores = self.scorer.score_links(entities, plain, bool(inverse))
+        if scores.shape != (len(ids), self.num_entities):
+            raise ValueError(
+                f"'scorer' must give scores [{len(ids)}, {self.num_entities}] "
+                f"(got {list(scores.shape)})"
+            )
+        near = None
+        if self.log_proximity is not None and self.proximity_weight:
+            near = self.log_proximity(entities)
+        expected = np.maximum(num_facts, float(self.num_answers[relation]))
+        scale = torch.from_numpy(np.log(expected)).to(self.device, self.dtype).unsqueeze(1)
+
+        def finish(rows: slice) -> None:
+            values = scores[rows].to(self.dtype) * float(self.temperature[relation])
+            if near is not None:
+                values.add_(near[rows].to(self.dtype), alpha=self.proximity_weight)
+            if self.outside is not None:
+                values.masked_fill_(self.outside, -math.inf)
+            shares = torch.log_softmax(values, 1)
+            # One score that is not finite makes the whole row NaN.
+            bad = shares[:, 0].isnan()
+            if bool(bad.any()):
+                # Where no entity can be meant, there is no probability to share.
+                empty = (values == -math.inf).all(1)
+                if bool((bad & ~empty).any()):
+                    first = int(ids[rows.start + int((bad & ~empty).nonzero()[0])])
+                    raise DivergenceError(
+                        f"a score of relation {plain}{' (inverse)' if inverse else ''} from "
+                        f"entity {first} is NaN or infinite"
+                    )
+                shares[empty] = -math.inf
+            own = out[rows] if whole else shares
+            torch.add(shares, scale[rows], out=own).clamp_(max=math.log(_MOST))
+            if not whole:
+                out.index_copy_(0, where[rows], own)
+
+        # A few rows at a time stay in the cache. Mostly none of them is kept from before.
+        whole = len(out) == len(ids)
+        on_cpu = self.device.type == "cpu"
+        step = max(1, _NUMBERS // self.num_entities) if on_cpu else len(ids)
+        pieces = [slice(first, first + step) for first in range(0, len(ids), step)]
+        with small_operations(_NUMBERS if on_cpu else scores.numel()):
+            run_chunks(finish, pieces, _PASSES * scores.numel() if on_cpu else 0)
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.scorer!r}, num_entities={self.num_entities}, "
+            f"num_relations={self.num_relations})"
+        )
+
+
+class _RowCache:
+    """Rows by entity and relation, as many as fit; until there is room, others are not kept."""
+
+    def __init__(
+        self, num_entities: int, dtype: torch.dtype, device: torch.device, limit: int
+    ) -> None:
+        if limit < 0:
+            raise ValueError(f"'cache_bytes' must not be negative (got {limit})")
+        self.num_entities, self.dtype, self.device = num_entities, dtype, device
+        self.capacity = limit // max(1, num_entities * dtype.itemsize)
+        self.rows = torch.empty(0, num_entities, dtype=dtype, device=device)
+        self.count = 0
+        # The slot of every entity, by relation; such a table takes the room of a row.
+        self.slots: dict[int, NDArray[np.int32]] = {}
+
+    def find(self, ids: NDArray[np.int64], relation: int) -> NDArray[np.int64]:
+        """The slots of rows, -1 for those that are not kept."""
+        if relation not in self.slots:
+            return np.full(len(ids), -1)
+        return self.slots[relation][ids].astype(np.int64)
+
+    def add(
+        self, ids: NDArray[np.int64], relation: int, rows: Tensor, where: NDArray[np.int64]
+    ) -> None:
+        """Keeps as many of the rows at some places as there is room for."""
+        table = self.slots.get(relation)
+        room = self.capacity - self.count - len(self.slots) - (table is None)
+        size = min(room, len(ids))
+        if size <= 0:
+            return
+        if not len(self.rows):
+            # Memory is taken page by page, as it is written to.
+            shape = (self.capacity, self.num_entities)
+            self.rows = torch.empty(shape, dtype=self.dtype, device=self.device)
+        if table is None:
+            table = self.slots[relation] = np.full(self.num_entities, -1, dtype=np.int32)
+        place = torch.from_numpy(where[:size]).to(self.device)
+        torch.index_select(rows, 0, place, out=self.rows[self.count : self.count + size])
+        table[ids[:size]] = np.arange(self.count, self.count + size)
+        self.count += size
+
+    def make_room(self) -> None:
+        if self.count + len(self.slots) + 2 > self.capacity:
+            self.slots, self.count = {}, 0
+
+
+def _by_relation(name: str, value: float | Tensor, count: int) -> NDArray[np.float64]:
+    """A positive number for each relation and direction."""
+    numbers = np.asarray(value.cpu() if isinstance(value, Tensor) else value, dtype=np.float64)
+    if numbers.shape not in ((), (count,)) or not (np.isfinite(numbers) & (numbers > 0)).all():
+        raise ValueError(
+            f"'{name}' must be positive and finite, one number or {count} (got {value!r})"
+        )
+    return np.broadcast_to(numbers, (count,))

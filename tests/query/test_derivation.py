@@ -1,0 +1,159 @@
+import json
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sheafprop.query import STRUCTURES, EntityScorer, LinkProbabilities, QueryBatch
+from sheafprop.query.derivation import explain_answers
+from tests.query.entity_cases import enumerate_truth, fill_slots, random_links, random_tree
+
+
+def all_derivations(shape, slots, entity, p):
+    """Every derivation of an entity: its tree of operators and entities, and its truth."""
+    if shape.operator == "anchor":
+        return {("anchor", entity): 1.0} if slots[0] == entity else {}
+    if shape.operator == "via":
+        return {
+            ("via", entity, inner): truth * p[slots[-1], u, entity]
+            for u in range(p.shape[1])
+            for inner, truth in all_derivations(shape.branches[0], slots[:-1], u, p).items()
+        }
+    if shape.operator == "not":
+        return {("not", entity): 1 - enumerate_truth(shape.branches[0], slots, p)[entity]}
+    parts = [
+        all_derivations(branch, slots[own], entity, p)
+        for branch, own in zip(shape.branches, shape.branch_slots, strict=True)
+    ]
+    if shape.operator == "or":
+        return {("or", i, key): t for i, part in enumerate(parts) for key, t in part.items()}
+    return {
+        ("and", entity, *(key for key, _ in terms)): math.prod(t for _, t in terms)
+        for terms in product(*(part.items() for part in parts))
+    }
+
+
+def signature(one):
+    if one.operator in ("anchor", "not"):
+        return (one.operator, one.entity)
+    return (one.operator, one.entity, *map(signature, one.branches))
+
+
+def without_choice(key):
+    """The signature of a derivation does not say which of equal branches was taken."""
+    if key[0] == "or":
+        return ("or", last_entity(key[2]), without_choice(key[2]))
+    return tuple(without_choice(part) if isinstance(part, tuple) else part for part in key)
+
+
+def last_entity(key):
+    return last_entity(key[2]) if key[0] == "or" else key[1]
+
+
+def check_derivations(shape, seed, n, count):
+    rng = np.random.default_rng(seed)
+    links, p = random_links(seed, n, facts=2 * n)
+    batch = QueryBatch(shape, fill_slots(shape, rng, n, 2, 2))
+    answers = torch.from_numpy(rng.integers(n, size=2))
+    found = explain_answers(EntityScorer(links, "all"), batch, answers, count)
+    for slots, entity, own in zip(batch.slots.tolist(), answers.tolist(), found, strict=True):
+        every = [
+            (without_choice(k), t) for k, t in all_derivations(shape, slots, entity, p).items()
+        ]
+        best = sorted((t for _, t in every if t > 0), reverse=True)[:count]
+        np.testing.assert_allclose([one.truth for one in own], best, rtol=1e-9)
+        for one in own:
+            assert one.entity == entity
+            assert any(
+                key == signature(one) and math.isclose(t, one.truth, rel_tol=1e-9)
+                for key, t in every
+            )
+        if not shape.has("or") and own:
+            assert own[0].truth == pytest.approx(enumerate_truth(shape, slots, p)[entity])
+            assert len({signature(one) for one in own}) == len(own)
+        for one in own:
+            for link in one.links():
+                step = p[link["relation"], link["source"], link["target"]]
+                assert link["probability"] == pytest.approx(step)
+                assert link["is_fact"] == (step == 1)
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_best_derivations_are_those_of_enumeration(name, count):
+    check_derivations(STRUCTURES[name], len(name) + count, 6, count)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5))
+def test_the_best_derivations_of_deeper_trees_are_those_of_enumeration(seed, count):
+    shape = random_tree(np.random.default_rng(seed), 3)
+    check_derivations(shape, seed, 3, count)
+
+
+def test_links_are_facts_or_predicted():
+    class Scorer:
+        def score_links(self, entities, relation, inverse):
+            scores = torch.zeros(len(entities), 5)
+            scores[:, 3] = math.log(6)
+            return scores
+
+    facts = torch.tensor([[0, 0, 1], [4, 1, 2]])
+    scorer = EntityScorer(LinkProbabilities(facts, 5, 2, Scorer()), 2)
+    shape = QueryBatch.of("pni", torch.tensor([[0, 0, 1, 4, 1]]))
+    ((one,),) = explain_answers(scorer, shape, torch.tensor([2]))
+    names = ("depth", "source", "relation", "target", "is_fact", "negated")
+    links = list(one.links())
+    assert [tuple(link[name] for name in names) for link in links] == [
+        (0, 1, 1, 2, False, True),
+        (1, 0, 0, 1, True, True),
+        (0, 4, 1, 2, True, False),
+    ]
+    assert [link["probability"] for link in links] == pytest.approx([0.1, 1, 1])
+    tree = one.tree("abcde".__getitem__, ["r", "s"].__getitem__)
+    assert json.loads(json.dumps(tree)) == tree
+    against, support = tree["branches"]
+    assert (against["operator"], against["entity"]) == ("not", "c")
+    assert against["truth"] == pytest.approx(1 - against["branches"][0]["truth"])
+    assert support == {
+        "operator": "via",
+        "entity": "c",
+        "truth": 1.0,
+        "relation": "s",
+        "link": "fact",
+        "probability": 1.0,
+        "branches": [{"operator": "anchor", "entity": "e", "truth": 1.0, "branches": []}],
+    }
+
+
+@pytest.mark.parametrize("name", ["2p", "3p", "pi", "up"])
+def test_a_cut_interior_and_few_kept_rows_are_explained_alike(name, monkeypatch):
+    links, _ = random_links(3, 10, dtype=torch.float32, cache_bytes=0)
+    scorer, shape = EntityScorer(links, 3), STRUCTURES[name]
+    batch = QueryBatch(shape, fill_slots(shape, np.random.default_rng(0), 10, 2, 5))
+    answers = torch.arange(5)
+    found = explain_answers(scorer, batch, answers, 3)
+    truth = scorer.score(batch)[torch.arange(5), answers].exp()
+    for own, t in zip(found, truth.tolist(), strict=True):
+        if shape.has("or"):
+            assert own[0].truth <= t + 1e-6
+        else:
+            assert own[0].truth == pytest.approx(t, rel=1e-5)
+    monkeypatch.setattr("sheafprop.query.derivation._NUMBERS", 20)
+    assert explain_answers(scorer, batch, answers, 3) == found
+
+
+def test_what_has_no_derivation_and_bad_arguments():
+    scorer = EntityScorer(LinkProbabilities(torch.tensor([[0, 0, 1]]), 3, 1))
+    batch = QueryBatch.of("1p", torch.tensor([[0, 0], [2, 0]]))
+    assert [len(own) for own in explain_answers(scorer, batch, torch.tensor([1, 1]), 3)] == [1, 0]
+    with pytest.raises(ValueError, match="an answer for each of 2 queries"):
+        explain_answers(scorer, batch, torch.tensor([1]))
+    with pytest.raises(ValueError, match="answer ids from 0 to 2"):
+        explain_answers(scorer, batch, torch.tensor([1, 3]))
+    with pytest.raises(ValueError, match="'num_derivations' must be an integer of at least 1"):
+        explain_answers(scorer, batch, torch.tensor([1, 1]), 0)

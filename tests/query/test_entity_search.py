@@ -1,0 +1,68 @@
+import math
+
+import pytest
+import torch
+
+from sheafprop.errors import DataError
+from sheafprop.query import STRUCTURES, EntityScorer, LinkProbabilities, QueryBatch, QueryShape
+from sheafprop.query.entity_search import EntitySearch, check_bounded, waiting_tables
+from tests.query.entity_cases import random_links
+
+_HOP = STRUCTURES["1p"]
+
+
+def test_a_beam_holds_the_best_and_knows_the_next():
+    links, _ = random_links(0, 5)
+    truth = torch.tensor([[0.1, 0.9, 0, 0.5, 0.5]], dtype=torch.float64).log()
+    beam = EntitySearch(links, 2).beam(truth)
+    assert sorted(beam.entity[0].tolist()) == [1, 3]
+    assert beam.following.exp().item() == pytest.approx(0.5)
+    assert EntitySearch(links, 4).beam(truth).following.item() == -math.inf
+    anchors = EntitySearch(links, 2).anchor_beam(torch.tensor([3, 0]))
+    assert anchors.entity.tolist() == [[3], [0]]
+    assert anchors.value.tolist() == [[0], [0]]
+
+
+def test_bounds_of_cut_interiors():
+    """One of two equally good entities between is cut: what it leads to may be underrated."""
+    facts = torch.tensor([[0, 0, 1], [0, 0, 2], [1, 1, 3], [2, 1, 4]])
+    search = EntitySearch(LinkProbabilities(facts, 5, 2), 1)
+    slots = torch.tensor([[0, 0, 1]])
+    truth = search.truth(STRUCTURES["2p"], slots)
+    assert truth.value.exp().tolist() == [[0, 0, 0, 1, 0]]
+    assert (truth.limit.exp().item(), truth.share.item()) == (1, 1)
+    negated = QueryShape("and", (_HOP, QueryShape("not", (STRUCTURES["2p"],))))
+    truth = search.truth(negated, torch.tensor([[2, 1, 0, 0, 1]]))
+    assert truth.value.exp().tolist() == [[0, 0, 0, 0, 1]]
+    assert (truth.limit.item(), truth.share.item()) == (-math.inf, 0)
+    # Joined with what does not lead there, the cut entity changes nothing.
+    truth = search.truth(STRUCTURES["pi"], torch.tensor([[0, 0, 1, 1, 1]]))
+    assert (truth.limit.item(), truth.share.item()) == (-math.inf, 1)
+
+
+def test_tables_that_wait():
+    assert waiting_tables(_HOP) == 2
+    assert waiting_tables(STRUCTURES["3p"]) == 2
+    assert waiting_tables(STRUCTURES["ip"]) == 3
+    assert waiting_tables(STRUCTURES["3i"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "problem"),
+    [
+        (QueryShape("not", (_HOP,)), r"answer a negation, not\(...\)"),
+        (QueryShape("or", (_HOP, QueryShape("not", (_HOP,)))), "answer an 'or' with a negated"),
+        (QueryShape("and", (QueryShape("not", (_HOP,)),) * 2), "an 'and' of negations only"),
+        (QueryShape("via", (QueryShape("not", (_HOP,)),)), "walked from all entities but some"),
+        (
+            QueryShape("and", (_HOP, QueryShape("via", (QueryShape("not", (_HOP,)),)))),
+            "walked from all entities but some, as a negation",
+        ),
+    ],
+)
+def test_everything_but_is_refused_by_name(shape, problem):
+    links, _ = random_links(0)
+    with pytest.raises(DataError, match=problem):
+        EntityScorer(links).score(QueryBatch(shape, torch.zeros(1, shape.num_slots).long()))
+    with pytest.raises(DataError, match=problem):
+        check_bounded(shape)

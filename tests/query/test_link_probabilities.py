@@ -1,0 +1,135 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sheafprop.errors import DivergenceError
+from sheafprop.query.link_probabilities import LinkProbabilities, ObservedAnswers
+from tests.query.entity_cases import TableScorer, random_links
+
+
+def test_facts_by_entity_and_relation():
+    triples = torch.tensor([[3, 0, 1], [3, 0, 1], [3, 0, 0], [2, 1, 3]])
+    facts = ObservedAnswers(triples, 5, 2)
+    ids = np.array([4, 3, 0, 3])
+    assert [part.tolist() for part in facts.of(ids, 0)] == [[], [0, 1], [], [0, 1]]
+    assert [part.tolist() for part in facts.of(ids, 2)] == [[], [], [3], []]
+    assert [part.tolist() for part in facts.of(ids, 3)] == [[], [2], [], [2]]
+    assert facts.of(ids[:0], 0).values.size == 0
+    none = ObservedAnswers(triples[:0], 5, 2)
+    assert none.of(ids, 3).sizes.tolist() == [0, 0, 0, 0]
+    with pytest.raises(ValueError, match="relation ids from 0 to 0"):
+        ObservedAnswers(triples, 5, 1)
+
+
+@pytest.mark.parametrize("cache", [0, 700, 2**20])
+def test_rows_are_those_of_the_formula(cache):
+    links, p = random_links(0, 9, 2, cache_bytes=cache)
+    for ids in ([3, 1], [1, 8, 3], [0, 1, 2, 3, 4, 5, 6, 7, 8]):
+        for relation in range(4):
+            rows = links.log_rows(torch.tensor(ids), relation).exp()
+            np.testing.assert_allclose(rows, p[relation, ids], rtol=1e-12)
+            for u in ids:
+                for v in range(9):
+                    assert links.is_fact(u, relation, v) == (p[relation, u, v] == 1)
+
+
+def test_a_kept_row_is_not_computed_again_nor_changed():
+    links, p = random_links(1, 9, cache_bytes=2**20)
+    first = links.log_rows(torch.tensor([4, 2]), 1)
+    first += 1
+    again = links.log_rows(torch.tensor([2, 5, 4]), 1)
+    again -= 1
+    kept = links.log_rows(torch.tensor([2, 5, 4]), 1)
+    np.testing.assert_allclose(kept.exp(), p[1, [2, 5, 4]], rtol=1e-12)
+    assert links.scorer.asked == [(1, 4), (1, 2), (1, 5)]
+    assert links.rows_computed == 3
+
+
+def test_rows_are_kept_within_the_limit_and_forgotten_when_asked():
+    row = 9 * 8
+    links, _ = random_links(1, 9, cache_bytes=4 * row + 5)
+    links.log_rows(torch.arange(9), 0)
+    links.log_rows(torch.arange(9), 0)
+    # A table of slots and three rows fit.
+    assert links.rows_computed == 9 + 6
+    links.log_rows(torch.tensor([1]), 1)
+    links.log_rows(torch.tensor([1]), 1)
+    assert links.rows_computed == 17
+    links.make_room()
+    links.log_rows(torch.tensor([1]), 1)
+    links.log_rows(torch.tensor([1]), 1)
+    assert links.rows_computed == 18
+
+
+def test_links_lead_into_the_domain_only():
+    table = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
+    table[0, 0, 3] = math.nan
+    facts, domain = torch.tensor([[0, 0, 1], [0, 0, 2]]), torch.tensor([2, 0])
+    links = LinkProbabilities(facts, 4, 1, TableScorer(table), domain=domain)
+    rows = links.log_rows(torch.tensor([0, 3]), 0).exp()
+    # A fact is a fact wherever it leads.
+    assert rows[0, 1:3].tolist() == [1, 1]
+    assert rows[:, 3].tolist() == [0, 0]
+    share = table[0, 3, [0, 2]].softmax(0)
+    torch.testing.assert_close(rows[1, [0, 2]], share)
+    torch.testing.assert_close(rows[0, 0], (2 * table[0, 0, [0, 2]].softmax(0)[0]).clamp(max=0.999))
+
+
+def test_no_entity_that_can_be_meant():
+    table = torch.zeros(2, 3, 3)
+    table[0, 1] = -math.inf
+    links = LinkProbabilities(torch.tensor([[1, 0, 2]]), 3, 1, TableScorer(table))
+    assert links.log_rows(torch.tensor([1, 0]), 0).exp()[0].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("column", [0, 2])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_scores_that_are_not_finite_are_named(column, bad):
+    table = torch.zeros(2, 3, 3)
+    table[1, 2, column] = bad
+    links = LinkProbabilities(torch.tensor([[1, 0, 2]]), 3, 1, TableScorer(table))
+    links.log_rows(torch.tensor([1, 0, 2]), 0)
+    with pytest.raises(DivergenceError, match=r"relation 0 \(inverse\) from entity 2 is NaN or"):
+        links.log_rows(torch.tensor([1, 2]), 1)
+
+
+def test_rows_are_written_where_they_are_wanted():
+    links, p = random_links(1, 9)
+    out = links.new_rows(5).fill_(7)
+    rows = links.log_rows(torch.tensor([6, 0]), 1, out)
+    assert rows.data_ptr() == out.data_ptr()
+    np.testing.assert_allclose(out[:2].exp(), p[1, [6, 0]], rtol=1e-12)
+    assert (out[2:] == 7).all()
+
+
+def test_a_prediction_is_never_certain():
+    table = torch.zeros(2, 3, 3)
+    table[0, 0, 1] = 1e4
+    links = LinkProbabilities(torch.zeros(0, 3).long(), 3, 1, TableScorer(table), num_answers=2.0)
+    assert links.log_rows(torch.tensor([0]), 0).exp()[0].tolist() == pytest.approx([0, 0.999, 0])
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"temperature": 0.0}, "'temperature' must be positive and finite, one number or 2"),
+        ({"temperature": torch.ones(3)}, "'temperature' must be positive"),
+        ({"num_answers": math.inf}, "'num_answers' must be positive"),
+        ({"proximity_weight": math.nan}, "'proximity_weight' must be finite"),
+        ({"domain": torch.tensor([3])}, "domain ids from 0 to 2"),
+        ({"cache_bytes": -1}, "'cache_bytes' must not be negative"),
+    ],
+)
+def test_bad_settings_are_refused(more, problem):
+    with pytest.raises(ValueError, match=problem):
+        LinkProbabilities(torch.zeros(0, 3).long(), 3, 1, **more)
+
+
+def test_scores_of_another_shape_are_refused():
+    links = LinkProbabilities(torch.zeros(0, 3).long(), 3, 1, TableScorer(torch.zeros(2, 3, 4)))
+    with pytest.raises(ValueError, match=r"'scorer' must give scores \[2, 3\] \(got \[2, 4\]\)"):
+        links.log_rows(torch.tensor([0, 2]), 1)
+    facts = LinkProbabilities(torch.zeros(0, 3).long(), 3, 1)
+    assert repr(facts) == "LinkProbabilities(None, num_entities=3, num_relations=1)"
