@@ -115,8 +115,8 @@ class ExtensionReport:
         if self.duplicates:
             lines.append(
                 f"{count_noun(self.duplicates, 'fact')} "
-                f"{agree(self.duplicates, 'repeats', 'repeat')} an earlier one of the input; a fact "
-                "counts once"
+                f"{agree(self.duplicates, 'repeats', 'repeat')} an earlier one of the input; a "
+                "fact counts once"
             )
         if self.known_facts:
             lines.append(
