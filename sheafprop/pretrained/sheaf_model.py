@@ -112,8 +112,8 @@ class SheafModel:
         """A frame of all entities: ``entity`` and ``origin``."""
         import pandas as pd
 
-        columns = {"entity": self.labels(), "origin": self._state.index.origins()}
-        return pd.DataFrame(columns, dtype=str)
+        origins = self._state.index.origins()
+        return pd.DataFrame({"entity": self.labels(), "origin": origins}, dtype=str)
 
     def facts(self) -> "pd.DataFrame":
         """A frame of the observed triples: ``head``, ``relation``, ``tail``."""
@@ -144,8 +144,6 @@ class SheafModel:
     def stored(self) -> StoredModel:
         """Everything in one place, as a model folder holds it."""
         return self._state.stored()
-
-    # Extension ------------------------------------------------------------------------------------
 
     def extend(
         self,
@@ -221,8 +219,6 @@ class SheafModel:
             DataError: If a label is unknown, or no trained entity would be left.
         """
         return self._of(*remove_entities(self._state, entities, mode, normalize_output))
-
-    # Predictions ----------------------------------------------------------------------------------
 
     def predict_tails(
         self,
@@ -322,7 +318,7 @@ class SheafModel:
 
         Args:
             triples: The true triples to rank, each once.
-            known: More true triples; those with labels that the model does not know are left out.
+            known: More true triples; those with unknown labels are counted in ``result.notes``.
             on_unknown_entity: What happens to triples with an entity that the model does not know.
                 ``"error"``: they are refused. ``"drop"``: they are not ranked, and counted in
                 ``result.num_dropped`` and in the protocol box. ``"extend"``: the model is first
