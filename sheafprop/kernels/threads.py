@@ -28,6 +28,10 @@ _SERIAL_WORK = 2**19
 # Torch's operations on fewer numbers than this, a few milliseconds, gain less from a second thread
 # than they lose where it has to wait for its turn.
 _SERIAL_NUMBERS = 2**22
+# Shares of a sum over many items, and numbers in the sums of all shares together (512 MiB of
+# float32).
+_SHARES = 16
+_SHARED_NUMBERS = 2**27
 # Pieces of rows for each thread: enough to even out what hubs and other processes take.
 _PIECES = 8
 
@@ -112,6 +116,40 @@ def run_chunks(work: Callable[[Any], None], chunks: Sequence[Any], cost: int | N
         return
     for i in range(len(chunks)):
         alone(i)
+
+
+def run_shares(
+    work: Callable[..., None], size: int, totals: Sequence[Tensor], cost: int | None = None
+) -> None:
+    """Calls ``work(first, last, *sums)`` on consecutive shares of ``size`` items, each on one
+    thread, and adds up what each adds to its own ``sums``.
+
+    How many shares there are, and in which order their sums are added, depends on sizes alone: two
+    threads or more give the same result. On one thread, on other devices than the CPU and where the
+    sums are large there is one share, whose operations torch shares between threads.
+
+    Args:
+        work: Torch operations that add to ``sums``, and write what belongs to an item elsewhere.
+        size: The number of items.
+        totals: What the sums, which are of the same shapes, are added to.
+        cost: About how many multiplications all items need together. (default: many)
+    """
+    numbers = sum(total.numel() for total in totals)
+    count = min(_SHARES, size, _SHARED_NUMBERS // max(1, numbers))
+    if count < 2 or num_threads(cost) == 1 or totals[0].device.type != "cpu":
+        work(0, size, *totals)
+        return
+    sums: list[Sequence[Tensor]] = [totals] * count
+
+    def add(share: int) -> None:
+        if share:
+            sums[share] = [torch.zeros_like(total) for total in totals]
+        work(share * size // count, (share + 1) * size // count, *sums[share])
+
+    run_chunks(add, range(count), cost)
+    for share in sums[1:]:
+        for total, part in zip(totals, share, strict=True):
+            total += part
 
 
 class SpareMemory:

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS, correct_close
 from sheafprop.kernels.rows import full_precision
+from sheafprop.kernels.threads import run_shares
 from sheafprop.kge.distance import close_units
 
 # Queries and candidates of theirs, int64 ``[p]`` each; queries in ascending order.
@@ -71,41 +72,49 @@ class _DistanceCrossEntropy(torch.autograd.Function):
         size, num_candidates = a.size(0), b.size(0)
         a_square, b_square = a.square().sum(1, keepdim=True), b.square().sum(1)
         rows = block_rows(size, b)
-        distances = a.new_empty(rows, num_candidates)
-        # Distances are needed again to divide by, their squares are not.
-        weights = distances if squared else torch.empty_like(distances)
         need_grad = any(ctx.needs_input_grad[:2])
-        grad_a, grad_b = (torch.zeros_like(x) if need_grad else None for x in (a, b))
-        columns = b.new_zeros(num_candidates, 1)
+        grad_a, grad_b, columns = (
+            torch.zeros_like(x) if need_grad else x.new_zeros(0) for x in (a, b, b[:, :1])
+        )
         loss = a.new_zeros(())
-        for start in range(0, size, rows):
-            block = slice(start, start + rows)
-            query, true = a[block], target[block].unsqueeze(1)
-            d, w = distances[: query.size(0)], weights[: query.size(0)]
-            torch.addmm(b_square, query, b.t(), alpha=-2, out=d)
-            if not squared:
-                d.add_(a_square[block])
-                close = correct_close(d, query, b, a_square[block], b_square)
-                d.sqrt_()
-            # Squares miss |a|^2, which shifts a row and leaves the loss as it is.
-            out = pairs_within(left_out, block)
-            loss += softmax_weights(d, w, true, smoothing, scale, size, out)
-            if grad_a is None or grad_b is None:
-                continue
-            if squared:
-                w.mul_(2)
-            else:
-                weight_close = w[close]
-                w.div_(d)
-                w[close] = 0.0
-            torch.addmm(query * w.sum(1, keepdim=True), w, b, alpha=-1, out=grad_a[block])
-            grad_b.addmm_(w.t(), query, alpha=-1)
-            columns += w.sum(0).unsqueeze(1)
-            if not squared and weight_close.numel() > 0:
-                for i, j, unit in close_units(query, b, d, close, weight_close):
-                    grad_a[block].index_add_(0, i, unit)
-                    grad_b.index_add_(0, j, unit, alpha=-1)
-        if grad_b is not None:
+
+        def add_blocks(
+            first: int, last: int, loss: Tensor, grad_b: Tensor, columns: Tensor
+        ) -> None:
+            distances = a.new_empty(rows, num_candidates)
+            # Distances are needed again to divide by, their squares are not.
+            weights = distances if squared else torch.empty_like(distances)
+            for start in range(first * rows, min(last * rows, size), rows):
+                block = slice(start, start + rows)
+                query, true = a[block], target[block].unsqueeze(1)
+                d, w = distances[: query.size(0)], weights[: query.size(0)]
+                torch.addmm(b_square, query, b.t(), alpha=-2, out=d)
+                if not squared:
+                    d.add_(a_square[block])
+                    close = correct_close(d, query, b, a_square[block], b_square)
+                    d.sqrt_()
+                # Squares miss |a|^2, which shifts a row and leaves the loss as it is.
+                out = pairs_within(left_out, block)
+                loss += softmax_weights(d, w, true, smoothing, scale, size, out)
+                if not need_grad:
+                    continue
+                if squared:
+                    w.mul_(2)
+                else:
+                    weight_close = w[close]
+                    w.div_(d)
+                    w[close] = 0.0
+                torch.addmm(query * w.sum(1, keepdim=True), w, b, alpha=-1, out=grad_a[block])
+                grad_b.addmm_(w.t(), query, alpha=-1)
+                columns += w.sum(0).unsqueeze(1)
+                if not squared and weight_close.numel() > 0:
+                    for i, j, unit in close_units(query, b, d, close, weight_close):
+                        grad_a[block].index_add_(0, i, unit)
+                        grad_b.index_add_(0, j, unit, alpha=-1)
+
+        totals = loss, grad_b, columns
+        run_shares(add_blocks, -(-size // max(1, rows)), totals, 3 * size * b.numel())
+        if need_grad:
             ctx.save_for_backward(grad_a, grad_b.addcmul_(b, columns))
         return loss / size
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sheafprop.kernels.rows import full_precision
-from sheafprop.kernels.threads import run_chunks
+from sheafprop.kernels.threads import run_chunks, run_shares
 
 _Function = Callable[[Tensor, Tensor], Tensor]
 
@@ -70,10 +70,12 @@ class _GroupedDistance(torch.autograd.Function):
         queries, rows, maps = ctx.saved_tensors
         need_rows = ctx.needs_input_grad[4]
         grad_queries, grad_maps = torch.empty_like(queries), torch.empty_like(maps)
-        grad_rows = torch.zeros_like(rows) if need_rows else None
+        grad_rows = torch.zeros_like(rows) if need_rows else rows.new_zeros(0)
         rows = rows.detach().requires_grad_(need_rows)
-        with full_precision(grad):
-            for i, index in enumerate(ctx.groups):
+
+        def add(first: int, last: int, grad_rows: Tensor) -> None:
+            for i in range(first, last):
+                index = ctx.groups[i]
                 query, weight = queries[index].requires_grad_(), maps[i].clone().requires_grad_()
                 with torch.enable_grad():
                     out = ctx.distance(query, ctx.mapping(rows, weight))
@@ -81,6 +83,12 @@ class _GroupedDistance(torch.autograd.Function):
                 grad_queries[index], grad_maps[i], *rest = torch.autograd.grad(
                     out, wanted, grad[index]
                 )
-                if grad_rows is not None:
+                if need_rows:
                     grad_rows += rest[0]
-        return None, None, None, grad_queries, grad_rows, grad_maps
+
+        with full_precision(grad):
+            if rows.numel() < _FEW_NUMBERS:
+                run_shares(add, len(ctx.groups), [grad_rows])
+            else:
+                add(0, len(ctx.groups), grad_rows)
+        return None, None, None, grad_queries, grad_rows if need_rows else None, grad_maps

@@ -10,7 +10,11 @@ from torch.autograd.function import once_differentiable
 
 from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS, close_pairs
 from sheafprop.kernels.rows import full_precision
+from sheafprop.kernels.threads import run_shares
 from sheafprop.kge.distance_cross_entropy import Pairs, block_rows, pairs_within, softmax_weights
+
+# Numbers in the images of candidates that are held at once by each thread.
+_IMAGE_NUMBERS = 2**22
 
 
 def mapped_cross_entropy(
@@ -87,53 +91,68 @@ class _MappedCrossEntropy(torch.autograd.Function):
         largest, candidate_square = forms.largest(), candidates.square().sum(1)
 
         need_grad = any(ctx.needs_input_grad[:3])
-        grads = [torch.zeros_like(x) for x in (queries, candidates, maps)] if need_grad else None
-        grad_pulled, sums = torch.empty_like(pulled), torch.zeros_like(image_square)
+        grad_queries, grad_candidates, grad_maps, grad_pulled, sums = (
+            torch.zeros_like(x) if need_grad else x.new_zeros(0)
+            for x in (queries, candidates, maps, pulled, image_square)
+        )
         rows = block_rows(size, candidates)
-        distances = queries.new_empty(rows, num_candidates)
-        weights = distances if squared else torch.empty_like(distances)
         loss = queries.new_zeros(())
-        for start in range(0, size, rows):
-            block = slice(start, start + rows)
-            own, true = group[block], target[block].unsqueeze(1)
-            d, w = distances[: own.numel()], weights[: own.numel()]
-            torch.index_select(image_square, 0, own, out=d)
-            d.addmm_(pulled[block], candidates.t(), alpha=-2).add_(square[block])
-            close = close_pairs(d, square[block], candidate_square, largest[own].unsqueeze(1))
-            for i, j, residual in _residuals(queries[block], candidates, maps, own, close):
-                d[i, j] = residual.square().sum(1)
-            if not squared:
-                d.sqrt_()
-            out = pairs_within(left_out, block)
-            loss += softmax_weights(d, w, true, smoothing, scale, size, out)
-            if grads is None:
-                continue
-            weight_close = w[close]
-            if squared:
-                w.mul_(2)
-                weight_close = 2 * weight_close
-            else:
-                length = d[close]
-                weight_close = weight_close / length.masked_fill(length == 0, math.inf)
-                w.div_(d)
-            w[close] = 0.0
-            grad_queries, grad_candidates, grad_maps = grads
-            torch.mul(queries[block], w.sum(1, keepdim=True), out=grad_queries[block])
-            torch.mm(w, candidates, out=grad_pulled[block]).neg_()
-            grad_candidates.addmm_(w.t(), pulled[block], alpha=-1)
-            sums.index_add_(0, own, w)
-            _add_close(
-                queries[block], candidates, maps, own, close, weight_close,
-                (grad_queries[block], grad_candidates, grad_maps),
-            )  # fmt: skip
-        if grads is not None:
-            grad_queries, grad_candidates, grad_maps = grads
+        # Sums by group; neighbouring shares of the queries have one group in common at most.
+        of_share: dict[int, tuple[int, Tensor]] = {}
+
+        def add_blocks(
+            first: int, last: int, loss: Tensor, grad_candidates: Tensor, grad_maps: Tensor
+        ) -> None:
+            distances = queries.new_empty(rows, num_candidates)
+            weights = distances if squared else torch.empty_like(distances)
+            begin, end = (int(group[i]) for i in (first * rows, min(last * rows, size) - 1))
+            part = queries.new_zeros(end - begin + 1 if need_grad else 0, num_candidates)
+            of_share[first] = begin, part
+            for start in range(first * rows, min(last * rows, size), rows):
+                block = slice(start, start + rows)
+                own, true = group[block], target[block].unsqueeze(1)
+                d, w = distances[: own.numel()], weights[: own.numel()]
+                torch.index_select(image_square, 0, own, out=d)
+                d.addmm_(pulled[block], candidates.t(), alpha=-2).add_(square[block])
+                close = close_pairs(d, square[block], candidate_square, largest[own].unsqueeze(1))
+                for i, j, residual in _residuals(queries[block], candidates, maps, own, close):
+                    d[i, j] = residual.square().sum(1)
+                if not squared:
+                    d.sqrt_()
+                out = pairs_within(left_out, block)
+                loss += softmax_weights(d, w, true, smoothing, scale, size, out)
+                if not need_grad:
+                    continue
+                weight_close = w[close]
+                if squared:
+                    w.mul_(2)
+                    weight_close = 2 * weight_close
+                else:
+                    length = d[close]
+                    weight_close = weight_close / length.masked_fill(length == 0, math.inf)
+                    w.div_(d)
+                w[close] = 0.0
+                torch.mul(queries[block], w.sum(1, keepdim=True), out=grad_queries[block])
+                torch.mm(w, candidates, out=grad_pulled[block]).neg_()
+                grad_candidates.addmm_(w.t(), pulled[block], alpha=-1)
+                part.index_add_(0, own - begin, w)
+                _add_close(
+                    queries[block], candidates, maps, own, close, weight_close,
+                    (grad_queries[block], grad_candidates, grad_maps),
+                )  # fmt: skip
+
+        totals = loss, grad_candidates, grad_maps
+        cost = 3 * size * candidates.numel()
+        run_shares(add_blocks, -(-size // max(1, rows)), totals, cost)
+        if need_grad:
+            for _, (own, part) in sorted(of_share.items()):
+                sums[own : own + len(part)] += part
             forms.add_gradient(sums, grad_candidates, grad_maps)
             parts = (x.split(counts) for x in (queries, grad_pulled, grad_queries))
             for r, (q, g, grad_q) in enumerate(zip(*parts, strict=True)):
                 grad_maps[r].addmm_(q.t(), g)
                 grad_q.addmm_(g, maps[r].t())
-            ctx.save_for_backward(*grads)
+            ctx.save_for_backward(grad_queries, grad_candidates, grad_maps)
         return loss / size
 
     @staticmethod
@@ -157,31 +176,46 @@ class _Forms:
     def values(self) -> Tensor:
         """The forms of all maps and candidates ``[G, C]``."""
         out = self._candidates.new_empty(self._maps.size(0), self._candidates.size(0))
-        for r, image in enumerate(self._images()):
-            other = image if self._narrow else self._candidates
-            torch.sum(image.mul_(other), 1, out=out[r])
+
+        def fill(first: int, last: int, _: Tensor) -> None:
+            for r, rows, image in self._images(first, last):
+                other = image if self._narrow else self._candidates[rows]
+                torch.sum(image.mul_(other), 1, out=out[r, rows])
+
+        run_shares(fill, len(out), [out.new_zeros(0)], self._cost)
         return out
 
     def add_gradient(self, weight: Tensor, grad_candidates: Tensor, grad_maps: Tensor) -> None:
         """Adds half the gradient of the forms weighted by ``weight [G, C]``."""
-        c = self._candidates
-        for r, image in enumerate(self._images()):
-            w = weight[r].unsqueeze(1)
-            if self._narrow:
-                image.mul_(w)
-                grad_candidates.addmm_(image, self._maps[r])
-                grad_maps[r].addmm_(image.t(), c)
-            else:
-                grad_candidates.addcmul_(image, w)
-                torch.mul(c, w, out=image)
-                grad_maps[r].addmm_(self._maps[r], image.t() @ c)
 
-    def _images(self) -> Iterator[Tensor]:
-        """M c, or M^T M c, of all candidates for one map after another, in the same memory."""
+        def add(first: int, last: int, grad_candidates: Tensor) -> None:
+            for r, rows, image in self._images(first, last):
+                c, w = self._candidates[rows], weight[r, rows].unsqueeze(1)
+                if self._narrow:
+                    image.mul_(w)
+                    grad_candidates[rows].addmm_(image, self._maps[r])
+                    grad_maps[r].addmm_(image.t(), c)
+                else:
+                    grad_candidates[rows].addcmul_(image, w)
+                    torch.mul(c, w, out=image)
+                    grad_maps[r].addmm_(self._maps[r], image.t() @ c)
+
+        run_shares(add, len(weight), [grad_candidates], 2 * self._cost)
+
+    @property
+    def _cost(self) -> int:
+        return self._maps.numel() * self._candidates.size(0)
+
+    def _images(self, first: int, last: int) -> Iterator[tuple[int, slice, Tensor]]:
+        """M c, or M^T M c, of some candidates at a time for some maps, in the same memory."""
         by = self._maps.mT if self._narrow else self._gram
-        buffer = self._candidates.new_empty(self._candidates.size(0), by.size(2))
-        for matrix in by:
-            yield torch.mm(self._candidates, matrix, out=buffer)
+        step = max(1, _IMAGE_NUMBERS // by.size(2))
+        buffer = self._candidates.new_empty(min(step, self._candidates.size(0)), by.size(2))
+        for r in range(first, last):
+            for start in range(0, self._candidates.size(0), step):
+                rows = slice(start, start + step)
+                some = self._candidates[rows]
+                yield r, rows, torch.mm(some, by[r], out=buffer[: len(some)])
 
 
 def _residuals(

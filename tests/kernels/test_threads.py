@@ -12,6 +12,7 @@ from sheafprop.kernels.threads import (
     num_threads,
     run_chunks,
     run_rows,
+    run_shares,
     small_operations,
 )
 
@@ -149,3 +150,26 @@ def test_spare_memory_is_used_again_but_never_by_two():
         assert first != second
     with spare.take(12) as again:
         assert again.data_ptr() in (first, second)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 40])
+def test_shares_add_up_to_the_same_for_any_number_of_threads(size, monkeypatch):
+    rows, results = torch.randn(40, 3), []
+
+    def work(first, last, total, count):
+        for i in range(first, last):
+            total += rows[i] * 1e4**i if i < 9 else rows[i]
+            count += 1
+
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        totals = torch.ones(3), torch.zeros(())
+        run_shares(work, size, totals)
+        assert totals[1] == size
+        results.append(totals[0])
+    assert torch.equal(results[1], results[2])
+    torch.testing.assert_close(results[0], results[1])
+    whole = []
+    monkeypatch.setattr(module, "_SHARED_NUMBERS", 7)
+    run_shares(lambda *share: whole.append(share[:2]), 40, [torch.zeros(4)])
+    assert whole == [(0, 40)]

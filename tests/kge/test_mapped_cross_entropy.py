@@ -1,8 +1,10 @@
 import pytest
 import torch
 
+from sheafprop.kernels import threads
 from sheafprop.kge import CrossEntropyLoss
 from sheafprop.kge import distance_cross_entropy as blocks_of
+from sheafprop.kge import mapped_cross_entropy as module
 from sheafprop.kge.base import KGEModel
 from sheafprop.kge.distance import row_distance
 from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
@@ -17,6 +19,7 @@ TARGET = torch.tensor([0, 8, 3, 3, 5, 1, 8])
 def blocks(request, monkeypatch):
     if request.param == "blocks":
         monkeypatch.setattr(blocks_of, "_CPU_BLOCK_ELEMENTS", 18)
+        monkeypatch.setattr(module, "_IMAGE_NUMBERS", 12)
         monkeypatch.setattr(blocks_of, "_LEAST_ROWS", 2)
 
 
@@ -189,3 +192,29 @@ def test_what_is_not_finite_shows(bad):
     q, c, maps = (x.detach() for x in small(3, 3))
     q[2, 1] = bad
     assert not torch.isfinite(mapped_cross_entropy(q, c, maps, GROUP, TARGET))
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_threads_change_rounding_only(squared, monkeypatch):
+    monkeypatch.setattr(blocks_of, "_CPU_BLOCK_ELEMENTS", 18)
+    monkeypatch.setattr(blocks_of, "_LEAST_ROWS", 2)
+    # Little work is not shared otherwise.
+    monkeypatch.setattr(threads, "_SERIAL_WORK", 1)
+    before, found = torch.get_num_threads(), []
+    queries, candidates, maps = rows(7, 4), rows(9, 3, seed=1), rows(3, 4, 3, seed=2)
+    # A close pair in each of two shares of one relation.
+    with torch.no_grad():
+        for i in (4, 6):
+            queries[i] = maps[2] @ candidates[i] + 1e-9
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            loss = mapped_cross_entropy(
+                queries, candidates, maps, GROUP, TARGET, squared=squared, left_out=None
+            )
+            found.append([loss, *torch.autograd.grad(loss, (queries, candidates, maps))])
+    finally:
+        torch.set_num_threads(before)
+    for one, two, three in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-12)
+        assert torch.equal(two, three)
