@@ -1,27 +1,14 @@
 """Distances of rows under diagonal maps, compiled by numba; imported where they first run."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import njit
+
+from sheafprop.kernels.numba_loops import compile_loops
+
+# Sums may take any order, so that they run in vector registers.
+_compiled = compile_loops("reassoc", "nsz", "contract")
 
 
-def compiled(function: Callable) -> Any:
-    """Compiles a loop whose sums may take any order, so that they run in vector registers."""
-    options: dict[str, Any] = {
-        "nogil": True,
-        "fastmath": {"reassoc", "nsz", "contract"},
-        "error_model": "numpy",
-    }
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:
-        # No folder to keep the machine code in: compile for this process alone.
-        return njit(**options)(function)
-
-
-@compiled
+@_compiled
 def lengths(a, b, in_a, in_b, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_e = |a[in_a_e] - b[in_b_e]|``"""
     for e in range(lo, hi):
@@ -33,7 +20,7 @@ def lengths(a, b, in_a, in_b, out, lo, hi):  # type: ignore[no-untyped-def]
         out[e] = np.sqrt(total)
 
 
-@compiled
+@_compiled
 def weighted_sums(start, order, weight, a, b, in_b, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_v = sum_e weight_e (a_v - b[in_b_e])`` over the entries ``order`` of each row."""
     for v in range(lo, hi):
@@ -54,7 +41,7 @@ def weighted_sums(start, order, weight, a, b, in_b, out, lo, hi):  # type: ignor
                 y[j] += w0 * (x[j] - b0[j])
 
 
-@compiled
+@_compiled
 def mapped(table, group, x, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_i = x_i table[group_i]``; every row of ``group`` stands for as many rows of ``x``."""
     size = x.shape[0] // group.size
@@ -68,7 +55,7 @@ def mapped(table, group, x, out, lo, hi):  # type: ignore[no-untyped-def]
                 y[k] += factor * row[k]
 
 
-@compiled
+@_compiled
 def sums_of_products(size, start, order, a, b, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_v = sum_e a_e b_e^T`` over the entries ``order`` of each row, ``size`` pairs each."""
     for v in range(lo, hi):
@@ -82,7 +69,7 @@ def sums_of_products(size, start, order, a, b, out, lo, hi):  # type: ignore[no-
                         row[k] += factor * y[k]
 
 
-@compiled
+@_compiled
 def scaled_squares(rows, scale, target, out, lo, hi):  # type: ignore[no-untyped-def]
     """Squared distances ``[B, N]`` of rows ``[N, d]``, scaled by ``[B, d]``, to targets."""
     for n in range(lo, hi):
@@ -95,7 +82,7 @@ def scaled_squares(rows, scale, target, out, lo, hi):  # type: ignore[no-untyped
             out[b, n] = total
 
 
-@compiled
+@_compiled
 def compare_rows(scores, true, better, equal, lo, hi):  # type: ignore[no-untyped-def]
     """How many scores of each row are greater than, and equal to, one value."""
     for row in range(lo, hi):

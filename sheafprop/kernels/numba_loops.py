@@ -23,18 +23,28 @@ _CACHE_LINE = 64
 _ROWS = 32
 
 
-def _compiled(function: Callable) -> Any:
-    # Fused multiply-adds only: sums keep their order, NaN and infinity their meaning.
-    options: dict[str, Any] = {
-        "nogil": True,
-        "fastmath": {"contract", "nsz"},
-        "error_model": "numpy",
-    }
-    try:
-        return njit(cache=True, **options)(function)
-    except RuntimeError:
-        # No folder to keep the machine code in: compile for this process alone.
-        return njit(**options)(function)
+def compile_loops(*fastmath: str) -> Callable[[Callable], Any]:
+    """A decorator that compiles a loop by numba, which then releases the GIL.
+
+    Args:
+        *fastmath: What LLVM may do to floating-point operations; without any, nothing.
+    """
+    options: dict[str, Any] = {"nogil": True}
+    if fastmath:
+        options |= {"fastmath": set(fastmath), "error_model": "numpy"}
+
+    def compile_loop(function: Callable) -> Any:
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:
+            # No folder to keep the machine code in: compile for this process alone.
+            return njit(**options)(function)
+
+    return compile_loop
+
+
+# Fused multiply-adds only: sums keep their order, NaN and infinity their meaning.
+_compiled = compile_loops("contract", "nsz")
 
 
 def _fetching(typing_context, array, row):  # type: ignore[no-untyped-def]

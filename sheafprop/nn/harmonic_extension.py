@@ -19,7 +19,7 @@ from sheafprop.nn.graph_input import GraphInput, as_edges
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.solvers import SOLVERS, LinearSystem, Solution, is_cheap, norm_of
 from sheafprop.nn.solvers.implicit import implicit_limit
-from sheafprop.nn.solvers.kernel import is_singular, known_regular
+from sheafprop.nn.solvers.singularity import is_singular, known_regular
 from sheafprop.sheaf.coboundary import edge_energy
 from sheafprop.sheaf.graph_checks import check_finite_features
 from sheafprop.sheaf.plan import Normalization, PropagationPlan

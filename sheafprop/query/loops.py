@@ -1,24 +1,16 @@
 """Loops over sets, energies and scores, compiled by numba; imported where they first run."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import njit
+
+from sheafprop.kernels.numba_loops import compile_loops
 
 ANCHOR, VIA, AND, OR, NOT = range(5)
 
-
-def compiled(function: Callable) -> Any:
-    """Compiles a loop that releases the GIL; its sums keep their order."""
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:
-        # No folder to keep the machine code in: compile for this process alone.
-        return njit(nogil=True)(function)
+# Sums keep their order.
+_compiled = compile_loops()
 
 
-@compiled
+@_compiled
 def _follow(heads, starts, tails, lo, hi, given, count, is_given, is_found, found):  # type: ignore[no-untyped-def]
     """Collects what one relation leads to; returns how many. Marks are left clean."""
     total = 0
@@ -61,7 +53,7 @@ def _follow(heads, starts, tails, lo, hi, given, count, is_given, is_found, foun
     return total
 
 
-@compiled
+@_compiled
 def _combine(operator, a, num_a, b, num_b, mark):  # type: ignore[no-untyped-def]
     """Intersection or union of two sets, into the first; returns its size."""
     total = 0
@@ -88,7 +80,7 @@ def _combine(operator, a, num_a, b, num_b, mark):  # type: ignore[no-untyped-def
     return total
 
 
-@compiled
+@_compiled
 def _write_sorted(values, count, mark, out, used):  # type: ignore[no-untyped-def]
     """Appends a set in ascending order."""
     if count * 16 < mark.size:
@@ -103,7 +95,7 @@ def _write_sorted(values, count, mark, out, used):  # type: ignore[no-untyped-de
             used += 1
 
 
-@compiled
+@_compiled
 def answer_rows(program, depth, slots, index, domain, size, lo, hi):  # type: ignore[no-untyped-def]
     """Answers of the queries in rows lo to hi: sizes, and all sets one after the other."""
     relations, heads, starts, tails = index
@@ -161,7 +153,7 @@ def answer_rows(program, depth, slots, index, domain, size, lo, hi):  # type: ig
     return sizes, out[:used].copy()
 
 
-@compiled
+@_compiled
 def differences(start, values, other_start, other_values):  # type: ignore[no-untyped-def]
     """For every row the ascending values that the other row lacks."""
     rows = start.size - 1
@@ -182,7 +174,7 @@ def differences(start, values, other_start, other_values):  # type: ignore[no-un
     return sizes, out[:used].copy()
 
 
-@compiled
+@_compiled
 def finish_rows(energies, shared, index, limit, weight, near, total, first, fresh, lo, hi):  # type: ignore[no-untyped-def]
     """Adds what queries share and subtracts the roots from ``total``, from column ``first`` on.
 
@@ -212,7 +204,7 @@ def finish_rows(energies, shared, index, limit, weight, near, total, first, fres
                     out[column] -= weight * np.sqrt(own[column])
 
 
-@compiled
+@_compiled
 def _has_nan(scores):  # type: ignore[no-untyped-def]
     found = False
     for column in range(scores.size):
@@ -220,7 +212,7 @@ def _has_nan(scores):  # type: ignore[no-untyped-def]
     return found
 
 
-@compiled
+@_compiled
 def _compare(scores, a, b, out):  # type: ignore[no-untyped-def]
     """How many scores are greater than, and at least, each of two values."""
     above_a, from_a, above_b, from_b = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
@@ -234,7 +226,7 @@ def _compare(scores, a, b, out):  # type: ignore[no-untyped-def]
     out[0], out[1], out[2], out[3] = above_a, from_a, above_b, from_b
 
 
-@compiled
+@_compiled
 def _place(scores, values, above, equal):  # type: ignore[no-untyped-def]
     """How many scores exceed exactly the first n of the sorted values, or equal the next."""
     count = values.size
@@ -254,7 +246,7 @@ def _place(scores, values, above, equal):  # type: ignore[no-untyped-def]
         equal[place] += values[min(place, count - 1)] == score
 
 
-@compiled
+@_compiled
 def count_rows(
     scores, target_start, targets, known_start, known, better, ties, candidates, few, nan, lo, hi
 ):  # type: ignore[no-untyped-def]

@@ -1,6 +1,6 @@
 import pytest
 
-from sheafprop.nn.solvers.kernel import is_singular, known_regular
+from sheafprop.nn.solvers.singularity import is_singular, known_regular
 from sheafprop.sheaf import PropagationPlan
 from tests.nn.solvers.cases import WIDTH, system_of
 from tests.sheaf_cases import NUM_NODES, SHEAF_KINDS, make_case, normalized_rank
