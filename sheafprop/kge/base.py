@@ -113,6 +113,10 @@ class KGEModel(torch.nn.Module, ABC):
         self.entity_constraint = entity_constraint
         width = 2 * hidden_channels if self.is_complex else hidden_channels
         self.node_emb = torch.nn.Embedding(num_nodes, width)
+        self._make_relations()
+
+    def _make_relations(self) -> None:
+        """Makes the relation parameters, and draws all parameters."""
 
     # Parameters ----------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.rows import promote
-from sheafprop.kge.base import EntityConstraint, KGEModel, fill_
+from sheafprop.kge.base import KGEModel, fill_
 from sheafprop.sheaf import DiagonalSheaf
 from sheafprop.sheaf.relation_sheaf import Side
 
@@ -42,25 +42,8 @@ class RotatE(KGEModel):
     is_complex: ClassVar[bool] = True
     isometric: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        num_nodes: int,
-        num_relations: int,
-        hidden_channels: int,
-        *,
-        p: float = 2.0,
-        squared: bool = False,
-        entity_constraint: EntityConstraint | None = "unit",
-    ) -> None:
-        super().__init__(
-            num_nodes,
-            num_relations,
-            hidden_channels,
-            p=p,
-            squared=squared,
-            entity_constraint=entity_constraint,
-        )
-        self.rel_emb = torch.nn.Embedding(num_relations, hidden_channels)
+    def _make_relations(self) -> None:
+        self.rel_emb = torch.nn.Embedding(self.num_relations, self.hidden_channels)
         self.reset_parameters()
 
     def _reset_relations(self, generator: torch.Generator | None) -> None:

@@ -3,7 +3,7 @@ from typing import ClassVar
 import torch
 
 from sheafprop.kernels.rows import promote
-from sheafprop.kge.base import EntityConstraint, KGEModel, near_identity
+from sheafprop.kge.base import KGEModel, near_identity
 from sheafprop.sheaf import DenseSheaf
 
 
@@ -36,25 +36,8 @@ class SE(KGEModel):
 
     name: ClassVar[str] = "se"
 
-    def __init__(
-        self,
-        num_nodes: int,
-        num_relations: int,
-        hidden_channels: int,
-        *,
-        p: float = 2.0,
-        squared: bool = False,
-        entity_constraint: EntityConstraint | None = "unit",
-    ) -> None:
-        super().__init__(
-            num_nodes,
-            num_relations,
-            hidden_channels,
-            p=p,
-            squared=squared,
-            entity_constraint=entity_constraint,
-        )
-        shape = (num_relations, hidden_channels, hidden_channels)
+    def _make_relations(self) -> None:
+        shape = (self.num_relations, self.hidden_channels, self.hidden_channels)
         self.rel_map_head = torch.nn.Parameter(torch.empty(shape))
         self.rel_map_tail = torch.nn.Parameter(torch.empty(shape))
         self.reset_parameters()

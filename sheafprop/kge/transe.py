@@ -3,7 +3,7 @@ from typing import ClassVar, Literal
 import torch
 
 from sheafprop.kernels.rows import promote
-from sheafprop.kge.base import EntityConstraint, KGEModel, unit_translations
+from sheafprop.kge.base import KGEModel, unit_translations
 from sheafprop.sheaf import IdentitySheaf
 
 
@@ -38,25 +38,8 @@ class TransE(KGEModel):
     isometric: ClassVar[bool] = True
     _start: ClassVar[Literal["normal", "uniform"]] = "uniform"
 
-    def __init__(
-        self,
-        num_nodes: int,
-        num_relations: int,
-        hidden_channels: int,
-        *,
-        p: float = 2.0,
-        squared: bool = False,
-        entity_constraint: EntityConstraint | None = "unit",
-    ) -> None:
-        super().__init__(
-            num_nodes,
-            num_relations,
-            hidden_channels,
-            p=p,
-            squared=squared,
-            entity_constraint=entity_constraint,
-        )
-        self.rel_emb = torch.nn.Embedding(num_relations, hidden_channels)
+    def _make_relations(self) -> None:
+        self.rel_emb = torch.nn.Embedding(self.num_relations, self.hidden_channels)
         self.reset_parameters()
 
     def _reset_relations(self, generator: torch.Generator | None) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.rows import promote
-from sheafprop.kge.base import EntityConstraint, KGEModel, fill_, unit_translations
+from sheafprop.kge.base import KGEModel, fill_, unit_translations
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
 from sheafprop.sheaf.relation_sheaf import Side
 
@@ -67,26 +67,9 @@ class TransH(KGEModel):
 
     name: ClassVar[str] = "transh"
 
-    def __init__(
-        self,
-        num_nodes: int,
-        num_relations: int,
-        hidden_channels: int,
-        *,
-        p: float = 2.0,
-        squared: bool = False,
-        entity_constraint: EntityConstraint | None = "unit",
-    ) -> None:
-        super().__init__(
-            num_nodes,
-            num_relations,
-            hidden_channels,
-            p=p,
-            squared=squared,
-            entity_constraint=entity_constraint,
-        )
-        self.rel_emb = torch.nn.Embedding(num_relations, hidden_channels)
-        self.rel_normal = torch.nn.Parameter(torch.empty(num_relations, hidden_channels))
+    def _make_relations(self) -> None:
+        self.rel_emb = torch.nn.Embedding(self.num_relations, self.hidden_channels)
+        self.rel_normal = torch.nn.Parameter(torch.empty(self.num_relations, self.hidden_channels))
         self.reset_parameters()
 
     def sheaf(self) -> DenseSheaf:

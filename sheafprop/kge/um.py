@@ -2,7 +2,7 @@ from typing import ClassVar
 
 import torch
 
-from sheafprop.kge.base import EntityConstraint, KGEModel
+from sheafprop.kge.base import KGEModel
 from sheafprop.sheaf import IdentitySheaf
 
 
@@ -36,24 +36,7 @@ class UM(KGEModel):
     name: ClassVar[str] = "um"
     isometric: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        num_nodes: int,
-        num_relations: int,
-        hidden_channels: int,
-        *,
-        p: float = 2.0,
-        squared: bool = False,
-        entity_constraint: EntityConstraint | None = "unit",
-    ) -> None:
-        super().__init__(
-            num_nodes,
-            num_relations,
-            hidden_channels,
-            p=p,
-            squared=squared,
-            entity_constraint=entity_constraint,
-        )
+    def _make_relations(self) -> None:
         self.reset_parameters()
 
     def sheaf(self) -> IdentitySheaf:

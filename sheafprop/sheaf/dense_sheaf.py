@@ -16,6 +16,12 @@ class DenseSheaf(RelationSheaf):
     The sheaf of TransR (one shared map per relation, with translation), SE (a pair of maps) and
     STransE. Pass the same tensor twice for a shared map.
 
+    A step with ``normalization="block"`` rounds by about :math:`\epsilon \kappa(D_v)` of the size
+    of the vectors around a vertex, with the machine epsilon of their number type and the condition
+    number of the vertex's block: what the maps barely see is the small rest of what they see well.
+    Badly conditioned blocks need double precision. The coordinates of a :class:`DiagonalSheaf` do
+    not mix, and round by :math:`\epsilon` each.
+
     Args:
         head (Tensor): :math:`R_h`, ``[R, k, d]``.
         tail (Tensor): :math:`R_t`, ``[R, k, d]``.
