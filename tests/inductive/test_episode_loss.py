@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from sheafprop.inductive import episode_loss as module
 from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.ranking import TripleFilter
 from tests.inductive.episode_cases import MODELS, random_triples, small_model
@@ -89,7 +88,7 @@ def test_other_known_answers_are_no_mistakes():
         return original(scores, answer)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.torch.nn.functional, "cross_entropy", spy)
+        patch.setattr(torch.nn.functional, "cross_entropy", spy)
         episode_loss(model, triples, 9, known, torch.Generator().manual_seed(0))
     tail_scores = captured[0]
     assert torch.equal(torch.isfinite(tail_scores).sum(1), torch.ones(len(tail_scores)).long())
