@@ -91,11 +91,11 @@ def run(words: Sequence[str]) -> int:
     )
     place = split.save(options.out, overwrite=options.overwrite)
     print(split.summary())
-    print(f"next: {_fit_command(place, split)}")
+    print(f"next: {fit_command(place, split)}")
     return 0
 
 
-def _fit_command(place: Path, split: "GraphSplit") -> str:
+def fit_command(place: Path, split: "GraphSplit") -> str:
     """The command that trains on a split that was just written."""
     words = ["sheafprop", "fit", "--config", "experiment/folder", "--data.root", str(place)]
     words += ["--data.mode", split.mode]

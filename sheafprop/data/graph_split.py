@@ -164,7 +164,7 @@ def split_graph(
     Example:
         >>> rows = [(f"e{i}", f"r{k}", f"e{(i + k) % 50}") for i in range(50) for k in (1, 2, 3)]
         >>> split_graph(rows, "semi-inductive")
-        GraphSplit(semi-inductive, 72 training triples)
+        GraphSplit(semi-inductive, 77 training triples)
     """
     check_choice("mode", mode, MODES)
     check_integer("seed", seed)

@@ -6,10 +6,13 @@ import random
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sheafprop.cli.main import main
+from sheafprop.cli.split import fit_command
 from sheafprop.data import read_triples, split_graph, write_triples
 from tests.cli.commands import failing, output, scrambled
 
@@ -137,6 +140,15 @@ def test_a_first_line_that_looks_like_a_header_is_read_as_a_triple(graph, tmp_pa
             follow_next(told, capsys)
             return
     raise AssertionError("no seed puts the triple first")
+
+
+def test_a_first_line_that_would_be_skipped_is_noticed(graph, tmp_path):
+    split = split_graph(wheel(prefix="x"), "semi-inductive")
+    rows = [["head", "relation", "tail"], *split.test.tolist()]
+    odd = replace(split, test=np.array(rows, dtype=object))
+    assert len(read_triples(odd.save(tmp_path / "odd") / "inference_test.txt")) == len(rows) - 1
+    assert fit_command(tmp_path / "odd", odd).endswith(" --data.columns 0,1,2 --data.header no")
+    assert fit_command(split.save(tmp_path / "even"), split).endswith("--data.mode semi-inductive")
 
 
 def test_refused_calls_change_no_file(graph, tmp_path, capsys):
