@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -147,6 +147,95 @@ def remove_temporaries(folder: str | PathLike[str]) -> None:
     for path in Path(folder).glob(f"{_PREFIX}*.tmp"):
         with suppress(OSError):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Yields a temporary folder beside ``target``, which takes its place at the end of the block.
+
+    Where the block raises, ``target`` stays as it was. While an old folder is replaced it carries
+    the name :func:`previous_folder` for the moment between two renames.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{_PREFIX}{secrets.token_hex(8)}.tmp")
+    try:
+        temporary.mkdir()
+        yield temporary
+        _move_into_place(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    sync_folder(target.parent)
+
+
+def previous_folder(target: Path) -> Path:
+    """Where the old folder is while :func:`new_folder` replaces it: ``.NAME.previous``."""
+    return target.with_name(f".{target.name}.previous")
+
+
+def check_folder_target(
+    folder: str | PathLike[str],
+    overwrite: bool,
+    *,
+    names: Collection[str],
+    record: str,
+    what: str,
+) -> None:
+    """Refuses a place where no folder can be written, before there is anything to write.
+
+    Args:
+        folder: The folder that is to be made.
+        overwrite: Whether a folder of the same kind that is there may be replaced.
+        names: The files that such a folder may hold.
+        record: The JSON file in it that says which library wrote it.
+        what: The kind of folder, such as ``"a model"``.
+
+    Raises:
+        ValueError: If something is there that must stay.
+    """
+    target = Path(os.path.realpath(Path(folder).expanduser()))
+    if not target.exists() or _is_empty_folder(target):
+        return
+    if not overwrite:
+        raise ValueError(
+            f"'{target}' exists: choose another folder, or pass overwrite=True (--overwrite)"
+        )
+    foreign = "it is a file"
+    if target.is_dir():
+        others = sorted({entry.name for entry in target.iterdir()} - {*names, record})
+        if not others and _is_own_record(target / record):
+            return
+        foreign = f"it is not {what} that sheafprop wrote"
+        if others:
+            foreign = f"it holds '{others[0]}', which is no file of {what}"
+    raise ValueError(f"'{target}' is not overwritten, since {foreign}: choose another folder")
+
+
+def _is_own_record(path: Path) -> bool:
+    """Whether a file is a record of ours: the names of files alone say little."""
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and str(record.get("library")).startswith("sheafprop ")
+
+
+def _move_into_place(temporary: Path, target: Path) -> None:
+    if not target.exists() or _is_empty_folder(target):
+        os.replace(temporary, target)
+        return
+    previous = previous_folder(target)
+    shutil.rmtree(previous, ignore_errors=True)
+    os.replace(target, previous)
+    try:
+        os.replace(temporary, target)
+    except BaseException:
+        os.replace(previous, target)
+        raise
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and next(path.iterdir(), None) is None
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from sheafprop import files as atomic
 from sheafprop.errors import SheafpropError
-from sheafprop.files import StorageError, write_bytes, write_json, write_text
+from sheafprop.files import (
+    StorageError,
+    check_folder_target,
+    new_folder,
+    previous_folder,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 
 def refuse(code):
@@ -176,3 +184,59 @@ def test_every_rename_is_made_durable(tmp_path, monkeypatch):
         inode = os.stat(tmp_path / "deep").st_ino
         assert events == [("file", len(content)), ("rename", inode), ("folder", inode)]
         events.clear()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch, is_there):
+    target = tmp_path / "deep" / "folder"
+    if is_there:
+        target.mkdir(parents=True)
+        (target / "old").write_text("old")
+
+    def write(text):
+        with new_folder(target) as temporary:
+            assert temporary.parent == target.parent
+            (temporary / "new").write_text(text)
+
+    with pytest.raises(TypeError):
+        write(None)
+    assert [p.name for p in tmp_path.rglob("*")] == ["deep", *(["folder", "old"] * is_there)]
+    replace = os.replace
+
+    def refuse_last(source, place):
+        if os.path.basename(source).startswith(".sheafprop-"):
+            raise OSError(errno.ENOSPC, "full")
+        replace(source, place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", refuse_last)
+        with pytest.raises(OSError, match="full"):
+            write("new")
+    assert [p.name for p in tmp_path.rglob("*")] == ["deep", *(["folder", "old"] * is_there)]
+    write("new")
+    assert [p.name for p in tmp_path.rglob("*")] == ["deep", "folder", "new"]
+    assert previous_folder(target) == tmp_path / "deep" / ".folder.previous"
+
+
+def test_only_an_own_folder_may_be_replaced(tmp_path):
+    def check(overwrite=True):
+        check_folder_target(
+            tmp_path / "x", overwrite, names=("a",), record="record.json", what="a thing"
+        )
+
+    check(overwrite=False)
+    (tmp_path / "x").mkdir()
+    check(overwrite=False)
+    write_json(tmp_path / "x" / "record.json", {"library": "sheafprop 9"})
+    (tmp_path / "x" / "a").write_text("")
+    check()
+    with pytest.raises(ValueError, match="exists: choose another folder"):
+        check(overwrite=False)
+    (tmp_path / "x" / "b").write_text("")
+    with pytest.raises(ValueError, match="it holds 'b', which is no file of a thing"):
+        check()
+    (tmp_path / "x" / "b").unlink()
+    for content in ("", "[]", '{"library": "other 1"}'):
+        (tmp_path / "x" / "record.json").write_text(content)
+        with pytest.raises(ValueError, match="it is not a thing that sheafprop wrote"):
+            check()

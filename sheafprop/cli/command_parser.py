@@ -286,9 +286,9 @@ def is_output(place: str | Path) -> bool:
 
 
 def folder(text: str) -> str:
-    """The name of a folder to write a model into."""
+    """The name of a folder to write."""
     if is_output(text):
-        raise argparse.ArgumentTypeError("a model is a folder, no standard output")
+        raise argparse.ArgumentTypeError("a folder is written, not standard output")
     return text
 
 

@@ -30,6 +30,8 @@ commands:
              sheafprop explain runs/umls/rotate --entity virus
   evaluate   rank the test triples of a run, or triples of a file
              sheafprop evaluate --run runs/umls/rotate
+  split      the files of a run from one graph, with new entities and triples to predict
+             sheafprop split graph.tsv --out my_split --mode fully-inductive
   inspect    what is in a folder of triples, or in a model
              sheafprop inspect runs/umls/rotate --relations
   export     vectors for other programs
@@ -50,7 +52,7 @@ _TRAINING = ("fit", "validate", "test")
 #: Commands with a module of their own, which is imported when they are called.
 _OWN = (
     *("extend", "predict", "answer", "score", "explain", "evaluate", "inspect", "export"),
-    *("import", "tune"),
+    *("import", "split", "tune"),
 )
 
 

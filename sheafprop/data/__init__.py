@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         first_occurrences,
         triple_codes,
     )
+    from sheafprop.data.graph_split import GraphSplit, split_graph
     from sheafprop.data.inductive_data import InductiveData
     from sheafprop.data.knowledge_graph import KnowledgeGraph
     from sheafprop.data.splits import SemiInductiveSplit, hold_out_mask, semi_inductive_split
@@ -35,6 +36,7 @@ _HOMES = {
     for home, names in {
         "assembly": "assemble",
         "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
+        "graph_split": "GraphSplit split_graph",
         "inductive_data": "InductiveData",
         "graph_counts": "connected_components count_duplicates first_occurrences triple_codes",
         "knowledge_graph": "KnowledgeGraph",
@@ -48,6 +50,7 @@ _HOMES = {
 __all__ = [
     "FolderDataset",
     "GraILDataset",
+    "GraphSplit",
     "InductiveData",
     "InductiveDataset",
     "KnowledgeGraph",
@@ -64,6 +67,7 @@ __all__ = [
     "parse_triples",
     "read_triples",
     "semi_inductive_split",
+    "split_graph",
     "triple_codes",
     "write_triples",
 ]

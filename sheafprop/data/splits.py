@@ -63,14 +63,7 @@ def semi_inductive_split(
         DataError: If no triple is left to train on, or no entity can be new.
         ValueError: If a fraction is out of its range.
     """
-    _check_fraction("new_fraction", new_fraction)
-    _check_fraction("observed_fraction", observed_fraction)
-    _check_fraction("valid_fraction", valid_fraction)
-    if observed_fraction + valid_fraction > 1:
-        raise ValueError(
-            "'observed_fraction' and 'valid_fraction' must not exceed 1 together "
-            f"(got {observed_fraction} and {valid_fraction})"
-        )
+    check_fractions(new_fraction, observed_fraction, valid_fraction)
     unique, inverse = _unique_triples(triples)
     head, relation, tail = unique.T
     used = np.zeros(num_entities, dtype=bool)
@@ -105,19 +98,9 @@ def semi_inductive_split(
         )
     touching = np.flatnonzero(pool & ~train)
     touching = touching[np.argsort(draw[touching])]
-    num_observed = round(observed_fraction * len(touching))
-    num_valid = min(round(valid_fraction * len(touching)), len(touching) - num_observed)
     part = np.full(len(unique), 4)
     part[train] = 0
-    part[touching] = np.repeat(
-        [1, 2, 3], [num_observed, num_valid, len(touching) - num_observed - num_valid]
-    )
-    # The first triple of each new entity is observed: already, as the observed ones come first,
-    # or else it is the one that the entity gets back.
-    ends = np.stack([head[touching], tail[touching]], axis=1).ravel()
-    entity, first = np.unique(ends, return_index=True)
-    part[touching[first[new[entity]] // 2]] = 1
-
+    part[touching] = divide_triples(unique[touching], new, observed_fraction, valid_fraction)
     masks = [torch.from_numpy(part == number)[inverse] for number in range(5)]
     return SemiInductiveSplit(torch.from_numpy(new), *masks)
 
@@ -148,6 +131,42 @@ def hold_out_mask(triples: Tensor, *, fraction: float = 0.1, seed: int = 0) -> T
     free = order[~needed]
     held[free[: round(fraction * len(unique))]] = True
     return torch.from_numpy(held)[inverse]
+
+
+def divide_triples(
+    triples: np.ndarray, new: np.ndarray, observed_fraction: float, valid_fraction: float
+) -> np.ndarray:
+    r"""The part of each triple of new entities: 1 observed, 2 validation, 3 test.
+
+    Args:
+        triples: Id triples of shape ``[m, 3]`` in a random order, each once.
+        new: True for the new entities, of shape ``[num_entities]``.
+        observed_fraction: The share that is observed; more where an entity would have none.
+        valid_fraction: The share that is kept for validation.
+
+    Returns:
+        int64 of shape ``[m]``.
+    """
+    num_observed = round(observed_fraction * len(triples))
+    num_valid = min(round(valid_fraction * len(triples)), len(triples) - num_observed)
+    part = np.repeat([1, 2, 3], [num_observed, num_valid, len(triples) - num_observed - num_valid])
+    # The first triple of each new entity is observed: already, as the observed ones come first,
+    # or else it is the one that the entity gets back.
+    entity, first = np.unique(triples[:, [0, 2]].ravel(), return_index=True)
+    part[first[new[entity]] // 2] = 1
+    return part
+
+
+def check_fractions(new_fraction: float, observed_fraction: float, valid_fraction: float) -> None:
+    """Raises :class:`ValueError` unless the fractions of a split are in their ranges."""
+    _check_fraction("new_fraction", new_fraction)
+    _check_fraction("observed_fraction", observed_fraction)
+    _check_fraction("valid_fraction", valid_fraction)
+    if observed_fraction + valid_fraction > 1:
+        raise ValueError(
+            "'observed_fraction' and 'valid_fraction' must not exceed 1 together "
+            f"(got {observed_fraction} and {valid_fraction})"
+        )
 
 
 def _check_fraction(name: str, value: float) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "LabelTriples",
     "as_label",
     "as_label_triples",
+    "format_triples",
     "frame_cells",
     "frame_triples",
     "holds_triples",
@@ -350,19 +351,31 @@ def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]
             break or a NUL character.
         StorageError: If the file cannot be written. The old one is still there then.
     """
+    write_bytes(path, format_triples(triples, os.fspath(path)))
+
+
+def format_triples(triples: Iterable[Sequence[str]], source: str) -> bytes:
+    r"""The content of a file of label triples; see :func:`write_triples`.
+
+    Args:
+        triples: The rows ``(head, relation, tail)``.
+        source: The name of the file, for error messages.
+
+    Raises:
+        DataError: If a label cannot stand in such a file.
+    """
     array = as_label_triples(triples)
     for row, labels in enumerate(array):
         for label in labels:
             if label == "" or any(character in label for character in "\t\n\r\0"):
                 raise DataError(
-                    f"{os.fspath(path)}: label {label!r} of row {row} cannot be written: labels "
+                    f"{source}: label {label!r} of row {row} cannot be written: labels "
                     "must not be empty and hold no tab, line break or NUL character"
                 )
     text = "".join("\t".join(labels) + "\n" for labels in array)
     # A leading mark would be taken for a byte order mark, so a real one is put before it.
     mark = BOM if text.startswith("\ufeff") else b""
     try:
-        content = mark + text.encode("utf-8")
+        return mark + text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(f"{os.fspath(path)}: a label is not valid Unicode ({error})") from error
-    write_bytes(path, content)
+        raise DataError(f"{source}: a label is not valid Unicode ({error})") from error

@@ -20,8 +20,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -35,7 +33,15 @@ from torch import Tensor
 
 from sheafprop.data import KnowledgeGraph, Vocabulary
 from sheafprop.errors import FormatError
-from sheafprop.files import check_plain, storage_errors, sync_folder, write_bytes, write_json
+from sheafprop.files import (
+    check_folder_target,
+    check_plain,
+    new_folder,
+    previous_folder,
+    storage_errors,
+    write_bytes,
+    write_json,
+)
 from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.kge import KGEModel, build_model
@@ -147,15 +153,12 @@ def write_model_folder(
     check_plain(stored.metrics, "metrics")
     with storage_errors(folder, "written"):
         check_model_target(target, overwrite)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".sheafprop-{secrets.token_hex(8)}.tmp")
         more: dict[str, Any] = {}
         if stored.episodes is not None:
             more["episodes"] = stored.episodes.settings.to_dict()
         if stored.proximity is not None:
             more["proximity"] = stored.proximity.to_dict()
-        try:
-            temporary.mkdir()
+        with new_folder(target) as temporary:
             write_bytes(temporary / "model.safetensors", save(_tensors(stored)))
             write_bytes(temporary / "facts.npy", _npy(stored.facts))
             write_bytes(
@@ -188,10 +191,6 @@ def write_model_folder(
                     "files": {name: _fingerprint(temporary / name) for name in _FILES},
                 },
             )
-            _move_into_place(temporary, target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-        sync_folder(target.parent)
     return Path(folder)
 
 
@@ -257,54 +256,7 @@ def check_model_target(folder: str | PathLike[str], overwrite: bool = False) -> 
     Raises:
         ValueError: If something is there that must stay.
     """
-    target = Path(os.path.realpath(Path(folder).expanduser()))
-    if not target.exists() or _is_empty_folder(target):
-        return
-    if not overwrite:
-        raise ValueError(
-            f"'{target}' exists: choose another folder, or pass overwrite=True (--overwrite)"
-        )
-    foreign = "it is a file"
-    if target.is_dir():
-        names = sorted({entry.name for entry in target.iterdir()} - {*_FILES, _MANIFEST})
-        if not names and _has_manifest(target):
-            return
-        foreign = "it is not a model that sheafprop wrote"
-        if names:
-            foreign = f"it holds '{names[0]}', which is no file of a model"
-    raise ValueError(f"'{target}' is not overwritten, since {foreign}: choose another folder")
-
-
-def _has_manifest(folder: Path) -> bool:
-    """Whether a folder has the manifest of a model: the names of files alone say little."""
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(manifest, dict) and str(manifest.get("library")).startswith("sheafprop ")
-
-
-def _move_into_place(temporary: Path, target: Path) -> None:
-    if not target.exists() or _is_empty_folder(target):
-        os.replace(temporary, target)
-        return
-    previous = _previous(target)
-    shutil.rmtree(previous, ignore_errors=True)
-    os.replace(target, previous)
-    try:
-        os.replace(temporary, target)
-    except BaseException:
-        os.replace(previous, target)
-        raise
-    shutil.rmtree(previous, ignore_errors=True)
-
-
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and next(path.iterdir(), None) is None
-
-
-def _previous(target: Path) -> Path:
-    return target.with_name(f".{target.name}.previous")
+    check_folder_target(folder, overwrite, names=_FILES, record=_MANIFEST, what="a model")
 
 
 def _npy(triples: Tensor) -> bytes:
@@ -330,7 +282,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 def _check_manifest(path: Path) -> int:
     manifest_path = path / _MANIFEST
     if not manifest_path.is_file():
-        previous = _previous(Path(os.path.realpath(path)))
+        previous = previous_folder(Path(os.path.realpath(path)))
         hint = " 'sheafprop fit', 'extend' and 'import' write such folders."
         if previous.is_dir():
             hint = (

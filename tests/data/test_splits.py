@@ -1,11 +1,13 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sheafprop.data import hold_out_mask, semi_inductive_split
+from sheafprop.data.splits import divide_triples
 from sheafprop.errors import DataError
 
 
@@ -127,6 +129,14 @@ def test_each_new_entity_gets_a_triple_back():
     check_split(triples, 50, split)
     # Every triple that was given back serves an entity: there are at most as many.
     assert split.observed_mask.sum() <= split.new_entity_mask.sum() + 0.01 * len(triples) + 1
+
+
+def test_divided_triples_observe_every_new_entity():
+    triples = np.array([[0, 0, 1], [1, 0, 2], [2, 0, 3], [3, 0, 4], [9, 0, 4]])
+    new = np.array([True] * 5 + [False] * 5)
+    # Two of five are observed, and those that 3 and 4 need; 9 is old and needs none.
+    assert divide_triples(triples, new, 0.4, 0.2).tolist() == [1, 1, 1, 1, 3]
+    assert divide_triples(triples, ~new, 0.4, 0.2).tolist() == [1, 1, 2, 3, 1]
 
 
 def test_no_more_triples_are_given_back_than_needed():

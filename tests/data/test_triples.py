@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sheafprop.data import as_label_triples, parse_triples, read_triples, write_triples
+from sheafprop.data.triples import format_triples
 from sheafprop.errors import DataError
 
 ROWS = [["a", "r", "b"], ["b", "s", "c"]]
@@ -199,6 +200,14 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
         write_triples(path, [("a", "r", "b")])
     assert path.read_text() == "kept"
     assert os.listdir(tmp_path) == ["t.txt"]
+
+
+def test_content_of_a_file_names_the_source_that_is_given(tmp_path):
+    write_triples(tmp_path / "t.txt", ROWS)
+    assert format_triples(ROWS, "elsewhere") == (tmp_path / "t.txt").read_bytes()
+    for label in ("a\nb", "\ud800"):
+        with pytest.raises(DataError, match=r"^elsewhere: .*label"):
+            format_triples([("a", "r", label)], "elsewhere")
 
 
 def test_as_label_triples():

@@ -18,6 +18,7 @@ from tests.docs.walkthrough import ROOT, blocks, environment, follow
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OVERNIGHT = (ROOT / "docs" / "overnight.md").read_text(encoding="utf-8")
 IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+SPLIT = (ROOT / "docs" / "split.md").read_text(encoding="utf-8")
 TRAINER = (ROOT / "docs" / "trainer.md").read_text(encoding="utf-8")
 
 
@@ -87,6 +88,26 @@ def test_training_from_a_script(tmp_path, capsys):
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs=2"]) == 0
 
 
+def test_splitting_a_graph(tmp_path, capsys):
+    """With one epoch."""
+    pytest.importorskip("pykeen")
+    config = "--config experiment/folder"
+    assert SPLIT.count(config) == 3
+    short = f"{config} --config logger/csv --trainer.max_epochs 1"
+    # The command that is printed is the one that the document gives next.
+    follow(SPLIT.replace(f"sh\nsheafprop fit {config}", f"sh\nsheafprop fit {short}"), tmp_path)
+    printed = capsys.readouterr().out
+    for kind, content in blocks(SPLIT):
+        if kind == "sh" and "fit" in content:
+            assert f"next: {content.splitlines()[0]}\n" in printed
+    (shown,) = re.findall(r"```text\n(.*?)```", SPLIT, flags=re.DOTALL)
+    assert shown in printed
+    for mode in ("semi-inductive", "fully-inductive"):
+        record = json.loads((tmp_path / f"runs/umls_{mode[:-10]}/rotate/metrics.json").read_text())
+        assert record["data"]["mode"] == mode
+        assert record["test"]
+
+
 def test_many_experiments_overnight(tmp_path, capsys):
     """With one epoch and one seed; then one run is made to look interrupted."""
     short = OVERNIGHT.replace("0 1 2 3 4 5 6 7 8 9", "0").replace(
@@ -134,7 +155,11 @@ def test_the_files_of_the_night_are_configurations(tmp_path):
 
 
 def test_the_readme_calls_what_the_documents_explain():
-    for start, document in (("sheafprop import", IMPORT), ("bash scripts/run_many", OVERNIGHT)):
+    for start, document in (
+        ("sheafprop import", IMPORT),
+        ("sheafprop split", SPLIT),
+        ("bash scripts/run_many", OVERNIGHT),
+    ):
         calls = re.findall(rf"^{start}.*", README, flags=re.MULTILINE)
         assert calls
         assert all(f"\n{call}\n" in document for call in calls)

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from sheafprop.data.inductive_data import InductiveData
 
 #: What each file holds; the first two are needed.
-_FILES = {
+FILES = {
     "train": "train.txt",
     "observed": "inference.txt",
     "train_valid": "valid.txt",
     "valid": "inference_valid.txt",
     "test": "inference_test.txt",
 }
+#: What ``sheafprop split`` leaves beside the files that it writes.
+SPLIT_RECORD = "split.json"
 _REQUIRED = ("train.txt", "inference.txt")
 _OPTIONAL = ("valid.txt", "inference_valid.txt", "inference_test.txt")
 #: Endings of files that may hold a part; a compressed one has one more, as ``.tsv.gz``.
@@ -104,7 +106,7 @@ class FolderDataset(InductiveDataset):
         parts, files = self._read()
         notes = [
             f"{files[key].name} is empty" if key in files else f"there is no {name}"
-            for key, name in _FILES.items()
+            for key, name in FILES.items()
             if key not in parts
         ]
         notes += self._notes(files)
@@ -146,7 +148,7 @@ class FolderDataset(InductiveDataset):
                 header=self.reading.header,
                 delimiter=self.reading.delimiter,
                 format=self.reading.format,
-                allow_empty=_FILES[key] in _OPTIONAL,
+                allow_empty=FILES[key] in _OPTIONAL,
                 known=known,
             )
             if len(triples):
@@ -160,7 +162,7 @@ class FolderDataset(InductiveDataset):
             kind = "is not a folder" if self.root.exists() else "does not exist"
             raise DataError(f"The data folder {kind} (got {self.root})")
         files = {}
-        for key, name in _FILES.items():
+        for key, name in FILES.items():
             stem = Path(name).stem
             found = [
                 p for p in sorted(self.root.iterdir()) if Path(plain_name(p.name)).stem == stem
@@ -173,7 +175,7 @@ class FolderDataset(InductiveDataset):
                 raise DataError(f"{self.root}: several files may be {name} ({names}). Keep one")
             if found:
                 files[key] = found[0]
-        missing = [name for key, name in _FILES.items() if name in _REQUIRED and key not in files]
+        missing = [name for key, name in FILES.items() if name in _REQUIRED and key not in files]
         if missing:
             present = sorted(path.name for path in self.root.iterdir())
             names = ", ".join(present[:20]) + (", ..." if len(present) > 20 else "")
@@ -190,7 +192,7 @@ class FolderDataset(InductiveDataset):
         others = [p.name for p in sorted(self.root.iterdir()) if p not in files.values()]
         stems = {name: Path(plain_name(name)).stem for name in others if not name.startswith(".")}
         found = {}
-        for key, wanted in _FILES.items():
+        for key, wanted in FILES.items():
             stem = Path(wanted).stem
             near = [name for name, other in stems.items() if _words(other) == _words(stem)]
             # By spelling, a name may be close to that of another part: it is not taken then.
@@ -202,7 +204,7 @@ class FolderDataset(InductiveDataset):
     def _notes(self, files: dict[str, Path]) -> list[str]:
         close = self._close_names(files)
         every = [p.name for p in sorted(self.root.iterdir()) if not p.name.startswith(".")]
-        used = {path.name for path in files.values()}
+        used = {SPLIT_RECORD, *(path.name for path in files.values())}
         others = [name for name in every if name not in used and name not in close.values()]
         notes = [_close(key, name) for key, name in close.items()]
         if others:
@@ -212,7 +214,7 @@ class FolderDataset(InductiveDataset):
 
 
 def _close(key: str, name: str) -> str:
-    return f"'{name}' was not read: if it is meant, call it {_FILES[key]}"
+    return f"'{name}' was not read: if it is meant, call it {FILES[key]}"
 
 
 def _words(stem: str) -> list[str]:
@@ -221,5 +223,5 @@ def _words(stem: str) -> list[str]:
 
 
 def _nearest(stem: str) -> str | None:
-    stems = [Path(name).stem for name in _FILES.values()]
+    stems = [Path(name).stem for name in FILES.values()]
     return next(iter(difflib.get_close_matches(stem.lower(), stems, 1, _CLOSE)), None)

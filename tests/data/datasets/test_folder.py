@@ -201,6 +201,7 @@ def test_other_files_are_left_alone_and_counted(folder, recwarn):
     (folder / "entity2id.txt").write_text("3\na\t0\nb\t1\nc\t2\n")
     (folder / "train2id.txt").write_text("1\n0 1 0\n")
     (folder / "README").write_text("three files\n")
+    (folder / "split.json").write_text("{}")  # of 'sheafprop split': nothing to mention
     data = FolderDataset(folder, "semi-inductive").load()
     notes = data.report["notes"]
     assert "3 other files not read (README, entity2id.txt, train2id.txt)" in notes

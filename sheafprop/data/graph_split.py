@@ -1,0 +1,331 @@
+"""One graph as the files of a run: new entities, and triples to predict."""
+
+import os
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sheafprop.checks import agree, check_choice, check_integer, count_noun
+from sheafprop.data.datasets.folder import FILES, SPLIT_RECORD
+from sheafprop.data.disjoint_split import disjoint_split
+from sheafprop.data.label_checks import MODES, Mode, lookalike_notes, named_counts
+from sheafprop.data.splits import (
+    check_fractions,
+    divide_triples,
+    hold_out_mask,
+    semi_inductive_split,
+)
+from sheafprop.data.triples import LabelTriples, as_label_triples, format_triples
+from sheafprop.errors import DataError
+from sheafprop.files import (
+    check_folder_target,
+    new_folder,
+    storage_errors,
+    write_bytes,
+    write_json,
+)
+from sheafprop.seeding import combine_keys, label_keys, seeded_uniform
+from sheafprop.version import __version__
+
+__all__ = ["GraphSplit", "check_split_target", "split_graph"]
+
+#: The default of ``new_fraction``.
+NEW_FRACTIONS = {"semi-inductive": 0.25, "fully-inductive": 0.35}
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSplit:
+    r"""One graph, split by :func:`split_graph`: label triples of shape ``[m, 3]``, sorted.
+
+    Args:
+        mode: ``"semi-inductive"`` or ``"fully-inductive"``.
+        train: The training triples.
+        train_valid: Triples of the training graph to predict, for transductive validation.
+        observed: The triples of new entities that are known.
+        valid: Triples of new entities to predict, for validation.
+        test: Triples of new entities to predict, for the test.
+        report: Options and counts, as plain values.
+    """
+
+    mode: Mode
+    train: LabelTriples
+    train_valid: LabelTriples
+    observed: LabelTriples
+    valid: LabelTriples
+    test: LabelTriples
+    report: dict[str, Any]
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        r"""Writes the folder that :class:`~sheafprop.data.FolderDataset` reads, as a whole.
+
+        It holds ``train.txt``, ``valid.txt``, ``inference.txt``, ``inference_valid.txt`` and
+        ``inference_test.txt``, each if it has a triple, and the report as ``split.json``.
+
+        Args:
+            folder: Where to write; missing parents are made.
+            overwrite: Whether a split that is there is replaced.
+
+        Raises:
+            ValueError: If the folder exists and may not be overwritten, or it holds other files.
+            DataError: If a label cannot stand in a text file.
+            StorageError: If the disk refuses; what was there before is still there.
+        """
+        place = Path(folder).expanduser()
+        contents = {
+            name: format_triples(getattr(self, key), str(place / name))
+            for key, name in FILES.items()
+        }
+        with storage_errors(folder, "written"):
+            check_split_target(folder, overwrite)
+            with new_folder(Path(os.path.realpath(place))) as temporary:
+                for name, content in contents.items():
+                    if content:
+                        write_bytes(temporary / name, content)
+                record = {"library": f"sheafprop {__version__}", **self.report}
+                write_json(temporary / SPLIT_RECORD, record)
+        return place
+
+    def summary(self) -> str:
+        r"""Returns the counts as text: what was read, every part, and what was dropped."""
+        report = self.report
+        graph, dropped = report["graph"], report["dropped"]
+        lines = [f"{self.mode} split, seed {report['seed']}", f"graph: {_size(graph)}"]
+        if copies := graph["copies"]:
+            lines.append(f"  {count_noun(copies, 'copy')} of a triple: each triple counts once")
+        if dropped["beyond_max_triples"]:
+            lines.append(f"sample: {_size(report['sample'])}")
+        lines += [f"  {name + ':':21}{_size(part)}" for name, part in report["parts"].items()]
+        lines.append(f"new entities: {report['new_entities']:,}")
+        unseen = report["unseen_relations"]
+        reasons = {
+            "beyond_max_triples": "outside the sample of --max-triples",
+            "between_graphs": "between an old and a new entity",
+            "unseen_relation": f"of {count_noun(len(unseen), 'relation')} without a training "
+            f"triple ({named_counts(Counter(unseen))})",
+        }
+        total = sum(dropped.values())
+        lines.append(f"dropped: {count_noun(total, 'triple')}")
+        lines += [f"  {dropped[key]:,} {text}" for key, text in reasons.items() if dropped[key]]
+        if lost := report["lost_entities"]:
+            text = f"{count_noun(lost, 'entity')} of the graph {agree(lost, 'has', 'have')}"
+            lines.append(f"  {text} no triple in any part")
+        return "\n".join([*lines, *(f"note: {note}" for note in report["notes"])])
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.mode}, {len(self.train)} training triples)"
+
+
+def split_graph(
+    triples: Iterable[Sequence[Any]],
+    mode: Mode,
+    *,
+    new_fraction: float | None = None,
+    observed_fraction: float = 0.8,
+    valid_fraction: float = 0.1,
+    max_triples: int | None = None,
+    seed: int = 0,
+) -> GraphSplit:
+    r"""Splits one graph into a training graph and triples of new entities, by a seeded draw.
+
+    ``"semi-inductive"``: new entities have triples with old ones and with each other, and triples
+    among old entities are the training graph, see :func:`~sheafprop.data.semi_inductive_split`.
+    ``"fully-inductive"``: regions of the graph are set apart, so that no entity is on both sides;
+    triples between the two sides, and those of relations without a training triple, are dropped.
+    In both modes every new entity keeps an observed triple, and every entity and relation of the
+    training graph a training triple.
+
+    With ``max_triples``, a larger graph is first cut to a sample of entities: breadth first from a
+    seeded one, neighbours in seeded order, until the next entity would exceed the number. An entity
+    of the sample has all of its triples with the others.
+
+    Copies of a triple count once. Draws go by labels, and ids by sorted labels, so that equal sets
+    of triples, options and seeds give equal splits on every machine, in whatever order they come.
+
+    Args:
+        triples: The rows ``(head, relation, tail)`` of labels.
+        mode: ``"semi-inductive"`` or ``"fully-inductive"``.
+        new_fraction: The share of the entities that are new; 0.25 in the semi-inductive and 0.35 in
+            the fully inductive mode by default.
+        observed_fraction: The share of the triples of new entities that is observed.
+        valid_fraction: The share of them that is for validation, and the share of the training
+            triples that is for transductive validation; the rest is for the test.
+        max_triples: The number of triples to keep at most.
+        seed: The seed.
+
+    Raises:
+        DataError: If the graph is too small, or no triple is left for the test.
+        ValueError: If an option is out of its range.
+
+    Example:
+        >>> rows = [(f"e{i}", f"r{k}", f"e{(i + k) % 50}") for i in range(50) for k in (1, 2, 3)]
+        >>> split_graph(rows, "semi-inductive")
+        GraphSplit(semi-inductive, 77 training triples)
+    """
+    check_choice("mode", mode, MODES)
+    check_integer("seed", seed)
+    if max_triples is not None:
+        check_integer("max_triples", max_triples, 1)
+    new_fraction = NEW_FRACTIONS[mode] if new_fraction is None else new_fraction
+    check_fractions(new_fraction, observed_fraction, valid_fraction)
+    labels = as_label_triples(triples)
+    if len(labels) == 0:
+        raise DataError("the graph holds no triple, so there is nothing to split")
+    entities, relations = sorted(set(labels[:, [0, 2]].ravel())), sorted(set(labels[:, 1]))
+    # Ids by sorted labels and rows by ids: the order of what was given does not matter.
+    whole = np.unique(_encode(labels, entities, relations), axis=0)
+    entity_keys, relation_keys = label_keys(entities), label_keys(relations)
+    rows = whole
+    if max_triples is not None and len(whole) > max_triples:
+        chosen = _choose_entities(whole, entity_keys, max_triples, seed)
+        rows = whole[chosen[whole[:, 0]] & chosen[whole[:, 2]]]
+
+    ids = torch.from_numpy(rows)
+    part = np.full(len(rows), 4)
+    if mode == "semi-inductive":
+        semi = semi_inductive_split(
+            ids,
+            len(entities),
+            new_fraction=new_fraction,
+            observed_fraction=observed_fraction,
+            valid_fraction=valid_fraction,
+            seed=seed,
+        )
+        masks = (semi.train_mask, semi.observed_mask, semi.valid_mask, semi.test_mask)
+        for number, mask in enumerate(masks):
+            part[mask.numpy()] = number
+    else:
+        disjoint = disjoint_split(ids, len(entities), new_fraction=new_fraction, seed=seed)
+        part[disjoint.train_mask.numpy()] = 0
+        apart = np.flatnonzero(disjoint.new_mask.numpy())
+        head, relation, tail = rows[apart].T
+        keys = combine_keys(4, entity_keys[head], relation_keys[relation], entity_keys[tail])
+        apart = apart[np.argsort(seeded_uniform(keys, 1, seed)[:, 0])]
+        new = disjoint.new_entity_mask.numpy()
+        part[apart] = divide_triples(rows[apart], new, observed_fraction, valid_fraction)
+    train = rows[part == 0]
+    held = hold_out_mask(torch.from_numpy(train), fraction=valid_fraction, seed=seed).numpy()
+    parts = {
+        "train": train[~held],
+        "train_valid": train[held],
+        "observed": rows[part == 1],
+        "valid": rows[part == 2],
+        "test": rows[part == 3],
+    }
+    if len(parts["test"]) == 0:
+        raise DataError(
+            f"no triple is left for the test: {count_noun(len(parts['observed']), 'triple')} of "
+            f"new entities are observed and {len(parts['valid']):,} are for validation. Lower "
+            "'observed_fraction' or 'valid_fraction', or take a larger graph"
+        )
+
+    dropped = rows[part == 4]
+    known = np.isin(dropped[:, 1], train[:, 1])
+    unseen = Counter(relations[i] for i in dropped[~known, 1])
+    new_entities = np.setdiff1d(parts["observed"][:, [0, 2]], train[:, [0, 2]])
+    placed = np.unique(rows[part < 4][:, [0, 2]])
+    report = {
+        "mode": mode,
+        "seed": int(seed),
+        "new_fraction": float(new_fraction),
+        "observed_fraction": float(observed_fraction),
+        "valid_fraction": float(valid_fraction),
+        "max_triples": None if max_triples is None else int(max_triples),
+        "graph": {**_counts(whole), "copies": len(labels) - len(whole)},
+        "sample": _counts(rows),
+        "parts": {FILES[key]: _counts(ids) for key, ids in parts.items()},
+        "new_entities": len(new_entities),
+        "dropped": {
+            "beyond_max_triples": len(whole) - len(rows),
+            "between_graphs": int(known.sum()),
+            "unseen_relation": int((~known).sum()),
+        },
+        "unseen_relations": {
+            label: unseen[label] for label in sorted(unseen, key=lambda x: (-unseen[x], x))
+        },
+        "lost_entities": len(np.unique(rows[:, [0, 2]])) - len(placed),
+        "notes": lookalike_notes(
+            [entities[i] for i in placed], [relations[i] for i in np.unique(rows[part < 4][:, 1])]
+        ),
+    }
+    names = [np.array(kind, dtype=object) for kind in (entities, relations, entities)]
+    return GraphSplit(
+        mode=mode,
+        report=report,
+        **{
+            key: np.stack([name[i] for name, i in zip(names, ids.T, strict=True)], axis=1)
+            for key, ids in parts.items()
+        },
+    )
+
+
+def check_split_target(folder: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Refuses a place where no split can be written, before there is one.
+
+    Args:
+        folder: The folder that is to be made.
+        overwrite: Whether a split that is there may be replaced.
+
+    Raises:
+        ValueError: If something is there that must stay.
+    """
+    check_folder_target(
+        folder, overwrite, names=FILES.values(), record=SPLIT_RECORD, what="a split"
+    )
+
+
+def _encode(labels: LabelTriples, entities: list[str], relations: list[str]) -> np.ndarray:
+    columns = []
+    for column, kind in enumerate((entities, relations, entities)):
+        number = {label: i for i, label in enumerate(kind)}
+        columns.append([number[label] for label in labels[:, column]])
+    return np.array(columns, dtype=np.int64).T
+
+
+def _choose_entities(
+    triples: np.ndarray, keys: np.ndarray, max_triples: int, seed: int
+) -> np.ndarray:
+    """The entities of a sample, breadth first, whose triples among each other are few enough."""
+    draw = seeded_uniform(combine_keys(5, keys), 1, seed)[:, 0]
+    ends = np.concatenate([triples[:, 0], triples[:, 2]])
+    others = np.concatenate([triples[:, 2], triples[:, 0]])
+    order = np.lexsort((draw[others], ends))
+    others = others[order]
+    start = np.searchsorted(ends[order], np.arange(len(keys) + 1))
+    chosen = np.zeros(len(keys), dtype=bool)
+    listed = chosen.copy()
+    count = 0
+    for root in np.argsort(draw):
+        if listed[root]:
+            continue
+        listed[root] = True
+        queue = deque([root])
+        while queue:
+            entity = queue.popleft()
+            near = others[start[entity] : start[entity + 1]]
+            # A loop is listed from both of its ends.
+            count += int(chosen[near].sum()) + int((near == entity).sum()) // 2
+            if count > max_triples:
+                return chosen
+            chosen[entity] = True
+            queue.extend(dict.fromkeys(near[~listed[near]].tolist()))
+            listed[near] = True
+    return chosen
+
+
+def _counts(ids: np.ndarray) -> dict[str, int]:
+    return {
+        "triples": len(ids),
+        "entities": len(np.unique(ids[:, [0, 2]])),
+        "relations": len(np.unique(ids[:, 1])),
+    }
+
+
+def _size(counts: dict[str, int]) -> str:
+    nouns = {"triples": "triple", "relations": "relation", "entities": "entity"}
+    triples, relations, entities = (count_noun(counts[key], noun) for key, noun in nouns.items())
+    return f"{triples} of {relations} among {entities}"
