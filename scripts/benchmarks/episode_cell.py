@@ -18,7 +18,7 @@ from benchmarks.completion_cell import (
 )
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.inductive.baselines import FILTERED_PROXIMITY, PROXIMITY
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import Selection, inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
@@ -26,7 +26,6 @@ from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
     ProximitySettings,
-    Scorer,
     add_proximity,
 )
 from sheafprop.kge import KGEModel

@@ -26,15 +26,13 @@ from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_model import EpisodeSettings
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, score_spread
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import inference_filter
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
-    Scorer,
     relations_with_loops,
-    score_spread,
 )
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import evaluate
@@ -217,6 +215,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="benchmarks (all)")
     add("--version", nargs="+", choices=VERSIONS, default=["v2", "v3"], help="versions (v2 v3)")
     add("--splits", nargs="+", type=int, default=[0, 1], help="seeds of the splits (0 1)")
+    add("--settings", nargs="+", help="settings of the grid by name (all)")
     add("--model", default="rotate", help="the model (rotate)")
     add("--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)")
     add("--table", action="store_true", help="print what the file holds, and run nothing")
@@ -232,6 +231,8 @@ def main(arguments: list[str] | None = None) -> None:
                 config["model"].pop("episodes", None)
                 config["model"].pop("proximity", None)
                 settings = CHANGES[family]
+                if options.settings:
+                    settings = {k: v for k, v in settings.items() if k in options.settings}
                 key = {"dataset": f"{family}_{version}", "model": options.model, "split": split}
                 key["config_hash"] = config_hash(config | {"settings": settings})
                 cells.append(Cell(key, run_search, (config, family, split, settings, options.data)))

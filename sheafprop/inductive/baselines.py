@@ -1,9 +1,10 @@
 """Methods that cost nothing, to rank beside a score: they need no training of their own."""
 
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.inductive.episode_scorer import Scorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.proximity_scorer import LogProximity, ProximityScorer, Scorer
+from sheafprop.inductive.proximity_scorer import LogProximity, ProximityScorer
 from sheafprop.kge.base import KGEModel
 from sheafprop.ranking import EdgeTypeHeuristic
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC

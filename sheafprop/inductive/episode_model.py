@@ -33,6 +33,8 @@ class EpisodeSettings:
         own_maps (bool): Whether the score has maps of its own, beside those of the diffusion.
         counts (bool): Whether the score also sees on which sides of which relations a candidate
             was observed.
+        vector_share (float): Weight of the score of the entities' own vectors beside, where some
+            are known from training: 1 where both scores spread alike over the candidates.
         num_random (int): Random sections in use.
         num_training_random (int): Random sections of a training step.
         hidden_share (float): Share of the training triples that a step hides.
@@ -53,6 +55,7 @@ class EpisodeSettings:
     hidden_channels: int | None = None
     own_maps: bool = False
     counts: bool = False
+    vector_share: float = 1.0
     num_random: int = 32
     num_training_random: int = 2
     hidden_share: float = 0.5
@@ -77,8 +80,9 @@ class EpisodeSettings:
         for name in ("step_size", "lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"'{name}' must be positive (got {getattr(self, name)})")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"'weight_decay' must not be negative (got {self.weight_decay})")
+        for name in ("weight_decay", "vector_share"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"'{name}' must not be negative (got {getattr(self, name)})")
         if self.hidden_channels is not None and self.maps == "trained":
             raise ValueError("'hidden_channels' is for maps='random': trained ones have their own")
 

@@ -1,9 +1,18 @@
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from sheafprop.inductive.episode_model import EpisodeModel
+
+
+class Scorer(Protocol):
+    """What ranks triples: scores of all entities as tails or heads."""
+
+    def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor: ...
+
+    def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor: ...
 
 
 class EpisodeScorer:
@@ -32,3 +41,49 @@ class EpisodeScorer:
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
         return self.model.score(self.graph, tail_index, rel_type, "head")
+
+
+class WithVectors:
+    r"""The score of episodes beside that of vectors, of which some are known from training.
+
+    .. math::
+        f(e, q, v) = f_{\text{episodes}}(e, q, v) + \beta f_{\text{vectors}}(e, q, v)
+
+    with :math:`\beta` such that the second term spreads over the candidates ``share`` times as wide
+    as the first.
+
+    Args:
+        episodes (EpisodeScorer): The score of episodes.
+        vectors (Scorer): The score of vectors.
+        share (float): See above.
+        observed (Tensor): Observed triples, whose queries show the spread, ``[m, 3]``.
+    """
+
+    def __init__(self, episodes: EpisodeScorer, vectors: Scorer, share: float, observed: Tensor):
+        self.episodes, self.vectors = episodes, vectors
+        wide = score_spread(vectors, observed)
+        self.weight = share * score_spread(episodes, observed) / wide if wide > 0 else 0.0
+
+    def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
+        """Scores ``[B, N]`` of all tails for heads ``head_index`` and relations ``rel_type``."""
+        scores = self.episodes.score_tails(head_index, rel_type)
+        return scores + self.weight * self.vectors.score_tails(head_index, rel_type)
+
+    def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
+        """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
+        scores = self.episodes.score_heads(rel_type, tail_index)
+        return scores + self.weight * self.vectors.score_heads(rel_type, tail_index)
+
+
+@torch.no_grad()
+def score_spread(scorer: Scorer, triples: Tensor, most: int = 200) -> float:
+    """Mean standard deviation of the scores of a query over all entities.
+
+    Args:
+        scorer (Scorer): The scorer.
+        triples (Tensor): Triples whose heads and relations are the queries, ``[m, 3]``; at most
+            ``most`` of them, evenly spaced, are looked at.
+    """
+    step = max(1, len(triples) // most)
+    head, relation, _ = triples[::step][:most].unbind(1)
+    return float(scorer.score_tails(head, relation).std(1).mean())

@@ -1,13 +1,13 @@
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.data.inductive_data import InductiveData
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors, score_spread
 from sheafprop.nn.proximity import Proximity
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 
@@ -53,14 +53,6 @@ class ProximitySettings:
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values."""
         return asdict(self)
-
-
-class Scorer(Protocol):
-    """What ranks triples: scores of all entities as tails or heads."""
-
-    def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor: ...
-
-    def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor: ...
 
 
 class LogProximity:
@@ -175,7 +167,7 @@ def proximity_weight(scorer: Scorer, settings: ProximitySettings, observed: Tens
         observed (Tensor): Observed triples, whose queries show the spread, ``[m, 3]``.
     """
     default = ProximitySettings()
-    if isinstance(scorer, EpisodeScorer):
+    if isinstance(scorer, EpisodeScorer | WithVectors):
         weight = default.weight if settings.weight is None else settings.weight
         assert weight is not None
         return weight
@@ -219,17 +211,3 @@ def relations_with_loops(triples: Tensor, num_relations: int) -> Tensor:
     out = torch.zeros(num_relations, dtype=torch.bool, device=triples.device)
     out[triples[triples[:, 0] == triples[:, 2], 1]] = True
     return out
-
-
-@torch.no_grad()
-def score_spread(scorer: Scorer, triples: Tensor, most: int = 200) -> float:
-    """Mean standard deviation of the scores of a query over all entities.
-
-    Args:
-        scorer (Scorer): The scorer.
-        triples (Tensor): Triples whose heads and relations are the queries, ``[m, 3]``; at most
-            ``most`` of them, evenly spaced, are looked at.
-    """
-    step = max(1, len(triples) // most)
-    head, relation, _ = triples[::step][:most].unbind(1)
-    return float(scorer.score_tails(head, relation).std(1).mean())

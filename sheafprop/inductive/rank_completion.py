@@ -9,14 +9,13 @@ from sheafprop.data.inductive_data import InductiveData
 from sheafprop.errors import DataError
 from sheafprop.inductive.baselines import baselines, proximity_is_cheap
 from sheafprop.inductive.episode_model import EpisodeModel
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximitySettings,
-    Scorer,
     add_proximity,
 )
 from sheafprop.kge.base import KGEModel
@@ -106,8 +105,12 @@ def rank_completion(
     own: dict[str, Scorer] = {f"{name} + sheaf propagation": scorer}
     if episodes is not None:
         assert labels is not None
-        trained = EpisodeScorer(episodes.to(device), data.inference.triples, labels, seed)
+        observed = data.inference.triples.to(device)
+        trained = EpisodeScorer(episodes.to(device), observed, labels, seed)
         own = {f"{name} + episodes": trained} | own
+        share = episodes.settings.vector_share
+        if share and bool(data.boundary_mask.any()):
+            own[f"{name} + episodes"] = WithVectors(trained, scorer, share, observed)
     out.seconds["propagate"] = time.perf_counter() - begin
 
     near = None

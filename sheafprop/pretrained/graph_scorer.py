@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from sheafprop.inductive.episode_model import EpisodeModel
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
     ProximitySettings,
-    Scorer,
     proximity_weight,
     relations_with_loops,
 )
@@ -98,8 +97,7 @@ class GraphScorer:
 
     def _energy(self, triples: Tensor) -> Tensor:
         assert self.episodes is not None
-        assert isinstance(self._own, EpisodeScorer)
-        return self.episodes.energy(self._own.graph, *triples.unbind(1)).double()
+        return self.episodes.energy(self._diffused.graph, *triples.unbind(1)).double()
 
     @cached_property
     def _usual_energy(self) -> Tensor:
@@ -112,8 +110,17 @@ class GraphScorer:
     @cached_property
     def _own(self) -> Scorer:
         """The score without proximity."""
+        vectors = _ByVectors(self._base)
         if self.episodes is None:
-            return _ByVectors(self._base)
+            return vectors
+        share = self.episodes.settings.vector_share
+        if not share or not len(self._facts):
+            return self._diffused
+        return WithVectors(self._diffused, vectors, share, self._facts)
+
+    @cached_property
+    def _diffused(self) -> EpisodeScorer:
+        assert self.episodes is not None
         return EpisodeScorer(self.episodes, self._facts, self._labels, self.seed)
 
     @cached_property

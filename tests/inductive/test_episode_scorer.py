@@ -1,6 +1,6 @@
 import torch
 
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, WithVectors
 from tests.inductive.episode_cases import random_triples, small_model
 
 
@@ -31,3 +31,26 @@ def test_an_entity_scores_the_same_whatever_its_number():
     found = one.score_tails(entity, relation)[0]
     again = other.score_tails(place[entity], relation)[0]
     torch.testing.assert_close(again, found[order])
+
+
+def test_vectors_beside_spread_as_wide_as_asked():
+    triples, model = random_triples(), small_model("rotate")
+    scorer = EpisodeScorer(model, triples, [str(i) for i in range(9)])
+
+    class Vectors:
+        def score_tails(self, head, relation):
+            return torch.sin(head[:, None] * 3.0 + torch.arange(9.0) ** 2 + relation[:, None])
+
+        def score_heads(self, relation, tail):
+            return 5 * self.score_tails(tail, relation)
+
+    both = WithVectors(scorer, Vectors(), 0.5, triples)
+    head, relation = triples[:, 0], triples[:, 1]
+    own = scorer.score_tails(head, relation).double()
+    other = Vectors().score_tails(head, relation).double()
+    weight = 0.5 * own.std(1).mean() / other.std(1).mean()
+    found = both.score_tails(head, relation)
+    torch.testing.assert_close(found, own + weight * other, rtol=1e-5, atol=1e-6)
+    own, other = scorer.score_heads(relation, head), Vectors().score_heads(relation, head)
+    found = both.score_heads(relation, head)
+    torch.testing.assert_close(found, own + weight * other, rtol=1e-5, atol=1e-6)

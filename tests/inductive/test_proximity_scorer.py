@@ -3,12 +3,12 @@ import math
 import pytest
 import torch
 
+from sheafprop.inductive.episode_scorer import score_spread
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
     rank_own_last_,
     relations_with_loops,
-    score_spread,
 )
 from sheafprop.nn import proximity
 from sheafprop.ranking import EdgeTypeHeuristic
