@@ -432,15 +432,16 @@ class SheafCompletion(LightningModule):
             progress (bool): Whether to show progress on standard error.
         """
         assert self.episode_settings is not None
-        self.episodes, record = train_episodes(
-            self.model,
-            self.data.train.triples,
-            self.episode_settings,
-            seed=self.hparams["seed"],
-            folder=folder,
-            loggers=loggers,
-            progress=progress,
-        )
+        with torch.inference_mode(False), torch.enable_grad():  # also in the midst of a test
+            self.episodes, record = train_episodes(
+                self.model,
+                self.data.train.triples,
+                self.episode_settings,
+                seed=self.hparams["seed"],
+                folder=folder,
+                loggers=loggers,
+                progress=progress,
+            )
         self.episode_record = asdict(record)
         self.seconds["episodes"] = record.seconds
 

@@ -137,3 +137,83 @@ def test_without_training_there_is_no_model(tmp_path, options):
     else:
         run.fit(module(), datamodule=data)
     assert not (tmp_path / "model").exists()
+
+
+EPISODES = {"num_steps": 3, "num_random": 2, "batch_size": 8, "counts": True}
+
+
+def run_test(run, model, monkeypatch=None):
+    data = InductiveDataModule.from_data(toy_data(), batch_size=16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run.test(model, datamodule=data, ckpt_path="best", verbose=False)
+    return {(row["method"], row["protocol"]): row["metrics"] for row in model.results}
+
+
+def test_episodes_are_trained_saved_and_taken_by_test(tmp_path, monkeypatch):
+    near = {"weight": 0.4}
+    model, run = fit(tmp_path, 3, callbacks=[SaveModel()], episodes=EPISODES, proximity=near)
+    assert model.episode_record["num_steps"] == 3
+    assert not (tmp_path / "checkpoints" / "episodes").exists()
+    folder = SheafModel.load(tmp_path)
+    stored = folder.stored()
+    assert stored.episodes.settings == model.episode_settings
+    assert stored.proximity.weight == 0.4
+    for name, value in model.episodes.state_dict().items():
+        assert torch.equal(value, stored.episodes.state_dict()[name])
+    assert folder.metrics["episodes"]["num_steps"] == 3
+    loaded = SheafCompletion.load_from_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
+    with monkeypatch.context() as patch:
+        patch.setattr(SheafCompletion, "train_episodes", lambda self: 1 / 0)
+        found = run_test(run, loaded)
+    assert loaded.results[0]["method"] == "TransE + episodes + proximity"
+    again = SheafCompletion.load_from_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
+    taken = again.to_sheaf_model(toy_data()).stored()
+    assert torch.equal(taken.episodes.log_weight, stored.episodes.log_weight)
+    # Without a stored state they are trained again, to the same end.
+    fresh = SheafCompletion.load_from_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
+    with monkeypatch.context() as patch:
+        patch.setattr(SheafCompletion, "restore_episodes", lambda self: False)
+        assert run_test(run, fresh) == found
+
+
+def test_without_episodes_and_proximity_nothing_else_changes(tmp_path):
+    plain, _ = fit(tmp_path / "plain", 3, callbacks=[SaveModel()])
+    both, run = fit(
+        tmp_path / "both", 3, callbacks=[SaveModel()], episodes=EPISODES, proximity={"share": 0.5}
+    )
+    assert plain.selection.settings == both.selection.settings
+    for name, value in plain.kge.state_dict().items():
+        assert torch.equal(value, both.kge.state_dict()[name])
+    assert SheafModel.load(tmp_path / "plain").stored().episodes is None
+
+
+def test_other_settings_of_episodes_train_them_anew(tmp_path):
+    _, run = fit(tmp_path, 3, callbacks=[SaveModel()], episodes=EPISODES)
+    other = {**EPISODES, "num_steps": 2}
+    model = SheafCompletion.load_from_checkpoint(
+        tmp_path / "checkpoints" / "best.ckpt", episodes=other
+    )
+    run_test(run, model)
+    assert model.episode_record["num_steps"] == 2
+
+
+def test_episodes_see_the_training_triples_alone(tmp_path, monkeypatch):
+    """Neither the inference graph nor held-out triples reach the second stage."""
+    from sheafprop.training import sheaf_completion
+
+    given = []
+    original = sheaf_completion.train_episodes
+
+    def spy(kge, triples, *args, **kwargs):
+        given.append((kge.num_nodes, triples))
+        return original(kge, triples, *args, **kwargs)
+
+    monkeypatch.setattr(sheaf_completion, "train_episodes", spy)
+    fit(tmp_path, 2, callbacks=[SaveModel()], episodes=EPISODES)
+    ((num_nodes, triples),) = given
+    data = toy_data()
+    assert num_nodes == data.train.num_nodes
+    assert torch.equal(triples, data.train.triples)
+    held = {tuple(row) for row in data.train_valid.tolist()}
+    assert not held & {tuple(row) for row in triples.tolist()}
