@@ -1,26 +1,23 @@
 """A cell of the preset ``episodes``: train, learn relations through the diffusion, rank once."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.completion_cell import (
-    PROTOTYPE_SHARES,
     Record,
     figures,
     load_data,
     times,
     train_model,
-    training_graph_as_new,
 )
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.inductive.baselines import FILTERED_PROXIMITY, PROXIMITY
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
-from sheafprop.inductive.propagation_search import Selection, inference_filter
+from sheafprop.inductive.propagation_search import inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
@@ -86,12 +83,6 @@ def run_episode_cell(
     more: Record = {"selected_on": "validation"} | times(chosen_seconds)
     propagated = _propagated(model, data, chosen, near, near_settings)
     records += [{"model": label} | row | more for row in _rank(propagated, data, _PLAIN)]
-    begin = time.process_time()
-    chosen = choose_on_training_graph(module, model, data).settings
-    chosen_seconds = {"train": training, "select": time.process_time() - begin}
-    more = {"selected_on": "training graph"} | times(chosen_seconds)
-    propagated = _propagated(model, data, chosen, near, near_settings)
-    records += [{"model": label} | row | more for row in _rank(propagated, data, ("merged",))]
     return records
 
 
@@ -108,17 +99,6 @@ def proximity_records(name: str, root: str | None, *, folder: Path) -> list[Reco
         found = _rank(scorer, data, (*_PLAIN, "merged"))
         records += [{"model": label} | row for row in found]
     return records
-
-
-def choose_on_training_graph(
-    module: SheafCompletion, model: KGEModel, data: InductiveData
-) -> Selection:
-    """The propagation that is best with all entities of the training graph taken as new."""
-    part, found = training_graph_as_new(data), []
-    for share in PROTOTYPE_SHARES:
-        settings = replace(module.search.settings, prototype_share=share)
-        found.append(replace(module.search, settings=settings).select(model, part))
-    return max(found, key=lambda one: one.value or 0.0)
 
 
 def _near(data: InductiveData, settings: ProximitySettings) -> LogProximity:

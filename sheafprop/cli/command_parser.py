@@ -133,7 +133,30 @@ class CommandParser(LiteralParser):
         model = SheafModel.load(folder)
         if note := describe_interruption(Path(folder).expanduser()):
             report(f"note: {note}")
-        return model
+        if not hasattr(options, "without_episodes"):
+            return model
+        return model.with_scores(
+            episodes=not options.without_episodes,
+            proximity=options.proximity,
+            own_last=None if options.own_entity is None else options.own_entity == "last",
+        )
+
+    def add_scoring(self) -> None:
+        """Adds what a score consists of, for models with episodes or proximity."""
+        add = self.add_argument
+        add("--without-episodes", action="store_true", help="score by the vectors alone")
+        add(
+            "--proximity",
+            type=float,
+            metavar="W",
+            help="weight of proximity beside the score, 0 for none (default: the model's)",
+        )
+        add(
+            "--own-entity",
+            choices=["last", "ranked"],
+            help="whether the query's own entity is ranked last where its relation has no loop in "
+            "training (default: as the model says)",
+        )
 
     def add_output(self) -> None:
         """Adds where a table goes."""

@@ -89,6 +89,8 @@ def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str
         stored.model,
         data,
         PropagationSettings(**stored.settings),
+        episodes=stored.episodes,
+        proximity=stored.proximity,
         protocols=options.protocol or config["model"].get("protocols") or _PROTOCOLS[:2],
         selected=stored.metrics.get("selection", {}).get("on", "validation") == "validation",
         seed=config["seed_everything"],

@@ -36,6 +36,7 @@ def run(words: Sequence[str]) -> int:
         action="store_true",
         help="leave out and count queries with a label that the model does not know",
     )
+    parser.add_scoring()
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))

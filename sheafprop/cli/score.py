@@ -14,6 +14,7 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_model()
     parser.add_argument("triples", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_scoring()
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))

@@ -4,6 +4,7 @@ Long because the docstrings of all that a model does are here, once.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from sheafprop.checks import count_noun
 from sheafprop.data import Vocabulary
+from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
 from sheafprop.pretrained.answers import answer_queries
@@ -139,6 +141,42 @@ class SheafModel:
         if self._state.graph_scorer is not None:
             return self._state.graph_scorer
         return SectionScorer(self.kge, self.vectors(), self._state.section_weight, self.labels())
+
+    def with_scores(
+        self,
+        *,
+        episodes: bool = True,
+        proximity: float | None = None,
+        own_last: bool | None = None,
+    ) -> "SheafModel":
+        r"""Gives a model that scores otherwise; vectors and facts are the same.
+
+        Args:
+            episodes: Whether the relations that were trained through the diffusion score, where
+                the model has them; else its vectors do.
+            proximity: Weight of proximity in the graph of facts beside the score, as
+                :class:`~sheafprop.inductive.ProximitySettings` counts it; 0 for none. (default:
+                that of the model)
+            own_last: Whether the query's own entity is ranked last where its relation has no loop
+                in training. (default: as the model says; no, where it has no proximity)
+
+        Raises:
+            ValueError: If the weight is negative.
+        """
+        trained = self._state.trained
+        near = trained.proximity
+        if proximity is not None or own_last is not None:
+            near = near or ProximitySettings(weight=0.0, share=0.0, own_last=False)
+            if proximity is not None:
+                near = replace(near, weight=proximity, share=proximity)
+            if own_last is not None:
+                near = replace(near, own_last=own_last)
+            if not (near.weight or near.share or near.own_last):
+                near = None
+        trained = replace(trained, episodes=trained.episodes if episodes else None, proximity=near)
+        model = object.__new__(SheafModel)
+        model._state, model.report = replace(self._state, trained=trained), self.report
+        return model
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """Writes a model folder, completely or not at all.

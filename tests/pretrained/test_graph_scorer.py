@@ -170,3 +170,28 @@ def test_refuses_parameters_that_are_not_finite():
         broken.log_weight[0] = float("nan")
     with pytest.raises(Exception, match="episodes is not finite"):
         replace(stored, episodes=broken)
+
+
+def test_scores_can_leave_out_episodes_and_proximity():
+    model = with_episodes(near=ProximitySettings(weight=0.6))
+    head, relation, _ = model.facts().iloc[0]
+
+    def scores(one):
+        frame = one.predict_tails(head, relation, k=50, include_known=True)
+        return frame.set_index("tail")["score"].to_dict()
+
+    plain = SheafModel(stored_model("rotate", dtype=torch.float32))
+    without = model.with_scores(episodes=False, proximity=0.0, own_last=False)
+    assert scores(without) == pytest.approx(scores(plain), rel=1e-5)
+    bare = model.with_scores(proximity=0.0, own_last=False)
+    assert scores(bare) == pytest.approx(scores(with_episodes()), rel=1e-5)
+    assert list(scores(model.with_scores(proximity=0.0)))[-1] == head
+    near = proximity(ids(model, model.facts())[:, [0, 2]].T, len(model.labels()))
+    row = torch.log(near[model.labels().index(head)] + 1e-6)
+    heavier = scores(model.with_scores(proximity=2.0, own_last=False))
+    for tail, score in scores(bare).items():
+        expected = score + 2.0 * float(row[model.labels().index(tail)])
+        assert heavier[tail] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert scores(model.with_scores()) == scores(model)
+    with pytest.raises(ValueError, match="negative"):
+        model.with_scores(proximity=-1.0)

@@ -179,7 +179,7 @@ def test_episodes_are_trained_saved_and_taken_by_test(tmp_path, monkeypatch):
 
 def test_without_episodes_and_proximity_nothing_else_changes(tmp_path):
     plain, _ = fit(tmp_path / "plain", 3, callbacks=[SaveModel()])
-    both, run = fit(
+    both, _ = fit(
         tmp_path / "both", 3, callbacks=[SaveModel()], episodes=EPISODES, proximity={"share": 0.5}
     )
     assert plain.selection.settings == both.selection.settings
