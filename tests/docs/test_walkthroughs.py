@@ -18,6 +18,7 @@ from tests.docs.walkthrough import ROOT, blocks, environment, follow
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OVERNIGHT = (ROOT / "docs" / "overnight.md").read_text(encoding="utf-8")
 IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+EPISODES = (ROOT / "docs" / "episodes.md").read_text(encoding="utf-8")
 SPLIT = (ROOT / "docs" / "split.md").read_text(encoding="utf-8")
 TRAINER = (ROOT / "docs" / "trainer.md").read_text(encoding="utf-8")
 
@@ -166,3 +167,13 @@ def test_the_readme_calls_what_the_documents_explain():
     for name in re.findall(r"\]\((docs/\S+?)\)", README):
         assert (ROOT / name).is_file()
     assert README.count("](docs/") >= 2
+
+
+def test_relations_that_learn_through_the_diffusion(tmp_path):
+    scope = follow(EPISODES, tmp_path)
+    stored = scope["model"].stored()
+    assert stored.episodes.settings.num_steps == 30
+    assert stored.proximity.weight == 0.3
+    report = (tmp_path / "runs" / "report.md").read_text(encoding="utf-8")
+    assert "RotatE + episodes + proximity" in report
+    assert "proximity alone" in report
