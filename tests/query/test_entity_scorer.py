@@ -141,7 +141,7 @@ def test_a_row_is_computed_once():
     assert links.rows_computed == 2 * 20
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_what_is_certain_stays_with_all_entities_between(seed, k):
     rng = np.random.default_rng(seed)
