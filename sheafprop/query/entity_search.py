@@ -18,7 +18,7 @@ from sheafprop.query.max_product import (
 from sheafprop.query.query_shape import QueryShape
 
 # Numbers in a block of rows.
-_BLOCK_ROWS = 2**22
+_BLOCK_ROWS = 2**23
 
 
 class Truth(NamedTuple):
@@ -108,11 +108,10 @@ class EntitySearch:
         source = pair % count
         kinds, numbers = (pair // count).unique_consecutive(return_counts=True)
         step, first = max(1, _BLOCK_ROWS // count), 0
-        buffer = self.links.new_rows(min(step, int(numbers.max()) if len(numbers) else 0))
         for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
             for lo in range(first, first + number, step):
                 hi = min(lo + step, first + number)
-                rows = self.links.log_rows(source[lo:hi], kind, buffer)
+                rows = self.links.log_rows(source[lo:hi], kind)
                 own = slice(ends[lo], ends[hi])
                 raise_truth(out, rows, query[own], row[own] - lo, value[own])
             first += number

@@ -230,3 +230,13 @@ def test_hard_answers_are_ranked():
     scores = EntityScorer(links).score(batch)
     better = int((scores[1] > scores[1, 5]).sum())
     assert ranking.counts.better.tolist()[2] == better
+
+
+def test_negation_as_text():
+    labels = {"entities": Vocabulary(["a", "b", "c"]), "relations": Vocabulary(["r"])}
+    facts = torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 2]])
+    scorer = EntityScorer(LinkProbabilities(facts, 3, 1), **labels)
+    found = scorer.answer(["and(via(r, a), not(via(r, b)))", "2in(r, r; a, b)", "1p(r; a)"])
+    assert [[answer.label for answer in own] for own in found] == [["b"], ["b"], ["b", "c"]]
+    with pytest.raises(DataError, match=r"all entities but some would answer a negation"):
+        scorer.answer("not(via(r, a))")
