@@ -159,7 +159,6 @@ class LinkProbabilities:
         self.rows_computed = 0
         self._cache = _RowCache(num_entities, dtype, self.device, cache_bytes)
 
-    @torch.no_grad()
     def log_rows(self, entities: Tensor, relation: int) -> Tensor:
         r"""The logs ``[n, N]`` of :math:`p_q(v \mid u)` for distinct entities :math:`u`.
 
@@ -170,18 +169,29 @@ class LinkProbabilities:
         Raises:
             DivergenceError: If a score is NaN or :math:`+\infty`.
         """
+        parts = self.row_parts(entities, relation)
+        if len(parts) == 1:
+            return parts[0][1]
+        where, rows = (torch.cat(part) for part in zip(*parts, strict=True))
+        return rows[where.argsort()]
+
+    @torch.no_grad()
+    def row_parts(self, entities: Tensor, relation: int) -> list[tuple[Tensor, Tensor]]:
+        """The same rows in one or two parts, with their places: those that were kept, and others.
+
+        ``entities`` and ``relation`` are those of :meth:`log_rows`.
+        """
         ids = entities.cpu().numpy()
         slots = self._cache.find(ids, relation)
         kept, missing = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
-        rows = self._compute(ids[missing], relation)
-        self._cache.add(ids[missing], relation, rows)
-        if not len(kept):
-            return rows
-        shape = (len(ids), self.num_entities)
-        out = torch.empty(shape, dtype=self.dtype, device=self.device)
-        out[self._tensor(kept)] = self._cache.rows[self._tensor(slots[kept])]
-        out[self._tensor(missing)] = rows
-        return out
+        parts = []
+        if len(kept):
+            parts.append((self._tensor(kept), self._cache.rows[self._tensor(slots[kept])]))
+        if len(missing) or not parts:
+            rows = self._compute(ids[missing], relation)
+            self._cache.add(ids[missing], relation, rows)
+            parts.append((self._tensor(missing), rows))
+        return parts
 
     def is_fact(self, entity: int, relation: int, target: int) -> bool:
         """Whether a relation, below :math:`2R`, leads from an entity to a target by a fact."""

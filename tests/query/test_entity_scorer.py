@@ -189,7 +189,12 @@ def test_contradictions_and_empty_interiors_have_no_answers():
         batch = QueryBatch.of(name, torch.tensor([slots]))
         assert (scorer.score(batch) == -math.inf).all()
         assert scorer.answer(batch) == [[]]
-    assert scorer.score(QueryBatch.of("2p", torch.zeros(0, 3).long())).shape == (0, 4)
+    for shape in STRUCTURES.values():
+        none = QueryBatch(shape, torch.zeros(0, shape.num_slots).long())
+        assert scorer.score(none).shape == (0, 4)
+        assert scorer.answer(none) == []
+        for truth in scorer.truths(none):
+            assert truth.log_truth.shape == (0, 4)
 
 
 def test_queries_over_labels():
