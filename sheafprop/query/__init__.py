@@ -11,7 +11,9 @@
   (``entity_search``, by the steps of ``max_product`` and ``max_product_loops``), where facts are
   certain and other links are as probable as :class:`LinkProbabilities` says
   (``link_probabilities``). :func:`explain_answers` finds the entities and links that lead to an
-  answer (``derivation``).
+  answer (``derivation``). :class:`LinkCalibration` (``link_calibration``) fits the probabilities of
+  links, :class:`TruthCalibration` (``truth_calibration``) those of answers, and
+  :class:`ReliabilityTable` (``reliability``) compares them with what came true.
 - Exact answers: :class:`GraphExecutor` finds them as sets in the triples (``graph_executor``).
 - Evaluation: hard answers are ranked (``query_ranking``), also for a baseline,
   :class:`EdgeTypeScorer`; ``sampling`` draws queries from a graph.
@@ -25,6 +27,7 @@ from sheafprop.query.energy_scorer import Answer, EnergyScorer
 from sheafprop.query.entity_scorer import EntityAnswer, EntityScorer, QueryTruth
 from sheafprop.query.graph_executor import GraphExecutor, easy_and_hard
 from sheafprop.query.interior_prior import InteriorPrior
+from sheafprop.query.link_calibration import LinkCalibration, ScoredRows
 from sheafprop.query.link_probabilities import LinkProbabilities, LinkScorer
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
@@ -36,7 +39,9 @@ from sheafprop.query.query_ranking import (
     evaluate_queries,
 )
 from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
+from sheafprop.query.reliability import ReliabilityTable
 from sheafprop.query.sampling import sample_queries
+from sheafprop.query.truth_calibration import TruthCalibration, TruthPairs
 
 __all__ = [
     "CONJUNCTIVE",
@@ -50,6 +55,7 @@ __all__ = [
     "EntityScorer",
     "GraphExecutor",
     "InteriorPrior",
+    "LinkCalibration",
     "LinkProbabilities",
     "LinkScorer",
     "Query",
@@ -58,6 +64,10 @@ __all__ = [
     "QueryScorer",
     "QueryShape",
     "QueryTruth",
+    "ReliabilityTable",
+    "ScoredRows",
+    "TruthCalibration",
+    "TruthPairs",
     "easy_and_hard",
     "evaluate_queries",
     "explain_answers",

@@ -15,6 +15,7 @@ from sheafprop.query.link_probabilities import LinkProbabilities
 from sheafprop.query.max_product import best_entities
 from sheafprop.query.query import Query
 from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.truth_calibration import TruthCalibration
 from sheafprop.ranking.triple_filter import check_ids
 
 AnyQuery = Query | str
@@ -201,6 +202,8 @@ class EntityScorer:
         k: int = 10,
         *,
         candidates: Tensor | None = None,
+        calibration: TruthCalibration | None = None,
+        min_probability: float = 0.0,
     ) -> list[list[EntityAnswer]]:
         r"""Returns the :obj:`k` best answers to every query, the best first.
 
@@ -211,12 +214,19 @@ class EntityScorer:
             queries (QueryBatch, sequence of Query or str, Query or str): The queries.
             k (int, optional): How many answers to give.
             candidates (Tensor, optional): Ids of the entities to choose from, instead of all.
+            calibration (TruthCalibration, optional): What turns truths into probabilities.
+            min_probability (float, optional): Answers of a smaller probability are not given.
 
         Raises:
             DataError: If a text is not a query or a label is unknown.
-            ValueError: If an id is out of range, or all entities but some would answer a query.
+            ValueError: If an id is out of range, all entities but some would answer a query, or
+                ``min_probability`` is not between 0 and 1 or has no calibration.
         """
         check_integer("k", k, 1)
+        if not 0 <= min_probability <= 1:
+            raise ValueError(f"'min_probability' must be between 0 and 1 (got {min_probability})")
+        if min_probability and calibration is None:
+            raise ValueError("'min_probability' needs a calibration: truths are no probabilities")
         if isinstance(queries, Query | str):
             queries = [queries]
         outside = torch.zeros(self.links.num_entities, dtype=torch.bool, device=self.links.device)
@@ -235,12 +245,15 @@ class EntityScorer:
                 # The first of the answers that are not given bounds the last that is.
                 certain = truth.certain(torch.cat([value, following.unsqueeze(1)], 1))
                 rows = positions[truth.rows].tolist()
-                columns = (entity.tolist(), value.tolist(), certain.tolist())
-                for row, ids, logs, first in zip(rows, *columns, strict=True):
+                probability: list[list[float | None]] = [[None] * entity.shape[1]] * len(rows)
+                if calibration is not None:
+                    probability = calibration.probability(value, batch.shape).tolist()
+                columns = (entity.tolist(), value.tolist(), probability, certain.tolist())
+                for row, ids, logs, shares, first in zip(rows, *columns, strict=True):
                     out[row] = [
-                        EntityAnswer(self.label(u), u, math.exp(t), place < first)
-                        for place, (u, t) in enumerate(zip(ids, logs, strict=True))
-                        if t > -math.inf
+                        EntityAnswer(self.label(u), u, math.exp(t), place < first, p)
+                        for place, (u, t, p) in enumerate(zip(ids, logs, shares, strict=True))
+                        if t > -math.inf and (p is None or p >= min_probability)
                     ]
         return out
 

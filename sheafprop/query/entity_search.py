@@ -18,7 +18,7 @@ from sheafprop.query.max_product import (
 from sheafprop.query.query_shape import QueryShape
 
 # Numbers in a block of rows.
-_BLOCK_ROWS = 2**22
+_BLOCK_ROWS = 2**23
 
 
 class Truth(NamedTuple):
@@ -65,10 +65,7 @@ class EntitySearch:
             return Truth(value, *self._unbounded(len(slots)))
         if shape.operator == "via":
             return self._follow(shape.branches[0], slots)
-        parts = [
-            self.truth(branch, slots[:, own])
-            for branch, own in zip(shape.branches, shape.branch_slots, strict=True)
-        ]
+        parts = self._branches(shape, slots)
         if shape.operator == "not":
             return self._negate(parts[0])
         join = intersect if shape.operator == "and" else unite
@@ -81,6 +78,17 @@ class EntitySearch:
             most = join([part.value[rows].maximum(part.limit[rows, None]) for part in parts])
             limit[rows] = most.masked_fill_(most <= value[rows], -math.inf).amax(1)
         return Truth(value, limit, share)
+
+    def _branches(self, shape: QueryShape, slots: Tensor) -> list[Truth]:
+        """The truths of all branches; those of one shape are searched together, so that what they
+        have in common is scored once."""
+        own = [slots[:, part] for part in shape.branch_slots]
+        found: dict[int, Truth] = {}
+        for kind, places in _groups(shape).items():
+            truth = self.truth(kind, torch.cat([own[place] for place in places]))
+            parts = (part.tensor_split(len(places)) for part in truth)
+            found.update(zip(places, map(Truth, *parts), strict=True))
+        return [found[place] for place in range(len(own))]
 
     def _follow(self, branch: QueryShape, slots: Tensor) -> Truth:
         relation, inner = slots[:, -1], slots[:, :-1]
@@ -108,13 +116,13 @@ class EntitySearch:
         source = pair % count
         kinds, numbers = (pair // count).unique_consecutive(return_counts=True)
         step, first = max(1, _BLOCK_ROWS // count), 0
-        buffer = self.links.new_rows(min(step, int(numbers.max()) if len(numbers) else 0))
         for kind, number in zip(kinds.tolist(), numbers.tolist(), strict=True):
             for lo in range(first, first + number, step):
                 hi = min(lo + step, first + number)
-                rows = self.links.log_rows(source[lo:hi], kind, buffer)
                 own = slice(ends[lo], ends[hi])
-                raise_truth(out, rows, query[own], row[own] - lo, value[own])
+                pairs = (query[own], row[own] - lo, value[own])
+                for where, rows in self.links.row_parts(source[lo:hi], kind):
+                    raise_truth(out, rows, *_pairs_of(where, hi - lo, *pairs))
             first += number
 
     def _negate(self, inner: Truth) -> Truth:
@@ -136,6 +144,19 @@ class EntitySearch:
         """The bounds where nothing was cut."""
         limit = torch.full((count,), -math.inf, dtype=self.links.dtype, device=self.links.device)
         return limit, torch.ones_like(limit)
+
+
+def _pairs_of(
+    where: Tensor, count: int, query: Tensor, row: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The pairs of some of the rows, which are numbered anew."""
+    if len(where) == count:
+        return query, row, value
+    number = row.new_full((count,), -1)
+    number[where] = torch.arange(len(where), device=row.device)
+    row = number[row]
+    own = row >= 0
+    return query[own], row[own], value[own]
 
 
 def check_bounded(shape: QueryShape) -> None:
@@ -171,5 +192,16 @@ def waiting_tables(shape: QueryShape) -> int:
     """How many tables of truth wait at once, with two that an operator works on."""
     if shape.operator == "anchor":
         return 1
-    needs = [waiting_tables(branch) + place for place, branch in enumerate(shape.branches)]
-    return max(len(needs) + 1, *needs)
+    needs, waiting = [], 0
+    for kind, places in _groups(shape).items():
+        needs.append(waiting + len(places) * waiting_tables(kind))
+        waiting += len(places)
+    return max(waiting + 1, *needs)
+
+
+def _groups(shape: QueryShape) -> dict[QueryShape, list[int]]:
+    """The branches by their shape, in the order in which these first occur."""
+    groups: dict[QueryShape, list[int]] = {}
+    for place, branch in enumerate(shape.branches):
+        groups.setdefault(branch, []).append(place)
+    return groups

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -11,14 +11,15 @@ from torch import Tensor
 
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.errors import DivergenceError
-from sheafprop.kernels.threads import run_chunks, small_operations
+from sheafprop.kernels.backend import backend_of
+from sheafprop.kernels.threads import run_rows
 from sheafprop.query.graph_executor import group_triples
 from sheafprop.ranking.triple_filter import check_ids, check_triples
 
 # A predicted link is never as certain as a fact.
 _MOST = 0.999
-# Numbers in the rows that are turned into probabilities together, and passes over them.
-_NUMBERS = 2**17
+# Numbers that torch's own operations treat at once, and multiplications for each of them.
+_NUMBERS = 2**20
 _PASSES = 16
 
 
@@ -29,7 +30,8 @@ class LinkScorer(Protocol):
         r"""Scores ``[n, N]`` of all entities as tails of ``(entity, relation, ?)``, or with
         ``inverse`` as heads of ``(?, relation, entity)``; higher is better.
 
-        An entity that cannot be meant has the score :math:`-\infty`.
+        An entity that cannot be meant has the score :math:`-\infty`. The tensor is a new one: it
+        is overwritten.
 
         Args:
             entities (Tensor): Distinct ids, int64 ``[n]``.
@@ -157,40 +159,39 @@ class LinkProbabilities:
         self.rows_computed = 0
         self._cache = _RowCache(num_entities, dtype, self.device, cache_bytes)
 
-    @torch.no_grad()
-    def log_rows(self, entities: Tensor, relation: int, out: Tensor | None = None) -> Tensor:
+    def log_rows(self, entities: Tensor, relation: int) -> Tensor:
         r"""The logs ``[n, N]`` of :math:`p_q(v \mid u)` for distinct entities :math:`u`.
 
         Args:
             entities (Tensor): The ids of the entities :math:`u`, int64 ``[n]``.
             relation (int): :math:`q`, below :math:`2R`.
-            out (Tensor, optional): Where to write them, with at least ``n`` rows.
 
         Raises:
             DivergenceError: If a score is NaN or :math:`+\infty`.
         """
+        parts = self.row_parts(entities, relation)
+        if len(parts) == 1:
+            return parts[0][1]
+        where, rows = (torch.cat(part) for part in zip(*parts, strict=True))
+        return rows[where.argsort()]
+
+    @torch.no_grad()
+    def row_parts(self, entities: Tensor, relation: int) -> list[tuple[Tensor, Tensor]]:
+        """The same rows in one or two parts, with their places: those that were kept, and others.
+
+        ``entities`` and ``relation`` are those of :meth:`log_rows`.
+        """
         ids = entities.cpu().numpy()
-        if out is None:
-            out = self.new_rows(len(ids))
-        out = out[: len(ids)]
         slots = self._cache.find(ids, relation)
         kept, missing = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
+        parts = []
         if len(kept):
-            out[self._tensor(kept)] = self._cache.rows[self._tensor(slots[kept])]
-        if len(missing):
-            self.rows_computed += len(missing)
-            answers = self.facts.of(ids[missing], relation)
-            if self.scorer is None:
-                out[self._tensor(missing)] = -math.inf
-            else:
-                self._predict(ids[missing], relation, answers.sizes, out, self._tensor(missing))
-            out[self._tensor(missing[answers.rows]), self._tensor(answers.values)] = 0
-            self._cache.add(ids[missing], relation, out, missing)
-        return out
-
-    def new_rows(self, count: int) -> Tensor:
-        """Uninitialised rows, for :meth:`log_rows` to write to."""
-        return torch.empty(count, self.num_entities, dtype=self.dtype, device=self.device)
+            parts.append((self._tensor(kept), self._cache.rows[self._tensor(slots[kept])]))
+        if len(missing) or not parts:
+            rows = self._compute(ids[missing], relation)
+            self._cache.add(ids[missing], relation, rows)
+            parts.append((self._tensor(missing), rows))
+        return parts
 
     def is_fact(self, entity: int, relation: int, target: int) -> bool:
         """Whether a relation, below :math:`2R`, leads from an entity to a target by a fact."""
@@ -203,15 +204,21 @@ class LinkProbabilities:
     def _tensor(self, index: NDArray) -> Tensor:
         return torch.from_numpy(index.astype(np.int64)).to(self.device)
 
+    def _compute(self, ids: NDArray[np.int64], relation: int) -> Tensor:
+        self.rows_computed += len(ids)
+        answers = self.facts.of(ids, relation)
+        if self.scorer is None or not len(ids):
+            shape = (len(ids), self.num_entities)
+            rows = torch.full(shape, -math.inf, dtype=self.dtype, device=self.device)
+        else:
+            rows = self._predict(ids, relation, answers.sizes)
+        rows[self._tensor(answers.rows), self._tensor(answers.values)] = 0
+        return rows
+
     def _predict(
-        self,
-        ids: NDArray[np.int64],
-        relation: int,
-        num_facts: NDArray[np.int64],
-        out: Tensor,
-        where: Tensor,
-    ) -> None:
-        """Writes the logs of the probabilities of links, as if none of them was a fact."""
+        self, ids: NDArray[np.int64], relation: int, num_facts: NDArray[np.int64]
+    ) -> Tensor:
+        """The logs of the probabilities of links, as if none of them was a fact."""
         assert self.scorer is not None
         entities = self._tensor(ids)
         inverse, plain = divmod(relation, self.num_relations)
@@ -221,49 +228,73 @@ class LinkProbabilities:
                 f"'scorer' must give scores [{len(ids)}, {self.num_entities}] "
                 f"(got {list(scores.shape)})"
             )
+        rows = scores.to(self.dtype).contiguous()
         near = None
         if self.log_proximity is not None and self.proximity_weight:
             near = self.log_proximity(entities)
         expected = np.maximum(num_facts, float(self.num_answers[relation]))
-        scale = torch.from_numpy(np.log(expected)).to(self.device, self.dtype).unsqueeze(1)
-
-        def finish(rows: slice) -> None:
-            values = scores[rows].to(self.dtype) * float(self.temperature[relation])
-            if near is not None:
-                values.add_(near[rows].to(self.dtype), alpha=self.proximity_weight)
-            if self.outside is not None:
-                values.masked_fill_(self.outside, -math.inf)
-            shares = torch.log_softmax(values, 1)
-            # One score that is not finite makes the whole row NaN.
-            bad = shares[:, 0].isnan()
-            if bool(bad.any()):
-                # Where no entity can be meant, there is no probability to share.
-                empty = (values == -math.inf).all(1)
-                if bool((bad & ~empty).any()):
-                    first = int(ids[rows.start + int((bad & ~empty).nonzero()[0])])
-                    raise DivergenceError(
-                        f"a score of relation {plain}{' (inverse)' if inverse else ''} from "
-                        f"entity {first} is NaN or infinite"
-                    )
-                shares[empty] = -math.inf
-            own = out[rows] if whole else shares
-            torch.add(shares, scale[rows], out=own).clamp_(max=math.log(_MOST))
-            if not whole:
-                out.index_copy_(0, where[rows], own)
-
-        # A few rows at a time stay in the cache. Mostly none of them is kept from before.
-        whole = len(out) == len(ids)
-        on_cpu = self.device.type == "cpu"
-        step = max(1, _NUMBERS // self.num_entities) if on_cpu else len(ids)
-        pieces = [slice(first, first + step) for first in range(0, len(ids), step)]
-        with small_operations(_NUMBERS if on_cpu else scores.numel()):
-            run_chunks(finish, pieces, _PASSES * scores.numel() if on_cpu else 0)
+        shares = _Shares(
+            float(self.temperature[relation]), self.proximity_weight, self.outside, np.log(expected)
+        )
+        bad = shares.replace(rows, near)
+        if len(bad):
+            raise DivergenceError(
+                f"a score of relation {plain}{' (inverse)' if inverse else ''} from entity "
+                f"{int(ids[bad[0]])} is NaN or infinite"
+            )
+        return rows
 
     def __repr__(self) -> str:
         return (
             f"{self.__class__.__name__}({self.scorer!r}, num_entities={self.num_entities}, "
             f"num_relations={self.num_relations})"
         )
+
+
+class _Shares(NamedTuple):
+    """Scores of one relation as logs of probabilities, by the formula above for links that are no
+    facts."""
+
+    temperature: float
+    weight: float
+    outside: Tensor | None
+    log_expected: NDArray[np.float64]
+
+    def replace(self, rows: Tensor, near: Tensor | None) -> NDArray[np.int64]:
+        """Replaces scores in place; returns the places of those that are NaN or infinite."""
+        if near is not None:
+            near = near.to(rows.dtype).contiguous()
+        if backend_of(rows) == "numba" and rows.dtype == torch.float32:
+            return self._loop(rows, near)
+        bad: list[NDArray[np.int64]] = []
+        step = max(1, _NUMBERS // max(1, rows.shape[1]))
+        for index in torch.arange(len(rows), device=rows.device).split(step):
+            values = rows[index] * self.temperature
+            if near is not None:
+                values += near[index] * self.weight
+            if self.outside is not None:
+                values.masked_fill_(self.outside, -math.inf)
+            empty = (values == -math.inf).all(1)
+            shares = torch.log_softmax(values, 1)
+            # Where no entity can be meant, there is no probability to share.
+            shares[empty] = -math.inf
+            bad.append(index[shares.isnan().any(1)].cpu().numpy())
+            scale = torch.from_numpy(self.log_expected).to(shares)[index, None]
+            rows[index] = shares.add_(scale).clamp_(max=math.log(_MOST))
+        return np.concatenate(bad)
+
+    def _loop(self, rows: Tensor, near: Tensor | None) -> NDArray[np.int64]:
+        from sheafprop.query.max_product_loops import share_rows
+
+        count, width = rows.shape
+        bad = np.zeros(count, dtype=np.bool_)
+        beside = np.zeros((0, width), np.float32) if near is None else near.numpy()
+        outside = np.zeros(0, np.bool_) if self.outside is None else self.outside.numpy()
+        numbers = [np.float32(value) for value in (self.temperature, self.weight)]
+        arrays = (rows.numpy(), beside, *numbers, outside, self.log_expected)
+        bounds = np.arange(count + 1) * width
+        run_rows(share_rows, (*arrays, np.float32(math.log(_MOST)), bad), bounds, _PASSES)
+        return np.flatnonzero(bad)
 
 
 class _RowCache:
@@ -287,9 +318,7 @@ class _RowCache:
             return np.full(len(ids), -1)
         return self.slots[relation][ids].astype(np.int64)
 
-    def add(
-        self, ids: NDArray[np.int64], relation: int, rows: Tensor, where: NDArray[np.int64]
-    ) -> None:
+    def add(self, ids: NDArray[np.int64], relation: int, rows: Tensor) -> None:
         """Keeps as many of the rows at some places as there is room for."""
         table = self.slots.get(relation)
         room = self.capacity - self.count - len(self.slots) - (table is None)
@@ -302,8 +331,7 @@ class _RowCache:
             self.rows = torch.empty(shape, dtype=self.dtype, device=self.device)
         if table is None:
             table = self.slots[relation] = np.full(self.num_entities, -1, dtype=np.int32)
-        place = torch.from_numpy(where[:size]).to(self.device)
-        torch.index_select(rows, 0, place, out=self.rows[self.count : self.count + size])
+        self.rows[self.count : self.count + size] = rows[:size]
         table[ids[:size]] = np.arange(self.count, self.count + size)
         self.count += size
 

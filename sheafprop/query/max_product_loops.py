@@ -6,8 +6,18 @@ from sheafprop.kernels.numba_loops import compile_loops
 
 _compiled = compile_loops()
 
-# Columns of one output row that stay in the innermost cache.
-_TILE = 2048
+# Columns of one output row that stay in the innermost cache, and those of some buffers.
+_TILE, _LANES = 2048, 256
+# Exponentials below are lost in a sum with one.
+_LEAST = np.float32(-87)
+_ONE, _HALF, _MINUS_INFINITY = np.float32(1), np.float32(0.5), np.float32(-np.inf)
+# log2(e), and ln(2) as a number of few digits and its rest.
+_LOG2E = np.float32(1.44269504)
+_LN2, _LN2_REST = np.float32(0.693359375), np.float32(-2.12194440e-4)
+# The polynomial of Cephes' expf between -ln(2) / 2 and ln(2) / 2.
+_C0, _C1 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3)
+_C2, _C3 = np.float32(8.3334519073e-3), np.float32(4.1665795894e-2)
+_C4, _C5 = np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 
 
 @_compiled
@@ -73,3 +83,79 @@ def best_columns(values, k, entity, best, following, lo, hi):  # type: ignore[no
         for p in range(k):
             best[i, p] = heap_value[p] if p < size else -np.inf
             entity[i, p] = heap_entity[p] if p < size else 0
+
+
+@compiled
+def _scaled_row(y, near, temperature, weight, outside, most):  # type: ignore[no-untyped-def]
+    """Replaces scores by what shares are made of; returns its maximum, and whether one is NaN."""
+    width, nan = y.size, 0
+    for j in range(_LANES):
+        most[j] = _MINUS_INFINITY
+    for base in range(0, width, _LANES):
+        b = y[base : base + _LANES]
+        for j in range(b.size):
+            b[j] *= temperature
+        if near.size:
+            c = near[base : base + _LANES]
+            for j in range(b.size):
+                b[j] += c[j] * weight
+        if outside.size:
+            left = outside[base : base + _LANES]
+            for j in range(b.size):
+                b[j] = _MINUS_INFINITY if left[j] else b[j]
+        for j in range(b.size):
+            nan += b[j] != b[j]
+            most[j] = b[j] if b[j] > most[j] else most[j]
+    top = _MINUS_INFINITY
+    for j in range(_LANES):
+        top = max(top, most[j])
+    return top, nan > 0
+
+
+@compiled
+def _sum_of_exponentials(y, top, part, power, total):  # type: ignore[no-untyped-def]
+    """The sum of ``exp(y - top)``, for values up to the top; single precision."""
+    factor = power.view(np.float32)
+    for j in range(_LANES):
+        total[j] = 0
+    for base in range(0, y.size, _LANES):
+        b = y[base : base + _LANES]
+        for j in range(b.size):
+            z = b[j] - top
+            z = z if z > _LEAST else _LEAST
+            n = np.floor(z * _LOG2E + _HALF)
+            r = z - n * _LN2 - n * _LN2_REST
+            p = ((((_C0 * r + _C1) * r + _C2) * r + _C3) * r + _C4) * r + _C5
+            part[j] = p * r * r + r + _ONE
+            # The bits of a power of two.
+            power[j] = (np.int32(n) + np.int32(127)) << np.int32(23)
+        for j in range(b.size):
+            total[j] += part[j] * factor[j]
+    out = 0.0
+    for j in range(_LANES):
+        out += total[j]
+    return out
+
+
+@compiled
+def share_rows(rows, near, temperature, weight, outside, scale, cap, bad, lo, hi):  # type: ignore[no-untyped-def]
+    """Replaces scores by ``min(cap, scale + log_softmax(temperature * scores + weight * near))``.
+
+    ``near`` and ``outside`` may be empty. Rows of minus infinity stay so; ``bad`` are those with a
+    score that is NaN or infinite.
+    """
+    most, part = np.empty(_LANES, np.float32), np.empty(_LANES, np.float32)
+    power = np.empty(_LANES, np.int32)
+    for i in range(lo, hi):
+        y = rows[i]
+        beside = near[i] if near.shape[0] else near[:0].reshape(-1)
+        top, bad[i] = _scaled_row(y, beside, temperature, weight, outside, most)
+        if top == np.inf:
+            bad[i] = True
+        if bad[i] or top == -np.inf:
+            continue
+        total = _sum_of_exponentials(y, top, part, power, most)
+        shift = np.float32(scale[i] - np.log(total))
+        for j in range(y.size):
+            z = (y[j] - top) + shift
+            y[j] = z if z < cap else cap

@@ -29,7 +29,9 @@ def parse_query(text: str) -> Query:
                  | via(relation, query)          all that the relation leads to
                  | and(query, query, ...)        answers of all
                  | or(query, query, ...)         answers of any
+                 | not(query)                    all others; a branch of an "and"
                  | NAME(relation, ...; label, ...)   a named structure: 1p 2p 3p 2i 3i pi ip 2u up
+                                                 2in 3in pin pni inp
         relation = label | inverse(label)        inverse: walked from tail to head
 
     Relations of a named structure are given in the order in which they are walked, branch by
@@ -39,7 +41,6 @@ def parse_query(text: str) -> Query:
 
     Raises:
         DataError: If the text is not a query; the message names the position, counted from 1.
-            Negation is refused: :obj:`not` has no energy.
     """
     return _Parser(text).parse()
 
@@ -99,17 +100,11 @@ class _Parser:
 
     def _operation(self) -> Query:
         name, start = self._value, self.tokens[self.index][2]
-        if name in ("not", "inverse") or name in STRUCTURES or name in ("via", "and", "or"):
+        if name in ("via", "and", "or", "not", "inverse") or name in STRUCTURES:
             self.index += 2
         else:
-            names = ", ".join(("via", "and", "or", *_named()))
+            names = ", ".join(("via", "and", "or", "not", *STRUCTURES))
             self._fail(f"{name!r} is not an operator; expected one of {names}")
-        if name == "not" or (name in STRUCTURES and STRUCTURES[name].has("not")):
-            self._fail(
-                f"negation ({name}) cannot be answered: a sheaf has no energy for what must not "
-                "hold",
-                start,
-            )
         if name == "inverse":
             self._fail("inverse(...) stands for a relation, as in via(inverse(r), a)", start)
         if name == "via":
@@ -117,6 +112,10 @@ class _Parser:
             self._mark(",", "between relation and query")
             query = self._query().via(label, inverse=inverse)
             self._mark(")", "after via(relation, query")
+            return query
+        if name == "not":
+            query = ~self._query()
+            self._mark(")", "after not(query")
             return query
         if name in STRUCTURES:
             return self._structure(name, start)
@@ -175,7 +174,3 @@ class _Parser:
         rest = self.text[start:].strip()
         shown = repr(rest if len(rest) <= 40 else rest[:37] + "...") if rest else "the end"
         raise DataError(f"query, position {start + 1}: {problem} (got {shown})")
-
-
-def _named() -> list[str]:
-    return [name for name, shape in STRUCTURES.items() if not shape.has("not")]

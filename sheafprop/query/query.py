@@ -23,6 +23,7 @@ class Query:
 
         Query.entity("a").via("r1").via("r2")                   # via(r2, via(r1, a))
         Query.entity("a").via("r1") & Query.entity("b").via("r2", inverse=True)
+        Query.entity("a").via("r1") & ~Query.entity("b").via("r2")
         Query.of("pi", relations=["r1", "r2", "r3"], anchors=["a", "b"])
 
     :obj:`str(query)` is the text that parses back to it.

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -43,8 +44,19 @@ def test_bounds_of_cut_interiors():
 def test_tables_that_wait():
     assert waiting_tables(_HOP) == 2
     assert waiting_tables(STRUCTURES["3p"]) == 2
-    assert waiting_tables(STRUCTURES["ip"]) == 3
-    assert waiting_tables(STRUCTURES["3i"]) == 4
+    assert waiting_tables(STRUCTURES["pi"]) == 3
+    assert waiting_tables(STRUCTURES["ip"]) == 4
+    assert waiting_tables(STRUCTURES["3i"]) == 6
+    assert waiting_tables(STRUCTURES["3in"]) == 4
+
+
+def test_branches_of_one_shape_share_their_rows():
+    links, p = random_links(0, 9, cache_bytes=0)
+    slots = torch.tensor([[2, 0, 3, 0, 2, 0], [3, 0, 2, 1, 5, 0]])
+    truth = EntitySearch(links, 9).truth(STRUCTURES["3i"], slots)
+    wanted = p[0, 2] * p[0, 3] * p[0, 2], p[0, 3] * p[1, 2] * p[0, 5]
+    torch.testing.assert_close(truth.value.exp(), torch.tensor(np.stack(wanted)))
+    assert sorted(links.scorer.asked) == [(0, 2), (0, 3), (0, 5), (1, 2)]
 
 
 @pytest.mark.parametrize(

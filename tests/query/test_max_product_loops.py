@@ -1,6 +1,6 @@
 import numpy as np
 
-from sheafprop.query.max_product_loops import best_columns, raise_rows
+from sheafprop.query.max_product_loops import best_columns, raise_rows, share_rows
 
 
 def test_rows_between_the_bounds_alone_are_written():
@@ -23,3 +23,20 @@ def test_columns_of_rows_between_the_bounds_alone_are_found():
     best_columns(values, 2, entity, best, following, 0, 1)
     assert sorted(entity[0].tolist()) == [1, 2]
     assert following[0] == 1
+
+
+def test_shares_of_rows_between_the_bounds_alone_are_written():
+    z = np.array([[0, 1, -1, 0.5], [3, 3, 3, 3], [-np.inf] * 4, [0, np.nan, 0, 0]], np.float32)
+    rows, bad = z.copy(), np.zeros(4, np.bool_)
+    outside, none = np.array([False, False, True, False]), np.zeros((0, 4), np.float32)
+    numbers = (np.float32(2), np.float32(0), outside, np.zeros(4), np.float32(-0.7), bad)
+    share_rows(rows, none, *numbers, 0, 1)
+    assert (rows[1] == 3).all()
+    share_rows(rows, none, *numbers, 1, 4)
+    total = np.exp([0, 2, 1]).sum()
+    wanted = np.log(np.exp([0, 2, 1]) / total).clip(max=-0.7)
+    np.testing.assert_allclose(rows[0, [0, 1, 3]], wanted, rtol=1e-6)
+    np.testing.assert_allclose(rows[1, [0, 1, 3]], -np.log(3), rtol=1e-6)
+    assert (rows[:3, 2] == -np.inf).all()
+    assert (rows[2] == -np.inf).all()
+    assert bad.tolist() == [False, False, False, True]

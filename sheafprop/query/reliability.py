@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sheafprop.checks import check_integer
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityTable:
+    """How often predictions of about one probability come true.
+
+    Args:
+        lower, upper: The bounds of the bins that hold a prediction, ``[B]``.
+        count: How many predictions each holds, or their weight.
+        predicted: Their mean probability.
+        observed: The share of them that came true.
+    """
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    count: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+    observed: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        probability: ArrayLike,
+        is_true: ArrayLike,
+        *,
+        num_bins: int = 10,
+        weight: ArrayLike | None = None,
+    ) -> ReliabilityTable:
+        """The table of some predictions, in bins of one width.
+
+        Args:
+            probability: The predicted probabilities, ``[m]``.
+            is_true: Whether each came true, ``[m]``.
+            num_bins: How many bins there are between 0 and 1.
+            weight: How often each counts, ``[m]``. (default: once)
+
+        Raises:
+            ValueError: If sizes differ, or a probability is not between 0 and 1.
+        """
+        check_integer("num_bins", num_bins, 1)
+        p, true, weights = as_pairs(probability, is_true, weight)
+        if not ((p >= 0) & (p <= 1)).all():
+            raise ValueError("probabilities must be between 0 and 1")
+        edges = np.linspace(0, 1, num_bins + 1)
+        place = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, num_bins - 1)
+        count, predicted, observed = (
+            np.bincount(place, values, minlength=num_bins).astype(np.float64)
+            for values in (weights, weights * p, weights * true)
+        )
+        filled = count > 0
+        sums = count[filled]
+        return cls(
+            edges[:-1][filled],
+            edges[1:][filled],
+            sums,
+            predicted[filled] / sums,
+            observed[filled] / sums,
+        )
+
+    @property
+    def expected_calibration_error(self) -> float:
+        """The mean distance between predicted and observed over all predictions; 0 if none."""
+        gaps = np.abs(self.predicted - self.observed)
+        return float((self.count * gaps).sum() / max(self.count.sum(), np.finfo(float).tiny))
+
+    def records(self) -> list[dict[str, Any]]:
+        """A record for each bin."""
+        names = ("lower", "upper", "count", "predicted", "observed")
+        columns = (getattr(self, name).tolist() for name in names)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({len(self.count)} bins, {self.count.sum():g} predictions, "
+            f"expected calibration error {self.expected_calibration_error:.3g})"
+        )
+
+
+def as_pairs(
+    values: ArrayLike, is_true: ArrayLike, weight: ArrayLike | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Values, whether they came true (0 or 1) and their weights, as vectors of one length.
+
+    Raises:
+        ValueError: If the lengths differ, or a weight is negative or not finite.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    true = np.asarray(is_true, dtype=np.float64)
+    weights = np.ones(x.shape) if weight is None else np.asarray(weight, dtype=np.float64)
+    if x.ndim != 1 or not x.shape == true.shape == weights.shape:
+        raise ValueError(
+            f"expected vectors of one length (got {x.shape}, {true.shape} and {weights.shape})"
+        )
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError("weights must be finite and not negative")
+    return x, true, weights
