@@ -28,6 +28,7 @@ from sheafprop.report.tables import (
     markdown_table,
     result_table,
     size,
+    strata_table,
 )
 
 __all__ = ["write_report"]
@@ -97,9 +98,9 @@ def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> P
     Files of these names that sheafprop did not write stay; the report is ``report.sheafprop.md``
     then.
 
-    The report holds the box of every protocol, the results, how to read them, what was chosen on
-    validation, the validation curve, a summary of the data with everything left out, and time and
-    memory. A part that a record lacks is said to be missing.
+    The report holds the box of every protocol, the results, how to read them, the results by parts
+    of the test queries, what was chosen on validation, the validation curve, a summary of the data
+    with everything left out, and time and memory. A part that a record lacks is said to be missing.
 
     Args:
         folder (str): The folder to write into.
@@ -148,6 +149,15 @@ def _results(records: Sequence[Record]) -> str:
         "`merged` and `strict` rank among all entities, `sampled50` among 50 only and so gives far "
         "higher figures: compare rows of one protocol, never across protocols."
     )
+    strata = strata_table(records)
+    if strata:
+        lines.append(
+            "**By what the observed graph knows of the true answer**: Hits@10 in percent (MRR in "
+            "parentheses). A half-link is observed if some observed triple has the true answer on "
+            "that side of the query's relation; the steps are those between the query's entity and "
+            "the true answer, along observed triples of any relation, in either direction."
+        )
+        lines.append(strata)
     return "\n\n".join(lines)
 
 

@@ -95,20 +95,18 @@ def test_published_rows_stand_under_their_own_protocol(protocol):
     for family in ("fb237", "WN18RR", "nell"):
         table = completion_table([record(f"{family}_v1", protocol=protocol)], protocol, marks=MARKS)
         found = [line for line in table.splitlines() if "\\[" in line]
-        near = NEIGHBOURS.get(protocol, (None, ""))
-        names = {""}
-        for group in (protocol, near[0]):
-            if group is None:
-                continue
+        neighbours = [NEIGHBOURS[protocol]] if protocol in NEIGHBOURS else []
+        lines = set()
+        for group in (protocol, *(group for group, _ in neighbours)):
             for published in published_rows("completion", group, f"{family}_v1", marks=MARKS):
                 name = published["method"] + (" †" if group != protocol else "")
                 hits = f"| {100 * published['hits@10']:.1f}"
                 (line,) = (x for x in found if x.startswith(f"| {escape(name)} \\["))
                 assert hits in line
-                names.add(line)
-        assert set(found) == names - {""}
-        assert ("†" in table) == (near[0] is not None)
-        assert (near[1] in table) == ("†" in table)
+                lines.add(line)
+        assert set(found) == lines
+        assert ("†" in table) == bool(neighbours)
+        assert all(f"† {differs}." in table for _, differs in neighbours)
 
 
 def test_figures_of_a_neighbouring_protocol_are_counted_apart_and_with_what_differs():
