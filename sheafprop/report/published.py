@@ -71,21 +71,21 @@ def _completion(
     index = int(version) - 1
     rows = []
     for method, row in table["rows"].items():
-        mark, source = row.get("mark", row["source"]), row["source"]
+        mark = row.get("mark", row["source"])
         mrr_mark = row.get("mrr_mark", mark)
         hits = row[family][index] if family in row and mark in marks else None
         mrr = row[f"mrr_{family}"][index] if f"mrr_{family}" in row and mrr_mark in marks else None
         if hits is None and mrr is None:
             continue
         if hits is None:
-            mark, source = mrr_mark, row.get("mrr_source", source)
+            mark = mrr_mark
         rows.append(
             {
                 "method": method,
                 "protocol": protocol,
                 "ties": table["ties"],
                 "mark": mark,
-                "source": source,
+                "source": row["source"],
                 "note": row.get("note"),
                 "hits@10": None if hits is None else hits / 100,
                 "mrr": mrr,
