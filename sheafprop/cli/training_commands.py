@@ -97,7 +97,8 @@ options:
   --run RUN                 the run folder
   --data.root FOLDER        the data, where it has moved since; results on other data stand in a
                             folder of their own in that of the run
-  --model.protocols LIST    protocols to report: full, sampled50, merged ([full, sampled50])
+  --model.protocols LIST    protocols to report: full, sampled50, merged, strict
+                            ([full, sampled50])
   --reselect                repeat the search on validation, instead of taking what 'fit' chose
   --trust MODULE            let the run import your own classes of this module (as for 'fit')
   --model.reference true    also train a model on the inference graph itself, to compare with

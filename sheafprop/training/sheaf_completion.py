@@ -135,7 +135,10 @@ class SheafCompletion(LightningModule):
         propagation: PropagationSearch = PropagationSearch(),  # noqa: B008 (frozen)
         episodes: EpisodeSettings | None = None,
         proximity: ProximitySettings | None = None,
-        protocols: tuple[Literal["full", "sampled50", "merged"], ...] = ("full", "sampled50"),
+        protocols: tuple[Literal["full", "sampled50", "merged", "strict"], ...] = (
+            "full",
+            "sampled50",
+        ),
         reference: bool = False,
         seed: int = 0,
     ):

@@ -4,7 +4,7 @@ import pytest
 
 from sheafprop.files import StorageError
 from sheafprop.report.run_report import write_report
-from tests.report.records import entry, record
+from tests.report.records import entry, record, scores
 
 
 def report(folder, *records):
@@ -140,6 +140,17 @@ def test_one_marked_entry_ends_the_comparison_of_its_protocol(tmp_path, first):
     rows = section(report(tmp_path, run), "Published figures")
     assert "| merged |" in rows
     assert "| full |" in rows
+
+
+def test_strata_stand_below_the_results(tmp_path):
+    run = record()
+    assert "half-link" not in report(tmp_path, run)
+    run["test"][3]["strata"] = {"half-link observed": {"count": 41} | scores(0.5)}
+    results = section(report(tmp_path, run), "Results")
+    assert "**By what the observed graph knows of the true answer**" in results
+    assert "| `full` | half-link observed |" in results
+    assert "| queries | 41 |" in results
+    assert "| RotatE + sheaf propagation | 50.0 (0.300) |" in results
 
 
 def test_settings_are_explained_where_they_appear(tmp_path):
