@@ -14,7 +14,7 @@
   answer (``derivation``).
 - Exact answers: :class:`GraphExecutor` finds them as sets in the triples (``graph_executor``).
 - Evaluation: hard answers are ranked (``query_ranking``), also for a baseline,
-  :class:`EdgeTypeScorer`; ``sampling`` draws queries from a graph.
+  :class:`EdgeTypeScorer`.
 
 ``loops`` holds the loops of all of them that are compiled.
 """
@@ -36,7 +36,6 @@ from sheafprop.query.query_ranking import (
     evaluate_queries,
 )
 from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
-from sheafprop.query.sampling import sample_queries
 
 __all__ = [
     "CONJUNCTIVE",
@@ -62,6 +61,5 @@ __all__ = [
     "evaluate_queries",
     "explain_answers",
     "parse_query",
-    "sample_queries",
     "structure",
 ]
