@@ -20,7 +20,6 @@ from sheafprop.kge.distance import pairwise_distance, row_distance
 from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
 from sheafprop.kge.grouped_distance import grouped_distance
 from sheafprop.kge.losses import CrossEntropyLoss
-from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
 from sheafprop.kge.replaced_distance import replaced_distance
 from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
 from sheafprop.sheaf import RelationSheaf
@@ -471,12 +470,12 @@ class KGEModel(torch.nn.Module, ABC):
             queries = self._queries_of(rows, triples, side)
             with full_precision(x):
                 losses.append(
-                    mapped_cross_entropy(
+                    distance_cross_entropy(
                         queries.squeeze(1),
                         rows.squeeze(1),
-                        sheaf.map_parameters(side, relations),
-                        group,
                         triples[:, 2 if side == "tail" else 0],
+                        maps=sheaf.map_parameters(side, relations),
+                        group=group,
                         squared=self.squared,
                         label_smoothing=loss.label_smoothing,
                         scale=loss.scale,
