@@ -31,7 +31,8 @@ from sheafprop.files import remove_temporaries, write_text
 from sheafprop.inductive.propagation_search import Selection
 from sheafprop.report.own_files import check_places
 from sheafprop.report.run_report_callback import RunReport
-from sheafprop.training import InductiveDataModule, SaveModel, SheafCompletion
+from sheafprop.training import InductiveDataModule, SaveModel, SheafCompletion, StepBudget
+from sheafprop.training.budget import TrainingLines
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
     KEY,
@@ -106,7 +107,7 @@ class SheafCLI(LightningCLI):
         replace_callbacks: bool = False,
     ):
         self.folder, self.config_hash = folder, config_hash
-        self.online = False
+        self.online = self.writes_lines = False
         #: What to print once nothing is refused any more.
         self.notes = _Notes()
         self.reselect, self.replace_callbacks = reselect, replace_callbacks
@@ -141,7 +142,8 @@ class SheafCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)
         # Before the report of what it chose.
-        trainer.callbacks[:0] = [self.notes, SaveModel()]  # type: ignore[attr-defined]
+        lines = [TrainingLines()] if self.writes_lines else []
+        trainer.callbacks[:0] = [self.notes, SaveModel(), *lines]  # type: ignore[attr-defined]
         return trainer
 
     def before_instantiate_classes(self) -> None:
@@ -160,7 +162,7 @@ class SheafCLI(LightningCLI):
         if root is not None:
             config.data.root = os.path.abspath(os.path.expanduser(root))
         if config.trainer.enable_progress_bar is None and not sys.stdout.isatty():
-            config.trainer.enable_progress_bar = False
+            config.trainer.enable_progress_bar, self.writes_lines = False, True
         config.trainer.logger = self._loggers(config.trainer.logger)
         if self.config.subcommand == "fit":
             self._complete_callbacks(config)
@@ -183,7 +185,10 @@ class SheafCLI(LightningCLI):
     def _check_and_load(self, *_: Any) -> None:
         """Before the trainer starts its loggers: what cannot be used changes no file."""
         check_trainer(self.trainer)
-        _ = self.datamodule.data
+        data = self.datamodule.data
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, StepBudget):  # what is checked below is its end
+                callback.apply(self.trainer, data, self.datamodule.batch_size)
         self.model.reselect = self.reselect
         if path := self.config[self.config.subcommand].get("ckpt_path"):
             self._check_checkpoint(Path(path))
