@@ -107,7 +107,7 @@ class PropagationSearch:
         iterations: Iteration counts to try, ascending.
         metric: ``"mrr"`` or ``"hits@k"``; the larger wins, the fewer iterations break a tie.
         settings: Everything else.
-        max_triples: Triples that decide, at most: a choice of them, seeded by ``settings.seed``.
+        max_triples: Triples that decide, at most: a seeded choice of them, the same in every run.
             The others only filter. ``quick`` looks at a quarter of them. None for all.
         patience: Counts in a row that may stay behind the best one before the rest of the list is
             left untried. A later start or step size begins with the count before the best one. None
@@ -162,7 +162,7 @@ class PropagationSearch:
         if data.valid is None or not len(data.valid):
             on = "training graph"
             try:
-                data = training_graph_as_new(data, seed=self.settings.seed)
+                data = training_graph_as_new(data)
             except DataError:
                 data = replace(data, valid=None)
         valid = data.valid
@@ -175,7 +175,7 @@ class PropagationSearch:
             limit = math.ceil(limit / 4)
         if limit is not None and len(valid) > limit:
             available = len(valid)
-            valid = draw_triples(valid, limit, self.settings.seed)
+            valid = draw_triples(valid, limit)
         valid = valid.to(model.node_emb.weight.device)
         best: tuple[float, PropagationSettings] | None = None
         curve: list[dict[str, Any]] = []
