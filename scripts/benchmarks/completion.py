@@ -14,7 +14,16 @@ from typing import Any
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import report_errors
 from benchmarks.completion_cell import heuristic_records, run_cell
-from benchmarks.presets import FAMILIES, MODELS, PRESETS, VERSIONS, completion_config, config_hash
+from benchmarks.episode_cell import proximity_records, run_episode_cell
+from benchmarks.presets import (
+    FAMILIES,
+    MODELS,
+    PRESETS,
+    VERSIONS,
+    WITH_EPISODES,
+    completion_config,
+    config_hash,
+)
 from benchmarks.tables.completion_tables import completion_report, completion_table
 from sheafprop.data import build_dataset
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
@@ -38,9 +47,15 @@ def cells(
     for seed, preset, version, family, model in combine(*axes):
         if preset == "paper" and family == "nell":
             continue  # the paper has no settings for it
+        if preset == "episodes" and model not in WITH_EPISODES:
+            continue
         config = completion_config(preset, family, version, model)
         key = {"dataset": f"{family}_{version}", "model": model, "preset": preset, "seed": seed}
         key["config_hash"] = config_hash(config)
+        if preset == "episodes":
+            del key["model"]  # a record for each method
+            found.append(Cell(key, run_episode_cell, (config, seed, root)))
+            continue
         found.append(Cell(key, run_cell, (config, preset, seed, root)))
     return found
 
@@ -49,6 +64,12 @@ def heuristic_cell(name: str, root: str | None) -> Cell:
     """The edge-type heuristic of a data set, which needs no model."""
     key = {"dataset": name, "model": HEURISTIC, "preset": "none", "seed": 0, "config_hash": "none"}
     return Cell(key, heuristic_records, (name, root))
+
+
+def proximity_cell(name: str, root: str | None) -> Cell:
+    """Proximity alone and after the edge-type filter, which need no model."""
+    key = {"dataset": name, "preset": "none", "seed": 0, "config_hash": "proximity"}
+    return Cell(key, proximity_records, (name, root))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -90,7 +111,9 @@ def _run(options: argparse.Namespace, store: CellStore) -> None:
     for name in names:
         build_dataset("grail", name=name, root=options.data).check()
     limits: dict[str, Any] = {"jobs": options.jobs, "threads": options.threads}
-    baselines = [heuristic_cell(name, options.data) for name in names]
+    baselines = [
+        make(name, options.data) for name in names for make in (heuristic_cell, proximity_cell)
+    ]
     if options.baselines:
         run_cells(baselines, store, again=True, **limits)
         print(completion_table([r for r in store.records() if r["model"] == HEURISTIC], "full"))
@@ -98,7 +121,9 @@ def _run(options: argparse.Namespace, store: CellStore) -> None:
     run_cells([*baselines, *selection], store, again=options.again, **limits)
     wanted = [{name: cell.key[name] for name in KEYS} for cell in selection]
     for record in store.records():
-        if {name: record[name] for name in KEYS} in wanted and "iterations" in record:
+        if {name: record[name] for name in KEYS} in wanted and (
+            "iterations" in record or record["preset"] == "episodes"
+        ):
             figures = f"Hits@10 {record['hits@10']:.3f}  MRR {record['mrr']:.3f}"
             named = (record[key] for key in ("dataset", "model", "preset", "seed", "protocol"))
-            print(*named, f"{record['iterations']} iterations", figures, sep="  ")
+            print(*named, f"{record.get('iterations', '-')} iterations", figures, sep="  ")

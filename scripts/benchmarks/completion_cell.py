@@ -20,7 +20,6 @@ from sheafprop.inductive.rank_completion import rank_completion
 from sheafprop.inductive.training_graph import training_graph_as_new
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, RankingResult, evaluate
-from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.ranking.protocols import MAIN_METRICS
 from sheafprop.training.reference import prepare_reference
 from sheafprop.training.sheaf_completion import SheafCompletion
@@ -30,7 +29,7 @@ Record = dict[str, Any]
 #: Shares of the prototype section that ``merged`` chooses from.
 PROTOTYPE_SHARES = (0.33, 0.1, 0.2, 0.5)
 #: Triples that decide for ``merged``, at most.
-_MOST_VALID = 1000
+MOST_VALID = 1000
 
 
 def run_cell(
@@ -60,11 +59,11 @@ def run_cell(
     records = []
     for row in found.rows:
         method, protocol = row["method"], row["protocol"]
-        if method == HEURISTIC:
-            continue  # a cell of its own, which needs no model
-        record: Record = {"protocol": protocol} | _figures(row["metrics"], protocol)
+        if method != own and "(no propagation)" not in method:
+            continue  # baselines without a model have cells of their own
+        record: Record = {"protocol": protocol} | figures(row["metrics"], protocol)
         if method == own:
-            record |= _chosen(selection) | _times(seconds)
+            record |= _chosen(selection) | times(seconds)
             if protocol == "full":
                 record["validation_curve"] = _curve(selection)
                 if preset == "paper":
@@ -157,7 +156,7 @@ def _reference(
     begin = time.perf_counter()
     result = rank_triples(model, data.test, inference_filter(data))
     seconds["rank"] = time.perf_counter() - begin
-    common = {"iterations": 0, "configurations_tried": 0} | _times(seconds)
+    common = {"iterations": 0, "configurations_tried": 0} | times(seconds)
     return [record | common for record in _ranked(result)]
 
 
@@ -170,7 +169,7 @@ def _merged(
     """
     begin = time.process_time()
     part, found = training_graph_as_new(data), []
-    search = replace(search, max_triples=_MOST_VALID)
+    search = replace(search, max_triples=MOST_VALID)
     for share in PROTOTYPE_SHARES:
         settings = replace(search.settings, prototype_share=share)
         found.append(replace(search, settings=settings).select(model, part))
@@ -188,11 +187,11 @@ def _merged(
     )
     return (
         {"protocol": "merged"}
-        | _figures(result.metrics("merged"), "merged")
+        | figures(result.metrics("merged"), "merged")
         | _chosen(selection, on="training graph")
         | {"prototype_share": selection.settings.prototype_share}
         | {"configurations_tried": sum(one.tried for one in found)}
-        | _times(seconds)
+        | times(seconds)
     )
 
 
@@ -235,22 +234,24 @@ def _chosen(selection: Selection, on: str = "validation") -> Record:
 
 def _ranked(result: RankingResult, names: Sequence[str] = MAIN_METRICS) -> list[Record]:
     return [
-        {"protocol": protocol} | _figures(result.metrics(protocol), protocol, names)
+        {"protocol": protocol} | figures(result.metrics(protocol), protocol, names)
         for protocol in ("full", "sampled50")
     ]
 
 
-def _figures(
+def figures(
     metrics: dict[str, float], protocol: str, names: Sequence[str] = MAIN_METRICS
 ) -> Record:
-    figures = {name: metrics[PROTOCOLS[protocol].key(name)] for name in names}
-    if not all(math.isfinite(value) for value in figures.values()):
-        raise ArithmeticError(f"a score of the protocol {protocol} is not finite: {figures}")
-    return figures
+    """Metrics of a protocol by their plain names; none may be anything but finite."""
+    found = {name: metrics[PROTOCOLS[protocol].key(name)] for name in names}
+    if not all(math.isfinite(value) for value in found.values()):
+        raise ArithmeticError(f"a score of the protocol {protocol} is not finite: {found}")
+    return found
 
 
-def _times(seconds: dict[str, float]) -> Record:
-    times = {f"seconds_{name}": round(value, 2) for name, value in seconds.items()}
-    times.setdefault("seconds_propagate", 0.0)
+def times(seconds: dict[str, float]) -> Record:
+    """Times by name, with the memory and the machine that they were measured on."""
+    found = {f"seconds_{name}": round(value, 2) for name, value in seconds.items()}
+    found.setdefault("seconds_propagate", 0.0)
     measured = {"peak_bytes": peak_bytes(), "hardware": describe_hardware()}
-    return times | measured | {"threads": torch.get_num_threads()}
+    return found | measured | {"threads": torch.get_num_threads()}

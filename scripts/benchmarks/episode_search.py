@@ -78,6 +78,15 @@ CHANGES: dict[str, dict[str, Config]] = {
         "counts": {"counts": True},
         "random maps, d 64": {"maps": "random", "hidden_channels": 64},
         "4 random sections": {"num_training_random": 4},
+        "counts, own maps": {"counts": True, "own_maps": True},
+        "counts, k 2, 5": {"counts": True, "times": (2, 5)},
+        "counts, own maps, k 2, 5": {"counts": True, "own_maps": True, "times": (2, 5)},
+        "counts, own maps, k 2, 5, 200 steps": {
+            "counts": True,
+            "own_maps": True,
+            "times": (2, 5),
+            "num_steps": 200,
+        },
     },
     "WN18RR": {
         "centre": {},

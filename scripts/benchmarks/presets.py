@@ -15,7 +15,9 @@ Config = dict[str, Any]
 FAMILIES = ("fb237", "WN18RR", "nell")
 VERSIONS = ("v1", "v2", "v3", "v4")
 MODELS = ("transe", "rotate", "transr", "se")
-PRESETS = ("best", "paper", "reference")
+PRESETS = ("best", "episodes", "paper", "reference")
+#: Models that have a preset ``episodes``.
+WITH_EPISODES = ("rotate",)
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 QUERY_PRESETS = ("best", "no-prior", "paper")
 #: Models whose preset ``best`` has a prior of the interior of a query; the others have no preset
@@ -36,12 +38,15 @@ _LOSSES = {
 def completion_config(preset: str, family: str, version: str, model: str) -> Config:
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
+    ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
     ``reference`` is ``best``, trained on the inference graph itself.
 
     Raises:
         ValueError: If the preset has no settings for the data set; the paper has none for NELL-995.
     """
     data = {"data": {"dataset": "grail", "name": f"{family}_{version}"}}
+    if preset == "episodes":
+        return merge(load_config(f"preset/episodes/{family}_{model}.yaml"), data)
     if preset != "paper":
         return merge(load_config(f"preset/best/{family}_{model}.yaml"), data)
     config = merge(load_config(f"preset/paper/{model}.yaml"), data)

@@ -154,7 +154,7 @@ class EpisodeModel(torch.nn.Module):
         self.settings = settings
         self.num_relations = kge.num_relations
         self.maps = _relations_of(kge, settings, seed)
-        self.score_maps = copy.deepcopy(self.maps) if settings.own_maps else self.maps
+        self.own_maps = copy.deepcopy(self.maps) if settings.own_maps else None
         rows, number = 2 * kge.num_relations, len(settings.times)
         width = self.maps.node_emb.weight.shape[1]
         if settings.maps == "trained":
@@ -202,8 +202,9 @@ class EpisodeModel(torch.nn.Module):
         return {name: p for name, p in named.items() if not name.endswith("node_emb.weight")}
 
     @property
-    def is_complex(self) -> bool:
-        return self.maps.is_complex
+    def score_maps(self) -> KGEModel:
+        """The maps of the score, those of the diffusion unless it has its own."""
+        return self.maps if self.own_maps is None else self.own_maps
 
     def draw_training_sections(self, num_nodes: int, generator: torch.Generator) -> Tensor:
         """Random sections ``[N, s, d]`` of one training step, of unit expected length."""
@@ -296,6 +297,23 @@ class EpisodeModel(torch.nn.Module):
             total = total + (self.direction[i, query] * row).sum(1)
         return total
 
+    def energy(self, graph: DiffusedGraph, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        r"""The energy ``[B]`` in the scores of triples, in the mean over both sides.
+
+        .. math::
+            \tfrac{1}{2} \sum_q \left[ \tfrac{a_q}{2} \sum_s E(x^s_h, x^s_t)
+            + \tfrac{b_q}{2} E(p_h, p_t) \right]
+        """
+        total = self.log_weight.new_zeros(len(head))
+        for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):
+            for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
+                energy = -self.score_maps.score_triples(rows, head, relation, tail)
+                both = (
+                    strength[i, relation].exp() + strength[i, relation + self.num_relations].exp()
+                )
+                total = total + both / 4 * energy
+        return total
+
     def _observed(self, graph: DiffusedGraph, query: Tensor) -> Tensor:
         """The part of the score that knows counts alone, ``[n, N]`` for distinct queries."""
         row, entity = graph.ends(query)
@@ -319,7 +337,8 @@ def _relations_of(kge: KGEModel, settings: EpisodeSettings, seed: int) -> KGEMod
     config = kge.config() | {"num_nodes": 1, "p": 2.0, "squared": True}
     if settings.maps == "random" and settings.hidden_channels is not None:
         config["hidden_channels"] = settings.hidden_channels
-    maps = type(kge)(**config)
+    with torch.random.fork_rng(devices=[]):  # the constructor draws from the global generator
+        maps = type(kge)(**config)
     maps.reset_parameters(seed)
     if settings.maps == "trained":
         own = {k: v for k, v in kge.state_dict().items() if k != "node_emb.weight"}

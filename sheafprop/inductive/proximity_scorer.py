@@ -166,6 +166,24 @@ class ProximityScorer:
         return total
 
 
+def proximity_weight(scorer: Scorer, settings: ProximitySettings, observed: Tensor) -> float:
+    r""":math:`\lambda` beside a score: as it is for episodes, else times the spread of the score.
+
+    Args:
+        scorer (Scorer): The score.
+        settings (ProximitySettings): The weights; one that is None counts as the default.
+        observed (Tensor): Observed triples, whose queries show the spread, ``[m, 3]``.
+    """
+    default = ProximitySettings()
+    if isinstance(scorer, EpisodeScorer):
+        weight = default.weight if settings.weight is None else settings.weight
+        assert weight is not None
+        return weight
+    share = default.share if settings.share is None else settings.share
+    assert share is not None
+    return share * score_spread(scorer, observed) if len(observed) else 0.0
+
+
 def add_proximity(
     scorer: Scorer, near: LogProximity, settings: ProximitySettings, data: InductiveData
 ) -> ProximityScorer:
@@ -177,14 +195,7 @@ def add_proximity(
         settings (ProximitySettings): The weights; one that is None counts as the default.
         data (InductiveData): The graphs.
     """
-    default = ProximitySettings()
-    if isinstance(scorer, EpisodeScorer):
-        weight = default.weight if settings.weight is None else settings.weight
-    else:
-        share = default.share if settings.share is None else settings.share
-        assert share is not None
-        weight = share * score_spread(scorer, data.inference.triples.to(near.device))
-    assert weight is not None
+    weight = proximity_weight(scorer, settings, data.inference.triples.to(near.device))
     loops = None
     if settings.own_last:
         loops = relations_with_loops(data.train.triples, data.num_relations).to(near.device)

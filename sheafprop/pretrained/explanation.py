@@ -61,6 +61,8 @@ def energy_ratio(state: ModelState, triples: Tensor) -> tuple[Tensor, Tensor]:
 
     The ratio is NaN where the relation fits exactly or has no training fact.
     """
+    if state.graph_scorer is not None and state.trained.episodes is not None:
+        return state.graph_scorer.energy_ratio(triples)
     sections, place = state.sections(triples[:, [0, 2]])
     energy = torch.zeros(len(triples), dtype=torch.float64)
     for weight, x in sections:

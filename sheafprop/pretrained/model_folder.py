@@ -1,16 +1,19 @@
 """A trained model as a folder of plain files; loading it checks every file and runs no code.
 
 ===================== ==============================================================================
-``model.safetensors`` real tensors only: relation parameters, prototypes, residual variances, and
-                      the vectors as ``[N, s, d]``, of trained and of added entities; complex
-                      ones as ``[N, s, d, 2]``
+``model.safetensors`` real tensors only: relation parameters, prototypes, residual variances,
+                      parameters of episodes, and the vectors as ``[N, s, d]``, of trained and of
+                      added entities; complex ones as ``[N, s, d, 2]``
 ``facts.npy``         the observed triples, int64 ``[m, 3]``
 ``entities.jsonl``    one ``{"label": ..., "origin": ...}`` per entity
 ``relations.jsonl``   one ``{"label": ...}`` per relation
-``model.json``        the model's name and arguments, the chosen propagation, section weights
+``model.json``        the model's name and arguments, the chosen propagation, section weights,
+                      settings of episodes and proximity
 ``metrics.json``      what was measured
 ``manifest.json``     format version, library version, size and SHA-256 of every other file
 ===================== ==============================================================================
+
+Long because what is written and what is read of every file stand together.
 """
 
 import hashlib
@@ -33,16 +36,20 @@ from torch import Tensor
 from sheafprop.data import KnowledgeGraph, Vocabulary
 from sheafprop.errors import FormatError
 from sheafprop.files import check_plain, storage_errors, sync_folder, write_bytes, write_json
+from sheafprop.inductive.episode_model import EpisodeModel
+from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.version import __version__
 
-FORMAT_VERSION = 2
-#: Format 1 had no added entities; their trained vectors were a parameter among the others.
-_READABLE = (1, 2)
+FORMAT_VERSION = 3
+#: Format 1 had no added entities; their trained vectors were a parameter among the others. Only
+#: format 3 has episodes and proximity; a model without them is written in format 2.
+_READABLE = (1, 2, 3)
 
 _TRAINED, _EXTENDED = "vectors.trained", "vectors.extended"
+_EPISODES = "episodes."
 _TABLE = "node_emb.weight"
 _MANIFEST = "manifest.json"
 _AGAIN = "; copy or write the model folder again"
@@ -65,6 +72,8 @@ def save_model_folder(
     train: KnowledgeGraph,
     settings: dict[str, Any],
     metrics: dict[str, Any],
+    episodes: EpisodeModel | None = None,
+    proximity: ProximitySettings | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Writes the model folder of a model that was just trained; see :func:`write_model_folder`.
@@ -77,6 +86,8 @@ def save_model_folder(
         train (KnowledgeGraph): The triples that it was trained on.
         settings (dict): The chosen propagation, as plain values.
         metrics (dict): What was measured, as plain values.
+        episodes (EpisodeModel, optional): Relations trained through the diffusion.
+        proximity (ProximitySettings, optional): Proximity beside the scores.
         overwrite (bool, optional): Replaces an existing model folder. (default: :obj:`False`)
 
     Raises:
@@ -97,7 +108,14 @@ def save_model_folder(
     check_plain(settings, "settings")
     check_plain(metrics, "metrics")
     stored = StoredModel.from_training(
-        model, entities, relations, train.triples, settings=settings, metrics=metrics
+        model,
+        entities,
+        relations,
+        train.triples,
+        settings=settings,
+        metrics=metrics,
+        episodes=episodes,
+        proximity=proximity,
     )
     return write_model_folder(folder, stored, overwrite=overwrite)
 
@@ -131,6 +149,11 @@ def write_model_folder(
         check_model_target(target, overwrite)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".sheafprop-{secrets.token_hex(8)}.tmp")
+        more: dict[str, Any] = {}
+        if stored.episodes is not None:
+            more["episodes"] = stored.episodes.settings.to_dict()
+        if stored.proximity is not None:
+            more["proximity"] = stored.proximity.to_dict()
         try:
             temporary.mkdir()
             write_bytes(temporary / "model.safetensors", save(_tensors(stored)))
@@ -153,13 +176,14 @@ def write_model_folder(
                     "config": stored.model.config(),
                     "settings": stored.settings,
                     "section_weight": list(stored.section_weight),
-                },
+                }
+                | more,
             )
             write_json(temporary / "metrics.json", stored.metrics)
             write_json(
                 temporary / _MANIFEST,
                 {
-                    "format": FORMAT_VERSION,
+                    "format": FORMAT_VERSION if more else FORMAT_VERSION - 1,
                     "library": f"sheafprop {__version__}",
                     "files": {name: _fingerprint(temporary / name) for name in _FILES},
                 },
@@ -214,6 +238,9 @@ def _tensors(stored: StoredModel) -> dict[str, Tensor]:
         "prototypes.count": stored.prototypes.count,
         "residual_variance": stored.residual_variance,
     }
+    if stored.episodes is not None:
+        own = stored.episodes.stored()["state"]
+        state |= {f"{_EPISODES}{name}": value for name, value in own.items()}
     if stored.extended is not None:
         x = stored.extended.detach()
         state[_EXTENDED] = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
@@ -355,6 +382,7 @@ def _read_model(path: Path, version: int) -> StoredModel:
         tensors.pop(name) for name in ("prototypes.mean", "prototypes.count", "residual_variance")
     )
     extended = tensors.pop(_EXTENDED, None)
+    own = {name: tensors.pop(name) for name in sorted(tensors) if name.startswith(_EPISODES)}
     if version > 1:
         tensors[_TABLE] = tensors.pop(_TRAINED).flatten(1)
     # Without numbers of its own, so that loading draws none from the global generator.
@@ -364,6 +392,14 @@ def _read_model(path: Path, version: int) -> StoredModel:
     if model.is_complex:
         mean = torch.view_as_complex(mean)
         extended = None if extended is None else torch.view_as_complex(extended)
+    episodes, near = None, description.get("proximity")
+    if (version > 2) != ("episodes" in description or near is not None):
+        raise ValueError(f"format version {version} does not fit what '{path}' holds")
+    if "episodes" in description:
+        state = {name.removeprefix(_EPISODES): value for name, value in own.items()}
+        episodes = EpisodeModel.from_stored(
+            model, {"settings": description["episodes"], "state": state}
+        )
     return StoredModel(
         model=model,
         entities=Vocabulary(_labels(entity_rows), kind="entities"),
@@ -376,6 +412,8 @@ def _read_model(path: Path, version: int) -> StoredModel:
         metrics=dict(json.loads((path / "metrics.json").read_bytes())),
         extended=extended,
         section_weight=tuple(description.get("section_weight", (1.0,))),
+        episodes=episodes,
+        proximity=None if near is None else ProximitySettings(**near),
     )
 
 

@@ -12,8 +12,10 @@ from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
+from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import EntityIndex, FactIndex, RowBlocks
 from sheafprop.pretrained.candidate_scorer import CandidateScorer
+from sheafprop.pretrained.graph_scorer import GraphScorer
 from sheafprop.pretrained.stored_model import StoredModel, select_entities
 from sheafprop.pretrained.triple_input import triple_ids
 from sheafprop.query import EnergyScorer, GraphExecutor, InteriorPrior
@@ -135,9 +137,37 @@ class ModelState:
         """The scores of all entities as heads or tails, with what it keeps of them."""
         return CandidateScorer(self.kge, self.trained.sheaf, self.rows, self.section_weight)
 
+    @cached_property
+    def graph_scorer(self) -> GraphScorer | None:
+        """The scores of episodes and proximity, where the model has them."""
+        trained = self.trained
+        if trained.episodes is None and trained.proximity is None:
+            return None
+        return GraphScorer(
+            trained.episodes,
+            trained.proximity,
+            self.facts.from_row(0),
+            trained.num_trained_facts,
+            len(self.relations),
+            self.index.vocabulary().labels,
+            self._scores_by_vectors,
+            int(trained.settings.get("seed", 0)),
+        )
+
+    def candidate_scores(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Scores ``[B, N]`` of all entities at a side of triples whose other end is ``entity``."""
+        if self.graph_scorer is not None:
+            return self.graph_scorer.scores(entity, relation, side)
+        return self._scores_by_vectors(entity, relation, side)
+
+    def _scores_by_vectors(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        return self.scorer.scores(self.rows.select(entity), relation, side)
+
     @torch.no_grad()
     def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         """Scores ``[n]`` of triples by the definition of the score."""
+        if self.graph_scorer is not None:
+            return self.graph_scorer.score(head, relation, tail)
         sections, place = self.sections(torch.stack([head, tail]))
         parts = [
             weight * self.kge.score_triples(x, place[0], relation, place[1])

@@ -127,7 +127,7 @@ def _best_answers(
     with tqdm(total=len(entity), unit="query", disable=not progress) as bar:
         for rows in order.split(state.scorer.block_size()) if len(order) else ():
             heads, kinds = entity[rows], edge_type[rows]
-            scores = state.scorer.scores(state.rows.select(heads), kinds, side)
+            scores = state.candidate_scores(heads, kinds, side)
             state.check_scores(scores)
             query, known = state.facts.answers(side, heads, kinds)
             if not include_known:
@@ -160,6 +160,10 @@ def _best(
     state: ModelState, scores: Tensor, entity: Tensor, relation: Tensor, side: Side, k: int
 ) -> tuple[Tensor, Tensor]:
     """The best candidates by the definition of the score, best first."""
+    if state.graph_scorer is not None:
+        value, found = torch.sort(scores, descending=True, stable=True)
+        kept = value[:k] > -torch.inf
+        return found[:k][kept], value[:k][kept]
     value, found = torch.topk(scores, min(k + _SPARE, len(scores)))
     found = found[value > -torch.inf].sort().values
     known = entity.expand_as(found)

@@ -1,3 +1,8 @@
+"""The model at work.
+
+Long because the docstrings of all that a model does are here, once.
+"""
+
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,6 +18,7 @@ from sheafprop.pretrained.answers import answer_queries
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.explanation import explain, score_triples
 from sheafprop.pretrained.extension import Mode, Propagation, extend, remove_entities
+from sheafprop.pretrained.graph_scorer import GraphScorer
 from sheafprop.pretrained.model_folder import load_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.prediction import predict, predict_queries
@@ -128,8 +134,10 @@ class SheafModel:
         ids = None if labels is None else self._state.index.ids(labels)
         return self._state.vectors(ids).clone()
 
-    def scorer(self) -> SectionScorer:
-        """The scores of all triples under all vectors, for rankings."""
+    def scorer(self) -> SectionScorer | GraphScorer:
+        """The scores of all triples, for rankings: of the vectors, or of episodes and proximity."""
+        if self._state.graph_scorer is not None:
+            return self._state.graph_scorer
         return SectionScorer(self.kge, self.vectors(), self._state.section_weight, self.labels())
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
@@ -294,7 +302,8 @@ class SheafModel:
         r"""Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``ratio`` and
         ``known``.
 
-        The score is the trained model's own. The ratio is the energy
+        The score is the trained model's own; of a model with episodes, the mean of its scores as
+        an answer at either side. The ratio is the energy
         :math:`\| R_t x_t - R_h x_h - b \|^2` over its mean in training for that relation, as in
         :meth:`explain`: scores of different relations are on different scales, ratios compare.
 

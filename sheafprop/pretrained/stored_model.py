@@ -8,7 +8,10 @@ from torch import Tensor
 
 from sheafprop.data import KnowledgeGraph, Vocabulary, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
+from sheafprop.errors import DivergenceError
+from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.extension_solver import ExtensionSolver
+from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
@@ -38,6 +41,9 @@ class StoredModel:
         metrics (dict): What was measured, as plain values.
         extended (Tensor, optional): Vectors of the added entities, ``[n, s, d]``.
         section_weight (tuple of float): The weight of each section in a score.
+        episodes (EpisodeModel, optional): Relations trained through the diffusion, which score
+            instead of the vectors.
+        proximity (ProximitySettings, optional): Proximity beside the scores.
 
     Raises:
         ValueError: If the parts do not belong together.
@@ -55,6 +61,8 @@ class StoredModel:
     metrics: dict[str, Any] = field(default_factory=dict)
     extended: Tensor | None = None
     section_weight: tuple[float, ...] = (1.0,)
+    episodes: EpisodeModel | None = None
+    proximity: ProximitySettings | None = None
 
     def __post_init__(self) -> None:
         graph = KnowledgeGraph.from_triples(
@@ -74,6 +82,8 @@ class StoredModel:
         *,
         settings: dict[str, Any] | None = None,
         metrics: dict[str, Any] | None = None,
+        episodes: EpisodeModel | None = None,
+        proximity: ProximitySettings | None = None,
     ) -> "StoredModel":
         """A model whose entities are all trained, with prototypes and variances from its facts.
 
@@ -107,6 +117,8 @@ class StoredModel:
             residual_variance=residual_variance(x, edge_index, edge_type, sheaf),
             settings=settings or {},
             metrics=metrics or {},
+            episodes=episodes,
+            proximity=proximity,
         )
 
     @cached_property
@@ -172,6 +184,10 @@ class StoredModel:
             )
 
     def _check_tensors(self) -> None:
+        if self.episodes is not None:
+            state = self.episodes.stored()["state"]
+            if not all(bool(torch.isfinite(value).all()) for value in state.values()):
+                raise DivergenceError("a parameter of the episodes is not finite")
         entities, relations = self.entities.labels, self.relations.labels
         check_finite(self.model.state_dict(), entities, relations)
         if self.extended is not None:

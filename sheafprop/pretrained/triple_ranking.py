@@ -47,10 +47,10 @@ def rank_triples(
     parts = {"facts": state.facts.from_row(0), "ranked": ids}
     if others is not None:
         parts["further"] = _known_triples(state, others, notes)
-    scores = state.scorer.scores
+    scores = state.candidate_scores
     result = evaluate(
-        lambda head, rel: scores(state.rows.select(head), rel, "tail"),
-        lambda rel, tail: scores(state.rows.select(tail), rel, "head"),
+        lambda head, rel: scores(head, rel, "tail"),
+        lambda rel, tail: scores(tail, rel, "head"),
         ids,
         TripleFilter(parts, state.num_entities, len(state.relations)),
         num_dropped=len(ranked) - len(kept),

@@ -212,6 +212,9 @@ class SaveModel(Callback):
             "stopped": _why_stopped(trainer),
             "seconds": pl_module.seconds.get("train", 0.0),
         }
+        metrics = {"training": pl_module.training_record, "selection": selection.to_dict()}
+        if pl_module.episode_record is not None:
+            metrics["episodes"] = pl_module.episode_record
         train = pl_module.data.train
         assert train.entities is not None
         assert train.relations is not None
@@ -222,7 +225,9 @@ class SaveModel(Callback):
             relations=train.relations,
             train=train,
             settings=selection.settings.to_dict(),
-            metrics={"training": pl_module.training_record, "selection": selection.to_dict()},
+            metrics=metrics,
+            episodes=pl_module.episodes,
+            proximity=pl_module.proximity,
             overwrite=True,
         )
 

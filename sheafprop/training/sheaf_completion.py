@@ -1,3 +1,8 @@
+"""The Lightning module that trains, propagates and ranks.
+
+Long because the stages of a run, their hooks and their checkpoints are those of one module.
+"""
+
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -308,8 +313,16 @@ class SheafCompletion(LightningModule):
             entities, relations = self.entities, self.relations or relations
             data = renumber(data, entities, relations)
         chosen = self.search.settings if self.selection is None else self.selection.settings
+        if self.episodes is None:
+            self.restore_episodes()
         stored = StoredModel.from_training(
-            self.model, entities, relations, data.train.triples, settings=chosen.to_dict()
+            self.model,
+            entities,
+            relations,
+            data.train.triples,
+            settings=chosen.to_dict(),
+            episodes=self.episodes,
+            proximity=self.proximity,
         )
         return SheafModel(stored)
 

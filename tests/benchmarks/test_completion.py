@@ -1,6 +1,5 @@
 import json
 import math
-from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -122,7 +121,7 @@ def test_what_is_chosen_is_best_on_validation(toy, run):
 
 
 def test_a_thousand_triples_decide_for_merged_and_the_others_are_known(toy, run, monkeypatch):
-    monkeypatch.setattr(completion_cell, "_MOST_VALID", 3)
+    monkeypatch.setattr(completion_cell, "MOST_VALID", 3)
     monkeypatch.setattr(completion_cell, "PROTOTYPE_SHARES", (0.33,))
     ranked = []
     select = PropagationSearch.select

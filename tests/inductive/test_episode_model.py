@@ -123,7 +123,7 @@ def test_no_parameter_belongs_to_an_entity():
     model = small_model("rotate", own_maps=True)
     names = model.trained_parameters()
     assert "maps.rel_emb.weight" in names
-    assert "score_maps.rel_emb.weight" in names
+    assert "own_maps.rel_emb.weight" in names
     assert not any("node_emb" in name for name in names)
     for parameter in model.trained_parameters().values():
         assert set(parameter.shape) & {3, 6}

@@ -134,7 +134,9 @@ def watch_counts(monkeypatch, values):
     class Result:
         def metrics(self, protocol):
             start, count = seen[-1]
-            return dict.fromkeys(("hits@1", "hits@3", "hits@10", "mrr"), values[start].get(count, 0))
+            return dict.fromkeys(
+                ("hits@1", "hits@3", "hits@10", "mrr"), values[start].get(count, 0)
+            )
 
     monkeypatch.setattr(InductivePropagation, "trajectory", propagate)
     monkeypatch.setattr(InductivePropagation, "scorer", lambda self, x: SimpleNamespace(

@@ -145,9 +145,7 @@ def test_the_choice_equals_a_search_by_hand(mode, without):
 
 
 def test_a_graph_that_cannot_be_split_takes_the_defaults():
-    data = assemble(
-        "tiny", "semi-inductive", train=[("a", "r", "b")], observed=[("n", "r", "b")]
-    )
+    data = assemble("tiny", "semi-inductive", train=[("a", "r", "b")], observed=[("n", "r", "b")])
     with pytest.raises(DataError):
         training_graph_as_new(data)
     selection = SEARCH.select(trained("transe", data), data)

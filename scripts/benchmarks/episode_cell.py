@@ -1,0 +1,159 @@
+"""A cell of the preset ``episodes``: train, learn relations through the diffusion, rank once."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.completion_cell import (
+    MOST_VALID,
+    PROTOTYPE_SHARES,
+    Record,
+    figures,
+    load_data,
+    times,
+    train_model,
+)
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.inductive.baselines import FILTERED_PROXIMITY, PROXIMITY
+from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_search import Selection, inference_filter
+from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.proximity_scorer import (
+    LogProximity,
+    ProximityScorer,
+    ProximitySettings,
+    Scorer,
+    add_proximity,
+)
+from sheafprop.inductive.training_graph import training_graph_as_new
+from sheafprop.kge import KGEModel
+from sheafprop.ranking import EdgeTypeHeuristic, evaluate
+from sheafprop.training.episode_training import train_episodes
+from sheafprop.training.sheaf_completion import SheafCompletion
+
+_PLAIN = ("full", "sampled50")
+
+
+def run_episode_cell(
+    config: dict[str, Any], seed: int, root: str | None = None, *, folder: Path
+) -> list[Record]:
+    """Ranks with episodes and proximity, each with and without the other.
+
+    The settings of episodes and proximity are those of the preset, from the training graphs alone,
+    so that figures of ``merged`` are compared. The propagation of the rows without episodes is
+    chosen as ever: on validation, and for ``merged`` on the training graph.
+    """
+    data = load_data(config, root)
+    module = SheafCompletion(**(config["model"] | {"seed": seed}))
+    model, training = train_model(module, config, data, folder=folder)
+    name, near_settings = config["model"]["kge"], module.proximity
+    assert module.episode_settings is not None
+    assert near_settings is not None
+    assert data.valid is not None
+    assert data.test is not None
+    assert data.inference.entities is not None
+    seconds = {"train": training}
+    episodes, record = train_episodes(
+        model,
+        data.train.triples,
+        module.episode_settings,
+        seed=seed,
+        folder=folder / "episodes",
+    )
+    seconds["episodes"] = record.seconds
+    begin = time.process_time()
+    scorer = EpisodeScorer(episodes, data.inference.triples, data.inference.entities.labels, seed)
+    seconds["propagate"] = time.process_time() - begin
+    near = _near(data, near_settings)
+    records: list[Record] = []
+    both: Scorer = add_proximity(scorer, near, near_settings, data)
+    common = times(seconds) | {"num_steps": record.num_steps, "tried": record.tried}
+    own: dict[str, Scorer] = {
+        f"{name} + episodes + proximity": both,
+        f"{name} + episodes": scorer,
+    }
+    for label, one in own.items():
+        begin = time.process_time()
+        found = _rank(one, data, (*_PLAIN, "merged"))
+        rank = {"seconds_rank": round(time.process_time() - begin, 2)}
+        records += [{"model": label} | row | common | rank for row in found]
+    label = f"{name} + proximity"
+    begin = time.process_time()
+    chosen = module.search.select(model, data).settings
+    chosen_seconds = {"train": training, "select": time.process_time() - begin}
+    more: Record = {"selected_on": "validation"} | times(chosen_seconds)
+    propagated = _propagated(model, data, chosen, near, near_settings)
+    records += [{"model": label} | row | more for row in _rank(propagated, data, _PLAIN)]
+    begin = time.process_time()
+    chosen = choose_on_training_graph(module, model, data).settings
+    chosen_seconds = {"train": training, "select": time.process_time() - begin}
+    more = {"selected_on": "training graph"} | times(chosen_seconds)
+    propagated = _propagated(model, data, chosen, near, near_settings)
+    records += [{"model": label} | row | more for row in _rank(propagated, data, ("merged",))]
+    return records
+
+
+def proximity_records(name: str, root: str | None, *, folder: Path) -> list[Record]:
+    """Ranks by proximity alone, and after the edge-type filter: neither has anything to choose."""
+    data = load_data({"data": {"dataset": "grail", "name": name}}, root)
+    near = _near(data, ProximitySettings())
+    heuristic = EdgeTypeHeuristic(
+        data.inference.triples, data.inference.num_nodes or 0, data.num_relations
+    )
+    records: list[Record] = []
+    for label, filtered_by in ((PROXIMITY, None), (FILTERED_PROXIMITY, heuristic)):
+        scorer = ProximityScorer(None, near, filtered_by=filtered_by)
+        found = _rank(scorer, data, (*_PLAIN, "merged"))
+        records += [{"model": label} | row for row in found]
+    return records
+
+
+def choose_on_training_graph(
+    module: SheafCompletion, model: KGEModel, data: InductiveData
+) -> Selection:
+    """The propagation that is best with all entities of the training graph taken as new."""
+    part, found = training_graph_as_new(data), []
+    search = replace(module.search, max_triples=MOST_VALID)
+    for share in PROTOTYPE_SHARES:
+        settings = replace(search.settings, prototype_share=share)
+        found.append(replace(search, settings=settings).select(model, part))
+    return max(found, key=lambda one: one.value or 0.0)
+
+
+def _near(data: InductiveData, settings: ProximitySettings) -> LogProximity:
+    return LogProximity(
+        data.inference.triples,
+        data.inference.num_nodes or 0,
+        teleport=settings.teleport,
+        num_iterations=settings.num_iterations,
+    )
+
+
+def _propagated(
+    model: KGEModel,
+    data: InductiveData,
+    settings: PropagationSettings,
+    near: LogProximity,
+    proximity: ProximitySettings,
+) -> Scorer:
+    propagation = InductivePropagation(model, data, settings)
+    return add_proximity(propagation.scorer(propagation.vectors()), near, proximity, data)
+
+
+def _rank(scorer: Scorer, data: InductiveData, protocols: tuple[str, ...]) -> list[Record]:
+    assert data.valid is not None
+    assert data.test is not None
+    known, scores = inference_filter(data), (scorer.score_tails, scorer.score_heads)
+    rows = []
+    for merged in (False, True):
+        wanted = [p for p in protocols if (p == "merged") == merged]
+        if not wanted:
+            continue
+        triples = torch.cat([data.valid, data.test]) if merged else data.test
+        result = evaluate(*scores, triples, known)
+        rows += [{"protocol": p} | figures(result.metrics(p), p) for p in wanted]
+    return rows

@@ -1,0 +1,148 @@
+"""Scores that see a model's facts as a graph: of episodes, with proximity, or both."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from sheafprop.inductive.episode_model import EpisodeModel
+from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.proximity_scorer import (
+    LogProximity,
+    ProximityScorer,
+    ProximitySettings,
+    Scorer,
+    proximity_weight,
+    relations_with_loops,
+)
+from sheafprop.kge.base import Side
+
+CandidateScores = Callable[[Tensor, Tensor, Side], Tensor]
+# Entities whose scores are held at once, in numbers.
+_SCORES = 2**24
+
+
+class GraphScorer:
+    """Scores all entities at a side of triples, by the model's facts and its trained relations.
+
+    Vectors of episodes belong to the graph as it is: facts that are added move those of known
+    entities nearby, too. They are diffused when they are first asked for.
+
+    Args:
+        episodes (EpisodeModel, optional): Relations trained through the diffusion; without them
+            scores are those of ``base``.
+        proximity (ProximitySettings, optional): Proximity beside the scores.
+        facts (Tensor): The model's facts, ``[m, 3]``.
+        num_trained_facts (int): How many of them, from the first on, it was trained with.
+        num_relations (int): Number of its relations.
+        labels (sequence of str): The labels of all entities.
+        base: Scores ``[B, N]`` of all entities by their vectors, from entities, relations and side.
+        seed (int): Seed of the random sections.
+    """
+
+    def __init__(
+        self,
+        episodes: EpisodeModel | None,
+        proximity: ProximitySettings | None,
+        facts: Tensor,
+        num_trained_facts: int,
+        num_relations: int,
+        labels: tuple[str, ...],
+        base: CandidateScores,
+        seed: int = 0,
+    ):
+        self.episodes, self.proximity, self.seed = episodes, proximity, seed
+        self._facts, self._num_trained = facts, num_trained_facts
+        self._num_relations = num_relations
+        self._labels, self._base = labels, base
+
+    def block_size(self) -> int:
+        """Queries to score at once."""
+        return max(1, _SCORES // max(1, len(self._labels)))
+
+    @torch.no_grad()
+    def scores(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Scores ``[B, N]`` of all entities at a side of triples whose other end is ``entity``."""
+        if side == "tail":
+            return self._whole.score_tails(entity, relation)
+        return self._whole.score_heads(relation, entity)
+
+    def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
+        """Scores ``[B, N]`` of all tails for heads ``head_index`` and relations ``rel_type``."""
+        return self.scores(head_index, rel_type, "tail")
+
+    def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
+        """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
+        return self.scores(tail_index, rel_type, "head")
+
+    @torch.no_grad()
+    def score(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """Scores ``[n]`` of triples: the mean of those as an answer at either side."""
+        out = torch.zeros(len(head), dtype=torch.float64)
+        for start in range(0, len(head), self.block_size()):
+            rows = slice(start, start + self.block_size())
+            place = torch.arange(len(head[rows]))
+            tails = self.scores(head[rows], relation[rows], "tail")[place, tail[rows]]
+            heads = self.scores(tail[rows], relation[rows], "head")[place, head[rows]]
+            out[rows] = (tails.double() + heads.double()) / 2
+        return out
+
+    @torch.no_grad()
+    def energy_ratio(self, triples: Tensor) -> tuple[Tensor, Tensor]:
+        """The energy of triples ``[n, 3]`` in the score of episodes, and its ratio to the mean of
+        its relation over the model's facts (NaN where it has none)."""
+        energy = self._energy(triples)
+        usual = self._usual_energy[triples[:, 1]]
+        return energy, torch.where(usual > 0, energy / usual, torch.nan)
+
+    def _energy(self, triples: Tensor) -> Tensor:
+        assert self.episodes is not None
+        assert isinstance(self._own, EpisodeScorer)
+        return self.episodes.energy(self._own.graph, *triples.unbind(1)).double()
+
+    @cached_property
+    def _usual_energy(self) -> Tensor:
+        relation = self._facts[:, 1]
+        number = torch.bincount(relation, minlength=self._num_relations)
+        total = torch.zeros(len(number), dtype=torch.float64)
+        total.index_add_(0, relation, self._energy(self._facts))
+        return total / number.clamp_min(1)
+
+    @cached_property
+    def _own(self) -> Scorer:
+        """The score without proximity."""
+        if self.episodes is None:
+            return _ByVectors(self._base)
+        return EpisodeScorer(self.episodes, self._facts, self._labels, self.seed)
+
+    @cached_property
+    def _whole(self) -> Scorer:
+        settings, own = self.proximity, self._own
+        if settings is None:
+            return own
+        near = LogProximity(
+            self._facts,
+            len(self._labels),
+            teleport=settings.teleport,
+            num_iterations=settings.num_iterations,
+        )
+        loops = None
+        if settings.own_last:
+            trained = self._facts[: self._num_trained]
+            loops = relations_with_loops(trained, self._num_relations)
+        weight = proximity_weight(own, settings, self._facts)
+        return ProximityScorer(own, near, weight, may_loop=loops)
+
+
+class _ByVectors:
+    """The scores of propagated vectors, as other scorers have them."""
+
+    def __init__(self, base: CandidateScores):
+        self._base = base
+
+    def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
+        return self._base(head_index, rel_type, "tail")
+
+    def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
+        return self._base(tail_index, rel_type, "head")

@@ -1,0 +1,166 @@
+"""Models with episodes and proximity: every method scores by them, also after a round trip."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sheafprop import SheafModel
+from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.proximity_scorer import ProximitySettings
+from sheafprop.nn import proximity
+from tests.pretrained.models import stored_model
+
+
+def with_episodes(kind="rotate", near=None, episodes=True):
+    stored = stored_model(kind, dtype=torch.float32)
+    if episodes:
+        settings = EpisodeSettings(num_steps=1, num_random=3, counts=True)
+        model = EpisodeModel(stored.model, stored.prototypes.mean, settings)
+        generator = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for parameter in model.trained_parameters().values():
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+        stored = replace(stored, episodes=model.eval())
+    return SheafModel(replace(stored, proximity=near))
+
+
+def ids(model, frame):
+    place = {label: i for i, label in enumerate(model.labels())}
+    relation = {label: i for i, label in enumerate(model.relations.labels)}
+    rows = [(place[h], relation[r], place[t]) for h, r, t in frame.itertuples(index=False)]
+    return torch.tensor(rows)
+
+
+def expected_scores(model, head, relation, weight=0.0):
+    """All tails of one query, from the definition."""
+    stored = model.stored()
+    facts = ids(model, model.facts())
+    scorer = EpisodeScorer(stored.episodes, facts, model.labels(), stored.settings.get("seed", 0))
+    one = torch.tensor([model.labels().index(head)])
+    kind = torch.tensor([model.relations.labels.index(relation)])
+    scores = scorer.score_tails(one, kind)[0]
+    if weight:
+        near = proximity(facts[:, [0, 2]].T, len(model.labels()), one)[0]
+        scores = scores + weight * torch.log(near + 1e-6)
+    return scores, int(one)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_predictions_are_those_of_episodes_and_proximity(weight):
+    near = ProximitySettings(weight=weight, own_last=False) if weight else None
+    model = with_episodes(near=near)
+    head, relation, _ = model.facts().iloc[0]
+    frame = model.predict_tails(head, relation, k=len(model.labels()), include_known=True)
+    scores, _ = expected_scores(model, head, relation, weight)
+    order = scores.argsort(descending=True)
+    assert list(frame["tail"]) == [model.labels()[i] for i in order]
+    assert list(frame["score"]) == pytest.approx(scores[order].tolist(), rel=1e-5)
+
+
+def test_the_own_entity_is_last_where_no_fact_is_a_loop():
+    model = with_episodes(near=ProximitySettings(weight=0.4))
+    facts = model.facts()
+    loops = set(facts[facts["head"] == facts["tail"]]["relation"])
+    for relation in model.relations.labels:
+        head = facts["head"].iloc[0]
+        frame = model.predict_tails(head, relation, k=len(model.labels()), include_known=True)
+        if relation not in loops:
+            assert frame["tail"].iloc[-1] == head
+
+
+def test_score_is_the_mean_over_both_sides():
+    model = with_episodes(near=ProximitySettings(weight=0.3))
+    head, relation, tail = model.facts().iloc[1]
+    every = {"k": len(model.labels()), "include_known": True}
+    tails = model.predict_tails(head, relation, **every).set_index("tail")["score"]
+    heads = model.predict_heads(relation, tail, **every).set_index("head")["score"]
+    (found,) = model.score([(head, relation, tail)])["score"]
+    assert found == pytest.approx((tails[tail] + heads[head]) / 2, rel=1e-5)
+
+
+def test_new_entities_take_part_and_order_of_extension_does_not_matter():
+    model = with_episodes()
+    head, relation, tail = model.facts().iloc[2]
+    facts = [
+        ("new one", relation, tail),
+        ("new two", relation, "new one"),
+        (head, relation, "new two"),
+    ]
+    once = model.extend(facts)
+    twice = model.extend(facts[:1]).extend(facts[1:])
+    frame = once.predict_tails("new one", relation, k=50)
+    again = twice.predict_tails("new one", relation, k=50)
+    one = frame.set_index("tail")["score"].to_dict()
+    other = again.set_index("tail")["score"].to_dict()
+    assert one.keys() == other.keys()
+    assert [one[name] for name in one] == pytest.approx([other[name] for name in one], rel=1e-4)
+    scores, _ = expected_scores(once, "new one", relation)
+    assert one[head] == pytest.approx(float(scores[once.labels().index(head)]), rel=1e-5)
+
+
+def test_explanations_are_energies_of_the_episodes():
+    model = with_episodes()
+    facts = ids(model, model.facts())
+    episodes = model.stored().episodes
+    graph = EpisodeScorer(episodes, facts, model.labels(), model.settings.get("seed", 0)).graph
+    with torch.no_grad():
+        energy = episodes.energy(graph, *facts.unbind(1))
+    label = model.facts()["head"].iloc[0]
+    frame = model.explain(label)
+    own = ids(model, frame[["head", "relation", "tail"]])
+    rows = {tuple(t): float(e) for t, e in zip(facts.tolist(), energy, strict=True)}
+    assert list(frame["energy"]) == pytest.approx([rows[tuple(t)] for t in own.tolist()], rel=1e-5)
+    mean = {
+        r: sum(e for t, e in rows.items() if t[1] == r) / sum(t[1] == r for t in rows)
+        for r in set(own[:, 1].tolist())
+    }
+    expected = [rows[tuple(t)] / mean[t[1]] for t in own.tolist()]
+    assert list(frame["ratio"]) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("episodes", [True, False])
+@pytest.mark.parametrize("kind", ["rotate", "se"])
+def test_a_saved_model_scores_the_same(kind, episodes, tmp_path):
+    model = with_episodes(kind, ProximitySettings(weight=0.2, share=0.6), episodes)
+    state = torch.random.get_rng_state()
+    again = SheafModel.load(model.save(tmp_path / "model"))
+    assert torch.equal(torch.random.get_rng_state(), state)  # loading draws nothing
+    head, relation, tail = model.facts().iloc[0]
+    assert again.stored().proximity == ProximitySettings(weight=0.2, share=0.6)
+    one, other = (m.predict_tails(head, relation, k=5) for m in (model, again))
+    assert one.equals(other)
+    triple = [(head, relation, tail)]
+    assert model.rank(triple).metrics("full") == again.rank(triple).metrics("full")
+    plain = SheafModel(replace(model.stored(), episodes=None, proximity=None))
+    assert not plain.predict_tails(head, relation, k=5).equals(one)
+
+
+def test_ranks_are_those_of_the_scores():
+    model = with_episodes(near=ProximitySettings(weight=0.5))
+    triples = model.facts().iloc[:4].to_numpy().tolist()
+    result = model.rank(triples)
+    known = {tuple(row) for row in model.facts().to_numpy().tolist()}
+    scorer = model.scorer()
+    better = []
+    for head, relation, tail in triples:
+        row = scorer.score_tails(
+            torch.tensor([model.labels().index(head)]),
+            torch.tensor([model.relations.labels.index(relation)]),
+        )[0]
+        own = row[model.labels().index(tail)]
+        others = [
+            i for i, label in enumerate(model.labels()) if (head, relation, label) not in known
+        ]
+        better.append(int((row[others] > own).sum()))
+    assert result.counts["tail"].better.tolist() == better
+
+
+def test_refuses_parameters_that_are_not_finite():
+    stored = with_episodes().stored()
+    broken = EpisodeModel.from_stored(stored.model, stored.episodes.stored())
+    with torch.no_grad():
+        broken.log_weight[0] = float("nan")
+    with pytest.raises(Exception, match="episodes is not finite"):
+        replace(stored, episodes=broken)
