@@ -63,8 +63,9 @@ class SheafCompletion(LightningModule):
     triples, propagates into the inference graph and ranks its validation triples, which choose the
     start, the step size and the number of iterations; without them, the training graph with its
     entities taken as new does. ``test`` propagates with that choice, unless the validation triples
-    of another graph can decide for that one, and ranks the test triples once, beside baselines that cost nothing: random vectors without
-    propagation, the start without propagation, and the edge-type heuristic.
+    of another graph can decide for that one, and ranks the test triples once, beside baselines that
+    cost nothing: random vectors without propagation, the start without propagation, and the
+    edge-type heuristic.
 
     Args:
         kge: ``"transe"``, ``"rotate"``, ``"transr"``, ``"se"``, ``"pairre"``, ``"transh"``,
