@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 import torch
-
 from benchmarks import default_benchmark
 from benchmarks.default_benchmark import KEYS, cells, run_cell, split_disjoint, split_semi
+
 from sheafprop.data import build_dataset
 from tests.toy import parts, ring
 
