@@ -31,8 +31,8 @@ from sheafprop.files import remove_temporaries, write_text
 from sheafprop.inductive.propagation_search import Selection
 from sheafprop.report.own_files import check_places
 from sheafprop.report.run_report_callback import RunReport
-from sheafprop.training import InductiveDataModule, SaveModel, SheafCompletion, StepBudget
-from sheafprop.training.budget import TrainingLines
+from sheafprop.training import InductiveDataModule, SaveModel, SheafCompletion
+from sheafprop.training.budget import TrainingLines, apply_budget
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
     KEY,
@@ -185,10 +185,8 @@ class SheafCLI(LightningCLI):
     def _check_and_load(self, *_: Any) -> None:
         """Before the trainer starts its loggers: what cannot be used changes no file."""
         check_trainer(self.trainer)
-        data = self.datamodule.data
-        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, StepBudget):  # what is checked below is its end
-                callback.apply(self.trainer, data, self.datamodule.batch_size)
+        _ = self.datamodule.data
+        apply_budget(self.trainer, self.datamodule)  # the end that is checked below
         self.model.reselect = self.reselect
         if path := self.config[self.config.subcommand].get("ckpt_path"):
             self._check_checkpoint(Path(path))

@@ -71,9 +71,8 @@ class BatchLoss:
         x = model.entity_vectors()
         if not self.loss.needs_negatives:
             own, place = triples, None
-            count = self.num_candidates
-            if count == "auto":
-                count = count_candidates(len(x))
+            wanted = self.num_candidates
+            count = count_candidates(len(x)) if isinstance(wanted, str) else wanted
             if count is not None and count < len(x):
                 x, triples, place = self._draw_candidates(x, triples, number, epoch, count)
             excluded = None if known is None else _known_answers(known, own, place, self.sides)

@@ -9,7 +9,13 @@ from sheafprop.checks import check_integer
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.progress import ProgressLines
 
-__all__ = ["StepBudget", "TrainingLines", "count_candidates", "count_training_steps"]
+__all__ = [
+    "StepBudget",
+    "TrainingLines",
+    "apply_budget",
+    "count_candidates",
+    "count_training_steps",
+]
 
 #: Up to so many entities, the cross entropy compares with all of them.
 _SMALL_TABLE = 4096
@@ -72,6 +78,13 @@ class StepBudget(Callback):
         epochs = every * max(1, round(steps / batches / every))
         trainer.fit_loop.max_epochs = epochs
         trainer.check_val_every_n_epoch = every
+
+
+def apply_budget(trainer: Trainer, datamodule: Any) -> None:
+    """Sets the epochs of a trainer by its :class:`StepBudget`, if it has one."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, StepBudget):
+            callback.apply(trainer, datamodule.data, datamodule.batch_size)
 
 
 class TrainingLines(Callback):
