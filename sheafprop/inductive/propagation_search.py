@@ -152,7 +152,8 @@ class PropagationSearch:
             model: The trained model.
             data: Where to propagate; ``data.valid`` decides, ``data.test`` only filters. Without
                 ``data.valid``, its training graph decides.
-            quick: Whether to look at the first start and step size only.
+            quick: Whether to look at the first start and step size only; where ``patience`` is set,
+                at every third count of these.
             progress: Whether to show progress on standard error.
         """
         begin = time.perf_counter()
@@ -189,7 +190,7 @@ class PropagationSearch:
             for start, step_size in product(starts, steps):
                 settings = replace(self.settings, start=start, step_size=step_size)
                 propagation = InductivePropagation(model, data, settings)
-                counts = self._counts(None if best is None else best[1].iterations)
+                counts = self._counts(None if best is None else best[1].iterations, quick)
                 bar.update(len(self.iterations) - len(counts))
                 behind, tried = 0, 0
                 if not quick and step_size == steps[0] and counts[0] > 0:
@@ -232,8 +233,10 @@ class PropagationSearch:
             available,
         )
 
-    def _counts(self, best: int | None) -> tuple[int, ...]:
+    def _counts(self, best: int | None, quick: bool) -> tuple[int, ...]:
         """The counts to try, in view of the best one of an earlier start or step size."""
-        if best is None or self.patience is None:
+        if self.patience is None or (best is None and not quick):
             return self.iterations
+        if quick or best is None:
+            return self.iterations[::3]
         return self.iterations[max(0, self.iterations.index(best) - 1) :]

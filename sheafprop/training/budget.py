@@ -54,7 +54,7 @@ class StepBudget(Callback):
         checks (int): How often training is validated, at most.
     """
 
-    def __init__(self, checks: int = 4):
+    def __init__(self, checks: int = 5):
         check_integer("checks", checks, 1)
         self.checks = checks
 

@@ -170,6 +170,15 @@ def test_without_patience_the_whole_list_is_tried(monkeypatch):
     assert len(seen) == selection.tried + 2
 
 
+def test_a_quick_look_with_patience_takes_every_third_count(monkeypatch):
+    data = toy_data()
+    seen = watch_counts(monkeypatch, {"mixed": {1: 0.5, 4: 0.4, 7: 0.6}})
+    search = PropagationSearch(patience=2, iterations=(1, 2, 3, 4, 5, 6, 7, 8))
+    selection = search.select(trained("transe", data), data, quick=True)
+    assert [count for _, count in seen] == [1, 4, 7]
+    assert selection.settings.iterations == 7
+
+
 def test_odd_counts_are_tried_by_default():
     assert {5, 7} <= set(PropagationSearch().iterations)
 
