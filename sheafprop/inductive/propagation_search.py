@@ -235,8 +235,10 @@ class PropagationSearch:
 
     def _counts(self, best: int | None, quick: bool) -> tuple[int, ...]:
         """The counts to try, in view of the best one of an earlier start or step size."""
-        if self.patience is None or (best is None and not quick):
+        if self.patience is None:
             return self.iterations
-        if quick or best is None:
+        if quick:
             return self.iterations[::3]
+        if best is None:
+            return self.iterations
         return self.iterations[max(0, self.iterations.index(best) - 1) :]
