@@ -234,7 +234,12 @@ def _choice(record: Record, named: bool) -> str:
     settings = ", ".join(f"{key.replace('_', ' ')} {_value(v)}" for key, v in chosen.items())
     note = f" {escape(selection['note'])}" if selection.get("note") else ""
     tried = selection.get("tried", len(selection.get("curve", [])))
-    if selection.get("on") != "validation":
+    places = {
+        "validation": "validation",
+        "training graph": "the training graph with its entities taken as new",
+    }
+    place = places.get(selection.get("on"))
+    if place is None:
         origin = escape(selection.get("on", "unknown"))
         origin = "defaults were used" if origin == "defaults" else f"settings come from: {origin}"
         tail = f"; {count_noun(tried, 'configuration')} tried" if tried else ""
@@ -243,8 +248,10 @@ def _choice(record: Record, named: bool) -> str:
         )
     protocol = selection.get("protocol", "full")
     triples = f", {count_noun(selection['count'], 'triple')}" if "count" in selection else ""
+    if selection.get("available") is not None:
+        triples += f" drawn from {selection['available']:,}"
     return (
-        f"{head}{count_noun(tried, 'configuration')} tried on validation (best "
+        f"{head}{count_noun(tried, 'configuration')} tried on {place} (best "
         f"`{selection.get('metric', 'mrr')}` under `{protocol}`{triples}). "
         f"Chosen: {settings or 'not recorded'}.{note}"
     )

@@ -175,7 +175,9 @@ def _groups(records: list[Record], read: _Reader) -> list[list[_Row]]:
     entries: dict[tuple[str, str, str | None, str | None], list[tuple[Record, _Figures]]] = {}
     order: list[tuple[str, str, str | None, str | None]] = []
     for record in records:
-        new = []  # go before the next row that other runs have too
+        new: list[
+            tuple[str, str, str | None, str | None]
+        ] = []  # go before the next row that other runs have too
         for entry in record.get("test", []):
             method, protocol = str(entry["method"]), str(entry["protocol"])
             model = record["run"].get("model")

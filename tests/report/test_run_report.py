@@ -83,6 +83,14 @@ def test_defaults_are_not_called_a_choice(tmp_path):
     assert "configuration" not in selection
 
 
+def test_a_choice_on_the_training_graph_and_on_a_part_is_said(tmp_path):
+    run = record()
+    run["selection"] |= {"on": "training graph", "count": 500, "available": 3352}
+    selection = section(report(tmp_path, run), "Selection")
+    assert "tried on the training graph with its entities taken as new (best" in selection
+    assert "500 triples drawn from 3,352" in selection
+
+
 def test_some_runs_are_not_tested_yet(tmp_path):
     fresh = record("fresh", seed=1)
     del fresh["test"]
