@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.presets import VERSIONS
 from benchmarks.tables import figures
 from sheafprop.files import write_text
+from sheafprop.inductive.baselines import FILTERED_PROXIMITY, PROXIMITY
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.published import NEIGHBOURS, published_rows
@@ -37,7 +38,12 @@ _PRESETS = {
     "paper": "{}, the paper's settings",
     "reference": "{} trained on the inference graph (reference)",
 }
-
+#: Methods of the preset ``episodes`` by what their records call them.
+_EPISODES = {
+    "{} + episodes + proximity": "{} + episodes + proximity",
+    "{} + episodes": "{} + episodes",
+    "{} + proximity": "{} + sheaf propagation + proximity",
+}
 
 _FIGURES = {
     "hits_by_version.png": (figures.completion_by_version, "Hits@10 by version"),
@@ -96,7 +102,8 @@ def completion_table(
         parts.append(markdown_table([f"{title}, {protocol}", *VERSIONS], lines))
         if near:
             parts.append(f"{_NEAR} {differs}.")
-        parts += _reached(best, others) + _reached(best, near, f" ({differs})")
+        for name, own in ({"the best model": best} | _with_episodes(rows)).items():
+            parts += _reached(name, own, others) + _reached(name, own, near, f" ({differs})")
         parts += _notes(others | near)
     return "\n\n".join(parts)
 
@@ -118,13 +125,15 @@ def completion_cost_table(records: Sequence[Record], preset: str = "best") -> st
     for (dataset, model), members in sorted(groups.items(), key=lambda g: order.index(g[0][0])):
         times = [
             duration(statistics.fmean(r.get(f"seconds_{part}", 0.0) for r in members))
-            for part in ("train", "select", "propagate", "rank")
+            for part in ("train", "episodes", "select", "propagate", "rank")
         ]
         peak = size(max(record["peak_bytes"] for record in members))
-        steps = ", ".join(str(r["iterations"]) for r in sorted(members, key=lambda r: r["seed"]))
+        steps = ", ".join(
+            str(r.get("iterations", NOTHING)) for r in sorted(members, key=lambda r: r["seed"])
+        )
         rows.append([dataset, NAMES.get(model, model), *times, peak, steps])
-    header = ["data set", "model", "train", "select", "propagate", "rank", "memory", "iterations"]
-    return markdown_table(header, rows, "llrrrrrr")
+    header = ["data set", "model", "train", "episodes", "select", "propagate", "rank", "memory"]
+    return markdown_table([*header, "iterations"], rows, "llrrrrrrr")
 
 
 def ablation_table(records: Sequence[Record]) -> str:
@@ -187,6 +196,10 @@ def completion_report(records: Sequence[dict[str, Any]], folder: Path) -> str:
 def _our_rows(records: Sequence[Record], datasets: list[str]) -> dict[str, dict[str, list[Record]]]:
     """For each of our methods, its records (one a seed) by data set."""
     rows: dict[str, dict[str, list[Record]]] = {}
+    for label, pattern in _EPISODES.items():
+        for model, name in NAMES.items():
+            if found := _by_dataset(records, datasets, "episodes", label.format(model)):
+                rows[pattern.format(name)] = found
     for preset, pattern in _PRESETS.items():
         for model, name in NAMES.items():
             found = _by_dataset(records, datasets, preset, model)
@@ -203,6 +216,9 @@ def _our_rows(records: Sequence[Record], datasets: list[str]) -> dict[str, dict[
                 if f"{prefix}hits@10" in members[0]
             }
             rows |= {name: found} if found else {}
+    for name in (PROXIMITY, FILTERED_PROXIMITY):
+        if found := _by_dataset(records, datasets, "none", name):
+            rows[name] = found
     return rows
 
 
@@ -265,12 +281,21 @@ def _cell(records: list[Record] | None) -> str:
     return f"{text} ({statistics.fmean(mrr):.3f})" if mrr else text
 
 
+def _with_episodes(
+    rows: dict[str, dict[str, list[Record]]],
+) -> dict[str, dict[str, list[Record]]]:
+    """The rows of episodes with proximity, by name."""
+    pattern = next(iter(_EPISODES.values()))
+    return {n: rows[n] for n in map(pattern.format, NAMES.values()) if n in rows}
+
+
 def _reached(
+    method: str,
     best: dict[str, list[Record]],
     others: dict[tuple[str, str], dict[str, list[Record]]],
     differs: str = "",
 ) -> list[str]:
-    """One sentence for all published rows: on how many data sets the best model is as good."""
+    """One sentence for all published rows: on how many data sets a method is as good."""
     own = {d: statistics.fmean(r["hits@10"] for r in found) for d, found in best.items()}
     counts = []
     for (name, _), row in others.items():
@@ -278,7 +303,7 @@ def _reached(
         won = [own[d] >= hits for d, hits in theirs.items() if hits is not None]
         if won:
             counts.append(f"{escape(name)} {sum(won)} of {len(won)}")
-    text = f"Data sets on which the best model is at least as good{differs}: {', '.join(counts)}."
+    text = f"Data sets on which {method} is at least as good{differs}: {', '.join(counts)}."
     return [text] if counts else []
 
 
