@@ -271,7 +271,7 @@ def test_a_cell_that_is_run_again_replaces_its_baselines_too(tmp_path):
 
 def test_a_score_that_is_no_number_is_an_error():
     with pytest.raises(ArithmeticError, match="not finite"):
-        completion_cell._figures(dict.fromkeys(FIGURES, math.nan), "full")
+        completion_cell.figures(dict.fromkeys(FIGURES, math.nan), "full")
 
 
 def stored():
@@ -289,6 +289,7 @@ def at_hand(at_once, monkeypatch):
     dataset = SimpleNamespace(check=lambda: None)
     monkeypatch.setattr(completion, "build_dataset", lambda *_, **__: dataset)
     monkeypatch.setattr(completion, "heuristic_records", lambda *_, **__: [])
+    monkeypatch.setattr(completion, "proximity_records", lambda *_, **__: [])
 
 
 def test_an_interrupted_run_goes_on_and_reports(at_hand, tmp_path, monkeypatch, capsys):
@@ -330,7 +331,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(at_hand, tmp_path, monkeypat
         completion.main(["--results", str(path), "--seeds", "0", "1", "2"])
     assert stop.value.code == 1
     told = capsys.readouterr().err
-    assert "1 of 4 cells failed: fb237_v1 rotate best 1: the loss became nan" in told
+    assert "1 of 5 cells failed: fb237_v1 rotate best 1: the loss became nan" in told
     assert [r["seed"] for r in read_records(path)] == [0, 2]
 
 

@@ -1,0 +1,76 @@
+import math
+
+import pytest
+import torch
+from benchmarks import completion_cell, episode_cell
+from benchmarks.presets import completion_config
+
+from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.propagation_search import inference_filter
+from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings, add_proximity
+from sheafprop.nn import proximity
+from sheafprop.ranking import evaluate
+from tests.benchmarks.test_completion import small, toy  # noqa: F401 (a fixture)
+
+
+def episodes_config():
+    config = small("episodes")
+    config["model"]["episodes"] |= {"num_steps": 3, "num_random": 2, "batch_size": 8}
+    return config
+
+
+@pytest.mark.parametrize("family", ["fb237", "WN18RR", "nell"])
+def test_presets_add_episodes_and_proximity_to_the_best(family):
+    best, more = (completion_config(p, family, "v1", "rotate") for p in ("best", "episodes"))
+    model = dict(more["model"])
+    assert model.pop("episodes")["num_steps"]
+    assert model.pop("proximity")["weight"]
+    assert model == best["model"]
+    assert {k: v for k, v in more.items() if k != "model"} == {
+        k: v for k, v in best.items() if k != "model"
+    }
+
+
+def test_a_cell_ranks_with_and_without_each_part(toy, tmp_path, monkeypatch):  # noqa: F811
+    kept = []
+    train = episode_cell.train_episodes
+
+    def spy(kge, triples, *args, **kwargs):
+        assert torch.equal(triples, toy.train.triples)
+        kept.append(train(kge, triples, *args, **kwargs))
+        return kept[-1]
+
+    monkeypatch.setattr(episode_cell, "train_episodes", spy)
+    records = episode_cell.run_episode_cell(episodes_config(), 0, folder=tmp_path / "cell")
+    found = {(r["model"], r["protocol"]): r for r in records}
+    protocols = ("full", "sampled50")
+    assert set(found) == {
+        *(("rotate + episodes + proximity", p) for p in (*protocols, "merged")),
+        *(("rotate + episodes", p) for p in (*protocols, "merged")),
+        *(("rotate + proximity", p) for p in protocols),
+    }
+    assert all(math.isfinite(r["hits@10"]) and r["seconds_train"] > 0 for r in records)
+    ((model, _),) = kept
+    scorer = EpisodeScorer(model, toy.inference.triples, toy.inference.entities.labels)
+    settings = ProximitySettings(**episodes_config()["model"]["proximity"])
+    near = LogProximity(toy.inference.triples, toy.inference.num_nodes)
+    both = add_proximity(scorer, near, settings, toy)
+    triples = torch.cat([toy.valid, toy.test])
+    result = evaluate(both.score_tails, both.score_heads, triples, inference_filter(toy))
+    row = found["rotate + episodes + proximity", "merged"]
+    assert row["mrr"] == pytest.approx(result.metrics("merged")["mrr_merged"])
+    assert "mark" not in row
+
+
+def test_proximity_knows_the_observed_triples_alone(toy):  # noqa: F811
+    records = episode_cell.proximity_records("toy", None, folder=None)
+    rows = torch.log(proximity(toy.inference.triples[:, [0, 2]].T, toy.inference.num_nodes) + 1e-6)
+    result = evaluate(
+        lambda head, _: rows[head], lambda _, tail: rows[tail], toy.test, inference_filter(toy)
+    )
+    (found,) = (r for r in records if (r["model"], r["protocol"]) == ("proximity alone", "full"))
+    assert found["mrr"] == pytest.approx(result.metrics("full")["mrr"])
+
+
+def test_the_cells_of_a_data_set_share_its_data(toy):  # noqa: F811
+    assert completion_cell.load_data(episodes_config(), None) is toy
