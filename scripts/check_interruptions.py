@@ -42,6 +42,10 @@ OPTIONS = [
     "--model.hidden_channels=8",
     "--model.propagation.iterations=[1,4]",
     "--model.propagation.settings.num_random=2",
+    "--model.episodes.num_steps=12",
+    "--model.episodes.batch_size=8",
+    "--model.episodes.num_random=2",
+    "--model.proximity.weight=0.3",
 ]
 SPACE = "model.lr: {type: float, low: 0.01, high: 0.1, log: true}\n"
 

@@ -1,15 +1,19 @@
 import math
+import os
 
 import pytest
 import torch
 from benchmarks import completion_cell, episode_cell
+from benchmarks.cells import RESULTS, read_records
 from benchmarks.presets import completion_config
 
 from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.inductive.propagation_search import inference_filter
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings, add_proximity
+from sheafprop.inductive.rank_completion import rank_completion
 from sheafprop.nn import proximity
 from sheafprop.ranking import evaluate
+from sheafprop.training import SheafCompletion
 from tests.benchmarks.test_completion import small, toy  # noqa: F401 (a fixture)
 
 
@@ -74,3 +78,24 @@ def test_proximity_knows_the_observed_triples_alone(toy):  # noqa: F811
 
 def test_the_cells_of_a_data_set_share_its_data(toy):  # noqa: F811
     assert completion_cell.load_data(episodes_config(), None) is toy
+
+
+@pytest.mark.skipif("SHEAFPROP_DATA" not in os.environ, reason="SHEAFPROP_DATA is not set")
+def test_without_episodes_and_proximity_the_figures_of_0_1_0_come_out():
+    """One cell of the preset best. A choice on validation may flip with a rank (a point, at most
+    about)."""
+    config = completion_config("best", "fb237", "v1", "rotate")
+    data = completion_cell.load_data(config, None)
+    module = SheafCompletion(**(config["model"] | {"seed": 0}))
+    model, _ = completion_cell.train_model(module, config, data)
+    settings = module.search.select(model, data).settings
+    (row,) = rank_completion(model, data, settings, protocols=["full"], progress=False).rows[:1]
+    assert row["method"] == "RotatE + sheaf propagation"
+    (stored,) = (
+        record
+        for record in read_records(RESULTS / "completion.jsonl")
+        if (record["dataset"], record["model"], record["preset"]) == ("fb237_v1", "rotate", "best")
+        and (record["seed"], record["protocol"]) == (0, "full")
+    )
+    assert row["metrics"]["hits@10"] == pytest.approx(stored["hits@10"], abs=0.015)
+    assert row["metrics"]["mrr"] == pytest.approx(stored["mrr"], abs=0.01)
