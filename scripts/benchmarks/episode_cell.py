@@ -18,14 +18,12 @@ from sheafprop.inductive.baselines import FILTERED_PROXIMITY, PROXIMITY
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import inference_filter
-from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
     ProximitySettings,
     add_proximity,
 )
-from sheafprop.kge import KGEModel
 from sheafprop.ranking import EdgeTypeHeuristic, evaluate
 from sheafprop.training.episode_training import train_episodes
 from sheafprop.training.sheaf_completion import SheafCompletion
@@ -34,7 +32,12 @@ _PLAIN = ("full", "sampled50")
 
 
 def run_episode_cell(
-    config: dict[str, Any], seed: int, root: str | None = None, *, folder: Path
+    config: dict[str, Any],
+    seed: int,
+    root: str | None = None,
+    *,
+    folder: Path,
+    data: InductiveData | None = None,
 ) -> list[Record]:
     """Ranks with episodes and proximity, each with and without the other.
 
@@ -76,19 +79,25 @@ def run_episode_cell(
         found = _rank(one, data, (*_PLAIN, "merged"))
         rank = {"seconds_rank": round(time.process_time() - begin, 2)}
         records += [{"model": label} | row | common | rank for row in found]
-    label = f"{name} + proximity"
     begin = time.process_time()
     chosen = module.search.select(model, data).settings
     chosen_seconds = {"train": training, "select": time.process_time() - begin}
     more: Record = {"selected_on": "validation"} | times(chosen_seconds)
-    propagated = _propagated(model, data, chosen, near, near_settings)
-    records += [{"model": label} | row | more for row in _rank(propagated, data, _PLAIN)]
+    propagation = InductivePropagation(model, data, chosen)
+    plain = propagation.scorer(propagation.vectors())
+    beside = add_proximity(plain, near, near_settings, data)
+    for label, one in ((f"{name} + proximity", beside), (name, plain)):
+        records += [{"model": label} | row | more for row in _rank(one, data, _PLAIN)]
     return records
 
 
 def proximity_records(name: str, root: str | None, *, folder: Path) -> list[Record]:
     """Ranks by proximity alone, and after the edge-type filter: neither has anything to choose."""
-    data = load_data({"data": {"dataset": "grail", "name": name}}, root)
+    return rank_proximity(load_data({"data": {"dataset": "grail", "name": name}}, root))
+
+
+def rank_proximity(data: InductiveData) -> list[Record]:
+    """The records of proximity alone and after the edge-type filter on some data."""
     near = _near(data, ProximitySettings())
     heuristic = EdgeTypeHeuristic(
         data.inference.triples, data.inference.num_nodes or 0, data.num_relations
@@ -108,17 +117,6 @@ def _near(data: InductiveData, settings: ProximitySettings) -> LogProximity:
         teleport=settings.teleport,
         num_iterations=settings.num_iterations,
     )
-
-
-def _propagated(
-    model: KGEModel,
-    data: InductiveData,
-    settings: PropagationSettings,
-    near: LogProximity,
-    proximity: ProximitySettings,
-) -> Scorer:
-    propagation = InductivePropagation(model, data, settings)
-    return add_proximity(propagation.scorer(propagation.vectors()), near, proximity, data)
 
 
 def _rank(scorer: Scorer, data: InductiveData, protocols: tuple[str, ...]) -> list[Record]:

@@ -52,6 +52,7 @@ def test_a_cell_ranks_with_and_without_each_part(toy, tmp_path, monkeypatch):  #
         *(("rotate + episodes + proximity", p) for p in (*protocols, "merged")),
         *(("rotate + episodes", p) for p in (*protocols, "merged")),
         *(("rotate + proximity", p) for p in protocols),
+        *(("rotate", p) for p in protocols),
     }
     assert all(math.isfinite(r["hits@10"]) and r["seconds_train"] > 0 for r in records)
     ((model, _),) = kept
