@@ -45,7 +45,7 @@ def run_episode_cell(
     so that figures of ``merged`` are compared. The propagation of the rows without episodes is
     chosen as ever: on validation, and for ``merged`` on the training graph.
     """
-    data = load_data(config, root)
+    data = load_data(config, root) if data is None else data
     module = SheafCompletion(**(config["model"] | {"seed": seed}))
     model, training = train_model(module, config, data, folder=folder)
     name, near_settings = config["model"]["kge"], module.proximity
