@@ -43,7 +43,8 @@ def run_episode_cell(
 
     The settings of episodes and proximity are those of the preset, from the training graphs alone,
     so that figures of ``merged`` are compared. The propagation of the rows without episodes is
-    chosen as ever: on validation, and for ``merged`` on the training graph.
+    chosen on validation, so these have no ``merged``. ``data`` stand in the place of the configured
+    ones.
     """
     data = load_data(config, root) if data is None else data
     module = SheafCompletion(**(config["model"] | {"seed": seed}))
