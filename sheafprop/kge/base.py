@@ -5,7 +5,7 @@ Long because all that a model does is documented here, once.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -397,11 +397,11 @@ class KGEModel(torch.nn.Module, ABC):
         """
         chosen: tuple[Side, ...] = ("tail", "head") if sides == "both" else ("tail",)
         if self.p == 2.0 and x.dim() == 2 and isinstance(loss, CrossEntropyLoss):
-            if self.isometric:
+            one = triples[:1, 1]
+            if self.isometric or (
+                not self.is_complex and self._score_sheaf().map_parameters("tail", one).dim() == 3
+            ):
                 return self._distance_loss(loss, x, triples, chosen, left_out)
-            sheaf = self._score_sheaf()
-            if not self.is_complex and sheaf.map_parameters("tail", triples[:1, 1]).dim() == 3:
-                return self._mapped_loss(loss, x, triples, chosen, left_out)
         head_index, rel_type, tail_index = triples.unbind(1)
         options = {side: {"left_out": pairs} for side, pairs in (left_out or {}).items()}
         scores = self.score_tails(x, head_index, rel_type)
@@ -419,56 +419,41 @@ class KGEModel(torch.nn.Module, ABC):
         sides: tuple[Side, ...],
         left_out: LeftOut | None,
     ) -> Tensor:
-        """The loss where candidates are compared with as they are: both sides at once."""
+        """The loss from distances, of which no array of queries x candidates is kept."""
+        place: dict[Side, int] = {"tail": 2, "head": 0}
         rows = self._rows(x)
-        ends = {"tail": triples[:, 2], "head": triples[:, 0]}
-        pairs = None
-        if left_out is not None:
-            # The queries for heads follow those for tails.
-            found = [(i + n * len(triples), j) for n, (i, j) in _numbered(left_out, sides)]
-            pairs = torch.cat([i for i, _ in found]), torch.cat([j for _, j in found])
-        return distance_cross_entropy(
-            torch.cat([self._queries_of(rows, triples, side) for side in sides]).squeeze(1),
-            rows.squeeze(1),
-            torch.cat([ends[side] for side in sides]),
-            squared=self.squared,
-            label_smoothing=loss.label_smoothing,
-            scale=loss.scale,
-            left_out=pairs,
-        )
-
-    def _mapped_loss(
-        self,
-        loss: CrossEntropyLoss,
-        x: Tensor,
-        triples: Tensor,
-        sides: tuple[Side, ...],
-        left_out: LeftOut | None,
-    ) -> Tensor:
-        """The loss where relations map the candidates by matrices."""
+        settings: dict[str, Any] = {
+            "squared": self.squared,
+            "label_smoothing": loss.label_smoothing,
+            "scale": loss.scale,
+        }
+        if self.isometric:
+            # Both sides at once: the queries for heads follow those for tails.
+            if left_out is not None:
+                ends = enumerate(left_out[side] for side in sides)
+                found = [(i + n * len(triples), j) for n, (i, j) in ends]
+                settings["left_out"] = tuple(map(torch.cat, zip(*found, strict=True)))
+            queries = torch.cat([self._queries_of(rows, triples, side) for side in sides])
+            target = torch.cat([triples[:, place[side]] for side in sides])
+            return distance_cross_entropy(queries.squeeze(1), rows.squeeze(1), target, **settings)
         order = triples[:, 1].argsort(stable=True)
         triples = triples[order]
-        if left_out is not None:
-            place = torch.empty_like(order)
-            place[order] = torch.arange(order.numel(), device=order.device)
-            left_out = {side: _in_order(place[i], j) for side, (i, j) in left_out.items()}
         relations, group = triples[:, 1].unique_consecutive(return_inverse=True)
-        rows, sheaf = self._rows(x), self._score_sheaf()
-        losses = []
+        sheaf, losses = self._score_sheaf(), []
         for side in sides:
+            if left_out is not None:
+                moved, pairs = order.argsort()[left_out[side][0]].sort()
+                settings["left_out"] = moved, left_out[side][1][pairs]
             queries = self._queries_of(rows, triples, side)
             with full_precision(x):
                 losses.append(
                     distance_cross_entropy(
                         queries.squeeze(1),
                         rows.squeeze(1),
-                        triples[:, 2 if side == "tail" else 0],
+                        triples[:, place[side]],
                         maps=sheaf.map_parameters(side, relations),
                         group=group,
-                        squared=self.squared,
-                        label_smoothing=loss.label_smoothing,
-                        scale=loss.scale,
-                        left_out=None if left_out is None else left_out[side],
+                        **settings,
                     )
                 )
         return losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2
@@ -622,15 +607,6 @@ class KGEModel(torch.nn.Module, ABC):
 
 def _other(side: Side) -> Side:
     return "head" if side == "tail" else "tail"
-
-
-def _numbered(left_out: LeftOut, sides: tuple[Side, ...]) -> Iterator[tuple[int, Any]]:
-    return enumerate(left_out[side] for side in sides)
-
-
-def _in_order(rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    rows, order = rows.sort()
-    return rows, columns[order]
 
 
 @torch.no_grad()
