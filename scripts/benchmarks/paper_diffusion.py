@@ -53,11 +53,13 @@ def released_trajectory(
 ) -> Trajectory:
     """The same with the steps of the released code; ends where vectors have grown too large."""
     counts = sorted(counts)
-    if model.name == "transe":
-        # Maps are the identity, so that only the division by the dimension is left of it.
+    triples = data.inference.triples
+    if model.name == "transe" and not bool((triples[:, 0] == triples[:, 2]).any()):
+        # Maps are the identity, so that only the division by the dimension is left of it; a loop
+        # counts for the degree here and not in the text.
         yield from text_trajectory(model, data, start, step_size / start.shape[1], counts)
         return
-    step = released_step(model, data.inference.triples, len(start))
+    step = released_step(model, triples, len(start))
     x = start
     for count in range(counts[-1] + 1):
         if count in counts:
