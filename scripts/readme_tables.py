@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Renews the tables of the README and of scripts/results/README.md from the stored results."""
+"""Renews the tables of the README, docs/results.md and scripts/results/README.md."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,8 @@ if __name__ == "__main__":
     parser.parse_args()
     root = Path(__file__).parents[1]
     with report_errors(parser):
-        for document in (root / "README.md", root / "scripts" / "results" / "README.md"):
+        documents = ("README.md", "docs/results.md", "scripts/results/README.md")
+        for document in map(root.joinpath, documents):
             text, count = fill_tables(document.read_text(encoding="utf-8"), root)
             write_text(document, text)
             print(f"{document}: {count} tables are those of the stored results")

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from torch import Tensor
 
 from benchmarks.training import hold_out, rank_triples, train_plainly
 from sheafprop.data import build_dataset
@@ -48,7 +49,7 @@ def run_cell(
     module = SheafCompletion(**(config["model"] | {"seed": seed}))
     if preset == "reference":
         return _reference(config, module, data, folder)
-    train = _train_until_it_stalls if preset == "paper" else train_model
+    train = train_until_it_stalls if preset == "paper" else train_model
     model, training = train(module, config, data, folder=folder)
     begin = time.process_time()
     selection = module.search.select(model, data)
@@ -114,22 +115,29 @@ def _batch_size(config: dict[str, Any]) -> int:
     return config["data"].get("batch_size", 512)
 
 
-def _train_until_it_stalls(
-    module: SheafCompletion, config: dict[str, Any], data: InductiveData, folder: Path
+def train_until_it_stalls(
+    module: SheafCompletion,
+    config: dict[str, Any],
+    data: InductiveData,
+    folder: Path,
+    watched: Tensor | None = None,
 ) -> tuple[KGEModel, float]:
-    """Trains on 90 % of the training graph until Hits@10 of the rest has not grown twice."""
-    part, held = hold_out(data, seed=0)
+    """Trains on 90 % of the training graph until Hits@10 of the rest has not grown twice.
+
+    With ``watched``, all of the training graph is trained on, and these triples stop.
+    """
+    part, held = (data, watched) if watched is not None else hold_out(data, seed=0)
     # Without validation and test triples of the inference graph, which have no part in training.
     part = replace(part, train_valid=held, valid=None, test=None)
-    watched: dict[str, Any] = {"monitor": "val/transductive/hits@10", "mode": "max"}
-    best = ModelCheckpoint(dirpath=folder, enable_version_counter=False, **watched)
+    stops: dict[str, Any] = {"monitor": "val/transductive/hits@10", "mode": "max"}
+    best = ModelCheckpoint(dirpath=folder, enable_version_counter=False, **stops)
     model, seconds = train_model(
         module,
         config,
         part,
         folder=folder,
         enable_checkpointing=True,
-        callbacks=[best, EarlyStopping(patience=2, **watched)],
+        callbacks=[best, EarlyStopping(patience=2, **stops)],
         check_val_every_n_epoch=config["trainer"]["check_val_every_n_epoch"],
         limit_val_batches=None,
     )

@@ -146,11 +146,20 @@ def _paper_numbers(table: str) -> dict[str, Any]:
     return json.loads(file.read_text("utf-8"))["paper_settings"][table]
 
 
-def _completion_numbers(family: str, version: str, model: str) -> Config:
+def paper_numbers(family: str, version: str, model: str) -> dict[str, Any]:
+    """The settings of the paper for one model on one completion benchmark.
+
+    Raises:
+        ValueError: If it has none.
+    """
     name = {"fb237": "InductiveFB15k237", "WN18RR": "InductiveWN18RR"}.get(family)
     if name is None:
         raise ValueError(f"the paper has no settings for '{family}'; it has fb237 and WN18RR")
-    numbers = _paper_numbers("completion_training")[name][version][_PAPER_NAMES[model]]
+    return _paper_numbers("completion_training")[name][version][_PAPER_NAMES[model]]
+
+
+def _completion_numbers(family: str, version: str, model: str) -> Config:
+    numbers = paper_numbers(family, version, model)
     loss_args = {
         "cross_entropy": ("label_smoothing",),
         "nssa": ("margin", "adversarial_temperature"),

@@ -12,6 +12,7 @@ from benchmarks import (
     command_line,
     completion,
     completion_ablations,
+    paper_procedure,
     queries,
     training_benchmark,
     transductive,
@@ -26,6 +27,7 @@ SCRIPTS = ROOT / "scripts"
 STORED = {
     "completion": (completion.main, "--results"),
     "ablations": (completion_ablations.main, "--results"),
+    "procedure": (paper_procedure.main, "--results"),
     "queries": (queries.main, "--results"),
     "curves": (lambda words: queries.main([*words, "--curve", "4"]), "--results"),
     "transductive": (transductive.main, "--results"),
@@ -43,7 +45,8 @@ def nothing_runs(monkeypatch, tmp_path):
     def fail(*_, **__):
         raise AssertionError("a cell was run")
 
-    for module in (completion, completion_ablations, queries, transductive, training_benchmark):
+    modules = (completion, completion_ablations, paper_procedure, queries, transductive)
+    for module in (*modules, training_benchmark):
         monkeypatch.setattr(module, "run_cells", fail)
 
 

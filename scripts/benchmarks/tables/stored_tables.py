@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import read_records
-from benchmarks.tables import benchmark_tables
+from benchmarks.tables import benchmark_tables, paper_tables
 from benchmarks.tables.completion_tables import (
     ablation_table,
     completion_cost_table,
@@ -28,6 +28,10 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-full": partial(completion_table, protocol="full"),
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
+    "paper-curve": paper_tables.curve_table,
+    "paper-leak": paper_tables.leak_table,
+    "paper-procedure": paper_tables.procedure_table,
+    "paper-seeds": paper_tables.seeds_table,
     "propagation": benchmark_tables.propagation_table,
     "propagation-headline": benchmark_tables.propagation_headline,
     "queries": query_summary,
