@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.presets import VERSIONS
 from benchmarks.tables.figures import FAMILIES, NAMES
 from sheafprop.report.published import published_rows
-from sheafprop.report.text import NOTHING, duration, markdown_table, mean_with_error
+from sheafprop.report.tables import NOTHING, duration, markdown_table, mean_with_error
 
 __all__ = ["curve_table", "leak_table", "procedure_table", "seeds_table"]
 

@@ -7,7 +7,7 @@ from benchmarks.tables.paper_tables import (
     seeds_table,
 )
 
-from sheafprop.report.text import NOTHING
+from sheafprop.report.tables import NOTHING
 
 PARTS = ("trained", "step", "start", "evaluated")
 
