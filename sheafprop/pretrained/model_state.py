@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -16,9 +16,16 @@ from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import EntityIndex, FactIndex, RowBlocks
 from sheafprop.pretrained.candidate_scorer import CandidateScorer
 from sheafprop.pretrained.graph_scorer import GraphScorer
+from sheafprop.pretrained.link_scores import LinkScores, spread_temperature
 from sheafprop.pretrained.stored_model import StoredModel, select_entities
 from sheafprop.pretrained.triple_input import triple_ids
-from sheafprop.query import EnergyScorer, GraphExecutor, InteriorPrior
+from sheafprop.query import (
+    EnergyScorer,
+    EntityScorer,
+    GraphExecutor,
+    InteriorPrior,
+    LinkProbabilities,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -205,6 +212,34 @@ class ModelState:
                 interior_prior=InteriorPrior.of_facts(sheaf, x, facts) if prior else None,
             )
         return self._query_scorers[prior]
+
+    @cached_property
+    def links(self) -> LinkProbabilities:
+        """The probability of every link: facts are certain, the scores predict the others."""
+        self.check_finite()
+        facts = self.facts.from_row(0)
+        temperature = 1.0
+        if self.trained.episodes is None:
+            temperature = spread_temperature(self._scores_by_vectors, self._queries_to_score(facts))
+        return LinkProbabilities(
+            facts,
+            self.num_entities,
+            len(self.relations),
+            LinkScores(self.candidate_scores),
+            temperature=temperature,
+            dtype=torch.double if self.rows.blocks[0].real.dtype == torch.double else torch.float32,
+        )
+
+    def _queries_to_score(self, facts: Tensor) -> Tensor:
+        """Pairs of entity and relation: those of facts, or of all entities where there are none."""
+        if len(facts):
+            return facts[:, :2]
+        entities = torch.arange(self.num_entities)
+        return torch.stack([entities, entities % max(1, len(self.relations))], dim=1)
+
+    def entity_scorer(self, beam: int | Literal["all"]) -> EntityScorer:
+        """The scorer of queries whose vertices between are entities."""
+        return EntityScorer(self.links, beam, entities=self.entities, relations=self.relations)
 
     @cached_property
     def executor(self) -> GraphExecutor:
