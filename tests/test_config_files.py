@@ -74,6 +74,26 @@ def test_model_files_state_the_same_keys():
     assert all(keys(file) == keys(files[0]) for file in files)
 
 
+@pytest.mark.parametrize("data", ["data/folder", "data/umls", "data/fb237_v4"])
+def test_data_keep_the_batches_of_a_preset(data):
+    assert "batch_size" not in load_config(data)["data"]
+    preset = load_config("preset/best/fb237_rotate")
+    merged = merge(preset, load_config(data))
+    assert merged["data"]["batch_size"] == preset["data"]["batch_size"] == 1024
+
+
+def test_published_presets_keep_the_counts_that_they_were_measured_with():
+    old = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+    names = [n for n in ALL if n.startswith("preset/best/") and "queries" not in n]
+    names += [n for n in ALL if n.startswith("experiment/") and n.endswith(("rotate", "transe"))]
+    assert len(names) == 16
+    for name in names:
+        search = load_config(name)["model"]["propagation"]
+        assert search["iterations"][: len(old)] == old
+        assert not {"patience", "max_triples"} & search.keys()
+    assert {5, 7} <= set(load_config("experiment/folder")["model"]["propagation"]["iterations"])
+
+
 def test_defaults_are_merged_in_order(tmp_path):
     for folder in ("data", "model", "experiment"):
         (tmp_path / folder).mkdir()

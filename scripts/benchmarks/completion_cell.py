@@ -17,6 +17,7 @@ from sheafprop.hardware import describe_hardware, peak_bytes
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
 from sheafprop.inductive.rank_completion import rank_completion
+from sheafprop.inductive.training_graph import training_graph_as_new
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, RankingResult, evaluate
 from sheafprop.ranking.protocols import MAIN_METRICS
@@ -27,7 +28,8 @@ Record = dict[str, Any]
 
 #: Shares of the prototype section that ``merged`` chooses from.
 PROTOTYPE_SHARES = (0.33, 0.1, 0.2, 0.5)
-_MOST_VALID = 1000
+#: Triples that decide for ``merged``, at most.
+MOST_VALID = 1000
 
 
 def run_cell(
@@ -167,6 +169,7 @@ def _merged(
     """
     begin = time.process_time()
     part, found = training_graph_as_new(data), []
+    search = replace(search, max_triples=MOST_VALID)
     for share in PROTOTYPE_SHARES:
         settings = replace(search.settings, prototype_share=share)
         found.append(replace(search, settings=settings).select(model, part))
@@ -189,31 +192,6 @@ def _merged(
         | {"prototype_share": selection.settings.prototype_share}
         | {"configurations_tried": sum(one.tried for one in found)}
         | times(seconds)
-    )
-
-
-def training_graph_as_new(data: InductiveData) -> InductiveData:
-    """The training graph with all its entities taken as new, to choose settings by.
-
-    Of its validation triples a seeded choice of at most 1 000 decides; the others only filter.
-    """
-    count = data.train.num_nodes or 0
-    valid, others = data.train_valid, None
-    if valid is not None and len(valid) > _MOST_VALID:
-        generator = torch.Generator().manual_seed(0)
-        order = torch.randperm(len(valid), generator=generator)
-        valid, others = valid[order[:_MOST_VALID]], valid[order[_MOST_VALID:]]
-    return replace(
-        data,
-        name=f"{data.name}, training graph",
-        mode="fully-inductive",
-        train_valid=None,
-        inference=data.train,
-        boundary_mask=torch.zeros(count, dtype=torch.bool),
-        boundary_source=torch.full((count,), -1),
-        valid=valid,
-        test=others,
-        report={},
     )
 
 

@@ -13,6 +13,7 @@ from benchmarks.benchmark_cases import power_law_multigraph
 from benchmarks.cells import write_records
 from benchmarks.measuring import add_runs, interleaved, measured_here, summarize, with_peak
 from benchmarks.query_files import read_compact_queries
+from benchmarks.query_sampling import BackwardWalk
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.kge import build_model
@@ -24,7 +25,6 @@ from sheafprop.query import (
     evaluate_queries,
     structure,
 )
-from sheafprop.query.sampling import BackwardWalk
 from sheafprop.sheaf import DenseSheaf
 
 NUM_ENTITIES, NUM_TRIPLES, NUM_RELATIONS = 10_000, 150_000, 237

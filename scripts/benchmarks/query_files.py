@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.query_data import COLUMNS, GRAPHS, QueryData
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.data.datasets.query_data import COLUMNS, GRAPHS, QueryData
 from sheafprop.data.file_kinds import read_file
 from sheafprop.data.text_rows import decode
 from sheafprop.data.triples import read_triples

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sheafprop.data.datasets.query_data import QueryData
+from benchmarks.query_data import QueryData
 from sheafprop.data.triples import as_label_triples
 from sheafprop.data.vocabulary import Vocabulary
 from sheafprop.errors import DataError
@@ -31,7 +31,7 @@ def inductive_query_split(
     to be predicted, except for those with an entity that no observed triple shows: they are
     observed, too. Repeated triples are taken once.
 
-    Queries can be added by :func:`~sheafprop.query.sample_queries`.
+    Queries can be added by :func:`~benchmarks.query_sampling.sample_queries`.
 
     Args:
         triples: Label triples ``(head, relation, tail)``.

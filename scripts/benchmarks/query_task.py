@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.query_data import QueryData, QuerySplit
 from benchmarks.query_files import read_compact_queries, read_released_queries
-from sheafprop.data.datasets.query_data import QueryData, QuerySplit
 from sheafprop.errors import DataError
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kge import KGEModel

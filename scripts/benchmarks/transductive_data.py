@@ -13,7 +13,7 @@ from torch import Tensor
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.data.triples import read_triples
+from sheafprop.data.triples import LabelTriples, read_triples
 from sheafprop.errors import DataError
 from sheafprop.ranking import TripleFilter
 
@@ -22,6 +22,20 @@ ARCHIVES = {
     "codex-s": ("codex/codex-s.tar.gz", "codex-s/"),
     "FB15k-237": ("full/FB15k-237.tar.gz", ""),
 }
+
+
+def read_parts(name: str) -> list[LabelTriples]:
+    """The label triples of one of :obj:`ARCHIVES`: of training, validation and test.
+
+    Raises:
+        DataError: If the archive is not at hand.
+    """
+    archive, folder, parts = TransductiveData.check(name), ARCHIVES[name][1], []
+    with tempfile.TemporaryDirectory() as scratch, tarfile.open(archive) as members:
+        for part in ("train", "valid", "test"):
+            members.extract(f"{folder}{part}.txt", scratch, filter="data")
+            parts.append(read_triples(Path(scratch, f"{folder}{part}.txt")))
+    return parts
 
 
 @dataclass(frozen=True)
@@ -47,12 +61,7 @@ class TransductiveData:
         Raises:
             DataError: If the archive is not at hand.
         """
-        archive, folder = cls.check(name), ARCHIVES[name][1]
-        with tempfile.TemporaryDirectory() as scratch, tarfile.open(archive) as members:
-            parts = []
-            for part in ("train", "valid", "test"):
-                members.extract(f"{folder}{part}.txt", scratch, filter="data")
-                parts.append(read_triples(Path(scratch, f"{folder}{part}.txt")))
+        parts = read_parts(name)
         train = KnowledgeGraph.from_labels(parts[0])
         entities, relations = train.entities, train.relations
         assert entities is not None

@@ -18,7 +18,7 @@ from sheafprop.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-_PROTOCOLS = ("full", "sampled50", "merged")
+_PROTOCOLS = ("full", "sampled50", "merged", "strict")
 
 
 def run(words: Sequence[str]) -> int:

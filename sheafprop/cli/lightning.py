@@ -32,6 +32,7 @@ from sheafprop.inductive.propagation_search import Selection
 from sheafprop.report.own_files import check_places
 from sheafprop.report.run_report_callback import RunReport
 from sheafprop.training import InductiveDataModule, SaveModel, SheafCompletion
+from sheafprop.training.budget import TrainingLines, apply_budget
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
     KEY,
@@ -106,7 +107,7 @@ class SheafCLI(LightningCLI):
         replace_callbacks: bool = False,
     ):
         self.folder, self.config_hash = folder, config_hash
-        self.online = False
+        self.online = self.writes_lines = False
         #: What to print once nothing is refused any more.
         self.notes = _Notes()
         self.reselect, self.replace_callbacks = reselect, replace_callbacks
@@ -141,7 +142,8 @@ class SheafCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)
         # Before the report of what it chose.
-        trainer.callbacks[:0] = [self.notes, SaveModel()]  # type: ignore[attr-defined]
+        lines = [TrainingLines()] if self.writes_lines else []
+        trainer.callbacks[:0] = [self.notes, SaveModel(), *lines]  # type: ignore[attr-defined]
         return trainer
 
     def before_instantiate_classes(self) -> None:
@@ -160,7 +162,7 @@ class SheafCLI(LightningCLI):
         if root is not None:
             config.data.root = os.path.abspath(os.path.expanduser(root))
         if config.trainer.enable_progress_bar is None and not sys.stdout.isatty():
-            config.trainer.enable_progress_bar = False
+            config.trainer.enable_progress_bar, self.writes_lines = False, True
         config.trainer.logger = self._loggers(config.trainer.logger)
         if self.config.subcommand == "fit":
             self._complete_callbacks(config)
@@ -184,6 +186,7 @@ class SheafCLI(LightningCLI):
         """Before the trainer starts its loggers: what cannot be used changes no file."""
         check_trainer(self.trainer)
         _ = self.datamodule.data
+        apply_budget(self.trainer, self.datamodule)  # the end that is checked below
         self.model.reselect = self.reselect
         if path := self.config[self.config.subcommand].get("ckpt_path"):
             self._check_checkpoint(Path(path))

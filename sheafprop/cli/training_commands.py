@@ -40,7 +40,8 @@ usage: sheafprop fit --config FILE [--config FILE ...] [options]
        sheafprop fit --resume RUN
 
 Trains a model on the training graph, chooses how to propagate on the validation triples of the
-inference graph, and saves both in a run folder.
+inference graph (without them, on the training graph with its entities taken as new), and saves both
+in a run folder.
 
 options:
   --config FILE             a configuration; later ones win. Those of the package go by their name:
@@ -57,7 +58,8 @@ options:
                             leave out triples whose relation has no training triple
   --model.hidden_channels N dimension of the vectors
   --model.lr X              learning rate
-  --trainer.max_epochs N    passes over the training triples
+  --trainer.max_epochs N    passes over the training triples; experiment/folder takes as many as the
+                            size of the graph asks for
   --seed_everything N       seed of parameters, batches and random starts (0)
   --run.group FOLDER        where the run folder is made (runs/DATA)
   --run.name NAME           what it is called (the model's name)
@@ -96,8 +98,10 @@ of its group.
 options:
   --run RUN                 the run folder
   --data.root FOLDER        the data, where it has moved since; results on other data stand in a
-                            folder of their own in that of the run
-  --model.protocols LIST    protocols to report: full, sampled50, merged ([full, sampled50])
+                            folder of their own in that of the run, with the choice of the run or,
+                            where they have validation triples, with one of their own
+  --model.protocols LIST    protocols to report: full, sampled50, merged, strict
+                            ([full, sampled50])
   --reselect                repeat the search on validation, instead of taking what 'fit' chose
   --trust MODULE            let the run import your own classes of this module (as for 'fit')
   --model.reference true    also train a model on the inference graph itself, to compare with

@@ -25,8 +25,6 @@ class KnowledgeGraph(Data):
         num_relations: The number of relations, whether they occur among the edges or not.
         entities: The labels of the entities.
         relations: The labels of the relations.
-        target_edge_index: Edges to predict, of shape ``[2, num_targets]``.
-        target_edge_type: Their relations, of shape ``[num_targets]``.
         **kwargs: Further attributes, as for :class:`~torch_geometric.data.Data`.
     """
 
@@ -39,8 +37,6 @@ class KnowledgeGraph(Data):
         num_relations: int | None = None,
         entities: Vocabulary | None = None,
         relations: Vocabulary | None = None,
-        target_edge_index: Tensor | None = None,
-        target_edge_type: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
         given = {
@@ -49,8 +45,6 @@ class KnowledgeGraph(Data):
             "num_relations": num_relations,
             "entities": entities,
             "relations": relations,
-            "target_edge_index": target_edge_index,
-            "target_edge_type": target_edge_type,
         }
         kwargs.update({key: value for key, value in given.items() if value is not None})
         super().__init__(edge_index=edge_index, **kwargs)
@@ -157,16 +151,6 @@ class KnowledgeGraph(Data):
         return self._store.get("relations")
 
     @property
-    def target_edge_index(self) -> Tensor | None:
-        r"""The edges to predict, of shape ``[2, num_targets]``."""
-        return self._store.get("target_edge_index")
-
-    @property
-    def target_edge_type(self) -> Tensor | None:
-        r"""The relations of the edges to predict, of shape ``[num_targets]``."""
-        return self._store.get("target_edge_type")
-
-    @property
     def triples(self) -> Tensor:
         r"""The edges as triples ``(head, relation, tail)``, of shape ``[num_edges, 3]``.
 
@@ -184,27 +168,19 @@ class KnowledgeGraph(Data):
             DataError: If something does not fit, with what was expected and what is there.
         """
         num_nodes, num_relations = self.num_nodes, self.num_relations
-        for prefix in ("", "target_"):
-            index, kind = (
-                self._store.get(prefix + "edge_index"),
-                self._store.get(prefix + "edge_type"),
+        index, kind = self.edge_index, self.edge_type
+        if index is None or index.dim() != 2 or index.size(0) != 2:
+            shape = None if index is None else list(index.shape)
+            hint = " (Transpose it.)" if shape and len(shape) == 2 and shape[1] == 2 else ""
+            raise DataError(f"'edge_index' has shape [2, num_edges] (got {shape}){hint}")
+        if kind is None or kind.shape != index.shape[1:]:
+            shape = None if kind is None else list(kind.shape)
+            raise DataError(
+                f"'edge_type' has one relation for each of the {index.size(1)} edges "
+                f"(got shape {shape})"
             )
-            if index is None and kind is None and prefix:
-                continue
-            if index is None or index.dim() != 2 or index.size(0) != 2:
-                shape = None if index is None else list(index.shape)
-                hint = " (Transpose it.)" if shape and len(shape) == 2 and shape[1] == 2 else ""
-                raise DataError(
-                    f"'{prefix}edge_index' has shape [2, num_edges] (got {shape}){hint}"
-                )
-            if kind is None or kind.shape != index.shape[1:]:
-                shape = None if kind is None else list(kind.shape)
-                raise DataError(
-                    f"'{prefix}edge_type' has one relation for each of the {index.size(1)} edges "
-                    f"(got shape {shape})"
-                )
-            self._check_range(f"{prefix}edge_index", index, num_nodes, "entities")
-            self._check_range(f"{prefix}edge_type", kind, num_relations, "relations")
+        self._check_range("edge_index", index, num_nodes, "entities")
+        self._check_range("edge_type", kind, num_relations, "relations")
         lengths = {"entities": num_nodes, "relations": num_relations, "boundary_mask": num_nodes}
         for key, expected in lengths.items():
             value = self._store.get(key)

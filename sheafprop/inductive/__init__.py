@@ -13,6 +13,7 @@ from sheafprop.inductive.proximity_scorer import (
 )
 from sheafprop.inductive.rank_completion import CompletionResult, rank_completion
 from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.inductive.training_graph import training_graph_as_new
 
 __all__ = [
     "CompletionResult",
@@ -30,4 +31,5 @@ __all__ = [
     "episode_loss",
     "inference_filter",
     "rank_completion",
+    "training_graph_as_new",
 ]

@@ -1,15 +1,19 @@
+import json
+import math
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
 from typing import Any
 
-from tqdm.auto import tqdm
-
+from sheafprop.checks import check_integer, count_noun
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.errors import DataError
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.training_graph import draw_triples, training_graph_as_new
 from sheafprop.kge.base import KGEModel
 from sheafprop.nn.start import Start
+from sheafprop.progress import progress_bar
 from sheafprop.ranking import TripleFilter, evaluate
 from sheafprop.ranking.protocols import MAIN_METRICS
 
@@ -35,13 +39,16 @@ class Selection:
 
     Args:
         settings: The chosen settings.
-        on: ``"validation"``, or ``"defaults"`` where there was nothing to choose on.
+        on: ``"validation"``: the validation triples of the inference graph; ``"training graph"``:
+            see :func:`~sheafprop.inductive.training_graph_as_new`; or ``"defaults"`` where there
+            was nothing to choose on.
         metric: The metric that chose.
         value: Its value at the choice, None under ``"defaults"``.
-        count: Number of validation triples.
+        count: Number of triples that decided.
         curve: A row for each configuration tried, with its metrics.
         seconds: Wall time of the search.
         unpropagated: A row for each start without propagation, to compare with; never chosen.
+        available: Number of triples that ``count`` was drawn from, None where all of them decided.
     """
 
     settings: PropagationSettings
@@ -52,11 +59,21 @@ class Selection:
     curve: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     unpropagated: list[dict[str, Any]] = field(default_factory=list)
+    available: int | None = None
 
     @property
     def tried(self) -> int:
         """Number of configurations tried."""
         return len(self.curve)
+
+    def describe_triples(self) -> str:
+        """The triples that decided, for messages."""
+        text = count_noun(self.count, "validation triple")
+        if self.available is not None:
+            text = f"{self.count:,} of {count_noun(self.available, 'validation triple')}"
+        if self.on == "training graph":
+            text += " of the training graph with its entities taken as new,"
+        return text
 
     def to_dict(self) -> dict[str, Any]:
         """The selection as plain values."""
@@ -74,12 +91,15 @@ class Selection:
 
 @dataclass(frozen=True)
 class PropagationSearch:
-    r"""Chooses start, step size and number of iterations on the validation triples.
+    r"""Chooses start, step size and number of iterations on validation triples.
 
     Every pair of start and step size is propagated once; the vectors after each listed number of
     iterations are ranked on the way (protocol ``full``). Each start is ranked without propagation
-    too, to compare with; only ``quick`` does without. The other settings are fixed. Without
-    validation triples the first of every list is taken, and the iterations of ``settings``.
+    too, to compare with; only ``quick`` does without. The other settings are fixed.
+
+    Without validation triples of the inference graph, those of the training graph with its entities
+    taken as new decide, see :func:`~sheafprop.inductive.training_graph_as_new`. Where it is too
+    small for that, the first of every list is taken, and the iterations of ``settings``.
 
     Args:
         start: Starts to try.
@@ -87,13 +107,20 @@ class PropagationSearch:
         iterations: Iteration counts to try, ascending.
         metric: ``"mrr"`` or ``"hits@k"``; the larger wins, the fewer iterations break a tie.
         settings: Everything else.
+        max_triples: Triples that decide, at most: a seeded choice of them, the same in every run.
+            The others only filter. ``quick`` looks at a quarter of them. None for all.
+        patience: Counts in a row that may stay behind the best one before the rest of the list is
+            left untried. A later start or step size begins with the count before the best one. None
+            to try the whole list every time.
     """
 
     start: tuple[Start, ...] = ("mixed", "random")
     step_size: tuple[float, ...] = (0.9,)
-    iterations: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    iterations: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64)
     metric: str = "mrr"
     settings: PropagationSettings = PropagationSettings()  # noqa: RUF009 (frozen)
+    max_triples: int | None = None
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("start", "step_size", "iterations"):
@@ -106,6 +133,15 @@ class PropagationSearch:
             raise ValueError(
                 f"'metric' must be mrr, hits@1, hits@3 or hits@10 (got {self.metric!r})"
             )
+        for name in ("max_triples", "patience"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The search as plain values, without limits that are not set."""
+        plain = json.loads(json.dumps(asdict(self)))
+        limits = ("max_triples", "patience")
+        return {key: v for key, v in plain.items() if key not in limits or v is not None}
 
     def select(
         self, model: KGEModel, data: InductiveData, *, quick: bool = False, progress: bool = False
@@ -114,33 +150,49 @@ class PropagationSearch:
 
         Args:
             model: The trained model.
-            data: Where to propagate; ``data.valid`` decides, ``data.test`` only filters.
-            quick: Whether to look at the first start and step size only.
-            progress: Whether to show a progress bar.
+            data: Where to propagate; ``data.valid`` decides, ``data.test`` only filters. Without
+                ``data.valid``, its training graph decides.
+            quick: Whether to look at the first start and step size only; where ``patience`` is set,
+                at every third count of these.
+            progress: Whether to show progress on standard error.
         """
+        begin = time.perf_counter()
         starts = self.start[:1] if quick else self.start
         steps = self.step_size[:1] if quick else self.step_size
+        on = "validation"
         if data.valid is None or not len(data.valid):
+            on = "training graph"
+            try:
+                data = training_graph_as_new(data)
+            except DataError:
+                data = replace(data, valid=None)
+        valid = data.valid
+        if valid is None or not len(valid):
             chosen = replace(self.settings, start=starts[0], step_size=steps[0])
             return Selection(chosen, "defaults", self.metric, None, 0)
-        begin = time.perf_counter()
-        known = inference_filter(data)
-        valid = data.valid.to(model.node_emb.weight.device)
+        known, available = inference_filter(data), None
+        limit = self.max_triples
+        if quick and limit is not None:
+            limit = math.ceil(limit / 4)
+        if limit is not None and len(valid) > limit:
+            available = len(valid)
+            valid = draw_triples(valid, limit)
+        valid = valid.to(model.node_emb.weight.device)
         best: tuple[float, PropagationSettings] | None = None
         curve: list[dict[str, Any]] = []
         unpropagated: list[dict[str, Any]] = []
-        bar = tqdm(
-            total=len(starts) * len(steps) * len(self.iterations),
-            desc="choosing iterations on validation",
-            disable=None if progress else True,
-            leave=False,
-            delay=1,
+        bar = progress_bar(
+            len(starts) * len(steps) * len(self.iterations),
+            desc=f"choosing iterations on {on}",
+            shown=progress,
         )
         with bar:
             for start, step_size in product(starts, steps):
                 settings = replace(self.settings, start=start, step_size=step_size)
                 propagation = InductivePropagation(model, data, settings)
-                counts = self.iterations
+                counts = self._counts(None if best is None else best[1].iterations, quick)
+                bar.update(len(self.iterations) - len(counts))
+                behind, tried = 0, 0
                 if not quick and step_size == steps[0] and counts[0] > 0:
                     counts = (0, *counts)
                 for count, x in propagation.trajectory(counts):
@@ -157,20 +209,36 @@ class PropagationSearch:
                         unpropagated.append(row)
                         continue
                     curve.append(row)
-                    value = metrics[self.metric]
+                    value, behind, tried = metrics[self.metric], behind + 1, tried + 1
+                    if best is None or value > best[0]:
+                        behind = 0
                     if best is None or (value, -count) > (best[0], -best[1].iterations):
                         best = value, replace(settings, iterations=count)
                     bar.update()
+                    if self.patience is not None and behind >= self.patience:
+                        break
+                bar.update(len(counts) - (counts[0] not in self.iterations) - tried)
         assert best is not None
         value, chosen = best
         seconds = time.perf_counter() - begin
         return Selection(
             chosen,
-            "validation",
+            on,
             self.metric,
             value,
-            len(data.valid),
+            len(valid),
             curve,
             seconds,
             unpropagated,
+            available,
         )
+
+    def _counts(self, best: int | None, quick: bool) -> tuple[int, ...]:
+        """The counts to try, in view of the best one of an earlier start or step size."""
+        if self.patience is None:
+            return self.iterations
+        if quick:
+            return self.iterations[::3]
+        if best is None:
+            return self.iterations
+        return self.iterations[max(0, self.iterations.index(best) - 1) :]

@@ -20,6 +20,7 @@ from sheafprop.inductive.proximity_scorer import (
 )
 from sheafprop.kge.base import KGEModel
 from sheafprop.ranking import RankingResult, evaluate
+from sheafprop.ranking.query_strata import label_queries, strata_metrics
 
 NO_PROXIMITY = "the graph is large: proximity is ranked only where model.proximity is set"
 
@@ -30,7 +31,8 @@ class CompletionResult:
 
     Args:
         rows (list of dict): A row for each method and protocol: ``method``, ``protocol``,
-            ``metrics``, and ``mark`` where a figure must not be compared.
+            ``metrics``, ``strata`` (counts and figures of parts of the queries), and ``mark`` where
+            a figure must not be compared.
         protocols (dict): The text of each protocol's box.
         seconds (dict): Wall time of propagation and of ranking its result.
     """
@@ -40,7 +42,12 @@ class CompletionResult:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(
-        self, method: str, result: RankingResult, protocols: Sequence[str], mark: str | None = None
+        self,
+        method: str,
+        result: RankingResult,
+        protocols: Sequence[str],
+        strata: Mapping[str, Any],
+        mark: str | None = None,
     ) -> None:
         """Adds the figures of a ranking under some protocols."""
         for protocol in protocols:
@@ -48,6 +55,7 @@ class CompletionResult:
                 "method": method,
                 "protocol": protocol,
                 "metrics": result.metrics(protocol),  # type: ignore[arg-type]
+                "strata": strata_metrics(result, strata, protocol),
             }
             self.rows.append(entry if mark is None else entry | {"mark": mark})
             self.protocols.setdefault(protocol, result.describe(protocol))  # type: ignore[arg-type]
@@ -141,6 +149,10 @@ def rank_completion(
     dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
     dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
     notes = () if near is not None else (NO_PROXIMITY,)
+    strata = label_queries(data.inference.triples, test)
+    if "merged" in protocols and data.valid is not None:
+        both = torch.cat([data.valid.to(test), test])
+        strata_of_both = label_queries(data.inference.triples, both)
     for number, (method, functions) in enumerate((methods | free | dict(further or {})).items()):
         begin = time.perf_counter()
         scores = functions.score_tails, functions.score_heads
@@ -149,10 +161,10 @@ def rank_completion(
         if number == 0:
             out.seconds["rank"] = time.perf_counter() - begin
             result = replace(result, notes=(*result.notes, *notes))
-        out.add(method, result, [p for p in protocols if p != "merged"])
+        out.add(method, result, [p for p in protocols if p != "merged"], strata)
         if "merged" in protocols and data.valid is not None:
-            both = torch.cat([data.valid.to(test), test])
             result = evaluate(*scores, both, known, test_set="valid + test", **common)
             chosen = selected and method in by_selection
-            out.add(method, result, ["merged"], "selected on half of the test" if chosen else None)
+            mark = "selected on half of the test" if chosen else None
+            out.add(method, result, ["merged"], strata_of_both, mark)
     return out

@@ -20,7 +20,6 @@ from sheafprop.kge.distance import pairwise_distance, row_distance
 from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
 from sheafprop.kge.grouped_distance import grouped_distance
 from sheafprop.kge.losses import CrossEntropyLoss
-from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
 from sheafprop.kge.replaced_distance import replaced_distance
 from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
 from sheafprop.sheaf import RelationSheaf
@@ -294,10 +293,11 @@ class KGEModel(torch.nn.Module, ABC):
         head_index: Tensor,
         rel_type: Tensor,
         candidates: Tensor | None = None,
-        *,
-        chunk_size: int | None = None,
     ) -> Tensor:
         r"""Returns the scores of :math:`(h, r, \cdot)` for all tails.
+
+        Candidates are treated in blocks, so that intermediate results stay below 64 MiB or the size
+        of the output, whichever is more.
 
         Args:
             x (torch.Tensor): The vectors of the entities.
@@ -305,16 +305,13 @@ class KGEModel(torch.nn.Module, ABC):
             rel_type (torch.Tensor): The relation types.
             candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
                 (default: :obj:`None`)
-            chunk_size (int, optional): The number of candidates that are treated at once. Without
-                it, intermediate results stay below 64 MiB or the size of the output, whichever is
-                more. Scores do not depend on it. (default: :obj:`None`)
 
         Shapes:
             - **x:** :math:`(N, d)` or :math:`(N, s, d)`
             - **head_index, rel_type:** :math:`(B)`, **candidates:** :math:`(C)`
             - **output:** :math:`(B, C)`
         """
-        return self._score_all(x, head_index, rel_type, "tail", candidates, chunk_size)
+        return self._score_all(x, head_index, rel_type, "tail", candidates)
 
     def score_heads(
         self,
@@ -322,8 +319,6 @@ class KGEModel(torch.nn.Module, ABC):
         rel_type: Tensor,
         tail_index: Tensor,
         candidates: Tensor | None = None,
-        *,
-        chunk_size: int | None = None,
     ) -> Tensor:
         r"""Returns the scores of :math:`(\cdot, r, t)` for all heads.
 
@@ -333,14 +328,13 @@ class KGEModel(torch.nn.Module, ABC):
             tail_index (torch.Tensor): The tail indices, as rows of :obj:`x`.
             candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
                 (default: :obj:`None`)
-            chunk_size (int, optional): See :meth:`score_tails`. (default: :obj:`None`)
 
         Shapes:
             - **x:** :math:`(N, d)` or :math:`(N, s, d)`
             - **rel_type, tail_index:** :math:`(B)`, **candidates:** :math:`(C)`
             - **output:** :math:`(B, C)`
         """
-        return self._score_all(x, tail_index, rel_type, "head", candidates, chunk_size)
+        return self._score_all(x, tail_index, rel_type, "head", candidates)
 
     def _score_all(
         self,
@@ -349,13 +343,12 @@ class KGEModel(torch.nn.Module, ABC):
         rel_type: Tensor,
         side: Side,
         candidates: Tensor | None,
-        chunk_size: int | None,
     ) -> Tensor:
         rows = self._rows(x)
         known = rows.index_select(0, known_index)
         if candidates is not None:
             rows = rows.index_select(0, candidates)
-        return self._score_rows(known, rel_type, rows, side, chunk_size)
+        return self._score_rows(known, rel_type, rows, side)
 
     def score_candidates(
         self,
@@ -363,8 +356,6 @@ class KGEModel(torch.nn.Module, ABC):
         rel_type: Tensor,
         candidates: Tensor,
         side: Side,
-        *,
-        chunk_size: int | None = None,
     ) -> Tensor:
         r"""Returns the scores of candidate vectors on one side of triples, the other being known.
 
@@ -373,16 +364,13 @@ class KGEModel(torch.nn.Module, ABC):
             rel_type (torch.Tensor): The relation types.
             candidates (torch.Tensor): The vectors to score.
             side (str): The side of the candidates, :obj:`"tail"` or :obj:`"head"`.
-            chunk_size (int, optional): See :meth:`score_tails`. (default: :obj:`None`)
 
         Shapes:
             - **known:** :math:`(B, d)` or :math:`(B, s, d)`
             - **candidates:** :math:`(C, d)` or :math:`(C, s, d)`
             - **output:** :math:`(B, C)`
         """
-        return self._score_rows(
-            self._rows(known), rel_type, self._rows(candidates), side, chunk_size
-        )
+        return self._score_rows(self._rows(known), rel_type, self._rows(candidates), side)
 
     # Training ------------------------------------------------------------------------------------
 
@@ -471,12 +459,12 @@ class KGEModel(torch.nn.Module, ABC):
             queries = self._queries_of(rows, triples, side)
             with full_precision(x):
                 losses.append(
-                    mapped_cross_entropy(
+                    distance_cross_entropy(
                         queries.squeeze(1),
                         rows.squeeze(1),
-                        sheaf.map_parameters(side, relations),
-                        group,
                         triples[:, 2 if side == "tail" else 0],
+                        maps=sheaf.map_parameters(side, relations),
+                        group=group,
                         squared=self.squared,
                         label_smoothing=loss.label_smoothing,
                         scale=loss.scale,
@@ -600,15 +588,11 @@ class KGEModel(torch.nn.Module, ABC):
             sheaf.map_parameters(side, relations),
         )
 
-    def _score_rows(
-        self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side, chunk_size: int | None
-    ) -> Tensor:
-        if chunk_size is None:
-            chunk_size = self._chunk_size(rows)
-        check_integer("chunk_size", chunk_size, 1)
+    def _score_rows(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
         with full_precision(rows):
             blocks = [
-                self._distances(known, rel_type, chunk, side) for chunk in rows.split(chunk_size)
+                self._distances(known, rel_type, chunk, side)
+                for chunk in rows.split(self._chunk_size(rows))
             ]
             distances = blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
             return -distances if distances.requires_grad else distances.neg_()

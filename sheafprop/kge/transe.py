@@ -24,14 +24,8 @@ class TransE(KGEModel):
     again, and entities to what :obj:`entity_constraint` asks.
 
     Args:
-        num_nodes (int): The number of nodes/entities in the graph.
-        num_relations (int): The number of relations in the graph.
-        hidden_channels (int): The dimension :math:`d` of the vectors.
-        p (float, optional): The exponent of the norm. (default: :obj:`2.0`)
-        squared (bool, optional): Whether scores are minus the squared norm.
-            (default: :obj:`False`)
-        entity_constraint (str, optional): :obj:`"unit"`, :obj:`"ball"` or :obj:`None`, see
-            :class:`KGEModel`. (default: :obj:`"unit"`)
+        num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See
+            :class:`KGEModel`.
     """
 
     name: ClassVar[str] = "transe"

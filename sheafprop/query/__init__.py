@@ -16,7 +16,7 @@
   :class:`ReliabilityTable` (``reliability``) compares them with what came true.
 - Exact answers: :class:`GraphExecutor` finds them as sets in the triples (``graph_executor``).
 - Evaluation: hard answers are ranked (``query_ranking``), also for a baseline,
-  :class:`EdgeTypeScorer`; ``sampling`` draws queries from a graph.
+  :class:`EdgeTypeScorer`.
 
 ``loops`` holds the loops of all of them that are compiled.
 """
@@ -40,7 +40,6 @@ from sheafprop.query.query_ranking import (
 )
 from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
 from sheafprop.query.reliability import ReliabilityTable
-from sheafprop.query.sampling import sample_queries
 from sheafprop.query.truth_calibration import TruthCalibration, TruthPairs
 
 __all__ = [
@@ -72,6 +71,5 @@ __all__ = [
     "evaluate_queries",
     "explain_answers",
     "parse_query",
-    "sample_queries",
     "structure",
 ]

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
-from typing import Any
+import functools
+import operator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.kernels.threads import num_threads, run_chunks
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape
 from sheafprop.ranking.triple_filter import check_ids, check_triples
 
-_OPERATORS = {"anchor": 0, "via": 1, "and": 2, "or": 3, "not": 4}
+# Members of sets that are held at once where a set may hold every entity (16 MiB of booleans).
+_MEMBERS = 2**24
 
 
 class GraphExecutor:
@@ -51,34 +53,63 @@ class GraphExecutor:
             2 * num_relations,
             unique=True,
         )
-        self._index = start, heads.astype(np.int32), tail_start, tails.astype(np.int32)
+        # Pairs of a relation and a source, ascending, and where each leads to.
+        sources = np.repeat(np.arange(2 * num_relations), np.diff(start))
+        self._pairs = sources * num_entities + heads
+        self._targets = _sets(tail_start, tails, num_entities)
 
     def answers(self, batch: QueryBatch) -> AnswerSets:
         """The answers to every query of a batch."""
-        from sheafprop.query.loops import answer_rows
-
         batch.check_ids(self.num_entities, self.num_relations)
         slots = batch.slots.cpu().numpy()
-        program, depth = _program(batch.shape)
-        bounds = np.linspace(0, len(slots), min(len(slots), 8 * num_threads()) + 1).astype(np.int64)
-        parts: list[Any] = [None] * (len(bounds) - 1)
-
-        def run(i: int) -> None:
-            # Any number of threads gives the same sets, in the order of the pieces.
-            rows = (int(bounds[i]), int(bounds[i + 1]))
-            parts[i] = answer_rows(
-                program, depth, slots, self._index, self.domain, self.num_entities, *rows
-            )
-
-        run_chunks(run, range(len(parts)))
-        if not parts:
+        step = max(1, _MEMBERS // max(1, self.num_entities))
+        found = [
+            self._answer(batch.shape, slots[first : first + step])
+            for first in range(0, len(slots), step)
+        ]
+        if not found:
             return AnswerSets.from_sets([])
-        sizes, values = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return AnswerSets.from_sizes(sizes, values)
+        for part in found:
+            part.sort_indices()
+        sizes = np.concatenate([np.diff(part.indptr) for part in found])
+        values = np.concatenate([part.indices for part in found])
+        return AnswerSets.from_sizes(sizes.astype(np.int64), values.astype(np.int32))
+
+    def _answer(self, shape: QueryShape, slots: NDArray[np.int64]) -> csr_array:
+        """The answers to queries as the rows of a Boolean matrix."""
+        count, size = len(slots), self.num_entities
+        if shape.operator == "anchor":
+            return _sets(np.arange(count + 1), slots[:, 0], size)
+        inner, excluded = [], []
+        for branch, own in zip(shape.branches, shape.branch_slots, strict=True):
+            if branch.operator == "not" and shape.operator == "and":
+                excluded.append(self._answer(branch.branches[0], slots[:, own]))
+            else:
+                inner.append(self._answer(branch, slots[:, own]))
+        if shape.operator == "or":
+            return functools.reduce(operator.add, inner)
+        if shape.operator == "via":
+            row = np.repeat(np.arange(count), np.diff(inner[0].indptr))
+            wanted = slots[row, -1] * size + inner[0].indices
+            place = np.searchsorted(self._pairs, wanted)
+            known = place < len(self._pairs)
+            known[known] = self._pairs[place[known]] == wanted[known]
+            start = np.searchsorted(row[known], np.arange(count + 1))
+            return _sets(start, place[known], len(self._pairs)) @ self._targets
+        if shape.operator == "not":
+            excluded, inner = inner, []
+        if not inner:
+            everyone = np.tile(self.domain, count)
+            inner = [_sets(np.arange(count + 1) * len(self.domain), everyone, size)]
+        found = functools.reduce(lambda a, b: a.multiply(b), inner)
+        if excluded:
+            found = found.multiply(np.isin(np.arange(size), self.domain)).tocsr()
+        # One Boolean is greater than another where it alone holds.
+        return functools.reduce(operator.gt, excluded, found)
 
     def __repr__(self) -> str:
         return (
-            f"{self.__class__.__name__}({self._index[3].size // 2} triples, "
+            f"{self.__class__.__name__}({self._targets.nnz // 2} triples, "
             f"num_entities={self.num_entities}, num_relations={self.num_relations})"
         )
 
@@ -94,10 +125,17 @@ def easy_and_hard(
 
 def differences_of(sets: AnswerSets, others: AnswerSets) -> AnswerSets:
     """What each of the sets has and its counterpart has not."""
-    from sheafprop.query.loops import differences
+    width = 1 + max(
+        (int(part.values.max()) for part in (sets, others) if part.values.size), default=0
+    )
+    gap = _sets(sets.start, sets.values, width) > _sets(others.start, others.values, width)
+    gap.sort_indices()
+    return AnswerSets.from_sizes(np.diff(gap.indptr).astype(np.int64), gap.indices.astype(np.int32))
 
-    sizes, values = differences(sets.start, sets.values, others.start, others.values)
-    return AnswerSets.from_sizes(sizes, values)
+
+def _sets(start: NDArray, members: NDArray, size: int) -> csr_array:
+    """Sets of numbers below ``size`` as the rows of a Boolean matrix."""
+    return csr_array((np.ones(len(members), dtype=bool), members, start), (len(start) - 1, size))
 
 
 def group_triples(
@@ -124,24 +162,3 @@ def group_triples(
     first = np.flatnonzero(new)
     start = np.searchsorted(outer[first], np.arange(num_outer + 1))
     return start, inner[first], np.append(first, len(value)), value
-
-
-def _program(shape: QueryShape) -> tuple[NDArray[np.int64], int]:
-    """The operators in postorder, with two operands each, and the sets that wait at most."""
-    program: list[int] = []
-    depth = most = 0
-
-    def visit(node: QueryShape) -> None:
-        nonlocal depth, most
-        for number, branch in enumerate(node.branches):
-            visit(branch)
-            if node.operator in ("and", "or") and number:
-                program.append(_OPERATORS[node.operator])
-                depth -= 1
-        if node.operator not in ("and", "or"):
-            program.append(_OPERATORS[node.operator])
-            depth += node.operator == "anchor"
-            most = max(most, depth)
-
-    visit(shape)
-    return np.array(program), most

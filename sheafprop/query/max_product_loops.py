@@ -85,7 +85,7 @@ def best_columns(values, k, entity, best, following, lo, hi):  # type: ignore[no
             entity[i, p] = heap_entity[p] if p < size else 0
 
 
-@compiled
+@_compiled
 def _scaled_row(y, near, temperature, weight, outside, most):  # type: ignore[no-untyped-def]
     """Replaces scores by what shares are made of; returns its maximum, and whether one is NaN."""
     width, nan = y.size, 0
@@ -112,7 +112,7 @@ def _scaled_row(y, near, temperature, weight, outside, most):  # type: ignore[no
     return top, nan > 0
 
 
-@compiled
+@_compiled
 def _sum_of_exponentials(y, top, part, power, total):  # type: ignore[no-untyped-def]
     """The sum of ``exp(y - top)``, for values up to the top; single precision."""
     factor = power.view(np.float32)
@@ -137,7 +137,7 @@ def _sum_of_exponentials(y, top, part, power, total):  # type: ignore[no-untyped
     return out
 
 
-@compiled
+@_compiled
 def share_rows(rows, near, temperature, weight, outside, scale, cap, bad, lo, hi):  # type: ignore[no-untyped-def]
     """Replaces scores by ``min(cap, scale + log_softmax(temperature * scores + weight * near))``.
 

@@ -36,12 +36,12 @@ class RankMetrics(Metric):
     draw, as :obj:`few_candidates_50`: some are then drawn several times, and a rank may exceed
     their number.
     The names say what was computed: :obj:`hits@10_50` for :obj:`"sampled50"`,
-    :obj:`hits@10_merged` for :obj:`"merged"`, and :obj:`hits@10_optimistic` for a tie rule that is
-    not the protocol's.
+    :obj:`hits@10_merged` for :obj:`"merged"`, :obj:`hits@10_strict` for :obj:`"strict"`, and
+    :obj:`hits@10_optimistic` for a tie rule that is not the protocol's.
 
     Args:
-        protocol (str or Protocol, optional): :obj:`"full"`, :obj:`"sampled50"` or
-            :obj:`"merged"`. (default: :obj:`"full"`)
+        protocol (str or Protocol, optional): :obj:`"full"`, :obj:`"sampled50"`,
+            :obj:`"merged"` or :obj:`"strict"`. (default: :obj:`"full"`)
         ties (str, optional): :obj:`"optimistic"`, :obj:`"realistic"` or :obj:`"pessimistic"`; the
             protocol's own rule if :obj:`None`. (default: :obj:`None`)
         k (tuple, optional): The values of :math:`k` of Hits@k. (default: :obj:`(1, 3, 10)`)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
+from sheafprop.progress import progress_bar
 from sheafprop.ranking.protocols import Side, Sides
 from sheafprop.ranking.rank_counts import RankCounts, count_candidates, nan_error, nan_rows
 from sheafprop.ranking.ranking_result import RankingResult
@@ -160,9 +160,7 @@ class _Side:
         parts: list[RankCounts] = []
         start = 0
         name = f"rank {self.side}s"
-        with tqdm(
-            total=len(triples), desc=name, unit="triple", delay=1, disable=not progress
-        ) as bar:
+        with progress_bar(len(triples), desc=name, unit="triple", shown=progress) as bar:
             for first in range(0, query.numel(), batch_size):
                 block = slice(first, first + batch_size)
                 scores = self.scores(entity[block], relation[block])

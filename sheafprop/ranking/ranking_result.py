@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,16 +100,47 @@ class RankingResult:
 
         :obj:`protocol`, :obj:`ties` and :obj:`k` are those of :meth:`metrics`.
         """
+        return self.by_group(self.triples[:, 1], protocol, ties=ties, k=k)
+
+    def by_group(
+        self,
+        labels: Tensor | Mapping[Side, Tensor],
+        protocol: str | Protocol = "full",
+        *,
+        ties: Ties | None = None,
+        k: tuple[int, ...] = HITS_AT,
+    ) -> dict[int, dict[str, Any]]:
+        r"""Returns the metrics of the queries of every group, by its label, in ascending order.
+
+        :obj:`protocol`, :obj:`ties` and :obj:`k` are those of :meth:`metrics`. The queries are not
+        ranked again.
+
+        Args:
+            labels (torch.Tensor or dict): The integer label of every triple :math:`(m)`, of both
+                its queries; or by side, where the two queries of a triple may differ.
+
+        Raises:
+            ValueError: If a ranked side has no labels, or not one integer for each triple.
+        """
         counts, protocol, ties = self._prepare(protocol, ties, k, None)
-        relations, position = torch.unique(self.triples[:, 1], return_inverse=True)
+        by_side = labels if isinstance(labels, Mapping) else dict.fromkeys(counts, labels)
+        for side in counts:
+            given = by_side.get(side)
+            if given is None or given.shape != (len(self.triples),) or given.is_floating_point():
+                found = None if given is None else (tuple(given.shape), given.dtype)
+                raise ValueError(
+                    f"Expected {len(self.triples)} integer labels of {side} queries (got {found})"
+                )
+        every = torch.cat([by_side[side].cpu().long() for side in counts])
+        groups, position = torch.unique(every, return_inverse=True)
         sums = []
-        for part in counts.values():
+        for part, rows in zip(counts.values(), position.chunk(len(counts)), strict=True):
             values = query_values(part, protocol, ties, k)
-            sums.append(values.new_zeros(relations.numel(), values.size(1)))
-            sums[-1].index_add_(0, position, values)
+            sums.append(values.new_zeros(groups.numel(), values.size(1)))
+            sums[-1].index_add_(0, rows, values)
         return {
-            relation: metrics_by_side(row, tuple(counts), protocol, ties, k)
-            for relation, row in zip(relations.tolist(), torch.stack(sums, dim=1), strict=True)
+            group: metrics_by_side(row, tuple(counts), protocol, ties, k)
+            for group, row in zip(groups.tolist(), torch.stack(sums, dim=1), strict=True)
         }
 
     def describe(self, protocol: str | Protocol = "full", ties: Ties | None = None) -> str:

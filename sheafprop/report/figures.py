@@ -100,7 +100,7 @@ class _Line:
         keys = ("start", "step_size", "iterations")
         wanted = [chosen.get(key) for key in keys]
         found = [point for point in points if [point.get(key) for key in keys] == wanted]
-        self.chosen = found[0] if selection.get("on") == "validation" and found else None
+        self.chosen = found[0] if selection.get("on") != "defaults" and found else None
 
 
 def hits_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -> bool:

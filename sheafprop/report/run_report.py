@@ -28,6 +28,7 @@ from sheafprop.report.tables import (
     markdown_table,
     result_table,
     size,
+    strata_table,
 )
 
 __all__ = ["write_report"]
@@ -97,9 +98,9 @@ def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> P
     Files of these names that sheafprop did not write stay; the report is ``report.sheafprop.md``
     then.
 
-    The report holds the box of every protocol, the results, how to read them, what was chosen on
-    validation, the validation curve, a summary of the data with everything left out, and time and
-    memory. A part that a record lacks is said to be missing.
+    The report holds the box of every protocol, the results, how to read them, the results by parts
+    of the test queries, what was chosen on validation, the validation curve, a summary of the data
+    with everything left out, and time and memory. A part that a record lacks is said to be missing.
 
     Args:
         folder (str): The folder to write into.
@@ -144,10 +145,19 @@ def _results(records: Sequence[Record]) -> str:
         lines.append(f"Not tested yet: {escape(', '.join(missing))}.")
     lines.append(
         "**How to read it.** Hits@k is the share of queries whose true answer is among the first "
-        "k, in percent, MRR the mean reciprocal rank; ± is the standard error over seeds. `full` "
-        "and `merged` rank among all entities, `sampled50` among 50 only and so gives far higher "
-        "figures: compare rows of one protocol, never across protocols."
+        "k, in percent, MRR the mean reciprocal rank; ± is the standard error over seeds. `full`, "
+        "`merged` and `strict` rank among all entities, `sampled50` among 50 only and so gives far "
+        "higher figures: compare rows of one protocol, never across protocols."
     )
+    strata = strata_table(records)
+    if strata:
+        lines.append(
+            "**By what the observed graph knows of the true answer**: Hits@10 in percent (MRR in "
+            "parentheses). A half-link is observed if some observed triple has the true answer on "
+            "that side of the query's relation; the steps are those between the query's entity and "
+            "the true answer, along observed triples of any relation, in either direction."
+        )
+        lines.append(strata)
     return "\n\n".join(lines)
 
 
@@ -168,6 +178,7 @@ def _published(records: Sequence[Record]) -> str:
             protocol,
             NOTHING if row["hits@10"] is None else f"{100 * row['hits@10']:.1f}",
             NOTHING if row["mrr"] is None else f"{row['mrr']:.3f}",
+            row["ties"] or NOTHING,
             "Cobb and Gebhart" if row["source"] == "paper" else escape(row["source"]),
         ]
         for dataset, protocol in sorted(used, key=lambda pair: (pair[0], protocol_order(pair[1])))
@@ -175,11 +186,12 @@ def _published(records: Sequence[Record]) -> str:
     ]
     if not rows:
         return ""
-    header = ("method", "data", "protocol", "Hits@10", "MRR", "as given by")
+    header = ("method", "data", "protocol", "Hits@10", "MRR", "ties", "as given by")
     return (
         "## Published figures\n\n"
-        "Others' figures under the same protocol, not computed here. Their tie rules and filters "
-        "are their own and may differ.\n\n" + markdown_table(header, rows, "lllrrl")
+        "Others' figures under the same protocol, not computed here. Their filters are their own "
+        f"and may differ, and so may their ties, where the rule is not known ({NOTHING}).\n\n"
+        + markdown_table(header, rows, "lllrrll")
     )
 
 
@@ -222,7 +234,12 @@ def _choice(record: Record, named: bool) -> str:
     settings = ", ".join(f"{key.replace('_', ' ')} {_value(v)}" for key, v in chosen.items())
     note = f" {escape(selection['note'])}" if selection.get("note") else ""
     tried = selection.get("tried", len(selection.get("curve", [])))
-    if selection.get("on") != "validation":
+    places = {
+        "validation": "validation",
+        "training graph": "the training graph with its entities taken as new",
+    }
+    place = places.get(selection.get("on"))
+    if place is None:
         origin = escape(selection.get("on", "unknown"))
         origin = "defaults were used" if origin == "defaults" else f"settings come from: {origin}"
         tail = f"; {count_noun(tried, 'configuration')} tried" if tried else ""
@@ -231,8 +248,10 @@ def _choice(record: Record, named: bool) -> str:
         )
     protocol = selection.get("protocol", "full")
     triples = f", {count_noun(selection['count'], 'triple')}" if "count" in selection else ""
+    if selection.get("available") is not None:
+        triples += f" drawn from {selection['available']:,}"
     return (
-        f"{head}{count_noun(tried, 'configuration')} tried on validation (best "
+        f"{head}{count_noun(tried, 'configuration')} tried on {place} (best "
         f"`{selection.get('metric', 'mrr')}` under `{protocol}`{triples}). "
         f"Chosen: {settings or 'not recorded'}.{note}"
     )

@@ -158,14 +158,15 @@ def _describe_choice(module: SheafCompletion) -> str:
     if selection is None or selection.value is None:
         settings = module.search.settings
         return (
-            "propagation: there are no validation triples to choose on, so the defaults are taken "
+            "propagation: there are no validation triples to choose on, and the training graph is "
+            "too small to hold some out, so the defaults are taken "
             f"({count_noun(settings.iterations, 'iteration')})"
         )
     chosen = selection.settings
     steps = count_noun(chosen.iterations, "iteration")
     return (
         f"propagation: {steps} from the {chosen.start} start with step size {chosen.step_size}, "
-        f"chosen on {count_noun(selection.count, 'validation triple')} among "
+        f"chosen on {selection.describe_triples()} among "
         f"{count_noun(selection.tried, 'configuration')} ({selection.metric} {selection.value:.3f})"
     )
 

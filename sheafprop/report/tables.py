@@ -6,8 +6,9 @@ import math
 import re
 import statistics
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.ranking.protocols import MAIN_METRICS
@@ -20,7 +21,7 @@ from sheafprop.report.records import (
     tie_conventions,
 )
 
-__all__ = ["result_table", "terminal_table"]
+__all__ = ["result_table", "strata_table", "terminal_table"]
 
 NOTHING = "\N{EN DASH}"
 
@@ -28,6 +29,7 @@ _HEADER = ("method", "protocol", "Hits@1", "Hits@3", "Hits@10", "MRR")
 _SYMBOLS = "†‡§"
 
 _Figures = tuple[float | None, ...]
+_Reader = Callable[[Record, str], _Figures]  # of an entry of the test list, and a prefix of names
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,16 @@ class _Row:
     mark: str | None
     values: list[_Figures]  # one for each seed; a single one where all are equal
     seeds: str
-    place: int  # propagated methods, baselines that need the model, those that need none
 
 
 def result_table(records: Sequence[Record]) -> str:
     r"""Returns the results of runs as a Markdown table, method by protocol.
 
-    Hits are in percent. Protocols stand in groups, in each the propagated methods first. Runs of
-    the same data set and model that differ in their seed are averaged, with the standard error of
-    the mean; runs that share a seed are shown one by one, by name. A baseline that needs no model
-    is shown once, the edge-type heuristic by both conventions for ties. Several data sets give
-    several tables.
+    Hits are in percent. Protocols stand in groups, in each the methods in the order of their runs,
+    which begins with the run's own. Runs of the same data set and model that differ in their seed
+    are averaged, with the standard error of the mean; runs that share a seed are shown one by one,
+    by name. A baseline that needs no model is shown once, the edge-type heuristic by both
+    conventions for ties. Several data sets give several tables.
 
     Args:
         records (list): The records of the runs (their ``metrics.json``).
@@ -59,7 +60,7 @@ def result_table(records: Sequence[Record]) -> str:
     datasets = by_dataset(records)
     for title, members in datasets.items():
         lines = [f"**{escape(title)}**", ""] if len(datasets) > 1 else []
-        groups = _groups(members)
+        groups = _groups(members, _main_figures)
         if groups:
             cells, header, symbols = _cells(groups)
             rows = [[escape(cell) for cell in row] for group in cells for row in group]
@@ -80,7 +81,7 @@ def terminal_table(records: Sequence[Record]) -> str:
     parts = []
     for title, members in by_dataset(records).items():
         lines = [title]
-        groups = _groups(members)
+        groups = _groups(members, _main_figures)
         if groups:
             cells, header, symbols = _cells(groups)
             lines.append(plain_table(header, cells, _align(header)))
@@ -88,6 +89,49 @@ def terminal_table(records: Sequence[Record]) -> str:
         else:
             lines.append("No test triples were ranked.")
         parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def strata_table(records: Sequence[Record]) -> str:
+    r"""Returns Hits@10 and MRR by stratum of the test queries as a Markdown table.
+
+    Every method has a row and every stratum a column, with its number of queries first; MRR stands
+    in parentheses. The figures are those of one protocol, the first that the records have.
+    Several data sets give several tables.
+
+    Args:
+        records (list): The records of the runs (their ``metrics.json``).
+
+    Raises:
+        ValueError: If a score is not finite.
+    """
+    parts = []
+    datasets = by_dataset(records)
+    for title, members in datasets.items():
+        entries = [entry for record in members for entry in record.get("test", [])]
+        split = [entry for entry in entries if entry.get("strata")]
+        if not split:
+            continue
+        protocol = min((str(entry["protocol"]) for entry in split), key=protocol_order)
+        strata = [entry["strata"] for entry in split if entry["protocol"] == protocol]
+        names = list(dict.fromkeys(name for one in strata for name in one))
+        counts = [[one[name]["count"] for one in strata if name in one] for name in names]
+        rows = [["queries", *(f"{statistics.fmean(count):,.0f}" for count in counts)]]
+        (group,) = (
+            group
+            for group in _groups(members, partial(_stratum_figures, names=names))
+            if group[0].protocol == protocol
+        )
+        for row in group:
+            columns = list(zip(*row.values, strict=True))
+            cells = [
+                f"{_mean(list(hits), percent=True)} ({_mean(list(mrr), percent=False)})"
+                for hits, mrr in zip(columns[::2], columns[1::2], strict=True)
+            ]
+            method = f"{row.method}; {row.mark}" if row.mark else row.method
+            rows.append([escape(method), *cells])
+        lines = [f"**{escape(title)}**", ""] if len(datasets) > 1 else []
+        parts.append("\n".join([*lines, markdown_table([f"`{protocol}`", *names], rows)]))
     return "\n\n".join(parts)
 
 
@@ -126,10 +170,14 @@ def _mean(values: list[float | None], *, percent: bool) -> str:
     return mean_with_error(known, 1 if percent else 3)
 
 
-def _groups(records: list[Record]) -> list[list[_Row]]:
-    """The rows of one data set, by protocol."""
+def _groups(records: list[Record], read: _Reader) -> list[list[_Row]]:
+    """The rows of one data set, by protocol, each with what is read of its entries."""
     entries: dict[tuple[str, str, str | None, str | None], list[tuple[Record, _Figures]]] = {}
+    order: list[tuple[str, str, str | None, str | None]] = []
     for record in records:
+        new: list[
+            tuple[str, str, str | None, str | None]
+        ] = []  # go before the next row that other runs have too
         for entry in record.get("test", []):
             method, protocol = str(entry["method"]), str(entry["protocol"])
             model = record["run"].get("model")
@@ -137,21 +185,29 @@ def _groups(records: list[Record]) -> list[list[_Row]]:
                 model = None  # needs no model: one row for all of them
             names = tie_conventions(protocol) if method == HEURISTIC else {"": method}
             for prefix, name in names.items():
-                figures = _figures(entry, prefix)
+                figures = read(entry, prefix)
                 if not prefix or any(value is not None for value in figures):
                     key = protocol, name, model, entry.get("mark")
+                    if key in order:
+                        place = order.index(key)
+                        order[place:place] = new
+                        new = []
+                    elif key not in new:
+                        new.append(key)
                     entries.setdefault(key, []).append((record, figures))
+        order += new
 
     rows: list[_Row] = []
     models = {record["run"].get("model") for record in records}
-    for (protocol, method, model, mark), found in entries.items():
+    for protocol, method, model, mark in order:
+        found = entries[protocol, method, model, mark]
         named = model is None or len(models) == 1 or _names(method, model)
         label = method if named else f"{model}: {method}"
         rows += _rows(label, protocol, mark, found, free=model is None)
     groups: dict[str, list[_Row]] = {}
     for row in sorted(rows, key=lambda row: protocol_order(row.protocol)):
         groups.setdefault(row.protocol, []).append(row)
-    return [sorted(group, key=lambda row: row.place) for group in groups.values()]
+    return list(groups.values())
 
 
 def _rows(
@@ -165,8 +221,7 @@ def _rows(
     """One row for all seeds, or one for each run where runs cannot be told apart by seed."""
 
     def row(values: list[_Figures], seeds: str, name: str = "") -> _Row:
-        place = 2 if free else 0 if _is_propagated(method) else 1
-        return _Row(f"{method}{name}", protocol, mark, values, seeds, place)
+        return _Row(f"{method}{name}", protocol, mark, values, seeds)
 
     if len(found) == 1:
         return [row([found[0][1]], "1")]
@@ -180,14 +235,25 @@ def _rows(
     return [row([values], "1", f" [{run_name(record)}]") for record, values in found]
 
 
-def _figures(entry: Record, prefix: str = "") -> _Figures:
+def _main_figures(entry: Record, prefix: str) -> _Figures:
+    return _figures(entry, entry["metrics"], prefix, MAIN_METRICS)
+
+
+def _figures(entry: Record, metrics: Record, prefix: str, names: Sequence[str]) -> _Figures:
     values = []
-    for name in MAIN_METRICS:
-        value = entry["metrics"].get(prefix + metric_key(name, str(entry["protocol"])))
+    for name in names:
+        value = metrics.get(prefix + metric_key(name, str(entry["protocol"])))
         if value is not None and not math.isfinite(value):
             raise ValueError(f"Expected finite scores of {entry['method']!r} (got {name}={value})")
         values.append(value)
     return tuple(values)
+
+
+def _stratum_figures(entry: Record, prefix: str, names: Sequence[str]) -> _Figures:
+    """Hits@10 and MRR of each stratum."""
+    strata = [entry.get("strata", {}).get(name, {}) for name in names]
+    pairs = [_figures(entry, one, prefix, ("hits@10", "mrr")) for one in strata]
+    return tuple(value for pair in pairs for value in pair)
 
 
 def _names(method: str, model: str) -> bool:

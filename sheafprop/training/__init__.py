@@ -3,7 +3,8 @@
 :class:`SheafCompletion` trains on the graphs of :class:`InductiveDataModule`; ``batch_loss`` has
 the loss of a batch, ``optimization`` the optimizers and schedules,
 ``checkpoint_state`` what a checkpoint must agree with. ``callbacks`` says which epoch is the best
-(``choose_monitor``) and saves the model after the last one.
+(``choose_monitor``) and saves the model after the last one. ``budget`` has the length of a training
+that follows from the size of the graph.
 
 Test triples are first read by ``test_step``: that they choose nothing is shown by
 ``tests/inductive/test_propagation_search.py``, that they are no facts by
@@ -11,8 +12,18 @@ Test triples are first read by ``test_step``: that they choose nothing is shown 
 or, without a model, by :func:`sheafprop.nn.start.draw_sections`.
 """
 
+from sheafprop.training.budget import StepBudget, count_candidates, count_training_steps
 from sheafprop.training.callbacks import BestCheckpoint, Patience, SaveModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
 from sheafprop.training.sheaf_completion import SheafCompletion
 
-__all__ = ["BestCheckpoint", "InductiveDataModule", "Patience", "SaveModel", "SheafCompletion"]
+__all__ = [
+    "BestCheckpoint",
+    "InductiveDataModule",
+    "Patience",
+    "SaveModel",
+    "SheafCompletion",
+    "StepBudget",
+    "count_candidates",
+    "count_training_steps",
+]

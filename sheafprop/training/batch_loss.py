@@ -10,6 +10,7 @@ from sheafprop.kge import KGEModel, NegativeSampler, build_loss
 from sheafprop.kge.base import LeftOut, Side
 from sheafprop.ranking import TripleFilter
 from sheafprop.seeding import combine_keys, seeded_integers
+from sheafprop.training.budget import count_candidates
 
 
 class BatchLoss:
@@ -19,8 +20,8 @@ class BatchLoss:
         loss (str): ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
         loss_args (dict, optional): Arguments of the loss.
         sides (str): Whether the cross entropy asks for ``"both"`` ends, or for the ``"tail"``.
-        num_candidates (int, optional): Entities that the cross entropy compares with, drawn for
-            each batch beside its own; None for all.
+        num_candidates (int or str, optional): Entities that the cross entropy compares with, drawn
+            for each batch beside its own; None for all, ``"auto"`` for :func:`count_candidates`.
         leave_out_known (bool): Whether the cross entropy excludes the other true answers.
         num_negatives (int): Negatives for each triple, for losses that need them.
         seed (int): Seed of candidates and negatives.
@@ -35,14 +36,14 @@ class BatchLoss:
         loss_args: dict[str, Any] | None = None,
         *,
         sides: Literal["both", "tail"] = "both",
-        num_candidates: int | None = None,
+        num_candidates: int | Literal["auto"] | None = None,
         leave_out_known: bool = False,
         num_negatives: int = 32,
         seed: int = 0,
     ):
         check_choice("sides", sides, ("both", "tail"))
         check_integer("num_negatives", num_negatives, 1)
-        if num_candidates is not None:
+        if num_candidates not in (None, "auto"):
             check_integer("num_candidates", num_candidates, 1)
         self.loss = build_loss(loss, **(loss_args or {}))
         if leave_out_known and self.loss.needs_negatives:
@@ -70,8 +71,10 @@ class BatchLoss:
         x = model.entity_vectors()
         if not self.loss.needs_negatives:
             own, place = triples, None
-            if self.num_candidates is not None and self.num_candidates < len(x):
-                x, triples, place = self._draw_candidates(x, triples, number, epoch)
+            wanted = self.num_candidates
+            count = count_candidates(len(x)) if isinstance(wanted, str) else wanted
+            if count is not None and count < len(x):
+                x, triples, place = self._draw_candidates(x, triples, number, epoch, count)
             excluded = None if known is None else _known_answers(known, own, place, self.sides)
             return model.loss_over_entities(self.loss, x, triples, self.sides, excluded)
         sampler = NegativeSampler(
@@ -85,13 +88,12 @@ class BatchLoss:
         return self.loss(scores[:, 0], scores[:, 1:])
 
     def _draw_candidates(
-        self, x: Tensor, triples: Tensor, number: Tensor, epoch: int
+        self, x: Tensor, triples: Tensor, number: Tensor, epoch: int, count: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The vectors of the batch's entities and some others, the triples in their ids, and the id
         that each entity has among them, or -1."""
-        assert self.num_candidates is not None
         key = combine_keys(epoch, number[:1].cpu().numpy())
-        drawn = torch.from_numpy(seeded_integers(key, self.num_candidates, len(x), self.seed))
+        drawn = torch.from_numpy(seeded_integers(key, count, len(x), self.seed))
         own = triples[:, [0, 2]]
         ids, place = torch.cat([own.flatten(), drawn.to(x.device).flatten()]).unique(
             return_inverse=True

@@ -15,7 +15,6 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.utils.data import DataLoader
-from tqdm.auto import tqdm
 
 from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.splits import hold_out_mask
@@ -26,6 +25,7 @@ from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.kge import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
+from sheafprop.progress import progress_bar
 from sheafprop.ranking import TripleFilter, evaluate
 from sheafprop.seeding import combine_keys
 from sheafprop.training.checkpoint_state import AtomicCheckpointIO
@@ -123,13 +123,8 @@ class _Progress(Callback):
         self._saved = time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.bar = tqdm(
-            total=trainer.max_steps,
-            initial=trainer.global_step,
-            desc=self.text,
-            disable=None if self.progress else True,
-            leave=False,
-            delay=1,
+        self.bar = progress_bar(
+            trainer.max_steps, initial=trainer.global_step, desc=self.text, shown=self.progress
         )
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:

@@ -3,7 +3,6 @@
 Long because the stages of a run, their hooks and their checkpoints are those of one module.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -62,9 +61,11 @@ class SheafCompletion(LightningModule):
 
     ``fit`` trains on the training graph alone. ``validate`` ranks the transductive validation
     triples, propagates into the inference graph and ranks its validation triples, which choose the
-    start, the step size and the number of iterations. ``test`` propagates with that choice and
-    ranks the test triples once, beside baselines that cost nothing: random vectors without
-    propagation, the start without propagation, and the edge-type heuristic.
+    start, the step size and the number of iterations; without them, the training graph with its
+    entities taken as new does. ``test`` propagates with that choice, unless the validation triples
+    of another graph can decide for that one, and ranks the test triples once, beside baselines that
+    cost nothing: random vectors without propagation, the start without propagation, and the
+    edge-type heuristic.
 
     Args:
         kge: ``"transe"``, ``"rotate"``, ``"transr"``, ``"se"``, ``"pairre"``, ``"transh"``,
@@ -76,8 +77,9 @@ class SheafCompletion(LightningModule):
         sides: Whether the cross entropy asks for ``"both"`` ends of a triple, or for its
             ``"tail"`` alone.
         num_candidates: Entities that the cross entropy compares with, drawn anew for every batch
-            beside those of the batch; None for all. Fewer make training on large graphs cheaper.
-            Each of several processes draws for its own share of a batch.
+            beside those of the batch; None for all. Fewer make training on large graphs cheaper:
+            ``"auto"`` draws as many as :func:`~sheafprop.training.count_candidates` says. Each of
+            several processes draws for its own share of a batch.
         leave_out_known: Whether the cross entropy leaves out the other true answers of the training
             graph, instead of treating them as wrong ones.
         num_negatives: Negatives for each triple, for losses that need them.
@@ -124,7 +126,7 @@ class SheafCompletion(LightningModule):
         loss: Literal["cross_entropy", "nssa", "margin_ranking"] = "cross_entropy",
         loss_args: dict[str, Any] | None = None,
         sides: Literal["both", "tail"] = "both",
-        num_candidates: int | None = None,
+        num_candidates: int | Literal["auto"] | None = None,
         leave_out_known: bool = False,
         num_negatives: int = 32,
         optimizer: Literal["adam", "adagrad", "sgd"] | OptimizerCallable = "adam",
@@ -135,7 +137,10 @@ class SheafCompletion(LightningModule):
         propagation: PropagationSearch = PropagationSearch(),  # noqa: B008 (frozen)
         episodes: EpisodeSettings | None = None,
         proximity: ProximitySettings | None = None,
-        protocols: tuple[Literal["full", "sampled50", "merged"], ...] = ("full", "sampled50"),
+        protocols: tuple[Literal["full", "sampled50", "merged", "strict"], ...] = (
+            "full",
+            "sampled50",
+        ),
         reference: bool = False,
         seed: int = 0,
     ):
@@ -161,7 +166,7 @@ class SheafCompletion(LightningModule):
         self.hparams.update(
             kge_args=dict(kge_args or {}),
             loss_args=dict(loss_args or {}),
-            propagation=json.loads(json.dumps(asdict(self.search))),
+            propagation=self.search.to_dict(),
             episodes=None if episodes is None else episodes.to_dict(),
             proximity=None if proximity is None else proximity.to_dict(),
             protocols=list(protocols),
@@ -447,9 +452,10 @@ class SheafCompletion(LightningModule):
 
     def test_step(self, batch: Tensor, batch_idx: int) -> None:
         data = replace(self.data, test=batch.cpu())
-        if self.reselect and data.valid is None:
+        if self.reselect and data.valid is None and self.on_other_data:
             raise DataError(f"{data.name}: there are no validation triples to choose on")
-        known = None if self.reselect else self._choice
+        decides = self.reselect or (data.valid is not None and not self._valid_is_own)
+        known = None if decides else self._choice
         self.selection = selection = known or self.choose_propagation()
         wanted = self.episode_settings is not None and self.episodes is None
         if wanted and not self.restore_episodes():

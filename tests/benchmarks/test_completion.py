@@ -1,6 +1,5 @@
 import json
 import math
-from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -121,20 +120,24 @@ def test_what_is_chosen_is_best_on_validation(toy, run):
     assert chosen == [best]
 
 
-def test_settings_of_merged_see_neither_inference_graph_nor_its_triples(toy):
-    data = completion_cell.training_graph_as_new(toy)
+def test_a_thousand_triples_decide_for_merged_and_the_others_are_known(toy, run, monkeypatch):
+    monkeypatch.setattr(completion_cell, "MOST_VALID", 3)
+    monkeypatch.setattr(completion_cell, "PROTOTYPE_SHARES", (0.33,))
+    ranked = []
+    select = PropagationSearch.select
+
+    def watched(self, model, data, **more):
+        found = select(self, model, data, **more)
+        ranked.append((data, found))
+        return found
+
+    monkeypatch.setattr(PropagationSearch, "select", watched)
+    run(small())
+    (_, own), (data, merged) = ranked
+    assert own.available is None
     assert data.inference is toy.train
-    assert data.valid is toy.train_valid
-    many = replace(toy, train_valid=toy.train_valid.repeat(400, 1))
-    assert len(completion_cell.training_graph_as_new(many).valid) == 1000
-    assert data.test is None
     assert not data.boundary_mask.any()
-
-
-def test_triples_that_do_not_decide_for_merged_are_known_all_the_same(toy, monkeypatch):
-    monkeypatch.setattr(completion_cell, "_MOST_VALID", 3)
-    data = completion_cell.training_graph_as_new(toy)
-    assert len(data.valid) == 3
+    assert (merged.count, merged.available) == (3, len(toy.train_valid))
     assert inference_filter(data).num_triples == len(
         torch.unique(torch.cat([toy.train.triples, toy.train_valid]), dim=0)
     )

@@ -10,13 +10,14 @@ from benchmarks.cells import read_records
 from benchmarks.presets import MODELS, RATIOS, query_config
 from benchmarks.query_cell import TYPES, choose_settings
 from benchmarks.query_files import read_compact_queries
+from benchmarks.query_sampling import sample_queries
 from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask, read_queries
 from benchmarks.training import rank_triples
 
 from sheafprop.errors import DataError
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.query import QueryRanking, sample_queries
+from sheafprop.query import QueryRanking
 from sheafprop.ranking import RankCounts, TripleFilter
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.published import published_rows

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks.query_data import GRAPHS
 from benchmarks.query_files import (
     load_builtins,
     read_compact_queries,
     read_released_queries,
 )
 
-from sheafprop.data.datasets.query_data import GRAPHS
 from sheafprop.errors import DataError
 
 # Training: a, b, c; new in validation: d; new in the test: e.

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from benchmarks.query_data import GRAPHS
 from benchmarks.query_split import inductive_query_split
 
-from sheafprop.data.datasets.query_data import GRAPHS
 from sheafprop.errors import DataError
 
 

@@ -7,6 +7,7 @@ import torch
 from benchmarks import query_cell
 from benchmarks.presets import query_config
 from benchmarks.query_cell import TYPES
+from benchmarks.query_sampling import sample_queries
 from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask
 
@@ -17,7 +18,7 @@ from sheafprop.kge import build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.stored_model import StoredModel
-from sheafprop.query import CONJUNCTIVE, InteriorPrior, QueryBatch, sample_queries
+from sheafprop.query import CONJUNCTIVE, InteriorPrior, QueryBatch
 from tests.benchmarks.test_query_split import triples
 
 SETTINGS = PropagationSettings(start="mixed", num_random=2, iterations=3, seed=4)

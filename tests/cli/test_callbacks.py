@@ -40,7 +40,7 @@ def callbacks(run):
     return [entry["class_path"].rpartition(".")[2] for entry in stored]
 
 
-BUILT_IN = ["BestCheckpoint", "Patience"]
+BUILT_IN = ["BestCheckpoint", "Patience", "StepBudget"]
 FILE = "trainer: {callbacks: [{class_path: quiet_ones.Whisper, init_args: {word: from-a-file}}]}\n"
 
 

@@ -1,11 +1,15 @@
 import json
+import typing
 
 import numpy as np
 import pytest
 
+from sheafprop.cli import evaluate, training_commands
 from sheafprop.cli.main import main
 from sheafprop.data import write_triples
 from sheafprop.pretrained.sheaf_model import SheafModel
+from sheafprop.ranking import PROTOCOLS
+from sheafprop.training.sheaf_completion import SheafCompletion
 from tests.cli.commands import failing, output, table
 from tests.cli.test_main import fit
 from tests.pretrained.models import FACTS, sheaf_model
@@ -37,6 +41,14 @@ def test_evaluate_gives_the_numbers_of_test(tmp_path, capsys, mode):
     assert SheafModel.load(run).settings["iterations"] in (1, 4)
 
 
+def test_every_protocol_can_be_asked_for():
+    hints = typing.get_type_hints(SheafCompletion.__init__)
+    (named, _) = typing.get_args(hints["protocols"])
+    text = training_commands._HELP["test"]
+    assert typing.get_args(named) == evaluate._PROTOCOLS == tuple(PROTOCOLS)
+    assert f"protocols to report: {', '.join(PROTOCOLS)}" in text
+
+
 def test_evaluate_ranks_triples_of_a_file(tmp_path, capsys, facts):
     grown = sheaf_model("transe").extend(FACTS)
     grown.save(tmp_path / "grown")
@@ -52,6 +64,10 @@ def test_evaluate_ranks_triples_of_a_file(tmp_path, capsys, facts):
         ):
             ranks.append(list(frame[side]).index(true) + 1)
     assert values["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    strict = table(output(capsys, *words, "--protocol", "strict").out)
+    assert dict(zip(strict["metric"], strict["value"], strict=True))["mrr_strict"] == (
+        pytest.approx(values["mrr"])  # nothing is tied here
+    )
     assert "'merged' is defined for runs" in failing(capsys, *words, "--protocol", "merged")
 
 

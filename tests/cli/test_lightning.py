@@ -6,8 +6,9 @@ import pytest
 import torch
 import yaml
 
+from sheafprop import progress
 from sheafprop.cli.main import main
-from sheafprop.training import SheafCompletion
+from sheafprop.training import SheafCompletion, count_training_steps
 from tests.cli.test_main import SMALL
 from tests.toy import write_folder
 
@@ -55,3 +56,65 @@ def test_hyper_parameters_are_those_of_a_module_made_by_hand(tmp_path, words):
     assert stored == SheafCompletion(**stored).hparams
     assert (stored["num_negatives"], stored["seed"]) == (5, 3)
     assert stored["propagation"]["settings"]["seed"] == 3
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """``experiment/folder`` as it is, but for the size of the model."""
+    small = ["--model.hidden_channels=4", "--model.propagation.settings.num_random=1"]
+    words = ["fit", "--config=experiment/folder", "--config=logger/csv", *small]
+    words += ["--trainer.accelerator=cpu", f"--run.group={tmp_path}"]
+    return lambda folder, *more: main([*words, f"--data.root={folder}", *more])
+
+
+def test_the_default_trains_by_the_size_and_chooses_on_the_training_graph(
+    tmp_path, plain, capsys, monkeypatch
+):
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    folder = write_folder(tmp_path / "ring", "fully-inductive", without=("valid",))
+    assert plain(folder, "--data.mode=fully-inductive") == 0
+    told = capsys.readouterr()
+    run = tmp_path / "rotate"
+    found = json.loads((run / "metrics.json").read_text())
+    triples = found["data"]["train_triples"]
+    assert triples < 512  # an epoch is a step
+    assert abs(found["training"]["epochs"] - count_training_steps(triples, 512)) <= 4
+    assert found["selection"]["on"] == "training graph"
+    assert found["selection"]["count"] == found["data"]["train_valid_triples"]
+    assert "validation triples of the training graph with its entities taken as new" in told.out
+    assert "training: " in told.err
+    assert "choosing iterations on training graph: " in told.err
+    text = (run / "report.md").read_text()
+    assert "tried on the training graph with its entities taken as new (best" in text
+    stored = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
+    assert stored["sheafprop"]["selection"]["on"] == "training graph"
+    assert main(["test", "--run", str(run)]) == 0
+    assert json.loads((run / "metrics.json").read_text())["selection"] == found["selection"]
+    assert main(["test", "--run", str(run), "--reselect"]) == 0
+    again = json.loads((run / "metrics.json").read_text())["selection"]
+    assert again["chosen"] == found["selection"]["chosen"]
+    # The end that was reached is the end when the run goes on.
+    capsys.readouterr()
+    assert main(["fit", "--resume", str(run)]) == 0
+    assert "and none was added" in capsys.readouterr().out
+
+
+def test_validation_triples_of_other_data_decide_for_these(tmp_path, plain):
+    folder = write_folder(tmp_path / "ring", without=("valid",))
+    assert plain(folder, "--data.mode=semi-inductive", "--trainer.max_epochs=2") == 0
+    run = tmp_path / "rotate"
+    before = (run / "metrics.json").read_bytes()
+    other = write_folder(tmp_path / "other")
+    assert main(["test", "--run", str(run), f"--data.root={other}"]) == 0
+    assert (run / "metrics.json").read_bytes() == before
+    found = json.loads((run / "on-other" / "metrics.json").read_text())["selection"]
+    assert found["on"] == "validation"
+    assert found["count"] == len((other / "inference_valid.txt").read_text().splitlines())
+
+
+def test_no_lines_where_progress_is_switched_off(tmp_path, plain, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "INTERVAL", 0.0)
+    folder = write_folder(tmp_path / "ring")
+    off = ["--trainer.enable_progress_bar=false", "--trainer.max_epochs=2"]
+    assert plain(folder, "--data.mode=semi-inductive", *off) == 0
+    assert "training: " not in capsys.readouterr().err

@@ -151,7 +151,7 @@ def test_missing_validation_files_are_said(tmp_path, capsys, without, said):
     assert said in capsys.readouterr().out
     assert main(["test", "--run", str(tmp_path / "runs" / "rotate")]) == 0
     record = json.loads((tmp_path / "runs" / "rotate" / "metrics.json").read_text())
-    assert record["selection"]["on"] == "defaults"
+    assert record["selection"]["on"] == "training graph"
 
 
 def failing(capsys, words):

@@ -107,7 +107,7 @@ def test_more_checks_of_patience_hold_too(run, monkeypatch):
         end(self)
 
     monkeypatch.setattr(Trainer, "_teardown", watched)
-    text = (run / "run.yaml").read_text().replace("checks: 4", "checks: 11")
+    text = (run / "run.yaml").read_text().replace("checks: 3", "checks: 11")
     (run / "run.yaml").write_text(text)
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs=3"]) == 0
     assert set(found) == {11}

@@ -77,8 +77,6 @@ def test_what_is_missing_is_none():
         "num_relations",
         "entities",
         "relations",
-        "target_edge_index",
-        "target_edge_type",
     ):
         assert getattr(graph, key) is None
     with pytest.raises(DataError, match="no triples"):
@@ -99,14 +97,6 @@ def test_what_is_missing_is_none():
         ({"num_nodes": 7}, r"'entities' has 7 entries \(got 3\)"),
         ({"num_relations": 9}, r"'relations' has 9 entries \(got 2\)"),
         ({"boundary_mask": torch.ones(5, dtype=torch.bool)}, r"'boundary_mask' has 3 .*\(got 5\)"),
-        ({"target_edge_index": torch.tensor([[0], [1]])}, r"'target_edge_type'.* 1 edges"),
-        (
-            {
-                "target_edge_index": torch.tensor([[0], [8]]),
-                "target_edge_type": torch.tensor([0]),
-            },
-            r"'target_edge_index' holds ids .* \(got 8",
-        ),
     ],
 )
 def test_validate_ids(changes, message):

@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+from benchmarks.tables.figures import FAMILIES
 from benchmarks.tables.stored_tables import fill_tables
 
 from sheafprop.config_files import load_config
+from sheafprop.report.published import NEIGHBOURS, published_rows
+from sheafprop.report.tables import NOTHING
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,6 +36,29 @@ def test_tables_are_those_of_the_stored_results(document):
     text, count = fill_tables(printed, ROOT)
     assert text == printed, "run scripts/readme_tables.py"
     assert count == printed.count("<!-- results ") >= 3
+
+
+@pytest.mark.parametrize("document", ["README.md", "scripts/results/README.md"])
+def test_published_figures_were_looked_up_and_are_of_the_protocol_of_their_table(document):
+    protocol, families, found = None, {v: k for k, v in FAMILIES.items()}, 0
+    for line in (ROOT / document).read_text(encoding="utf-8").splitlines():
+        if title := re.fullmatch(r"\| (\S+), (\w+) \| v1 \| v2 \| v3 \| v4 \|", line):
+            family, protocol = families[title[1]], title[2]
+        row = re.match(r"\| (.+?)( †)? \\\[(.+)\\\] \|(.*) \|$", line)
+        if row is None:
+            continue
+        method, near, source, figures = row.groups()
+        group = NEIGHBOURS[protocol][0] if near else protocol
+        assert source not in ("recalled", "second-hand")
+        for version, cell in enumerate(figures.split("|"), 1):
+            name = f"{family}_v{version}"
+            rows = published_rows("completion", group, name, marks=("paper", "read"))
+            (own,) = (r for r in rows if (r["method"], r["source"]) == (method, source))
+            hits = NOTHING if own["hits@10"] is None else f"{100 * own['hits@10']:.1f}"
+            mrr = "" if own["mrr"] is None else f" ({own['mrr']:.3f})"
+            assert cell.strip() == hits + mrr
+            found += 1
+    assert found >= 16
 
 
 def test_a_table_of_unknown_kind_is_named():

@@ -1,12 +1,14 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from sheafprop.inductive import propagation_search
 from sheafprop.inductive.inductive_propagation import InductivePropagation
-from sheafprop.inductive.propagation_search import PropagationSearch, inference_filter
+from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.training_graph import draw_triples
 from sheafprop.ranking import evaluate
 from tests.inductive.test_inductive_propagation import trained
 from tests.toy import toy_data
@@ -120,12 +122,97 @@ def test_quick_looks_at_the_first_start_and_step_only():
     assert {(row["start"], row["step_size"]) for row in selection.curve} == {("mixed", 0.5)}
 
 
-def test_without_validation_the_defaults_are_taken_and_named():
-    data = toy_data(without=("valid",))
-    selection = SEARCH.select(trained("transe", data), data)
-    assert (selection.on, selection.value, selection.tried) == ("defaults", None, 0)
-    assert selection.settings.start == "mixed"
-    assert selection.settings.iterations == PropagationSettings().iterations
+def watch_counts(monkeypatch, values):
+    """Makes the metrics of the counts those of a table, by start; returns what was ranked."""
+    seen = []
+
+    def propagate(self, counts):
+        for count in counts:
+            seen.append((self.settings.start, count))
+            yield count, torch.zeros(0)
+
+    class Result:
+        def metrics(self, protocol):
+            start, count = seen[-1]
+            return dict.fromkeys(
+                ("hits@1", "hits@3", "hits@10", "mrr"), values[start].get(count, 0)
+            )
+
+    monkeypatch.setattr(InductivePropagation, "trajectory", propagate)
+    monkeypatch.setattr(InductivePropagation, "scorer", lambda self, x: SimpleNamespace(
+        score_tails=None, score_heads=None))  # fmt: skip
+    monkeypatch.setattr(propagation_search, "evaluate", lambda *_, **__: Result())
+    return seen
+
+
+def test_the_search_stops_once_counts_stay_behind(monkeypatch):
+    data = toy_data()
+    search = PropagationSearch(start=("mixed", "random"), patience=3)
+    values = {"mixed": {1: 0.3, 2: 0.5, 3: 0.4, 4: 0.55, 5: 0.6, 6: 0.2, 7: 0.3, 8: 0.4, 12: 0.9},
+              "random": {4: 0.1, 5: 0.5, 6: 0.65, 7: 0.7, 8: 0.7}}  # fmt: skip
+    seen = watch_counts(monkeypatch, values)
+    selection = search.select(trained("transe", data), data)
+    # One count that stays behind does not end the search, three in a row do: 12 is never seen.
+    assert [count for start, count in seen if start == "mixed"] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    # The other start begins before the best count, and improves on it in time.
+    assert [count for start, count in seen if start == "random"] == [0, 4, 5, 6, 7, 8, 12, 16]
+    assert (selection.settings.start, selection.settings.iterations) == ("random", 7)
+    assert selection.tried == 8 + 7
+    assert len(selection.unpropagated) == 2
+
+
+def test_without_patience_the_whole_list_is_tried(monkeypatch):
+    data = toy_data()
+    seen = watch_counts(monkeypatch, {"mixed": {1: 0.9}, "random": {}})
+    selection = PropagationSearch().select(trained("transe", data), data)
+    assert selection.settings.iterations == 1
+    assert selection.tried == 2 * len(PropagationSearch().iterations)
+    assert len(seen) == selection.tried + 2
+
+
+def test_a_quick_look_with_patience_takes_every_third_count(monkeypatch):
+    data = toy_data()
+    seen = watch_counts(monkeypatch, {"mixed": {1: 0.5, 4: 0.4, 7: 0.6}})
+    search = PropagationSearch(patience=2, iterations=(1, 2, 3, 4, 5, 6, 7, 8))
+    selection = search.select(trained("transe", data), data, quick=True)
+    assert [count for _, count in seen] == [1, 4, 7]
+    assert selection.settings.iterations == 7
+
+
+def test_odd_counts_are_tried_by_default():
+    assert {5, 7} <= set(PropagationSearch().iterations)
+
+
+def test_a_part_of_the_validation_triples_decides_seeded_and_reported():
+    data = toy_data()
+    model = trained("rotate", data)
+    total = len(data.valid)
+    search = replace(SEARCH, max_triples=total - 2)
+    selection = search.select(model, data)
+    assert (selection.count, selection.available) == (total - 2, total)
+    assert selection.describe_triples() == f"{total - 2} of {total} validation triples"
+    assert search.select(model, data).curve == selection.curve
+    drawn = draw_triples(data.valid, total - 2)
+    for row in selection.curve:
+        settings = replace(
+            SEARCH.settings, **{key: row[key] for key in ("start", "step_size", "iterations")}
+        )
+        propagation = InductivePropagation(model, data, settings)
+        scorer = propagation.scorer(propagation.vectors())
+        # The others are known all the same.
+        result = evaluate(scorer.score_tails, scorer.score_heads, drawn, inference_filter(data))
+        assert row["mrr"] == pytest.approx(result.metrics("full")["mrr"], abs=1e-12)
+    quick = replace(SEARCH, max_triples=total).select(model, data, quick=True)
+    assert (quick.count, quick.available) == (-(-total // 4), total)
+    whole = replace(SEARCH, max_triples=total).select(model, data)
+    assert (whole.count, whole.available) == (total, None)
+    assert Selection.from_dict(selection.to_dict()) == selection
+
+
+def test_limits_that_are_not_set_are_not_stored():
+    """Checkpoints and configurations that are older than these limits stay comparable."""
+    assert not {"max_triples", "patience"} & PropagationSearch().to_dict().keys()
+    assert PropagationSearch(patience=2).to_dict()["patience"] == 2
 
 
 def test_filter_holds_every_known_triple():
@@ -145,6 +232,8 @@ def test_filter_holds_every_known_triple():
         (dict(start=()), "at least one"),
         (dict(iterations=(4, 2)), "ascend"),
         (dict(metric="auc"), "got 'auc'"),
+        (dict(max_triples=0), "max_triples"),
+        (dict(patience=0), "patience"),
     ],
 )
 def test_bad_search_is_named(arguments, message):

@@ -14,6 +14,7 @@ from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.rank_completion import rank_completion
 from sheafprop.nn import proximity
 from sheafprop.ranking import PROTOCOLS
+from sheafprop.ranking.query_strata import STRATA
 from sheafprop.training.episode_training import train_episodes
 from tests.inductive.test_inductive_propagation import trained
 from tests.toy import parts, toy_data
@@ -123,6 +124,31 @@ def test_ranks_leave_out_every_known_triple_of_the_inference_graph(mode):
     )
     ranks = [1 + b + e / 2 for b, e in expected]
     assert row["metrics"]["mrr"] == pytest.approx(sum(1 / r for r in ranks) / len(ranks))
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_strata_split_the_queries_by_the_observed_triples_alone(mode):
+    data = toy_data(mode)
+    asked = dict(progress=False, protocols=["full", "merged", "strict"])
+    rows = rank_completion(trained("rotate", data), data, SETTINGS, **asked).rows
+    observed = data.inference.triples.tolist()
+    ends = {(0, r, h) for h, r, _ in observed} | {(2, r, t) for _, r, t in observed}
+    steps = {(h, t) for h, _, t in observed} | {(t, h) for h, _, t in observed}
+    for row in rows:
+        triples = data.test
+        if row["protocol"] == "merged":
+            triples = torch.cat([data.valid, data.test])
+        links = [(e, r, (h, r, t)[e]) in ends for h, r, t in triples.tolist() for e in (0, 2)]
+        near = [(h, t) in steps or h == t for h, _, t in triples.tolist()]
+        counts = {name: figures["count"] for name, figures in row["strata"].items()}
+        assert counts.get("half-link observed", 0) == sum(links)
+        assert counts.get("within 1 step", 0) == 2 * sum(near)
+        key = PROTOCOLS[row["protocol"]].key("mrr")
+        for split in STRATA.values():
+            parts = [row["strata"][name] for name in split if name in row["strata"]]
+            assert sum(part["count"] for part in parts) == row["metrics"]["count"]
+            total = sum(part["count"] * part[key] for part in parts)
+            assert total / row["metrics"]["count"] == pytest.approx(row["metrics"][key])
 
 
 def test_rows_leave_out_episodes_and_proximity_one_by_one(monkeypatch):

@@ -149,26 +149,28 @@ class KGEModelCase:
 
     @pytest.mark.parametrize("p", [1.0, 2.0])
     @pytest.mark.parametrize("num_sections", [1, 2])
-    def test_scores_do_not_depend_on_the_chunk_size(self, p, num_sections):
+    def test_scores_do_not_depend_on_the_chunk_size(self, p, num_sections, monkeypatch):
         model = self.build(p=p)
         x = self.vectors(model, num_sections=num_sections)
         head, relation, tail = self.triples()
         whole = model.score_tails(x, head, relation), model.score_heads(x, relation, tail)
         for chunk_size in (1, 7, 11):
-            tails = model.score_tails(x, head, relation, chunk_size=chunk_size)
-            heads = model.score_heads(x, relation, tail, chunk_size=chunk_size)
+            monkeypatch.setattr(type(model), "_chunk_size", lambda *_, size=chunk_size: size)
+            tails = model.score_tails(x, head, relation)
+            heads = model.score_heads(x, relation, tail)
             torch.testing.assert_close(tails, whole[0], rtol=1e-6, atol=1e-6)
             torch.testing.assert_close(heads, whole[1], rtol=1e-6, atol=1e-6)
 
     @pytest.mark.parametrize("p", [1.0, 2.0])
-    def test_gradients_do_not_depend_on_the_chunk_size(self, p):
+    def test_gradients_do_not_depend_on_the_chunk_size(self, p, monkeypatch):
         model = self.build_double(p=p)
         head, relation, tail = self.triples()
         gradients = []
-        for chunk_size in (None, 1, 7):
+        for chunk_size in (20, 1, 7):
+            monkeypatch.setattr(type(model), "_chunk_size", lambda *_, size=chunk_size: size)
             x = model.entity_vectors()
-            tails = model.score_tails(x, head, relation, chunk_size=chunk_size)
-            heads = model.score_heads(x, relation, tail, chunk_size=chunk_size)
+            tails = model.score_tails(x, head, relation)
+            heads = model.score_heads(x, relation, tail)
             loss = tails.cos().sum() + heads.sin().sum()
             gradients.append(torch.autograd.grad(loss, list(model.parameters())))
         for other in gradients[1:]:
@@ -292,8 +294,6 @@ class KGEModelCase:
         other = x.real.clone() if model.is_complex else torch.complex(x, x)
         with pytest.raises(ValueError, match=r"scores (real|complex) vectors"):
             model.score_tails(other, head, relation)
-        with pytest.raises(ValueError, match=r"'chunk_size'.*got 0"):
-            model.score_tails(x, head, relation, chunk_size=0)
 
     @pytest.mark.parametrize("num_sections", [1, 3])
     def test_no_tensor_of_rows_times_candidates_times_width(self, num_sections):

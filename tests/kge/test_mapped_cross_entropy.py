@@ -1,13 +1,14 @@
+"""The cross entropy of distances under the maps of relations."""
+
 import pytest
 import torch
 
 from sheafprop.kernels import threads
 from sheafprop.kge import CrossEntropyLoss
 from sheafprop.kge import distance_cross_entropy as blocks_of
-from sheafprop.kge import mapped_cross_entropy as module
 from sheafprop.kge.base import KGEModel
 from sheafprop.kge.distance import row_distance
-from sheafprop.kge.mapped_cross_entropy import mapped_cross_entropy
+from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
 from sheafprop.kge.registry import build_model
 from tests.kge.test_distance_cross_entropy import LEFT_OUT, without
 
@@ -15,11 +16,15 @@ GROUP = torch.tensor([0, 0, 0, 1, 2, 2, 2])
 TARGET = torch.tensor([0, 8, 3, 3, 5, 1, 8])
 
 
+def mapped_cross_entropy(queries, candidates, maps, group, target, **options):
+    return distance_cross_entropy(queries, candidates, target, maps=maps, group=group, **options)
+
+
 @pytest.fixture(params=["whole", "blocks"])
 def blocks(request, monkeypatch):
     if request.param == "blocks":
         monkeypatch.setattr(blocks_of, "_CPU_BLOCK_ELEMENTS", 18)
-        monkeypatch.setattr(module, "_IMAGE_NUMBERS", 12)
+        monkeypatch.setattr(blocks_of, "_IMAGE_NUMBERS", 12)
         monkeypatch.setattr(blocks_of, "_LEAST_ROWS", 2)
 
 

@@ -2,51 +2,11 @@ import numpy as np
 import pytest
 
 from sheafprop.query import AnswerSets
-from sheafprop.query.loops import (
-    ANCHOR,
-    AND,
-    NOT,
-    OR,
-    VIA,
-    answer_rows,
-    count_rows,
-    differences,
-    finish_rows,
-)
+from sheafprop.query.loops import count_rows, finish_rows
 
 
 def random_sets(rng, count, size):
     return [set(rng.choice(size, rng.integers(0, size)).tolist()) for _ in range(count)]
-
-
-def test_differences_are_those_of_sets():
-    rng = np.random.default_rng(0)
-    first, second = random_sets(rng, 30, 12), random_sets(rng, 30, 12)
-    a, b = AnswerSets.from_sets(first), AnswerSets.from_sets(second)
-    sizes, values = differences(a.start, a.values, b.start, b.values)
-    found = AnswerSets.from_sizes(sizes, values)
-    assert [part.tolist() for part in found] == [
-        sorted(one - other) for one, other in zip(first, second, strict=True)
-    ]
-
-
-def test_answers_of_a_program():
-    """One relation with the edges 0-1, 0-2, 1-2; a stack of two sets."""
-    index = (
-        np.array([0, 2]),
-        np.array([0, 1], dtype=np.int32),
-        np.array([0, 2, 3]),
-        np.array([1, 2, 2], dtype=np.int32),
-    )
-    domain = np.arange(4, dtype=np.int32)
-    slots = np.array([[0, 0, 1, 0], [1, 0, 3, 0]])
-    for operator, wanted in ((AND, [[2], []]), (OR, [[1, 2], [2]])):
-        program = np.array([ANCHOR, VIA, ANCHOR, VIA, operator])
-        sizes, values = answer_rows(program, 2, slots, index, domain, 4, 0, 2)
-        assert [part.tolist() for part in AnswerSets.from_sizes(sizes, values)] == wanted
-    program = np.array([ANCHOR, VIA, NOT])
-    sizes, values = answer_rows(program, 1, slots[:, :2], index, domain, 4, 1, 2)
-    assert (sizes.tolist(), values.tolist()) == ([3], [0, 1, 3])
 
 
 @pytest.mark.parametrize("few", [0, 96])

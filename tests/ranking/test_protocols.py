@@ -12,6 +12,7 @@ def test_rules_of_the_protocols():
         "full": ("realistic", "test", None),
         "sampled50": ("realistic", "test", 49),
         "merged": ("pessimistic", "valid+test", None),
+        "strict": ("pessimistic", "test", None),
     }
     assert get_protocol(PROTOCOLS["full"]) is PROTOCOLS["full"]
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -24,7 +25,7 @@ def test_names_differ_by_protocol_and_tie_rule():
     names = {p.key("mrr", ties) for p in PROTOCOLS.values() for ties in ("optimistic", p.ties)}
     assert names == {
         "mrr", "mrr_50", "mrr_merged", "mrr_optimistic", "mrr_50_optimistic",
-        "mrr_merged_optimistic",
+        "mrr_merged_optimistic", "mrr_strict", "mrr_strict_optimistic",
     }  # fmt: skip
 
 

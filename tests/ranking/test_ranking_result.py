@@ -11,7 +11,7 @@ def test_metrics_equal_rank_metrics_for_every_protocol():
     result = evaluate(
         table.score_tails, table.score_heads, triples[:90], triple_filter, num_dropped=5
     )
-    for protocol in ("full", "sampled50", "merged"):
+    for protocol in ("full", "sampled50", "merged", "strict"):
         for ties in (None, "optimistic"):
             metric = RankMetrics(protocol, ties=ties, k=(1, 5))
             for side, part in result.counts.items():
@@ -38,6 +38,44 @@ def test_relations_add_up_to_the_whole():
         total = sum(part["count"] * part[f"mrr{suffix}"] for part in parts.values())
         whole = result.metrics(protocol)
         assert total / whole["count"] == pytest.approx(whole[f"mrr{suffix}"])
+
+
+@pytest.mark.parametrize("protocol", ["full", "sampled50", "merged", "strict"])
+def test_groups_are_those_of_queries_ranked_alone(protocol):
+    table, triples = Table(), graph()[:150]
+    result = evaluate(table.score_tails, table.score_heads, triples, num_nodes=NUM_NODES)
+    generator = torch.Generator().manual_seed(5)
+    labels = {side: torch.randint(-1, 3, (150,), generator=generator) for side in result.counts}
+    labels["tail"][labels["tail"] == 2] = 7  # a group of one side alone, and one of the other
+    found = result.by_group(labels, protocol, k=(1, 5))
+    assert list(found) == [-1, 0, 1, 2, 7]
+    for label, metrics in found.items():
+        metric = RankMetrics(protocol, k=(1, 5))
+        for side, part in result.counts.items():
+            chosen = part[labels[side] == label]
+            if len(chosen):
+                metric.update(chosen.better, chosen.ties, chosen.candidates, side)
+        assert {**metrics, "dropped": 0} == pytest.approx(metric.compute())
+    assert "tail/count" not in found[2]
+    assert sum(metrics["count"] for metrics in found.values()) == 300
+    whole = result.by_group(torch.zeros(150, dtype=torch.int32), protocol)
+    assert {**whole[0], "dropped": 0} == pytest.approx(result.metrics(protocol))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"tail": torch.zeros(9, dtype=torch.long)},
+        torch.zeros(8, dtype=torch.long),
+        torch.zeros(9),
+        torch.zeros(9, 2, dtype=torch.long),
+    ],
+)
+def test_labels_of_groups_are_one_integer_for_every_query(labels):
+    table, triples = Table(), graph()[:9]
+    result = evaluate(table.score_tails, table.score_heads, triples, num_nodes=NUM_NODES)
+    with pytest.raises(ValueError, match="Expected 9 integer labels of head queries"):
+        result.by_group(labels)
 
 
 def test_a_draw_agrees_with_the_expectation_and_has_its_own_name():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-SUFFIX = {"full": "", "sampled50": "_50", "merged": "_merged"}
+SUFFIX = {"full": "", "sampled50": "_50", "merged": "_merged", "strict": "_strict"}
 
 
 def scores(value: float, protocol: str = "full") -> dict[str, Any]:
@@ -49,9 +49,9 @@ def record(
     test = []
     for protocol, gain in (("sampled50", 0.3), ("full", 0.0)):
         test += [
-            entry("edge-type heuristic", heuristic + gain, protocol),
-            entry(f"{model}, random vectors (no propagation)", 0.05 + gain, protocol),
             entry(f"{model} + sheaf propagation", value + gain, protocol),
+            entry(f"{model}, random vectors (no propagation)", 0.05 + gain, protocol),
+            entry("edge-type heuristic", heuristic + gain, protocol),
         ]
     points = curve() if points is None else points
     return {

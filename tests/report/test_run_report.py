@@ -4,7 +4,7 @@ import pytest
 
 from sheafprop.files import StorageError
 from sheafprop.report.run_report import write_report
-from tests.report.records import entry, record
+from tests.report.records import entry, record, scores
 
 
 def report(folder, *records):
@@ -83,6 +83,14 @@ def test_defaults_are_not_called_a_choice(tmp_path):
     assert "configuration" not in selection
 
 
+def test_a_choice_on_the_training_graph_and_on_a_part_is_said(tmp_path):
+    run = record()
+    run["selection"] |= {"on": "training graph", "count": 500, "available": 3352}
+    selection = section(report(tmp_path, run), "Selection")
+    assert "tried on the training graph with its entities taken as new (best" in selection
+    assert "500 triples drawn from 3,352" in selection
+
+
 def test_some_runs_are_not_tested_yet(tmp_path):
     fresh = record("fresh", seed=1)
     del fresh["test"]
@@ -140,6 +148,17 @@ def test_one_marked_entry_ends_the_comparison_of_its_protocol(tmp_path, first):
     rows = section(report(tmp_path, run), "Published figures")
     assert "| merged |" in rows
     assert "| full |" in rows
+
+
+def test_strata_stand_below_the_results(tmp_path):
+    run = record()
+    assert "half-link" not in report(tmp_path, run)
+    run["test"][3]["strata"] = {"half-link observed": {"count": 41} | scores(0.5)}
+    results = section(report(tmp_path, run), "Results")
+    assert "**By what the observed graph knows of the true answer**" in results
+    assert "| `full` | half-link observed |" in results
+    assert "| queries | 41 |" in results
+    assert "| RotatE + sheaf propagation | 50.0 (0.300) |" in results
 
 
 def test_settings_are_explained_where_they_appear(tmp_path):

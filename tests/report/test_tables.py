@@ -13,9 +13,10 @@ from sheafprop.report.tables import (
     plain_table,
     result_table,
     size,
+    strata_table,
     terminal_table,
 )
-from tests.report.records import entry, record
+from tests.report.records import entry, record, scores
 
 HEURISTIC = "edge-type heuristic (mean rank of ties)"
 
@@ -72,14 +73,49 @@ def test_baseline_that_differs_within_a_seed_is_shown_for_each_run():
     assert names == [rf"{HEURISTIC} \[a\]", rf"{HEURISTIC} \[b\]"]
 
 
-def test_two_models_stay_apart_and_propagated_ones_come_first():
+def test_two_models_stay_apart_before_the_baselines_that_they_share():
     _, rows = cells(result_table([record(), record("transe", "TransE", value=0.5)]))
     assert [row[0] for row in rows if row[1] == "full"] == [
         "RotatE + sheaf propagation",
-        "TransE + sheaf propagation",
         "RotatE, random vectors (no propagation)",
+        "TransE + sheaf propagation",
         "TransE, random vectors (no propagation)",
         HEURISTIC,
+    ]
+
+
+def methods_of(*runs):
+    """The rows of the table of runs that list these methods."""
+    records = []
+    for number, names in enumerate(runs):
+        run = record(f"r{number}", seed=number)
+        run["test"] = [
+            entry(name, 0.1 + 0.05 * place + 0.01 * number) for place, name in enumerate(names)
+        ]
+        records.append(run)
+    return [row[0] for row in cells(result_table(records))[1]]
+
+
+def test_rows_have_the_order_of_the_results():
+    methods = [
+        "RotatE + episodes + proximity",
+        "RotatE + episodes",
+        "RotatE + sheaf propagation + proximity",
+        "RotatE + sheaf propagation",
+        "RotatE, mixed start (no propagation)",
+        "RotatE, mean of messages, one step",
+        "proximity alone",
+        "proximity after the edge-type filter",
+    ]
+    assert methods_of(methods) == methods
+    assert methods_of(methods[::-1]) == methods[::-1]
+    # A run with fewer methods, or with one more, keeps its order too.
+    assert methods_of(methods, methods[3:]) == methods
+    assert methods_of(methods[3:], methods) == methods
+    assert methods_of(methods, [*methods[:6], "another", *methods[6:]]) == [
+        *methods[:6],
+        "another",
+        *methods[6:],
     ]
 
 
@@ -147,7 +183,12 @@ def test_figures_of_another_tie_rule_are_not_shown_as_the_protocols_own():
 
 def test_mean_needs_every_seed():
     runs = [record(f"r{s}", seed=s) for s in range(2)]
-    del runs[0]["test"][-1]["metrics"]["hits@3"]
+    (first,) = (
+        each
+        for each in runs[0]["test"]
+        if (each["method"], each["protocol"]) == ("RotatE + sheaf propagation", "full")
+    )
+    del first["metrics"]["hits@3"]
     _, rows = cells(result_table(runs))
     assert rows[0][3] == "–"  # noqa: RUF001
     assert rows[0][4] == "60.0 ± 0.0"
@@ -158,6 +199,42 @@ def test_nan_is_no_score():
     run["test"][0]["metrics"]["mrr_50"] = math.nan
     with pytest.raises(ValueError, match="finite"):
         result_table([run])
+
+
+def stratified(seed, gain=0.0):
+    run = record(f"r{seed}", seed=seed)
+    for each in run["test"]:
+        own = each["method"].endswith("sheaf propagation")
+        if each["protocol"] == "full":
+            each["strata"] = {
+                "half-link observed": {"count": 300} | scores(0.8 + gain if own else 0.4),
+                "unconnected": {"count": 12 + 2 * seed} | scores(0.25 if own else 0.0),
+            }
+    return run
+
+
+def test_strata_are_those_of_one_protocol_with_their_counts():
+    assert strata_table([record()]) == ""
+    header, rows = cells(strata_table([stratified(0), stratified(1, 0.1)]))
+    assert header == ["`full`", "half-link observed", "unconnected"]
+    assert rows == [
+        ["queries", "300", "13"],
+        ["RotatE + sheaf propagation", "85.0 ± 5.0 (0.510 ± 0.030)", "25.0 ± 0.0 (0.150 ± 0.000)"],
+        [
+            "RotatE, random vectors (no propagation)",
+            "40.0 ± 0.0 (0.240 ± 0.000)",
+            "0.0 ± 0.0 (0.000 ± 0.000)",
+        ],
+        [HEURISTIC, "40.0 (0.240)", "0.0 (0.000)"],
+    ]
+
+
+def test_a_stratum_that_a_seed_lacks_has_no_figure():
+    runs = [stratified(0), stratified(1)]
+    del runs[1]["test"][3]["strata"]["unconnected"]
+    _, rows = cells(strata_table(runs))
+    assert rows[0][2] == "13"
+    assert rows[1][1:] == ["80.0 ± 0.0 (0.480 ± 0.000)", "– (–)"]  # noqa: RUF001
 
 
 def test_without_test():

@@ -134,7 +134,7 @@ def test_trains_with_whatever_validation_there_is(tmp_path, without, monitor):
         run.test(
             model, datamodule=InductiveDataModule.from_data(data), verbose=False, ckpt_path="best"
         )
-    assert model.selection.on == ("defaults" if "valid" in without else "validation")
+    assert model.selection.on == ("training graph" if "valid" in without else "validation")
     assert model.results[0]["metrics"]["count"] == 2 * len(data.test)
 
 

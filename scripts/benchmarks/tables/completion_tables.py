@@ -13,7 +13,7 @@ from benchmarks.tables import figures
 from sheafprop.files import write_text
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report.published import published_rows
+from sheafprop.report.published import NEIGHBOURS, published_rows
 from sheafprop.report.records import tie_conventions
 from sheafprop.report.tables import (
     NOTHING,
@@ -30,6 +30,7 @@ Record = dict[str, Any]
 
 FAMILIES, NAMES = figures.FAMILIES, figures.NAMES
 _MARKS = ("paper", "read", "second-hand", "recalled")
+_NEAR = "†"  # beside figures of a neighbouring protocol
 _PRESETS = {
     "best": "{} + sheaf propagation",
     "best, share from validation": "{} + sheaf propagation, share from validation",
@@ -60,12 +61,14 @@ def completion_table(
     error of the mean; MRR stands in parentheses. The first row takes, for each data set, the model
     with the best Hits@10 on what the settings were chosen on; rows with a mark, such as ``selected
     on half of the test``, are not among them. Published figures of the same
-    protocol follow, with their sources, and how many data sets they are reached on.
+    protocol follow, with their sources, and how many data sets they are reached on. Those of a
+    neighbouring protocol have a symbol, whose meaning stands below the table, and are counted
+    apart. Notes on published figures stand there too.
 
     Args:
         records (list): What ``scripts/reproduce_completion.py`` stores.
-        protocol (str): ``"full"``, ``"sampled50"`` or ``"merged"``.
-        marks (optional): Marks of the published rows to show. (default: ``("paper", "read")``)
+        protocol (str): ``"full"``, ``"sampled50"``, ``"merged"`` or ``"strict"``.
+        marks (optional): Marks of the published figures to show. (default: ``("paper", "read")``)
 
     Raises:
         ValueError: If a figure is not finite.
@@ -81,12 +84,20 @@ def completion_table(
         best = _best_of_models(chosen, datasets)
         rows = {"best model, chosen on validation": best} | rows if best else rows
         others = _published(protocol, datasets, marks)
+        near, differs = {}, ""
+        if protocol in NEIGHBOURS:
+            neighbour, differs = NEIGHBOURS[protocol]
+            near = _published(neighbour, datasets, marks)
         rows |= {f"{name} [{source}]": row for (name, source), row in others.items()}
+        rows |= {f"{name} {_NEAR} [{source}]": row for (name, source), row in near.items()}
         lines = [
             [escape(name), *(_cell(row.get(d)) for d in datasets)] for name, row in rows.items()
         ]
-        table = markdown_table([f"{title}, {protocol}", *VERSIONS], lines)
-        parts.append("\n\n".join([table, *_reached(best, others)]))
+        parts.append(markdown_table([f"{title}, {protocol}", *VERSIONS], lines))
+        if near:
+            parts.append(f"{_NEAR} {differs}.")
+        parts += _reached(best, others) + _reached(best, near, f" ({differs})")
+        parts += _notes(others | near)
     return "\n\n".join(parts)
 
 
@@ -157,8 +168,8 @@ def completion_report(records: Sequence[dict[str, Any]], folder: Path) -> str:
         "# Inductive completion",
         "Hits@10 in percent (MRR in parentheses), both sides, mean over seeds ± standard error. "
         "Settings are chosen on validation (`merged`: on the training graph); the test triples are "
-        "ranked once. Published rows follow tie rules and filters of their own; those marked "
-        "recalled or second-hand are not verified.",
+        "ranked once. Published rows follow filters and, but for `merged`, tie rules of their own; "
+        "those marked recalled or second-hand are not verified.",
     ]
     for protocol in PROTOCOLS:
         table = completion_table(records, protocol, marks=_MARKS)
@@ -234,6 +245,8 @@ def _published(
     for dataset in datasets:
         for row in published_rows("completion", protocol, dataset, marks=marks):
             source = row["source"] if row["mark"] in ("paper", "read") else row["mark"]
+            if row["mrr_mark"] not in (None, row["mark"]):
+                source += f", MRR {row['mrr_mark']}"
             key = row["method"], source
             rows.setdefault(key, {})[dataset] = [row]
     return rows
@@ -244,16 +257,18 @@ def _cell(records: list[Record] | None) -> str:
         return NOTHING
     values = [record["hits@10"] for record in records]
     mrr = [record["mrr"] for record in records if record.get("mrr") is not None]
-    if None in values:
-        return NOTHING
-    if not all(math.isfinite(value) for value in values + mrr):
-        raise ValueError(f"Expected finite scores (got {values + mrr})")
-    text = mean_with_error([100 * value for value in values])
+    known = [value for value in values if value is not None]
+    if not all(math.isfinite(value) for value in known + mrr):
+        raise ValueError(f"Expected finite scores (got {known + mrr})")
+    whole = len(known) == len(values)
+    text = mean_with_error([100 * value for value in known]) if whole else NOTHING
     return f"{text} ({statistics.fmean(mrr):.3f})" if mrr else text
 
 
 def _reached(
-    best: dict[str, list[Record]], others: dict[tuple[str, str], dict[str, list[Record]]]
+    best: dict[str, list[Record]],
+    others: dict[tuple[str, str], dict[str, list[Record]]],
+    differs: str = "",
 ) -> list[str]:
     """One sentence for all published rows: on how many data sets the best model is as good."""
     own = {d: statistics.fmean(r["hits@10"] for r in found) for d, found in best.items()}
@@ -263,5 +278,14 @@ def _reached(
         won = [own[d] >= hits for d, hits in theirs.items() if hits is not None]
         if won:
             counts.append(f"{escape(name)} {sum(won)} of {len(won)}")
-    text = f"Data sets on which the best model is at least as good: {', '.join(counts)}."
+    text = f"Data sets on which the best model is at least as good{differs}: {', '.join(counts)}."
     return [text] if counts else []
+
+
+def _notes(others: dict[tuple[str, str], dict[str, list[Record]]]) -> list[str]:
+    """A line for each note on published figures, with the methods that it is about."""
+    found: dict[str, list[str]] = {}
+    for (name, _), row in others.items():
+        for note in dict.fromkeys(r["note"] for cells in row.values() for r in cells if r["note"]):
+            found.setdefault(note, []).append(name)
+    return [f"{escape(', '.join(names))}: {escape(note)}." for note, names in found.items()]

@@ -8,8 +8,11 @@ from benchmarks.tables.completion_tables import (
     completion_table,
 )
 
-from sheafprop.report.published import published_rows
-from sheafprop.report.tables import NOTHING
+from sheafprop.ranking import PROTOCOLS
+from sheafprop.report.published import NEIGHBOURS, published_rows
+from sheafprop.report.tables import NOTHING, escape
+
+MARKS = ("paper", "read", "second-hand", "recalled")
 
 
 def record(dataset="fb237_v1", model="rotate", preset="best", seed=0, protocol="full", **more):
@@ -74,9 +77,52 @@ def test_a_figure_selected_on_what_it_ranks_is_shown_and_not_compared():
 
 
 def test_only_verified_rows_are_printed_unless_asked():
-    table = completion_table([record()], "full")
+    ours = [record(protocol="merged")]
+    table = completion_table(ours, "merged")
     assert "A\\*Net" not in table
-    assert "A\\*Net" in completion_table([record()], "full", marks=("paper", "recalled"))
+    assert "AdaProp" not in table
+    cells = row(table, "RED-GNN † \\[LARS-research/RED-GNN README\\]")
+    assert cells == ["48.3 (0.369)", "62.9 (0.469)", "60.3 (0.445)", "62.1 (0.442)"]
+    # MRR alone, where its mark is asked for and that of Hits@10 is not.
+    table = completion_table(ours, "merged", marks=["second-hand"])
+    assert row(table, "A\\*Net \\[second-hand\\]")[0] == f"{NOTHING} (0.457)"
+    table = completion_table(ours, "merged", marks=MARKS)
+    assert row(table, "A\\*Net \\[recalled, MRR second-hand\\]")[0] == "58.9 (0.457)"
+    assert "NBFNet, A\\*Net: the test set and the ties are those of the code" in table
+
+
+@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+def test_published_rows_stand_under_their_own_protocol(protocol):
+    """Whatever their mark; those of a neighbour with the symbol of what differs."""
+    for family in ("fb237", "WN18RR", "nell"):
+        table = completion_table([record(f"{family}_v1", protocol=protocol)], protocol, marks=MARKS)
+        found = [line for line in table.splitlines() if "\\[" in line]
+        neighbours = [NEIGHBOURS[protocol]] if protocol in NEIGHBOURS else []
+        lines = set()
+        for group in (protocol, *(group for group, _ in neighbours)):
+            for published in published_rows("completion", group, f"{family}_v1", marks=MARKS):
+                name = published["method"] + (" †" if group != protocol else "")
+                hits = f"| {100 * published['hits@10']:.1f}"
+                (line,) = (x for x in found if x.startswith(f"| {escape(name)} \\["))
+                assert hits in line
+                lines.add(line)
+        assert set(found) == lines
+        assert ("†" in table) == bool(neighbours)
+        assert all(f"† {differs}." in table for _, differs in neighbours)
+
+
+def test_figures_of_a_neighbouring_protocol_are_counted_apart_and_with_what_differs():
+    records = [record(f"WN18RR_v{v}", protocol="merged", **{"hits@10": 0.8}) for v in (1, 2, 3)]
+    table = completion_table(records, "merged", marks=MARKS)
+    own, near = (line for line in table.splitlines() if line.startswith("Data sets on which"))
+    assert "A\\*Net 1 of 3" in own  # 81.0, 80.3 and 54.4
+    assert "AdaProp" not in own
+    assert near.startswith(
+        "Data sets on which the best model is at least as good (valid + test with realistic ties, "
+        "so not exactly comparable with `merged`): "
+    )
+    assert "AdaProp 1 of 3" in near  # 86.6, 83.6 and 62.6
+    assert "RED-GNN 3 of 3" in near  # 79.9, 78.0 and 52.4
 
 
 def test_reached_data_sets_are_counted():

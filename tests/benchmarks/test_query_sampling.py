@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from benchmarks.query_sampling import sample_queries
 from benchmarks.query_split import inductive_query_split
 
-from sheafprop.query import STRUCTURES, GraphExecutor, QueryBatch, sample_queries
+from sheafprop.query import STRUCTURES, GraphExecutor, QueryBatch
 from tests.benchmarks.test_query_split import triples
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.query_data import QueryData
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.data.datasets.query_data import QueryData
 from sheafprop.query.graph_executor import GraphExecutor, differences_of, group_triples
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape, structure

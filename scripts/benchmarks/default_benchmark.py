@@ -1,0 +1,280 @@
+"""The default of ``sheafprop fit`` on plain folders, beside the best preset of each data set.
+
+A cell writes a data set as the folder of a user and runs the commands ``fit`` and ``test`` on it,
+with ``experiment/folder`` or with a preset. Times are those of the processor: ``fit`` trains,
+selects and saves, ``test`` ranks the test triples and the baselines. Finished cells are in the file
+of results and are not run again.
+"""
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
+from benchmarks.command_line import report_errors
+from benchmarks.presets import config_hash
+from benchmarks.transductive_data import read_parts
+from sheafprop.cli.main import main as sheafprop
+from sheafprop.config_files import load_config, merge
+from sheafprop.data import build_dataset, write_triples
+from sheafprop.data.datasets.grail import ENVIRONMENT
+from sheafprop.data.disjoint_split import disjoint_split
+from sheafprop.data.knowledge_graph import KnowledgeGraph
+from sheafprop.data.splits import hold_out_mask, semi_inductive_split
+from sheafprop.errors import SheafpropError
+from sheafprop.hardware import describe_hardware, peak_bytes
+from sheafprop.seeding import combine_keys, seeded_uniform
+
+Record = dict[str, Any]
+Files = dict[str, np.ndarray]
+
+KEYS = ("dataset", "settings", "seed", "config_hash")
+FIELDS = ("hits@10", "mrr", "validation_hits@10", "seconds_fit", "seconds_test")
+#: The default; the same without validation triples of the inference graph; the best preset.
+SETTINGS = ("default", "default without validation", "preset")
+#: The mode of each data set, and the preset it is compared with.
+DATASETS = {
+    "fb237_v4": ("fully-inductive", "fb237_rotate"),
+    "WN18RR_v4": ("fully-inductive", "WN18RR_rotate"),
+    "nell_v4": ("fully-inductive", "nell_rotate"),
+    "codex-s": ("semi-inductive", "fb237_rotate"),
+    "FB15k-237": ("fully-inductive", "fb237_rotate"),
+}
+#: Triples that FB15k-237 is cut to.
+_CUT = 170_000
+_NAMES = {
+    "train": "train.txt",
+    "train_valid": "valid.txt",
+    "observed": "inference.txt",
+    "valid": "inference_valid.txt",
+    "test": "inference_test.txt",
+}
+
+
+def config_of(dataset: str, settings: str) -> list[str]:
+    """The configurations of a cell, as ``fit`` takes them."""
+    if settings == "preset":
+        return [f"preset/best/{DATASETS[dataset][1]}", "data/folder"]
+    return ["experiment/folder", "logger/csv"]
+
+
+def cells(
+    datasets: list[str], settings: list[str], seeds: list[int], root: str | None = None
+) -> list[Cell]:
+    """The cells of a selection, one seed of all after the other."""
+    found = []
+    for seed, dataset, name in combine(seeds, datasets, settings):
+        config: dict[str, Any] = {}
+        for file in config_of(dataset, name):
+            config = merge(config, load_config(file))
+        key = {"dataset": dataset, "settings": name, "seed": seed}
+        key["config_hash"] = config_hash(config)
+        found.append(Cell(key, run_cell, (dataset, name, seed, root)))
+    return found
+
+
+def run_cell(
+    dataset: str, settings: str, seed: int, root: str | None = None, *, folder: Path
+) -> list[Record]:
+    """Runs ``fit`` and ``test`` on the folder of a data set; returns their figures and times.
+
+    Without validation triples in the folder of ``fit``, those of the data set still filter: they
+    are in the folder of ``evaluate``, which keeps the run's choice.
+    """
+    shutil.rmtree(folder, ignore_errors=True)  # what an interrupted cell has left
+    import_module("sheafprop.cli.lightning")  # no part of what a command costs
+    own, whole = folder / "own" / dataset, folder / "whole" / dataset
+    files = read_files(dataset, root)
+    write_folder(whole, files)
+    valid = {} if settings.endswith("without validation") else {"valid": files["valid"]}
+    write_folder(own, {k: v for k, v in files.items() if k != "valid"} | valid)
+    runs = folder / "runs"
+    words = [word for name in config_of(dataset, settings) for word in ("--config", name)]
+    words += ["--data.root", str(own), "--data.mode", DATASETS[dataset][0]]
+    words += ["--run.group", str(runs), "--run.name", f"seed-{seed}"]
+    words += ["--seed_everything", str(seed), "--trainer.accelerator", "cpu"]
+    run = runs / f"seed-{seed}"
+    seconds = {"seconds_fit": _run(folder, "fit", *words)}
+    if valid:
+        seconds["seconds_test"] = _run(folder, "test", "--run", str(run))
+        found = json.loads((run / "metrics.json").read_text("utf-8"))
+        metrics = found["test"][0]["metrics"]
+    else:
+        table = folder / "figures.csv"
+        where = ["--run", str(run), "--data.root", str(whole), "--out", str(table)]
+        seconds["seconds_test"] = _run(folder, "evaluate", *where, "--protocol", "full")
+        found = json.loads((run / "metrics.json").read_text("utf-8"))
+        metrics = _first_method(table)
+    selection = found["selection"]
+    chosen = selection["chosen"]
+    (row,) = (
+        row
+        for row in selection["curve"]
+        if all(row[name] == chosen[name] for name in ("start", "step_size", "iterations"))
+    )
+    return [
+        {
+            "protocol": "full",
+            "hits@10": metrics["hits@10"],
+            "mrr": metrics["mrr"],
+            "selected_on": selection["on"],
+            "validation_hits@10": row["hits@10"],
+            "validation_mrr": row["mrr"],
+            "validation_triples": selection["count"],
+            "start": chosen["start"],
+            "iterations": chosen["iterations"],
+            "configurations_tried": selection["tried"],
+            "epochs": found["training"]["epochs"],
+            "stopped": found["training"]["stopped"],
+            **seconds,
+            "peak_bytes": peak_bytes(),
+            "hardware": describe_hardware(),
+            "threads": torch.get_num_threads(),
+        }
+    ]
+
+
+def _run(folder: Path, *words: str) -> float:
+    """Runs a command of sheafprop; returns its processor time."""
+    begin = time.process_time()
+    with (folder / "output.txt").open("a", encoding="utf-8") as file, redirect_stdout(file):
+        code = sheafprop(list(words))
+    if code:
+        raise SheafpropError(f"'sheafprop {words[0]}' ended with {code}: see {folder}/output.txt")
+    return round(time.process_time() - begin, 2)
+
+
+def _first_method(table: Path) -> dict[str, float]:
+    """The figures of the first method of a table of ``evaluate``."""
+    import pandas as pd
+
+    rows = pd.read_csv(table)
+    first = rows[rows["method"] == rows["method"].iloc[0]]
+    return dict(zip(first["metric"], first["value"], strict=True))
+
+
+def write_folder(folder: Path, files: Files) -> None:
+    """Writes the parts of a data set as the files of a user."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, triples in files.items():
+        write_triples(folder / _NAMES[key], triples)
+
+
+def read_files(dataset: str, root: str | None = None) -> Files:
+    """The label triples of a data set, by part."""
+    if dataset == "codex-s":
+        return split_semi(np.concatenate(read_parts(dataset)))
+    if dataset == "FB15k-237":
+        return split_disjoint(np.concatenate(read_parts(dataset)))
+    data = build_dataset("grail", name=dataset, root=root).load()
+    sets = {
+        "train": (data.train.triples, data.train),
+        "train_valid": (data.train_valid, data.train),
+        "observed": (data.inference.triples, data.inference),
+        "valid": (data.valid, data.inference),
+        "test": (data.test, data.inference),
+    }
+    found = {}
+    for key, (triples, graph) in sets.items():
+        assert triples is not None
+        found[key] = _labels(graph, triples)
+    return found
+
+
+def split_semi(triples: np.ndarray) -> Files:
+    """Makes a tenth of the entities new, and holds out a tenth of the training triples."""
+    graph = KnowledgeGraph.from_labels(triples)
+    count = graph.num_nodes or 0
+    split = semi_inductive_split(graph.triples, count, new_fraction=0.1)
+    masks = {"observed": split.observed_mask, "valid": split.valid_mask, "test": split.test_mask}
+    return _held_out(graph, split.train_mask) | {
+        key: _labels(graph, graph.triples[mask]) for key, mask in masks.items()
+    }
+
+
+def split_disjoint(triples: np.ndarray) -> Files:
+    """Cuts a graph to a seeded part of its triples, and splits that without a common entity."""
+    order = seeded_uniform(combine_keys(6, np.arange(len(triples))), 1, 0)[:, 0].argsort()
+    graph = KnowledgeGraph.from_labels(triples[np.sort(order[:_CUT])])
+    split = disjoint_split(graph.triples, graph.num_nodes or 0)
+    inside = graph.triples[split.new_mask]
+    held = hold_out_mask(inside, fraction=0.2)
+    targets = inside[held]
+    return _held_out(graph, split.train_mask) | {
+        "observed": _labels(graph, inside[~held]),
+        "valid": _labels(graph, targets[::2]),
+        "test": _labels(graph, targets[1::2]),
+    }
+
+
+def _held_out(graph: KnowledgeGraph, mask: Tensor) -> Files:
+    """The training triples, a tenth of them held out."""
+    train = graph.triples[mask]
+    held = hold_out_mask(train, fraction=0.1)
+    return {"train": _labels(graph, train[~held]), "train_valid": _labels(graph, train[held])}
+
+
+def _labels(graph: KnowledgeGraph, triples: Tensor) -> np.ndarray:
+    assert graph.entities is not None
+    assert graph.relations is not None
+    head, relation, tail = triples.T
+    columns: list[tuple[Callable[[Tensor], list[str]], Tensor]] = [
+        (graph.entities.labels_of, head),
+        (graph.relations.labels_of, relation),
+        (graph.entities.labels_of, tail),
+    ]
+    return np.array([name(ids) for name, ids in columns], dtype=object).T
+
+
+def summarize(records: list[Record]) -> str:
+    """Means over seeds, the difference to the preset in points, and its share of processor time."""
+    lines = []
+    for dataset in dict.fromkeys(record["dataset"] for record in records):
+        mean: dict[str, dict[str, float]] = {}
+        for settings in SETTINGS:
+            own = [r for r in records if (r["dataset"], r["settings"]) == (dataset, settings)]
+            if own:
+                mean[settings] = {name: sum(r[name] for r in own) / len(own) for name in FIELDS}
+                mean[settings]["seeds"] = len(own)
+        for settings, row in mean.items():
+            text = f"{dataset}  {settings}: Hits@10 {100 * row['hits@10']:.1f}"
+            text += f"  MRR {row['mrr']:.3f}  validation {100 * row['validation_hits@10']:.1f}"
+            text += f"  fit {row['seconds_fit']:.0f} s  test {row['seconds_test']:.0f} s"
+            text += f"  ({int(row['seeds'])} seeds)"
+            if settings != "preset" and (best := mean.get("preset")):
+                points = 100 * (row["hits@10"] - best["hits@10"])
+                share = row["seconds_fit"] / best["seconds_fit"]
+                text += f"  {points:+.1f} points at {share:.2f} of the time"
+            lines.append(text)
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--dataset", nargs="+", choices=DATASETS, default=list(DATASETS), help="data sets (all)")
+    add("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="settings (all)")
+    add("--seeds", nargs="+", type=int, default=[0], help="seeds (0)")
+    add("--data", help=f"folder of the GraIL benchmarks (default: {ENVIRONMENT}); the others are "
+        f"always of {ENVIRONMENT}")  # fmt: skip
+    add_running_options(parser, "defaults.jsonl")
+    add("--report", action="store_true", help="print what is stored, run nothing")
+    options = parser.parse_args(arguments)
+    store = CellStore(options.results, KEYS, FIELDS)
+    with report_errors(parser, "finished cells are kept, and the same command goes on"):
+        store.check()
+        if not options.report:
+            chosen = (options.dataset, options.settings, options.seeds)
+            limits = {"jobs": options.jobs, "threads": options.threads, "again": options.again}
+            run_cells(cells(*chosen, options.data), store, **limits)
+        print(summarize(store.records()) or f"{options.results} holds no results")

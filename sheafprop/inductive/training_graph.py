@@ -1,0 +1,98 @@
+"""The training graph in the place of the inference graph, with some of its entities as new."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.data.knowledge_graph import KnowledgeGraph
+from sheafprop.data.splits import hold_out_mask, semi_inductive_split
+
+#: Share of the training triples that are held out where there are no transductive validation
+#: triples, and of those of new entities.
+_HELD_OUT = {"fully-inductive": 0.1, "semi-inductive": 0.2}
+#: Bounds of the share of the training entities taken as new, which is that of the inference graph.
+_SHARES = (0.1, 0.5)
+#: Transductive validation triples of new entities that are enough to choose by.
+_ENOUGH = 200
+
+
+def training_graph_as_new(data: InductiveData, *, seed: int = 0) -> InductiveData:
+    r"""Puts the training graph in the place of the inference graph, to choose settings by.
+
+    Nothing of the inference graph is in it but the share of its entities that are new.
+
+    ``"fully-inductive"``: all training entities are taken as new, and the transductive validation
+    triples are to be predicted. ``"semi-inductive"``: a seeded share of the training entities is
+    taken as new, the others are the boundary, and the transductive validation triples of new
+    entities are to be predicted; the others only filter. Where there are no such triples (or, in
+    the second mode, few), some training triples (of new entities) are held out instead: they are in
+    none of the graphs.
+
+    Args:
+        data (InductiveData): The data of a run.
+        seed (int): The seed of what is drawn.
+
+    Raises:
+        DataError: If the training graph is too small to be split.
+    """
+    count, triples = data.train.num_nodes or 0, data.train.triples
+    new = torch.ones(count, dtype=torch.bool)
+    old = held = torch.zeros(len(triples), dtype=torch.bool)
+    valid, others = data.train_valid, None
+    if data.mode == "semi-inductive":
+        share = 1 - float(data.boundary_mask.float().mean())
+        split = semi_inductive_split(
+            triples,
+            count,
+            new_fraction=min(max(share, _SHARES[0]), _SHARES[1]),
+            observed_fraction=1 - _HELD_OUT[data.mode],
+            valid_fraction=_HELD_OUT[data.mode],
+            seed=seed,
+        )
+        new, old, held = split.new_entity_mask, split.train_mask, split.valid_mask
+        if valid is not None:
+            touches = new[valid[:, [0, 2]]].any(dim=1)
+            valid, others = valid[touches], valid[~touches]
+            if len(valid) < min(_ENOUGH, int(held.sum())):
+                valid, others = None, data.train_valid
+    elif valid is None:
+        held = hold_out_mask(triples, fraction=_HELD_OUT[data.mode], seed=seed)
+    if valid is None:
+        valid = triples[held]
+    else:
+        held = torch.zeros_like(held)
+    ids = torch.arange(count)
+    return replace(
+        data,
+        name=f"{data.name}, training graph",
+        train=_part(data.train, old if data.mode == "semi-inductive" else ~held),
+        train_valid=None,
+        inference=_part(data.train, ~held),
+        boundary_mask=~new,
+        boundary_source=torch.where(new, -1, ids),
+        valid=valid,
+        test=others,
+        report={},
+    )
+
+
+def draw_triples(triples: Tensor, count: int, seed: int = 0) -> Tensor:
+    """A seeded choice of so many triples, in their order."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(triples), generator=generator)
+    return triples[order[:count].sort().values.to(triples.device)]
+
+
+def _part(graph: KnowledgeGraph, mask: Tensor) -> KnowledgeGraph:
+    """The graph with some of its triples, its entities and relations as they are."""
+    if bool(mask.all()):
+        return graph
+    return KnowledgeGraph.from_triples(
+        graph.triples[mask],
+        num_nodes=graph.num_nodes,
+        num_relations=graph.num_relations,
+        entities=graph.entities,
+        relations=graph.relations,
+    )

@@ -1,0 +1,108 @@
+"""How long to train, and how many entities to compare with, by the size of the graph."""
+
+import math
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from sheafprop.checks import check_integer
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.progress import ProgressLines
+
+__all__ = [
+    "StepBudget",
+    "TrainingLines",
+    "apply_budget",
+    "count_candidates",
+    "count_training_steps",
+]
+
+#: Up to so many entities, the cross entropy compares with all of them.
+_SMALL_TABLE = 4096
+
+
+def count_candidates(num_nodes: int) -> int | None:
+    """The entities that a batch is compared with beside its own, None for all.
+
+    Args:
+        num_nodes (int): Number of training entities.
+    """
+    return None if num_nodes <= _SMALL_TABLE else _SMALL_TABLE // 2
+
+
+def count_training_steps(num_triples: int, batch_size: int) -> int:
+    r"""The batches to train for: :math:`40 \sqrt{m / 1000}` of 1024 triples, more where smaller.
+
+    Larger graphs get more steps, but fewer passes over their triples. It is a rule of thumb for a
+    learning rate that falls to zero: half of what the presets of 27 000 training triples take.
+
+    Args:
+        num_triples (int): The number :math:`m` of training triples.
+        batch_size (int): Triples in a batch; smaller batches get more steps.
+    """
+    check_integer("batch_size", batch_size, 1)
+    return max(1, math.ceil(40 * math.sqrt(num_triples / 1000) * math.sqrt(1024 / batch_size)))
+
+
+class StepBudget(Callback):
+    """Ends training after as many steps as the size of the training graph asks for.
+
+    They are rounded to whole epochs, of which some are validated, among them the last one. Where
+    the trainer has an end of its own (``max_epochs`` or ``max_steps``), that holds.
+
+    Args:
+        checks (int): How often training is validated, at most.
+    """
+
+    def __init__(self, checks: int = 5):
+        check_integer("checks", checks, 1)
+        self.checks = checks
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        datamodule: Any = trainer.datamodule  # type: ignore[attr-defined]
+        self.apply(trainer, datamodule.data, datamodule.batch_size)
+
+    def apply(self, trainer: Trainer, data: InductiveData, batch_size: int) -> None:
+        """Sets the epochs of a trainer without an end.
+
+        Args:
+            trainer (Trainer): The trainer.
+            data (InductiveData): The data it will train on.
+            batch_size (int): Triples in a batch.
+        """
+        if trainer.max_epochs not in (None, -1) or trainer.max_steps != -1:
+            return
+        batches = math.ceil(data.train.num_edges / batch_size)
+        steps = count_training_steps(data.train.num_edges, batch_size)
+        every = max(1, round(steps / batches / self.checks))
+        epochs = every * max(1, round(steps / batches / every))
+        trainer.fit_loop.max_epochs = epochs
+        trainer.check_val_every_n_epoch = every
+
+
+def apply_budget(trainer: Trainer, datamodule: Any) -> None:
+    """Sets the epochs of a trainer by its :class:`StepBudget`, if it has one."""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, StepBudget):
+            callback.apply(trainer, datamodule.data, datamodule.batch_size)
+
+
+class TrainingLines(Callback):
+    """Writes a line on standard error now and then, where no bar can be seen."""
+
+    def __init__(self) -> None:
+        self._lines: ProgressLines | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        total = trainer.estimated_stepping_batches
+        if trainer.is_global_zero and total != math.inf:
+            self._lines = ProgressLines(
+                int(total), desc="training", unit="steps", initial=trainer.global_step
+            )
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+        if self._lines is None:
+            return
+        loss = trainer.callback_metrics.get("train/loss")
+        self._lines.set_postfix_str("" if loss is None else f"loss {float(loss):.3f}")
+        self._lines.update(trainer.global_step - self._lines.n)
