@@ -44,6 +44,8 @@ def answer_by_entities(
 
     check_integer("k", k, 1)
     check_integer("derivations", derivations, 0)
+    if beam != "all":
+        check_integer("beam", beam, 1)
     scorer, calibration = state.entity_scorer(beam), None
     if not 0 <= min_probability <= 1:
         raise ValueError(f"'min_probability' must be between 0 and 1 (got {min_probability})")
@@ -57,9 +59,7 @@ def answer_by_entities(
     trees: dict[int, list[Line]] = {}
     for batch, rows in batches:
         observed = state.executor.answers(batch)
-        found = scorer.answer(
-            batch, k, calibration=calibration, min_probability=min_probability
-        )
+        found = scorer.answer(batch, k, calibration=calibration, min_probability=min_probability)
         for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
             known = set(observed[own].tolist())
             lines[row], trees[row] = [], []
