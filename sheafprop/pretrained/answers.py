@@ -46,7 +46,7 @@ def answer_by_entities(
     check_integer("derivations", derivations, 0)
     if beam != "all":
         check_integer("beam", beam, 1)
-    scorer, calibration = state.entity_scorer(beam), None
+    calibration = None if state.trained.calibration is None else state.trained.calibration.truths
     if not 0 <= min_probability <= 1:
         raise ValueError(f"'min_probability' must be between 0 and 1 (got {min_probability})")
     if min_probability and calibration is None:
@@ -55,6 +55,7 @@ def answer_by_entities(
             "SheafModel.calibrate"
         )
     given, batches = _parse_all(state, queries, "entities")
+    scorer = state.entity_scorer(beam)
     lines: dict[int, list[Line]] = {}
     trees: dict[int, list[Line]] = {}
     for batch, rows in batches:
@@ -86,6 +87,7 @@ def answer_by_entities(
                 else:
                     lines[row].append(line)
     kinds: dict[str, type] = {"query": str, "answer": str, "truth": float, "certain": bool}
+    kinds |= {} if calibration is None else {"probability": float}
     kinds |= {"origin": str, "known": bool, "interior": str}
     kinds |= _LINK if derivations else {}
     table = [line for row in sorted(lines) for line in lines[row]]
@@ -155,6 +157,14 @@ def answer_by_energy(
     kinds |= {"edge": str, "edge_energy": float} if explain else {}
     lines = [line for row in sorted(tables) for line in tables[row]]
     return pd.DataFrame(lines, columns=list(kinds)).astype(kinds)
+
+
+def parse_queries(state: ModelState, queries: Queries) -> list[Query]:
+    """Queries that can be answered over entities; the errors are those of answers."""
+    if not isinstance(queries, LocatedRows):
+        several = [queries] if isinstance(queries, str | Query) else list(queries)
+        queries = LocatedRows.number(several, "query", 1)
+    return [_parse(state, queries, row, "entities") for row in range(len(queries.rows))]
 
 
 def _parse_all(

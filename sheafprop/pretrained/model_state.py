@@ -24,11 +24,15 @@ from sheafprop.query import (
     EntityScorer,
     GraphExecutor,
     InteriorPrior,
+    LinkCalibration,
     LinkProbabilities,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Probabilities that are held at once.
+_NUMBERS = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,10 +220,17 @@ class ModelState:
     @cached_property
     def links(self) -> LinkProbabilities:
         """The probability of every link: facts are certain, the scores predict the others."""
+        calibration = self.trained.calibration
+        return self.link_probabilities(None if calibration is None else calibration.links)
+
+    def link_probabilities(self, calibration: LinkCalibration | None) -> LinkProbabilities:
+        """The probability of every link as calibrated; without, at the spread of the scores."""
         self.check_finite()
         facts = self.facts.from_row(0)
-        temperature = 1.0
-        if self.trained.episodes is None:
+        temperature: float | Tensor = 1.0
+        if calibration is not None:
+            temperature = calibration.temperature
+        elif self.trained.episodes is None:
             temperature = spread_temperature(self._scores_by_vectors, self._queries_to_score(facts))
         return LinkProbabilities(
             facts,
@@ -227,8 +238,21 @@ class ModelState:
             len(self.relations),
             LinkScores(self.candidate_scores),
             temperature=temperature,
+            num_answers=1.0 if calibration is None else calibration.num_answers,
             dtype=torch.double if self.rows.blocks[0].real.dtype == torch.double else torch.float32,
         )
+
+    def probability(self, side: Side, given: Tensor, relation: Tensor, other: Tensor) -> Tensor:
+        """The probabilities ``[n]`` that relations lead from given entities to others at a side."""
+        out = torch.zeros(len(given), dtype=torch.double)
+        kinds = relation + len(self.relations) * (side == "head")
+        step = max(1, _NUMBERS // self.num_entities)
+        for kind in kinds.unique().tolist():
+            for own in (kinds == kind).nonzero().flatten().split(step):
+                entities, place = given[own].unique(return_inverse=True)
+                rows = self.links.log_rows(entities, kind)
+                out[own] = rows[place, other[own]].double().exp()
+        return out
 
     def _queries_to_score(self, facts: Tensor) -> Tensor:
         """Pairs of entity and relation: those of facts, or of all entities where there are none."""

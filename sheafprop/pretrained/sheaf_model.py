@@ -16,7 +16,13 @@ from sheafprop.data import Vocabulary
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
-from sheafprop.pretrained.answers import Interior, answer_by_energy, answer_by_entities
+from sheafprop.pretrained.answers import (
+    Interior,
+    answer_by_energy,
+    answer_by_entities,
+    parse_queries,
+)
+from sheafprop.pretrained.calibration import CalibrationReport, calibrate
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.explanation import explain, score_triples
 from sheafprop.pretrained.extension import Mode, Propagation, extend, remove_entities
@@ -173,7 +179,10 @@ class SheafModel:
                 near = replace(near, own_last=own_last)
             if not (near.weight or near.share or near.own_last):
                 near = None
-        trained = replace(trained, episodes=trained.episodes if episodes else None, proximity=near)
+        kept = trained.episodes if episodes else None
+        same = kept is trained.episodes and near == trained.proximity
+        calibration = trained.calibration if same else None
+        trained = replace(trained, episodes=kept, proximity=near, calibration=calibration)
         model = object.__new__(SheafModel)
         model._state, model.report = replace(self._state, trained=trained), self.report
         return model
@@ -425,7 +434,8 @@ class SheafModel:
 
         Returns:
             A frame with columns ``query`` and ``answer``; for entities ``truth`` (of the best
-            derivations, as if links were independent) and ``certain`` (whether a wider beam could
+            derivations, as if links were independent), ``probability`` where the model is
+            calibrated, and ``certain`` (whether a wider beam could
             not change this place), for free vertices ``score`` (minus the root of the energy,
             weighted over sections; higher is better) and ``energy``; ``origin`` of the answer;
             ``known``, whether the observed facts alone give it; and ``interior``. Queries in the
@@ -450,6 +460,37 @@ class SheafModel:
                 "derivations"
             )
         return answer_by_entities(self._state, query, k, beam, derivations, min_probability)
+
+    def calibrate(
+        self, triples: TripleInput, queries: Iterable[str | Query] = ()
+    ) -> tuple["SheafModel", CalibrationReport]:
+        r"""Gives a model whose predictions and answers have probabilities, and how well they hold.
+
+        Args:
+            triples: True triples of the model's entities that are no facts of it, and have not
+                trained it: best such of new entities that the model was extended by. Those that are
+                facts are not counted.
+            queries: Queries as for :meth:`answer`; their answers over facts and these triples
+                together are what truths are calibrated by, structure by structure. Structures
+                without queries take the curve of all together.
+
+        Returns:
+            The model, whose frames of :meth:`predict`, :meth:`score` and :meth:`answer` have a
+            column ``probability`` from now on, and the report, in which each half of the triples is
+            predicted by what the other half gave. Other scores (:meth:`with_scores`) have no
+            calibration.
+
+        Raises:
+            DataError: If a label is unknown, fewer than two triples are left, or a text is not a
+                query.
+        """
+        ids = self._state.triple_ids(label_triples(triples, self.relations))
+        parsed = parse_queries(self._state, queries)
+        calibration, report = calibrate(self._state, ids, parsed)
+        model = object.__new__(SheafModel)
+        trained = replace(self._state.trained, calibration=calibration)
+        model._state, model.report = replace(self._state, trained=trained), self.report
+        return model, report
 
     def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
         r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.
