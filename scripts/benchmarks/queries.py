@@ -14,20 +14,23 @@ from typing import Any
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import integer, report_errors
+from benchmarks.entity_cell import GRID, SAMPLE, run_entities
 from benchmarks.presets import MODELS, QUERY_PRESETS, RATIOS, WITH_PRIOR, query_config
 from benchmarks.query_cell import SHARES, heuristic_records, run_cell, run_curve
 from benchmarks.query_task import check_queries
 from benchmarks.query_tuning import CRITERIA, SPACE, run_tuning
 from benchmarks.tables.figures import hits_by_ratio
-from benchmarks.tables.query_tables import query_curves, query_report, query_summary
+from benchmarks.tables.query_tables import entity_table, query_curves, query_report, query_summary
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.files import write_text
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 
 CURVES = "query_curves.jsonl"
+ENTITIES = "query_entities.jsonl"
 KEYS = ("ratio", "model", "preset", "seed", "config_hash")
 FIELDS = ("type", "averaging", "hits@10")
 CURVE_FIELDS = ("steps", "micro", "macro")
+ENTITY_FIELDS = ("method", "type", "averaging", "hits@10")
 
 
 def cells(
@@ -86,6 +89,26 @@ def tuning_cells(
     return found
 
 
+def entity_cells(
+    ratios: Sequence[str],
+    models: Sequence[str],
+    presets: Sequence[str],
+    seeds: Sequence[int],
+    folder: Path,
+    most_valid: int,
+    most_test: int | None,
+) -> list[Cell]:
+    """Cells that rank over entities beside the energy; ``most_valid`` and ``most_test`` are those
+    of :func:`run_entities`."""
+    found = []
+    for cell in cells(ratios, models, presets, seeds, folder):
+        config, seed = cell.arguments[2:]
+        own = config.hash(cell.key["ratio"], seed, GRID, most_valid, most_test)
+        arguments = (*cell.arguments, most_valid, most_test)
+        found.append(Cell(cell.key | {"config_hash": own}, run_entities, arguments))
+    return found
+
+
 def write_report(store: CellStore, folder: Path) -> list[Path]:
     """Writes tables and figure of all results; returns the files written."""
     records = store.records()
@@ -122,6 +145,25 @@ def main(arguments: list[str] | None = None) -> None:
         "--baselines",
         action="store_true",
         help="instead, rank by the edge-type heuristic alone, whether it is stored or not",
+    )
+    instead.add_argument(
+        "--entities",
+        action="store_true",
+        help="instead, rank with entities between, beside the energy, also queries with negation "
+        f"(results: {ENTITIES} beside the others)",
+    )
+    add(
+        "--most-valid",
+        metavar="N",
+        type=integer(1),
+        default=SAMPLE,
+        help=f"for --entities: validation queries of each type that choose ({SAMPLE:,} at most)",
+    )
+    add(
+        "--most-test",
+        metavar="N",
+        type=integer(1),
+        help="for --entities: test queries of each type, a seeded choice (all)",
     )
     add("--all", action="store_true", help="all ratios, models and presets")
     add_running_options(parser, "queries.jsonl", threads=None)
@@ -162,6 +204,11 @@ def _run(options: argparse.Namespace, store: CellStore) -> None:
         path = options.results.with_name(CURVES)
         store, show = CellStore(path, (*KEYS, "length"), CURVE_FIELDS), query_curves
         selection = cells(*chosen, options.seed, folder, steps=options.curve)
+    elif options.entities:
+        path = options.results.with_name(ENTITIES)
+        store, show = CellStore(path, KEYS, ENTITY_FIELDS), entity_table
+        limits = (options.most_valid, options.most_test)
+        selection = entity_cells(*chosen, options.seed, folder, *limits)
     elif options.tune:
         selection = tuning_cells(*chosen[:2], options.seed, folder)
     else:

@@ -1,9 +1,11 @@
 """``sheafprop answer``: the best answers to logical queries."""
 
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from sheafprop.cli.command_parser import CommandParser, read_text, write_table
+from sheafprop.cli.command_parser import CommandParser, read_text, report, write_table
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -14,31 +16,93 @@ def run(words: Sequence[str]) -> int:
     """Answers queries."""
     parser = CommandParser(
         "answer",
-        "Rank all entities as answers to logical queries: via(relation, query), and(...), or(...).",
+        "Rank all entities as answers to logical queries: via(relation, query), and(...), or(...), "
+        "not(...).",
         "sheafprop answer runs/umls/rotate --query 'via(inverse(treats), via(causes, virus))' -k 5",
     )
     parser.add_model()
-    parser.add_argument("--query", action="append", help="a query; may be repeated")
-    parser.add_argument("--queries", metavar="FILE", help="queries, one a line, instead")
-    parser.add_argument("-k", type=int, default=10, help="answers to each query (default: 10)")
-    parser.add_argument(
-        "--explain", action="store_true", help="a row for every edge, with its part of the energy"
+    add = parser.add_argument
+    add("--query", action="append", help="a query; may be repeated")
+    add("--queries", metavar="FILE", help="queries, one a line, instead")
+    add("-k", type=int, default=10, help="answers to each query (default: 10)")
+    add(
+        "--interior",
+        choices=("entities", "free"),
+        default="entities",
+        help="what the vertices between are: entities, joined by facts and predicted links "
+        "(default), or free vectors of least energy",
     )
-    parser.add_argument(
+    add(
+        "--beam",
+        type=_beam,
+        default=64,
+        metavar="K",
+        help="entities at a vertex between, or all, which is exact (default: 64)",
+    )
+    add(
+        "--derivations",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also give the N best derivations of each answer: a row for every link, in JSON trees",
+    )
+    add("--picture", metavar="FILE", help="draw the derivations of the first answers, as PNG")
+    add(
+        "--min-probability",
+        type=float,
+        default=0.0,
+        metavar="P",
+        help="give no answer of a smaller probability; of a model with a calibration",
+    )
+    add(
+        "--explain",
+        action="store_true",
+        help="free: a row for every edge, with its part of the energy",
+    )
+    add(
         "--prior",
         action="store_true",
-        help="expect the vertices between where the facts of their relations have entities: better "
-        "on paths",
+        help="free: expect the vertices between where the facts of their relations have entities, "
+        "better on paths",
     )
+    parser.add_scoring()
     parser.add_output()
+    add("--json", dest="format", action="store_const", const="json", help="--format json")
     options = parser.parse_args(list(words))
     if (options.query is None) == (options.queries is None):
         parser.error("give either --query or --queries FILE")
+    if options.interior == "free" and (options.derivations or options.picture):
+        parser.error("--derivations and --picture need --interior entities")
+    if options.interior == "entities" and (options.explain or options.prior):
+        parser.error("--explain and --prior need --interior free; see --derivations")
     queries = options.query or _read_queries(options.queries)
-    model = parser.load_model(options)
-    table = model.answer(queries, options.k, explain=options.explain, prior=options.prior)
-    write_table(table, options)
+    table = parser.load_model(options).answer(
+        queries,
+        options.k,
+        interior=options.interior,
+        beam=options.beam,
+        derivations=options.derivations or int(options.picture is not None),
+        min_probability=options.min_probability,
+        explain=options.explain,
+        prior=options.prior,
+    )
+    nested = table.attrs.get("derivations")
+    if options.picture is not None:
+        from sheafprop.report.derivation_figure import draw_derivations
+
+        draw_derivations(nested, Path(options.picture).expanduser())
+    write_table(table, options, nested)
+    if table.empty:
+        report("note: no entity answers these queries")
     return 0
+
+
+def _beam(text: str) -> int | Literal["all"]:
+    if text == "all":
+        return "all"
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"a positive number, or all (got {text!r})")
+    return int(text)
 
 
 def _read_queries(name: str) -> "LocatedRows":

@@ -1,6 +1,7 @@
 """What the commands share: help with an example, files in, tables out."""
 
 import argparse
+import json
 import os
 import sys
 import textwrap
@@ -329,9 +330,12 @@ def _table_format(options: argparse.Namespace) -> str:
     return kind
 
 
-def write_table(frame: "pd.DataFrame", options: argparse.Namespace) -> None:
-    """Writes a frame to the chosen place in the chosen format."""
-    content = _rendered(frame, options.format)
+def write_table(
+    frame: "pd.DataFrame", options: argparse.Namespace, nested: list[Any] | None = None
+) -> None:
+    """Writes a frame to the chosen place in the chosen format; in JSON, what is nested if given."""
+    nests = nested is not None and options.format == "json"
+    content = _as_json(nested) if nests else _rendered(frame, options.format)
     place = Path(options.out).expanduser() if options.out not in (None, "-") else None
     if place is None:
         write_output(content.decode("utf-8", "surrogatepass"))
@@ -365,12 +369,8 @@ def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
         frame.to_parquet(buffer, index=False)
         return buffer.getvalue()
     if kind == "json":
-        import json
-
-        # Numbers with all their digits, what is none as null.
-        values = frame.astype(object).where(frame.notna(), None)
-        text = json.dumps(values.to_dict("records"), ensure_ascii=False, indent=1)
-        return (text + "\n").encode("utf-8", "surrogatepass")
+        # What is none becomes null.
+        return _as_json(frame.astype(object).where(frame.notna(), None).to_dict("records"))
     if kind == "csv":
         return frame.to_csv(index=False).encode("utf-8", "surrogatepass")
     # Literal labels, as they are read: no quotes.
@@ -384,6 +384,11 @@ def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
             )
         lines.append("\t".join(cells))
     return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass")
+
+
+def _as_json(records: Any) -> bytes:
+    text = json.dumps(records, ensure_ascii=False, indent=1)
+    return (text + "\n").encode("utf-8", "surrogatepass")
 
 
 def report(text: str) -> None:

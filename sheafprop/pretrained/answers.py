@@ -1,38 +1,138 @@
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from sheafprop.checks import check_integer
+from sheafprop.checks import check_choice, check_integer
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.query import Query, QueryBatch, parse_query
+from sheafprop.query import Derivation, Query, QueryBatch, explain_answers, parse_query
+from sheafprop.query.entity_search import check_bounded
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Interior = Literal["entities", "free"]
+Queries = str | Query | LocatedRows | Iterable[str | Query]
+Line = dict[str, Any]
+
 _SHOWN = 80
+_LINK = {
+    "derivation": int,
+    "derivation_truth": float,
+    "depth": int,
+    "source": str,
+    "relation": str,
+    "target": str,
+    "link": str,
+    "link_probability": float,
+    "negated": bool,
+}
 
 
-def answer_queries(
+def answer_by_entities(
     state: ModelState,
-    queries: str | Query | LocatedRows | Iterable[str | Query],
+    queries: Queries,
     k: int,
-    explain: bool,
-    prior: bool,
+    beam: int | Literal["all"],
+    derivations: int,
+    min_probability: float,
 ) -> "pd.DataFrame":
-    """A frame of the best answers to logical queries; see :meth:`SheafModel.answer`."""
+    """A frame of the truest answers to logical queries; see :meth:`SheafModel.answer`."""
     import pandas as pd
 
     check_integer("k", k, 1)
-    if not isinstance(queries, LocatedRows):
-        several = [queries] if isinstance(queries, str | Query) else list(queries)
-        queries = LocatedRows.number(several, "query", 1)
-    given = queries.rows
-    parsed = [_parse(state, queries, row) for row in range(len(given))]
-    tables: dict[int, list[dict[str, Any]]] = {}
-    for batch, rows in QueryBatch.from_queries(parsed, state.entities, state.relations):
+    check_integer("derivations", derivations, 0)
+    if beam != "all":
+        check_integer("beam", beam, 1)
+    calibration = None if state.trained.calibration is None else state.trained.calibration.truths
+    if not 0 <= min_probability <= 1:
+        raise ValueError(f"'min_probability' must be between 0 and 1 (got {min_probability})")
+    if min_probability and calibration is None:
+        raise DataError(
+            "'min_probability' needs a calibrated model: truths are no probabilities; see "
+            "SheafModel.calibrate"
+        )
+    given, batches = _parse_all(state, queries, "entities")
+    scorer = state.entity_scorer(beam)
+    lines: dict[int, list[Line]] = {}
+    trees: dict[int, list[Line]] = {}
+    for batch, rows in batches:
+        observed = state.executor.answers(batch)
+        found = scorer.answer(batch, k, calibration=calibration, min_probability=min_probability)
+        for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
+            known = set(observed[own].tolist())
+            lines[row], trees[row] = [], []
+            reasons: list[list[Derivation]] = [[] for _ in answers]
+            if derivations and answers:
+                ids = torch.tensor([answer.entity for answer in answers])
+                asked = QueryBatch(batch.shape, batch.slots[own].expand(len(ids), -1))
+                reasons = explain_answers(scorer, asked, ids, derivations)
+            for answer, whys in zip(answers, reasons, strict=True):
+                line: Line = {
+                    "query": str(given[row]),
+                    "answer": answer.label,
+                    "truth": answer.truth,
+                    "certain": answer.certain,
+                    "probability": answer.probability,
+                    "origin": state.index.origins_of(torch.tensor(answer.entity))[0],
+                    "known": answer.entity in known,
+                    "interior": "entities",
+                }
+                if derivations:
+                    lines[row] += [line | link for link in _links(state, whys)]
+                    nested = [why.tree(scorer.label, lambda q: _name(state, q)) for why in whys]
+                    trees[row].append(line | {"derivations": nested})
+                else:
+                    lines[row].append(line)
+    kinds: dict[str, type] = {"query": str, "answer": str, "truth": float, "certain": bool}
+    kinds |= {} if calibration is None else {"probability": float}
+    kinds |= {"origin": str, "known": bool, "interior": str}
+    kinds |= _LINK if derivations else {}
+    table = [line for row in sorted(lines) for line in lines[row]]
+    frame = pd.DataFrame(table, columns=list(kinds)).astype(kinds)
+    if derivations:
+        frame.attrs["derivations"] = [tree for row in sorted(trees) for tree in trees[row]]
+    return frame
+
+
+def _links(state: ModelState, derivations: list[Derivation]) -> list[Line]:
+    """A row for each link of each derivation, in columns over labels."""
+    labels = state.entities.labels
+    return [
+        {
+            "derivation": number,
+            "derivation_truth": why.truth,
+            "depth": link["depth"],
+            "source": labels[link["source"]],
+            "relation": _name(state, link["relation"]),
+            "target": labels[link["target"]],
+            "link": "fact" if link["is_fact"] else "predicted",
+            "link_probability": link["probability"],
+            "negated": link["negated"],
+        }
+        for number, why in enumerate(derivations, 1)
+        for link in why.links()
+    ]
+
+
+def _name(state: ModelState, relation: int) -> str:
+    inverse, own = divmod(relation, len(state.relations))
+    label = state.relations.labels[own]
+    return f"inverse({label})" if inverse else label
+
+
+def answer_by_energy(
+    state: ModelState, queries: Queries, k: int, explain: bool, prior: bool
+) -> "pd.DataFrame":
+    """A frame of the answers of the least energy; see :meth:`SheafModel.answer`."""
+    import pandas as pd
+
+    check_integer("k", k, 1)
+    given, batches = _parse_all(state, queries, "free")
+    tables: dict[int, list[Line]] = {}
+    for batch, rows in batches:
         observed = state.executor.answers(batch)
         found = state.query_scorer(prior).answer(batch, k, explain=explain)
         for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
@@ -45,6 +145,7 @@ def answer_queries(
                     "energy": answer.energy,
                     "origin": state.index.origins_of(torch.tensor(answer.entity))[0],
                     "known": answer.entity in known,
+                    "interior": "free",
                     "edge": relation,
                     "edge_energy": energy,
                 }
@@ -52,18 +153,45 @@ def answer_queries(
                 for relation, energy in ([("", 0.0)] if answer.edges is None else answer.edges)
             ]
     kinds = {"query": str, "answer": str, "score": float, "energy": float, "origin": str}
-    kinds |= {"known": bool} | ({"edge": str, "edge_energy": float} if explain else {})
+    kinds |= {"known": bool, "interior": str}
+    kinds |= {"edge": str, "edge_energy": float} if explain else {}
     lines = [line for row in sorted(tables) for line in tables[row]]
     return pd.DataFrame(lines, columns=list(kinds)).astype(kinds)
 
 
-def _parse(state: ModelState, queries: LocatedRows, row: int) -> Query:
+def parse_queries(state: ModelState, queries: Queries) -> list[Query]:
+    """Queries that can be answered over entities; the errors are those of answers."""
+    if not isinstance(queries, LocatedRows):
+        several = [queries] if isinstance(queries, str | Query) else list(queries)
+        queries = LocatedRows.number(several, "query", 1)
+    return [_parse(state, queries, row, "entities") for row in range(len(queries.rows))]
+
+
+def _parse_all(
+    state: ModelState, queries: Queries, interior: Interior
+) -> tuple[list[str | Query], list[tuple[QueryBatch, torch.Tensor]]]:
+    """The queries as they were given, and as batches of one shape with their positions."""
+    check_choice("interior", interior, ("entities", "free"))
+    if not isinstance(queries, LocatedRows):
+        several = [queries] if isinstance(queries, str | Query) else list(queries)
+        queries = LocatedRows.number(several, "query", 1)
+    parsed = [_parse(state, queries, row, interior) for row in range(len(queries.rows))]
+    batches = QueryBatch.from_queries(parsed, state.entities, state.relations)
+    return list(queries.rows), batches
+
+
+def _parse(state: ModelState, queries: LocatedRows, row: int, interior: Interior) -> Query:
     """A query that can be answered, or an error that says which one cannot and why."""
     query = queries.rows[row]
     try:
         parsed = parse_query(query) if isinstance(query, str) else query
         ids = parsed.ids(state.entities, state.relations)
-        QueryBatch(parsed.shape, torch.atleast_2d(ids)).conjunctions()
+        if interior == "free":
+            QueryBatch(parsed.shape, torch.atleast_2d(ids)).conjunctions()
+        elif parsed.shape.operator == "anchor":
+            raise DataError("a query needs a relation: an entity alone asks for nothing")
+        else:
+            check_bounded(parsed.shape)
     except ValueError as error:
         if queries.parts == (("query", range(1, 2)),):  # the only one
             raise DataError(str(error)) from error

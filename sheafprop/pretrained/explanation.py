@@ -51,6 +51,13 @@ def score_triples(state: ModelState, triples: TripleInput) -> "pd.DataFrame":
     state.check_scores(score)
     frame["score"] = score.tolist()
     frame["ratio"] = energy_ratio(state, ids)[1].tolist()
+    if state.trained.calibration is not None:
+        head, relation, tail = ids.unbind(1)
+        sides = [
+            state.probability("tail", head, relation, tail),
+            state.probability("head", tail, relation, head),
+        ]
+        frame["probability"] = ((sides[0] + sides[1]) / 2).tolist()
     frame["known"] = state.facts.contain(ids).tolist()
     return restore_integers(frame, *given_labels(triples))
 

@@ -8,7 +8,7 @@
 ``entities.jsonl``    one ``{"label": ..., "origin": ...}`` per entity
 ``relations.jsonl``   one ``{"label": ...}`` per relation
 ``model.json``        the model's name and arguments, the chosen propagation, section weights,
-                      settings of episodes and proximity
+                      settings of episodes and proximity, the calibration
 ``metrics.json``      what was measured
 ``manifest.json``     format version, library version, size and SHA-256 of every other file
 ===================== ==============================================================================
@@ -46,12 +46,13 @@ from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
+from sheafprop.pretrained.calibration import ModelCalibration
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.version import __version__
 
 FORMAT_VERSION = 3
 #: Format 1 had no added entities; their trained vectors were a parameter among the others. Only
-#: format 3 has episodes and proximity; a model without them is written in format 2.
+#: format 3 has episodes, proximity and a calibration; a model without is written in format 2.
 _READABLE = (1, 2, 3)
 
 _TRAINED, _EXTENDED = "vectors.trained", "vectors.extended"
@@ -158,6 +159,8 @@ def write_model_folder(
             more["episodes"] = stored.episodes.settings.to_dict()
         if stored.proximity is not None:
             more["proximity"] = stored.proximity.to_dict()
+        if stored.calibration is not None:
+            more["calibration"] = stored.calibration.state()
         with new_folder(target) as temporary:
             write_bytes(temporary / "model.safetensors", save(_tensors(stored)))
             write_bytes(temporary / "facts.npy", _npy(stored.facts))
@@ -345,7 +348,9 @@ def _read_model(path: Path, version: int) -> StoredModel:
         mean = torch.view_as_complex(mean)
         extended = None if extended is None else torch.view_as_complex(extended)
     episodes, near = None, description.get("proximity")
-    if (version > 2) != ("episodes" in description or near is not None):
+    calibration = description.get("calibration")
+    has_more = "episodes" in description or near is not None or calibration is not None
+    if (version > 2) != has_more:
         raise ValueError(f"format version {version} does not fit what '{path}' holds")
     if "episodes" in description:
         state = {name.removeprefix(_EPISODES): value for name, value in own.items()}
@@ -366,6 +371,7 @@ def _read_model(path: Path, version: int) -> StoredModel:
         section_weight=tuple(description.get("section_weight", (1.0,))),
         episodes=episodes,
         proximity=None if near is None else ProximitySettings(**near),
+        calibration=None if calibration is None else ModelCalibration.from_state(calibration),
     )
 
 

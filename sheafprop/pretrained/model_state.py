@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -16,12 +16,23 @@ from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import EntityIndex, FactIndex, RowBlocks
 from sheafprop.pretrained.candidate_scorer import CandidateScorer
 from sheafprop.pretrained.graph_scorer import GraphScorer
+from sheafprop.pretrained.link_scores import LinkScores, spread_temperature
 from sheafprop.pretrained.stored_model import StoredModel, select_entities
 from sheafprop.pretrained.triple_input import triple_ids
-from sheafprop.query import EnergyScorer, GraphExecutor, InteriorPrior
+from sheafprop.query import (
+    EnergyScorer,
+    EntityScorer,
+    GraphExecutor,
+    InteriorPrior,
+    LinkCalibration,
+    LinkProbabilities,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Probabilities that are held at once.
+_NUMBERS = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +216,54 @@ class ModelState:
                 interior_prior=InteriorPrior.of_facts(sheaf, x, facts) if prior else None,
             )
         return self._query_scorers[prior]
+
+    @cached_property
+    def links(self) -> LinkProbabilities:
+        """The probability of every link: facts are certain, the scores predict the others."""
+        calibration = self.trained.calibration
+        return self.link_probabilities(None if calibration is None else calibration.links)
+
+    def link_probabilities(self, calibration: LinkCalibration | None) -> LinkProbabilities:
+        """The probability of every link as calibrated; without, at the spread of the scores."""
+        self.check_finite()
+        facts = self.facts.from_row(0)
+        temperature: float | Tensor = 1.0
+        if calibration is not None:
+            temperature = calibration.temperature
+        elif self.trained.episodes is None:
+            temperature = spread_temperature(self._scores_by_vectors, self._queries_to_score(facts))
+        return LinkProbabilities(
+            facts,
+            self.num_entities,
+            len(self.relations),
+            LinkScores(self.candidate_scores),
+            temperature=temperature,
+            num_answers=1.0 if calibration is None else calibration.num_answers,
+            dtype=torch.double if self.rows.blocks[0].real.dtype == torch.double else torch.float32,
+        )
+
+    def probability(self, side: Side, given: Tensor, relation: Tensor, other: Tensor) -> Tensor:
+        """The probabilities ``[n]`` that relations lead from given entities to others at a side."""
+        out = torch.zeros(len(given), dtype=torch.double)
+        kinds = relation + len(self.relations) * (side == "head")
+        step = max(1, _NUMBERS // self.num_entities)
+        for kind in kinds.unique().tolist():
+            for own in (kinds == kind).nonzero().flatten().split(step):
+                entities, place = given[own].unique(return_inverse=True)
+                rows = self.links.log_rows(entities, kind)
+                out[own] = rows[place, other[own]].double().exp()
+        return out
+
+    def _queries_to_score(self, facts: Tensor) -> Tensor:
+        """Pairs of entity and relation: those of facts, or of all entities where there are none."""
+        if len(facts):
+            return facts[:, :2]
+        entities = torch.arange(self.num_entities)
+        return torch.stack([entities, entities % max(1, len(self.relations))], dim=1)
+
+    def entity_scorer(self, beam: int | Literal["all"]) -> EntityScorer:
+        """The scorer of queries whose vertices between are entities."""
+        return EntityScorer(self.links, beam, entities=self.entities, relations=self.relations)
 
     @cached_property
     def executor(self) -> GraphExecutor:

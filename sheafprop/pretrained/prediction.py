@@ -150,6 +150,9 @@ def _best_answers(
         "score": value[back].tolist(),
         "origin": state.index.origins_of(found),
     }
+    if state.trained.calibration is not None:
+        ends = entity[where], edge_type[where], found
+        columns["probability"] = state.probability(side, *ends).tolist()
     if include_known:
         columns["known"] = seen[back].tolist()
     frame = pd.DataFrame(columns, index=where.tolist())

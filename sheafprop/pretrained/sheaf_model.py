@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from sheafprop.checks import count_noun
+from sheafprop.checks import check_choice, count_noun
 from sheafprop.data import Vocabulary
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
-from sheafprop.pretrained.answers import answer_queries
+from sheafprop.pretrained.answers import (
+    Interior,
+    answer_by_energy,
+    answer_by_entities,
+    parse_queries,
+)
+from sheafprop.pretrained.calibration import CalibrationReport, calibrate
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.explanation import explain, score_triples
 from sheafprop.pretrained.extension import Mode, Propagation, extend, remove_entities
@@ -173,7 +179,10 @@ class SheafModel:
                 near = replace(near, own_last=own_last)
             if not (near.weight or near.share or near.own_last):
                 near = None
-        trained = replace(trained, episodes=trained.episodes if episodes else None, proximity=near)
+        kept = trained.episodes if episodes else None
+        same = kept is trained.episodes and near == trained.proximity
+        calibration = trained.calibration if same else None
+        trained = replace(trained, episodes=kept, proximity=near, calibration=calibration)
         model = object.__new__(SheafModel)
         model._state, model.report = replace(self._state, trained=trained), self.report
         return model
@@ -387,34 +396,101 @@ class SheafModel:
         query: str | Query | Iterable[str | Query],
         k: int = 10,
         *,
+        interior: Interior = "entities",
+        beam: int | Literal["all"] = 64,
+        derivations: int = 0,
+        min_probability: float = 0.0,
         explain: bool = False,
         prior: bool = False,
     ) -> "pd.DataFrame":
-        r"""The best answers to logical queries, by the least energy of the query graph.
+        r"""The best answers to logical queries.
+
+        The vertices between the given entities and the answer are entities by default: an answer
+        is as true as its best derivation over facts, which are certain, and links that the model's
+        scores predict, see :class:`~sheafprop.query.EntityScorer`. With ``interior="free"`` they
+        are vectors that lie where the energy of the query graph is least, as in Cobb and Gebhart,
+        and facts play no part.
 
         Args:
-            query: A query as text, such as ``"and(via(r1, a), via(r2, b))"`` (see
+            query: A query as text, such as ``"and(via(r1, a), not(via(r2, b)))"`` (see
                 :func:`~sheafprop.query.parse_query`), or a :class:`~sheafprop.query.Query`, or
                 several of them.
             k: How many answers; all entities if they are fewer.
-            explain: Whether to split the energy of each answer by edge: a row for every edge then,
-                with columns ``edge`` (the relation) and ``edge_energy``.
-            prior: Whether the vertices between sources and answer are expected where the facts of
-                the relations that leave them have entities, see
-                :class:`~sheafprop.query.InteriorPrior`: better on paths.
+            interior: ``"entities"``, or ``"free"``, which takes no negation.
+            beam: How many entities stand at a vertex between, or ``"all"``, which is exact.
+            derivations: How many derivations of each answer to give: a row for every link then,
+                with columns ``derivation`` (from 1 on, the best first), ``derivation_truth``,
+                ``depth`` (links from there to the answer), ``source``, ``relation``, ``target``,
+                ``link`` (``"fact"`` or ``"predicted"``), ``link_probability`` and ``negated``
+                (whether it counts against the answer). As nested trees they are in
+                ``frame.attrs["derivations"]``.
+            min_probability: Answers of a smaller probability are not given; for a model with a
+                calibration, see :meth:`calibrate`.
+            explain: For free vertices, whether to split the energy of each answer by edge: a row
+                for every edge then, with columns ``edge`` (the relation) and ``edge_energy``.
+            prior: For free vertices, whether they are expected where the facts of the relations
+                that leave them have entities, see :class:`~sheafprop.query.InteriorPrior`: better
+                on paths.
 
         Returns:
-            A frame with columns ``query``, ``answer``, ``score`` (minus the root of the energy,
-            weighted over sections; higher is better), ``energy``, ``origin`` of the answer, and
-            ``known``, whether the observed facts alone give this answer. Queries in the order they
-            were given, best answers first, equal scores in the order of the model's entities.
+            A frame with columns ``query`` and ``answer``; for entities ``truth`` (of the best
+            derivations, as if links were independent), ``probability`` where the model is
+            calibrated, and ``certain`` (whether a wider beam could
+            not change this place), for free vertices ``score`` (minus the root of the energy,
+            weighted over sections; higher is better) and ``energy``; ``origin`` of the answer;
+            ``known``, whether the observed facts alone give it; and ``interior``. Queries in the
+            order they were given, best answers first, equal ones in the order of the model's
+            entities. What has no truth at all is no answer.
 
         Raises:
             DataError: If a text is not a query, a label is unknown (the nearest spelling is
-                suggested), a query has a negation, or a prior is asked for without facts.
-            ValueError: If ``k`` is not positive.
+                suggested), all entities but some would answer a query, it has a negation with free
+                vertices, a prior is asked for without facts, or a probability without calibration.
+            ValueError: If a number is out of its range, or an argument belongs to the other
+                interior.
         """
-        return answer_queries(self._state, query, k, explain, prior)
+        check_choice("interior", interior, ("entities", "free"))
+        if interior == "free":
+            if derivations or min_probability:
+                raise ValueError("'derivations' and 'min_probability' need interior='entities'")
+            return answer_by_energy(self._state, query, k, explain, prior)
+        if explain or prior:
+            raise ValueError(
+                "'explain' and 'prior' are of energies: give interior='free', or ask for "
+                "derivations"
+            )
+        return answer_by_entities(self._state, query, k, beam, derivations, min_probability)
+
+    def calibrate(
+        self, triples: TripleInput, queries: Iterable[str | Query] = ()
+    ) -> tuple["SheafModel", CalibrationReport]:
+        r"""Gives a model whose predictions and answers have probabilities, and how well they hold.
+
+        Args:
+            triples: True triples of the model's entities that are no facts of it, and have not
+                trained it: best such of new entities that the model was extended by. Those that are
+                facts are not counted.
+            queries: Queries as for :meth:`answer`; their answers over facts and these triples
+                together are what truths are calibrated by, structure by structure. Structures
+                without queries take the curve of all together.
+
+        Returns:
+            The model, whose frames of :meth:`predict`, :meth:`score` and :meth:`answer` have a
+            column ``probability`` from now on, and the report, in which each half of the triples is
+            predicted by what the other half gave. Other scores (:meth:`with_scores`) have no
+            calibration.
+
+        Raises:
+            DataError: If a label is unknown, fewer than two triples are left, or a text is not a
+                query.
+        """
+        ids = self._state.triple_ids(label_triples(triples, self.relations))
+        parsed = parse_queries(self._state, queries)
+        calibration, report = calibrate(self._state, ids, parsed)
+        model = object.__new__(SheafModel)
+        trained = replace(self._state.trained, calibration=calibration)
+        model._state, model.report = replace(self._state, trained=trained), self.report
+        return model, report
 
     def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
         r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.

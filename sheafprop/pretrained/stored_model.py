@@ -15,6 +15,7 @@ from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
+from sheafprop.pretrained.calibration import ModelCalibration
 from sheafprop.sheaf import RelationSheaf
 
 #: Where the vector of an entity can come from.
@@ -44,6 +45,7 @@ class StoredModel:
         episodes (EpisodeModel, optional): Relations trained through the diffusion, which score
             instead of the vectors.
         proximity (ProximitySettings, optional): Proximity beside the scores.
+        calibration (ModelCalibration, optional): What turns scores into probabilities.
 
     Raises:
         ValueError: If the parts do not belong together.
@@ -63,6 +65,7 @@ class StoredModel:
     section_weight: tuple[float, ...] = (1.0,)
     episodes: EpisodeModel | None = None
     proximity: ProximitySettings | None = None
+    calibration: ModelCalibration | None = None
 
     def __post_init__(self) -> None:
         graph = KnowledgeGraph.from_triples(
@@ -161,6 +164,10 @@ class StoredModel:
         ):
             if list(tensor.shape) != shape:
                 raise ValueError(f"the shape of {name} must be {shape} (got {list(tensor.shape)})")
+        if self.calibration is not None:
+            fitted = len(self.calibration.links.temperature)
+            if fitted != num_ends:
+                raise ValueError(f"the calibration must be of {num_ends} ends (got {fitted})")
         if self.extended is not None:
             shape = [num_added, len(self.section_weight), width]
             if list(self.extended.shape) != shape or (

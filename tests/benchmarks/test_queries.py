@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from benchmarks import entity_cell, query_cell, query_tuning
 from benchmarks import queries as experiment
-from benchmarks import query_cell, query_tuning
 from benchmarks.cells import read_records
 from benchmarks.presets import MODELS, RATIOS, query_config
 from benchmarks.query_cell import TYPES, choose_settings
@@ -356,3 +356,20 @@ def test_the_end_of_a_learning_curve_is_the_trained_model(folder, short, tmp_pat
     settings, value = choose_settings(valid, model, config, 0)
     assert points[-1]["iterations"] == settings.iterations
     assert points[-1]["micro"] == pytest.approx(value, abs=1e-6)
+
+
+def test_cells_rank_entities_beside_the_energy(folder, short, tmp_path, monkeypatch, capsys):
+    grid = {"iterations": (1,), "temperature": (3.0,), "proximity": (0.5,), "beam": (8,)}
+    monkeypatch.setattr(entity_cell, "GRID", grid)
+    monkeypatch.setattr(entity_cell, "NEGATION", ())
+    results = tmp_path / "results" / "queries.jsonl"
+    arguments = ["--data", str(folder), "--entities", "--most-valid", "5", "--most-test", "6"]
+    experiment.main([*arguments, "--results", str(results)])
+    records = read_records(results.with_name("query_entities.jsonl"))
+    methods = {r["method"] for r in records}
+    assert methods == {"entities", "energy", "entities without proximity", "entities without facts"}
+    assert len(records) == 4 * 2 * len(TYPES)
+    assert all(0 < r["queries"] <= 6 and r["limit"] == 6 for r in records)
+    assert all(r["standard_error"] >= 0 for r in records if r["averaging"] == "macro")
+    assert not results.exists()
+    assert "entities without facts" in capsys.readouterr().out

@@ -157,7 +157,7 @@ def test_scores_with_prior_are_those_of_a_model_that_holds_the_split(data):
             inverse, own = divmod(relation, len(data.relations))
             label = data.relations.labels[own]
             query = f"via({f'inverse({label})' if inverse else label}, {query})"
-        answers = served.answer(query, k=len(x), prior=True)
+        answers = served.answer(query, k=len(x), interior="free", prior=True)
         ids = data.entities.ids(answers["answer"].tolist())
         expected = torch.tensor(answers["score"].tolist(), dtype=scores.dtype)
         torch.testing.assert_close(scores[row, ids], expected, rtol=1e-4, atol=1e-4)

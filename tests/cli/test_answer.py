@@ -1,5 +1,10 @@
-import pandas as pd
+import json
 
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+
+from sheafprop.cli.main import main
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, table
 
@@ -10,12 +15,13 @@ def test_answer(tmp_path, capsys, model):
     got = table(output(capsys, "answer", "--run", model, "--query", query, "-k", 4).out)
     pd.testing.assert_frame_equal(got, expected, check_dtype=False, atol=1e-12)
     path = ["answer", model, "--query", "via(far, via(next, a0))", "-k", 4]
-    for words, prior in ((path, False), ([*path, "--prior"], True)):
-        expected = loaded.answer(path[3], 4, prior=prior)
+    for more, prior in (([], False), (["--prior"], True)):
+        words = [*path, "--interior", "free", *more]
+        expected = loaded.answer(path[3], 4, interior="free", prior=prior)
         pd.testing.assert_frame_equal(
             table(output(capsys, *words).out), expected, check_dtype=False, atol=1e-12
         )
-    words = ["answer", model, "--query", query, "-k", 999, "--explain"]
+    words = ["answer", model, "--query", query, "-k", 999, "--explain", "--interior", "free"]
     got = table(output(capsys, *words).out)
     assert len(got) == 2 * loaded.num_entities
     assert list(got.columns[-2:]) == ["edge", "edge_energy"]
@@ -47,3 +53,60 @@ def test_queries_that_fail(tmp_path, capsys, model):
     assert "cannot be read" in failing(capsys, "answer", model, "--queries", tmp_path / "q.txt")
     assert "cannot be read" in failing(capsys, "answer", model, "--queries", tmp_path / "nowhere")
     assert "at least 1" in failing(capsys, "answer", model, "--query", "via(next, a0)", "-k", 0)
+
+
+NEGATED = "and(via(far, via(next, a0)), not(via(skip, a6)))"
+
+
+def test_answers_over_entities_with_their_derivations(tmp_path, capsys, model):
+    loaded = SheafModel.load(model)
+    words = ["answer", model, "--query", NEGATED, "-k", 3]
+    expected = loaded.answer(NEGATED, 3, beam="all", derivations=2)
+    got = table(output(capsys, *words, "--beam", "all", "--derivations", 2).out)
+    pd.testing.assert_frame_equal(got, expected, check_dtype=False, atol=1e-12)
+    assert set(got["interior"]) == {"entities"}
+    narrow = table(output(capsys, *words, "--beam", 1).out)
+    pd.testing.assert_frame_equal(
+        narrow, loaded.answer(NEGATED, 3, beam=1), check_dtype=False, atol=1e-12
+    )
+    picture = tmp_path / "tree.png"
+    nested = json.loads(output(capsys, *words, "--derivations", 2, "--json").out)
+    assert nested == loaded.answer(NEGATED, 3, derivations=2).attrs["derivations"]
+    assert not picture.exists()
+    flat = json.loads(output(capsys, *words, "--picture", picture, "--format", "json").out)
+    assert [answer["answer"] for answer in flat] == list(expected["answer"].unique())
+    assert imread(picture).shape[2] == 4
+
+
+def test_a_query_without_answer_says_so(capsys, model):
+    got = output(capsys, "answer", model, "--query", "and(a0, a1)")
+    assert len(got.out.splitlines()) == 1
+    assert got.err == "note: no entity answers these queries\n"
+    shown = json.loads(output(capsys, "answer", model, "--query", "and(a0, a1)", "--json").out)
+    assert shown == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--interior", "free", "--derivations", 1], "need --interior entities"),
+        (["--interior", "free", "--picture", "x.png"], "need --interior entities"),
+        (["--explain"], "need --interior free"),
+        (["--prior"], "need --interior free"),
+        (["--beam", "0"], "a positive number, or all"),
+        (["--beam", "some"], "a positive number, or all"),
+        (["--interior", "open"], "invalid choice"),
+    ],
+)
+def test_options_belong_to_their_interior(capsys, model, words, message):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(w) for w in ["answer", model, "--query", "via(next, a0)", *words]])
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_probabilities_and_bounded_queries_are_refused_by_name(capsys, model):
+    words = ["answer", model, "--query"]
+    told = failing(capsys, *words, "via(next, a0)", "--min-probability", 0.5)
+    assert "needs a calibrated model" in told
+    assert "all entities but some" in failing(capsys, *words, "not(via(next, a0))")

@@ -113,7 +113,7 @@ def test_whatever_the_query_is_the_answer_is_a_table_or_our_own_error():
     def run(query, k):
         total[0] += 1
         try:
-            frame = model.answer(query, k, explain=bool(k % 2))
+            frame = model.answer(query, k, interior="free", explain=bool(k % 2))
         except SheafpropError:
             return
         reached[0] += 1
@@ -121,6 +121,9 @@ def test_whatever_the_query_is_the_answer_is_a_table_or_our_own_error():
         assert len(frame.drop_duplicates()) >= len(set(asked)) * min(k, model.num_entities)
         assert np.isfinite(frame[["score", "energy"]].to_numpy()).all()
         assert set(frame["answer"]) <= set(model.labels())
+        over_entities = model.answer(query, k)
+        assert over_entities["truth"].between(0, 1).all()
+        assert set(over_entities["answer"]) <= set(model.labels())
 
     run()
     assert reached[0] >= 0.3 * total[0]

@@ -13,7 +13,15 @@ from sheafprop.report.published import published_rows
 from sheafprop.report.records import tie_conventions
 from sheafprop.report.tables import NOTHING, escape, markdown_table, mean_with_error
 
-__all__ = ["AVERAGINGS", "query_curves", "query_figures", "query_report", "query_summary"]
+__all__ = [
+    "AVERAGINGS",
+    "NEGATION",
+    "entity_table",
+    "query_curves",
+    "query_figures",
+    "query_report",
+    "query_summary",
+]
 
 #: How hard answers are averaged, and what that means.
 AVERAGINGS = {
@@ -21,6 +29,8 @@ AVERAGINGS = {
     "micro": "mean over all pairs of query and answer, as in the code of Cobb and Gebhart",
 }
 _UNIONS = ("2u", "up")
+#: The types with a negation.
+NEGATION = ("2in", "3in", "inp", "pin", "pni")
 _MEAN = "mean of 7"
 _PRESETS = {"no-prior": "best without prior"}
 
@@ -134,6 +144,48 @@ def query_curves(records: Sequence[Record]) -> str:
     return markdown_table(
         ["ratio", "model", "batches", "training", "iterations", *AVERAGINGS], rows, "llrrrrr"
     )
+
+
+def entity_table(records: Sequence[Record]) -> str:
+    r"""Returns Hits@10 and MRR by ratio and method: means over the nine types without and the five
+    with negation, in Markdown. Standard errors of Hits@10 are over queries.
+
+    Args:
+        records (list): What ``scripts/reproduce_queries.py --entities`` wrote.
+    """
+    cells: dict[tuple[str, ...], dict[str, Record]] = {}
+    for record in records:
+        name = f"{_method(record)}, seed {record['seed']}: {record['method']}"
+        key = (record["ratio"], name, record["averaging"])
+        cells.setdefault(key, {})[record["type"]] = record
+    rows = []
+    for (ratio, name, averaging), by_type in sorted(
+        cells.items(), key=lambda cell: (int(cell[0][0]), *cell[0][1:])
+    ):
+        limit = next(iter(by_type.values()))["limit"]
+        queries = "all" if limit is None else f"at most {limit:,}"
+        row = [ratio, escape(name), averaging, queries]
+        row += [_mean_of(by_type, types) for types in ((*CONJUNCTIVE, *_UNIONS), NEGATION)]
+        row += [
+            f"{100 * by_type[kind]['hits@10']:.1f}" if kind in by_type else NOTHING
+            for kind in (*CONJUNCTIVE, *_UNIONS, *NEGATION)
+        ]
+        rows.append(row)
+    header = ["ratio", "method", "averaging", "queries a type", "mean of 9", "mean of 5"]
+    return markdown_table([*header, *CONJUNCTIVE, *_UNIONS, *NEGATION], rows)
+
+
+def _mean_of(by_type: dict[str, Record], types: Sequence[str]) -> str:
+    """Mean Hits@10 with its standard error where there is one, and mean MRR."""
+    own = [by_type[kind] for kind in types if kind in by_type]
+    if len(own) < len(types):
+        return NOTHING
+    hits, mrr = (statistics.fmean(record[name] for record in own) for name in ("hits@10", "mrr"))
+    error = ""
+    if all("standard_error" in record for record in own):
+        whole = sum(record["standard_error"] ** 2 for record in own) ** 0.5 / len(own)
+        error = f" ± {100 * whole:.1f}"
+    return f"{100 * hits:.1f}{error} / {mrr:.3f}"
 
 
 def _curve_place(record: Record) -> tuple[Any, ...]:

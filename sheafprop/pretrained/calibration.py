@@ -1,0 +1,227 @@
+"""Probabilities of links and answers, fitted on triples that a model has not seen as facts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.errors import DataError, FormatError
+from sheafprop.kge.base import Side
+from sheafprop.query import (
+    EntityScorer,
+    GraphExecutor,
+    LinkCalibration,
+    Query,
+    QueryBatch,
+    QueryShape,
+    ReliabilityTable,
+    ScoredRows,
+    TruthCalibration,
+    TruthPairs,
+    easy_and_hard,
+)
+from sheafprop.query.truth_calibration import structure_name
+
+if TYPE_CHECKING:
+    from sheafprop.pretrained.model_state import ModelState
+
+# Candidates of each row or query that the tables and curves see: those of the highest scores.
+_BEST = 64
+# Numbers in the scores that are held at once.
+_SCORES = 2**24
+
+Pairs = tuple[NDArray[np.float64], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCalibration:
+    """What turns a model's scores and truths into probabilities.
+
+    Args:
+        links (LinkCalibration): Temperature and number of answers, by relation and side.
+        truths (TruthCalibration): The probability of an answer from its truth, by structure.
+    """
+
+    links: LinkCalibration
+    truths: TruthCalibration
+
+    def state(self) -> dict[str, Any]:
+        """The calibration as plain values."""
+        return {"links": self.links.state(), "truths": self.truths.state()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "ModelCalibration":
+        """The calibration that :meth:`state` describes.
+
+        Raises:
+            FormatError: If it is something else.
+        """
+        try:
+            parts = state["links"], state["truths"]
+        except (KeyError, TypeError) as error:
+            raise FormatError("not a calibration of links and truths") from error
+        return cls(LinkCalibration.from_state(parts[0]), TruthCalibration.from_state(parts[1]))
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """How well probabilities hold, each half of the triples by what the other half gave.
+
+    Args:
+        links: Predicted links, the best candidates of every (entity, relation).
+        answers: Answers to the queries; None where none were given.
+        num_triples: How many triples the model was calibrated on.
+        num_known: How many were facts already, and were not counted.
+    """
+
+    links: ReliabilityTable
+    answers: ReliabilityTable | None
+    num_triples: int
+    num_known: int
+
+    def summary(self) -> str:
+        """The expected calibration errors and tables in plain text."""
+        known = f" ({self.num_known:,} are facts already)" if self.num_known else ""
+        lines = [f"calibrated on {self.num_triples:,} triples{known}"]
+        for name, table in (("links", self.links), ("answers", self.answers)):
+            if table is None:
+                continue
+            error = table.expected_calibration_error
+            lines.append(f"{name}: expected calibration error {error:.4f}")
+            lines += [
+                f"  {row['lower']:.1f} to {row['upper']:.1f}: predicted {row['predicted']:.3f}, "
+                f"observed {row['observed']:.3f} of {row['count']:,.0f}"
+                for row in table.records()
+            ]
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def calibrate(
+    state: "ModelState", triples: Tensor, queries: Sequence[Query]
+) -> tuple[ModelCalibration, CalibrationReport]:
+    """The calibration of a model on triples ``[m, 3]``; see :meth:`SheafModel.calibrate`."""
+    known = state.facts.contain(triples)
+    held = torch.unique(triples[~known], dim=0)
+    if len(held) < 2:
+        raise DataError(
+            "a calibration needs at least two triples that are no facts of the model "
+            f"(got {len(held)})"
+        )
+    order = torch.randperm(len(held), generator=torch.Generator().manual_seed(0))
+    halves = [held[part] for part in order.tensor_split(2)]
+    number = len(state.relations)
+    found = [_probabilities(state, LinkCalibration.fit(_rows(state, one), number), other)
+             for one, other in (halves, halves[::-1])]  # fmt: skip
+    probability, is_true = (np.concatenate(part) for part in zip(*found, strict=True))
+    links = LinkCalibration.fit(_rows(state, held), number)
+    pairs = {"1p": TruthPairs(np.log(probability), is_true)}
+    answers = None
+    if queries:
+        scorer = EntityScorer(state.link_probabilities(links), 64)
+        by_query = _query_pairs(state, scorer, held, queries)
+        answers = _cross_fitted(by_query)
+        pairs |= _joined(by_query)
+    truths = TruthCalibration.fit(pairs)
+    table = ReliabilityTable.of(probability, is_true)
+    report = CalibrationReport(table, answers, len(held), int(known.sum()))
+    return ModelCalibration(links, truths), report
+
+
+def _asked(state: "ModelState", triples: Tensor) -> Iterator[tuple[int, Tensor, AnswerSets]]:
+    """Relation, entities and their true answers among the triples, in parts."""
+    number = len(state.relations)
+    ends: tuple[tuple[int, int, int], ...] = ((0, 2, 0), (2, 0, number))
+    step = max(1, _SCORES // state.num_entities)
+    for given, other, offset in ends:
+        for kind in triples[:, 1].unique().tolist():
+            own = triples[triples[:, 1] == kind]
+            entities = own[:, given].unique()
+            for part in entities.split(step):
+                sets = [own[own[:, given] == u, other].tolist() for u in part.tolist()]
+                yield kind + offset, part, AnswerSets.from_sets(sets)
+
+
+def _rows(state: "ModelState", triples: Tensor) -> Iterator[ScoredRows]:
+    """Scores of all entities for every (entity, relation) of the triples, facts excluded."""
+    number = len(state.relations)
+    for relation, entities, answers in _asked(state, triples):
+        side: Side = "head" if relation >= number else "tail"
+        kinds = torch.full_like(entities, relation % number)
+        scores = state.candidate_scores(entities, kinds, side).clone()
+        scores[state.facts.answers(side, entities, kinds)] = -torch.inf
+        yield ScoredRows(relation, scores, answers)
+
+
+def _probabilities(state: "ModelState", links: LinkCalibration, triples: Tensor) -> Pairs:
+    """Probabilities of the best candidates of the triples' rows, and which are true."""
+    found: list[Pairs] = []
+    probabilities = state.link_probabilities(links)
+    number = len(state.relations)
+    for relation, entities, answers in _asked(state, triples):
+        rows = probabilities.log_rows(entities, relation).exp()
+        side: Side = "head" if relation >= number else "tail"
+        kinds = torch.full_like(entities, relation % number)
+        rows[state.facts.answers(side, entities, kinds)] = -1  # facts are certain, not predicted
+        is_true = torch.zeros_like(rows, dtype=torch.bool)
+        is_true[torch.from_numpy(answers.rows), torch.from_numpy(answers.values).long()] = True
+        p, place = rows.topk(min(_BEST, rows.shape[1]))
+        kept = p >= 0
+        found.append((p[kept].double().numpy(), is_true.gather(1, place)[kept].numpy()))
+    p, true = (np.concatenate(part) for part in zip(*found, strict=True))
+    return np.maximum(p, np.finfo(float).tiny), true
+
+
+def _query_pairs(
+    state: "ModelState", scorer: EntityScorer, held: Tensor, queries: Sequence[Query]
+) -> list[tuple[QueryShape, Pairs]]:
+    """For every query the logs of truth of its best candidates, and which are answers.
+
+    Answers that follow from the facts alone are not counted.
+    """
+    facts, number = state.facts.from_row(0), len(state.relations)
+    executors = [
+        GraphExecutor(part, state.num_entities, number)
+        for part in (facts, torch.cat([facts, held]))
+    ]
+    found = []
+    for batch, _ in QueryBatch.from_queries(queries, state.entities, state.relations):
+        easy, hard = easy_and_hard(executors[0], executors[1], batch)
+        for rows, truth in scorer.blocks(batch):
+            for row, values in zip(rows.tolist(), truth, strict=True):
+                values = values.clone()
+                values[torch.from_numpy(easy[row]).long()] = -torch.inf
+                best, place = values.topk(min(_BEST, len(values)))
+                kept = best > -torch.inf
+                is_true = np.isin(place[kept].numpy(), hard[row])
+                found.append((batch.shape, (best[kept].double().numpy(), is_true)))
+    return found
+
+
+def _joined(found: Iterable[tuple[QueryShape, Pairs]]) -> dict[str, TruthPairs]:
+    by_name: dict[str, list[Pairs]] = {}
+    for shape, pairs in found:
+        by_name.setdefault(structure_name(shape), []).append(pairs)
+    return {
+        name: TruthPairs(*(np.concatenate(part) for part in zip(*own, strict=True)))
+        for name, own in by_name.items()
+    }
+
+
+def _cross_fitted(found: Sequence[tuple[QueryShape, Pairs]]) -> ReliabilityTable | None:
+    """Every second query by the curves of the others."""
+    halves = found[::2], found[1::2]
+    p, true = [], []
+    for one, other in (halves, halves[::-1]):
+        if not any(len(x) for _, (x, _) in one):
+            return None
+        curves = TruthCalibration.fit(_joined(one))
+        for shape, (x, is_true) in other:
+            p.append(curves.probability(torch.from_numpy(x), shape).numpy())
+            true.append(is_true)
+    return ReliabilityTable.of(np.concatenate(p), np.concatenate(true))

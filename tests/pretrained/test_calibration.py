@@ -1,0 +1,103 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from sheafprop import SheafModel
+from sheafprop.errors import DataError, FormatError
+from sheafprop.pretrained.calibration import ModelCalibration
+from tests.pretrained.models import FACTS, sheaf_model
+from tests.toy import ring
+
+HELD = [("n0", "far", "a4"), ("n1", "next", "a9"), ("a6", "skip", "n2"), ("n2", "next", "a5")]
+HELD += [("n1", "far", "a2"), ("a0", "next", "n0")]
+QUERIES = [f"via(far, via(next, {label}))" for label in ("n0", "n1", "n2", "a5", "a6", "a7")]
+
+
+@pytest.fixture(scope="module")
+def grown():
+    return sheaf_model("rotate").extend(FACTS)
+
+
+@pytest.fixture(scope="module")
+def calibrated(grown):
+    return grown.calibrate([*HELD, ring("a", 12)[0]], QUERIES)
+
+
+def test_predictions_scores_and_answers_get_probabilities(grown, calibrated):
+    model, report = calibrated
+    assert report.num_triples == len(HELD)
+    assert report.num_known == 1
+    assert "expected calibration error" in report.summary()
+    assert report.answers is not None
+    frame = model.predict_tails("n0", "far", model.num_entities, include_known=True)
+    assert frame["probability"].between(0, 1).all()
+    # Facts are certain; the others fall with the score.
+    assert (frame["probability"][frame["known"]] == 1).all()
+    assert frame["probability"][~frame["known"]].is_monotonic_decreasing
+    heads = model.predict_heads("far", "n0", 5, include_known=True)
+    triples = [("n0", "far", label) for label in frame["tail"]]
+    score = model.score(triples)
+    back = model._state.probability(
+        "head", torch.tensor([grown.labels().index("a4")]), torch.tensor([2]),
+        torch.tensor([grown.labels().index("n0")]),
+    )  # fmt: skip
+    mean = (frame.set_index("tail")["probability"]["a4"] + float(back)) / 2
+    relation = model.relations.labels[2]
+    assert relation == "far"
+    assert score.set_index("tail")["probability"]["a4"] == pytest.approx(mean)
+    assert heads["probability"].between(0, 1).all()
+    answers = model.answer(QUERIES[0], 99)
+    assert answers["probability"].is_monotonic_decreasing
+    bound = answers["probability"].iloc[2]
+    some = model.answer(QUERIES[0], 99, min_probability=bound)
+    assert list(some["answer"]) == list(answers["answer"][answers["probability"] >= bound])
+    assert model.answer(QUERIES[0], 99, min_probability=1.0).empty or bound == 1
+    for frame in (grown.predict_tails("n0", "far"), grown.answer(QUERIES[0])):
+        assert "probability" not in frame
+
+
+def test_links_have_the_fitted_numbers(grown, calibrated):
+    model, _ = calibrated
+    fitted, links = model.stored().calibration.links, model._state.links
+    assert len(fitted.temperature) == 2 * len(model.relations)
+    np.testing.assert_array_equal(links.temperature, fitted.temperature)
+    np.testing.assert_array_equal(links.num_answers, fitted.num_answers)
+    assert not np.allclose(links.temperature, grown._state.links.temperature)
+
+
+def test_a_calibration_stays_with_its_model(tmp_path, calibrated):
+    model, _ = calibrated
+    folder = model.save(tmp_path / "model")
+    assert json.loads((folder / "manifest.json").read_text())["format"] == 3
+    loaded = SheafModel.load(folder)
+    for query in QUERIES[:2]:
+        one, other = model.answer(query, 5), loaded.answer(query, 5)
+        np.testing.assert_array_equal(one["probability"], other["probability"])
+    assert loaded.with_scores().stored().calibration is not None
+    larger = loaded.extend([("late", "next", "a3")])
+    assert "probability" in larger.predict_tails("late", "far")
+    # Other scores have another scale.
+    near = loaded.with_scores(proximity=0.5)
+    assert near.stored().calibration is None
+    with pytest.raises(DataError, match="needs a calibrated model"):
+        near.answer(QUERIES[0], min_probability=0.5)
+
+
+def test_triples_to_calibrate_on_are_no_facts(grown):
+    with pytest.raises(DataError, match="at least two triples that are no facts"):
+        grown.calibrate([*FACTS[:3], HELD[0]])
+    with pytest.raises(DataError, match="'n9'"):
+        grown.calibrate([("n9", "far", "a1"), *HELD])
+    with pytest.raises(DataError, match="all entities but some"):
+        grown.calibrate(HELD, ["not(via(far, a0))"])
+    model, report = grown.calibrate(HELD)
+    assert report.answers is None
+    assert model.answer(QUERIES[0])["probability"].between(0, 1).all()
+
+
+@pytest.mark.parametrize("state", [{}, {"links": {}}, [], {"links": {}, "truths": {}}])
+def test_other_contents_are_refused(state):
+    with pytest.raises(FormatError):
+        ModelCalibration.from_state(state)
