@@ -211,14 +211,24 @@ class EpisodeModel(torch.nn.Module):
         return self.maps if self.own_maps is None else self.own_maps
 
     def draw_training_sections(self, num_nodes: int, generator: torch.Generator) -> Tensor:
-        """Random sections ``[N, s, d]`` of one training step, of unit expected length."""
+        """Random sections ``[N, s, d]`` of one training step, of unit expected length.
+
+        Args:
+            num_nodes (int): Number of entities :math:`N`.
+            generator (torch.Generator): Draws them.
+        """
         width = self.maps.node_emb.weight.shape[1]
         shape = (num_nodes, self.settings.num_training_random, width)
         drawn = torch.randn(shape, generator=generator) / width**0.5
         return self.maps._vectors(drawn.to(self.prototypes))
 
     def draw_sections(self, labels: Sequence[str], seed: int) -> Tensor:
-        """Random sections ``[N, s, d]`` to score with, each entity's from its own label."""
+        """Random sections ``[N, s, d]`` to score with, each entity's from its own label.
+
+        Args:
+            labels (sequence of str): The labels of the entities.
+            seed (int): The seed.
+        """
         return self.maps.draw_entities(labels, seed, self.settings.num_random).to(
             self.prototypes.device
         )
@@ -307,6 +317,10 @@ class EpisodeModel(torch.nn.Module):
         .. math::
             \tfrac{1}{2} \sum_q \left[ \tfrac{a_q}{2} \sum_s E(x^s_h, x^s_t)
             + \tfrac{b_q}{2} E(p_h, p_t) \right]
+
+        Args:
+            graph (DiffusedGraph): From :meth:`diffuse`.
+            head, relation, tail (Tensor): The triples, ``[B]`` each.
         """
         total = self.log_weight.new_zeros(len(head))
         for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):

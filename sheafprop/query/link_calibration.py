@@ -118,14 +118,14 @@ class LinkCalibration:
                 for name in ("temperature", "num_answers")
             ]
             good = all(part.dim() == 1 and bool((part > 0).all()) for part in parts)
-            if (
-                not good
-                or parts[0].shape != parts[1].shape
-                or not torch.cat(parts).isfinite().all()
-            ):
-                raise ValueError("they must be positive, one of each for every relation")
         except (KeyError, TypeError, ValueError) as error:
             raise FormatError(f"not the numbers of a calibration of links ({error})") from error
+        same = parts[0].shape == parts[1].shape
+        if not (good and same and torch.cat(parts).isfinite().all()):
+            raise FormatError(
+                "not the numbers of a calibration of links (they must be positive, one of each for "
+                "every relation)"
+            )
         return cls(*parts)
 
     def __repr__(self) -> str:

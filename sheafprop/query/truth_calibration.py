@@ -94,7 +94,10 @@ class TruthCalibration:
     def probability(self, log_truth: Tensor, shape: QueryShape) -> Tensor:
         """The probabilities of answers to queries of a shape, by their logs of truth.
 
-        What has no truth at all has probability 0.
+        Args:
+            log_truth (Tensor): The logs of truth, of any shape; what has no truth at all
+                (:math:`-\\infty`) has probability 0.
+            shape (QueryShape): The shape of the queries.
         """
         curve = self.curves.get(structure_name(shape), self.curves[""])
         x = log_truth.detach().cpu().double().numpy()
@@ -123,24 +126,28 @@ class TruthCalibration:
                 str(name): np.array(curve, dtype=np.float64)
                 for name, curve in state["curves"].items()
             }
-            for curve in curves.values():
-                if method == "platt":
-                    good = curve.shape == (2,) and curve[0] >= 0
-                else:
-                    good = curve.ndim == 2 and len(curve) == 2 and curve.shape[1] > 0
-                    good = good and (np.diff(curve) >= 0).all() and (curve[0] <= 0).all()
-                    good = good and 0 <= curve[1, 0] <= curve[1, -1] <= 1
-                if not (good and np.isfinite(curve).all()):
-                    raise ValueError("a curve must not fall")
-            if "" not in curves:
-                raise ValueError("the curve of all structures is missing")
+            good = [_is_curve(curve, method) for curve in curves.values()]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FormatError(f"not the numbers of a calibration of truths ({error})") from error
+        if "" not in curves or not all(good):
+            what = "a curve falls" if "" in curves else "the curve of all structures is missing"
+            raise FormatError(f"not the numbers of a calibration of truths ({what})")
         return cls(method, curves)
 
     def __repr__(self) -> str:
         names = ", ".join(name for name in self.curves if name)
         return f"{self.__class__.__name__}({self.method}, structures: {names or 'all together'})"
+
+
+def _is_curve(curve: NDArray[np.float64], method: str) -> bool:
+    """Whether numbers are finite and a curve that does not fall."""
+    if method == "platt":
+        good = curve.shape == (2,) and curve[0] >= 0
+    else:
+        good = curve.ndim == 2 and len(curve) == 2 and curve.shape[1] > 0
+        good = good and (np.diff(curve) >= 0).all() and (curve[0] <= 0).all()
+        good = good and 0 <= curve[1, 0] <= curve[1, -1] <= 1
+    return bool(good and np.isfinite(curve).all())
 
 
 def structure_name(shape: QueryShape) -> str:
