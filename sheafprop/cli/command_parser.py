@@ -1,4 +1,7 @@
-"""What the commands share: help with an example, files in, tables out."""
+"""What the commands share: help with an example, files in, tables out.
+
+Long because every option that commands share is read, checked and described here.
+"""
 
 import argparse
 import json
