@@ -1,3 +1,5 @@
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -28,7 +30,7 @@ class DiagonalBlocks(VertexBlocks):
             what = "free" if entries.shape[1] == 1 else "coordinates of free"
             warn_of_lost(int(lost.sum()), entries.dtype, what)
         #: The pseudo-inverse, entry by entry.
-        self.inverse = in_range / torch.where(in_range, entries, 1.0)
+        self.inverse = in_range * _Reciprocal.apply(torch.where(in_range, entries, 1.0))
 
     @property
     def singular(self) -> Tensor:
@@ -56,3 +58,22 @@ class DiagonalBlocks(VertexBlocks):
 
     def norms(self) -> Tensor:
         return self.entries.amax(dim=1)
+
+
+class _Reciprocal(torch.autograd.Function):
+    r"""The reciprocal, whose gradient :math:`-(g / x) / x` is zero where :math:`g` is.
+
+    That of PyTorch multiplies by :math:`1 / x^2`, which overflows where a loop's maps are close, so
+    that an entity with nothing but loops would get :math:`0 \cdot \infty`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        out = 1 / x
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (out,) = ctx.saved_tensors
+        return -(grad * out) * out

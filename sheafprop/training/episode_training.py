@@ -114,6 +114,14 @@ class EpisodeTraining(LightningModule):
         self.log("episodes/loss", loss, on_step=True, on_epoch=False)
         return loss
 
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        for name, parameter in self.model.trained_parameters().items():
+            if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
+                raise DivergenceError(
+                    f"the gradient of '{name}' is not finite at step {self.global_step} of the "
+                    f"episodes: lower their learning rate (lr={self.model.settings.lr})"
+                )
+
 
 class _Progress(Callback):
     """A bar on standard error, and a checkpoint now and then."""

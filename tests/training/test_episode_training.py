@@ -121,6 +121,18 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(monkeypatch):
         train_episodes(trained_model(), graph(), SETTINGS)
 
 
+def test_a_gradient_that_is_not_finite_stops_with_its_step(monkeypatch):
+    original = episode_training.episode_loss
+
+    def loss(model, *args):
+        root = (model.log_weight - model.log_weight.detach()).abs().sqrt().sum()
+        return original(model, *args) + root  # finite, with a slope that is not
+
+    monkeypatch.setattr(episode_training, "episode_loss", loss)
+    with pytest.raises(DivergenceError, match="'log_weight' is not finite at step 0"):
+        train_episodes(trained_model(), graph(), SETTINGS)
+
+
 def test_repeated_triples_count_once():
     kge, triples = trained_model(), graph()
     one, _ = train_episodes(kge, triples, SETTINGS)
