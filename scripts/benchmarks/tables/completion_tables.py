@@ -131,9 +131,15 @@ def completion_cost_table(records: Sequence[Record], preset: str = "best") -> st
         steps = ", ".join(
             str(r.get("iterations", NOTHING)) for r in sorted(members, key=lambda r: r["seed"])
         )
-        rows.append([dataset, NAMES.get(model, model), *times, peak, steps])
+        rows.append([dataset, _name(model), *times, peak, steps])
     header = ["data set", "model", "train", "episodes", "select", "propagate", "rank", "memory"]
     return markdown_table([*header, "iterations"], rows, "llrrrrrrr")
+
+
+def _name(model: str) -> str:
+    """A method of the preset ``episodes``, or a model, by the name that it is printed under."""
+    kind, plus, rest = model.partition(" + ")
+    return NAMES.get(kind, kind) + plus + rest
 
 
 def ablation_table(records: Sequence[Record]) -> str:

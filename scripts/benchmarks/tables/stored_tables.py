@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import read_records
+from benchmarks.own_splits import split_table
 from benchmarks.tables import benchmark_tables, paper_tables
 from benchmarks.tables.completion_tables import (
     ablation_table,
@@ -25,9 +26,11 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "": result_table,
     "ablations": ablation_table,
     "completion-cost": completion_cost_table,
+    "episodes-cost": partial(completion_cost_table, preset="episodes"),
     "completion-full": partial(completion_table, protocol="full"),
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
+    "own-splits": split_table,
     "paper-curve": paper_tables.curve_table,
     "paper-leak": paper_tables.leak_table,
     "paper-procedure": paper_tables.procedure_table,
