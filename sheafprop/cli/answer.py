@@ -75,7 +75,7 @@ def run(words: Sequence[str]) -> int:
         parser.error("--derivations and --picture need --interior entities")
     if options.interior == "entities" and (options.explain or options.prior):
         parser.error("--explain and --prior need --interior free; see --derivations")
-    queries = options.query or _read_queries(options.queries)
+    queries = options.query or read_queries(options.queries)
     table = parser.load_model(options).answer(
         queries,
         options.k,
@@ -105,7 +105,12 @@ def _beam(text: str) -> int | Literal["all"]:
     return int(text)
 
 
-def _read_queries(name: str) -> "LocatedRows":
+def read_queries(name: str) -> "LocatedRows":
+    """The queries of a file, one a line.
+
+    Raises:
+        DataError: If it cannot be read or there is none.
+    """
     from sheafprop.data.text_rows import LocatedRows
 
     lines = read_text(name, "queries").split("\n")

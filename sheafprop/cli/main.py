@@ -24,6 +24,8 @@ commands:
              sheafprop predict runs/umls/rotate --head virus --relation causes -k 5
   answer     the best answers to logical queries
              sheafprop answer runs/umls/rotate --query "via(inverse(treats), via(causes, virus))"
+  calibrate  probabilities of predictions and answers, as a new model
+             sheafprop calibrate extended held_out.tsv --out calibrated
   score      scores of given triples
              sheafprop score extended candidates.tsv --out scores.csv
   explain    which facts an entity's vector contradicts
@@ -51,8 +53,18 @@ Set SHEAFPROP_DEBUG=1 to see the traceback of an error.
 _TRAINING = ("fit", "validate", "test")
 #: Commands with a module of their own, which is imported when they are called.
 _OWN = (
-    *("extend", "predict", "answer", "score", "explain", "evaluate", "inspect", "export"),
-    *("import", "split", "tune"),
+    *(
+        "extend",
+        "predict",
+        "answer",
+        "calibrate",
+        "score",
+        "explain",
+        "evaluate",
+        "inspect",
+        "export",
+    ),
+    *("export", "import", "split", "tune"),
 )
 
 

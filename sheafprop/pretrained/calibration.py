@@ -84,6 +84,18 @@ class CalibrationReport:
     num_triples: int
     num_known: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers and tables as plain values."""
+        tables = {
+            name: {
+                "expected_calibration_error": table.expected_calibration_error,
+                "table": table.records(),
+            }
+            for name, table in (("links", self.links), ("answers", self.answers))
+            if table is not None
+        }
+        return {"num_triples": self.num_triples, "num_known": self.num_known} | tables
+
     def summary(self) -> str:
         """The expected calibration errors and tables in plain text."""
         known = f" ({self.num_known:,} are facts already)" if self.num_known else ""

@@ -18,6 +18,7 @@ from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
 from sheafprop.pretrained.answers import (
     Interior,
+    Queries,
     answer_by_energy,
     answer_by_entities,
     parse_queries,
@@ -462,7 +463,7 @@ class SheafModel:
         return answer_by_entities(self._state, query, k, beam, derivations, min_probability)
 
     def calibrate(
-        self, triples: TripleInput, queries: Iterable[str | Query] = ()
+        self, triples: TripleInput, queries: Queries = ()
     ) -> tuple["SheafModel", CalibrationReport]:
         r"""Gives a model whose predictions and answers have probabilities, and how well they hold.
 

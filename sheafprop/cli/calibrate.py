@@ -1,0 +1,45 @@
+"""``sheafprop calibrate``: probabilities for predictions, scores and answers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sheafprop.cli.command_parser import CommandParser, folder, read_facts, report
+
+
+def run(words: Sequence[str]) -> int:
+    """Calibrates a model on the triples of files and saves the result."""
+    parser = CommandParser(
+        "calibrate",
+        "Fit probabilities on true triples that are no facts of the model, as a new model.",
+        "sheafprop calibrate extended held_out.tsv --queries queries.txt --out calibrated",
+    )
+    parser.add_model()
+    parser.add_argument("triples", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_argument(
+        "--queries", metavar="FILE", help="queries whose truths are calibrated, one a line"
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
+    parser.add_argument("--report", metavar="FILE", help="also write the tables, as JSON")
+    parser.add_file_options()
+    options = parser.parse_args(list(words))
+    source = parser.model_of(options, options.triples)
+
+    from sheafprop.cli.answer import read_queries
+    from sheafprop.files import write_json
+    from sheafprop.pretrained.model_folder import check_model_target
+    from sheafprop.pretrained.sheaf_model import SheafModel
+
+    check_model_target(options.out, options.overwrite)
+    old = SheafModel.load(source)
+    triples = read_facts(options.triples, options, old.relations, compare=False)
+    queries = () if options.queries is None else read_queries(options.queries)
+    model, found = old.calibrate(triples, queries)
+    if options.report:
+        write_json(Path(options.report).expanduser(), found.to_dict())
+    model.save(options.out, overwrite=options.overwrite)
+    report(found.summary())
+    print(options.out)
+    return 0
