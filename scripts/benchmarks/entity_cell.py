@@ -236,7 +236,7 @@ def figures(ranking: QueryRanking) -> Iterator[Record]:
     """Macro and micro figures of one type, the first with the standard error of Hits@10."""
     for averaging in ("macro", "micro") if len(ranking.counts) else ():
         metrics = ranking.metrics(averaging)  # type: ignore[arg-type]
-        record = {"averaging": averaging, "queries": ranking.num_queries}
+        record: Record = {"averaging": averaging, "queries": ranking.num_queries}
         record |= {name: round(metrics[name], 6) for name in MAIN_METRICS}
         if averaging == "macro" and ranking.num_queries > 1:
             record["standard_error"] = round(standard_error(ranking), 6)

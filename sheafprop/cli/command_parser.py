@@ -372,7 +372,6 @@ def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
         frame.to_parquet(buffer, index=False)
         return buffer.getvalue()
     if kind == "json":
-        # What is none becomes null.
         return _as_json(frame.astype(object).where(frame.notna(), None).to_dict("records"))
     if kind == "csv":
         return frame.to_csv(index=False).encode("utf-8", "surrogatepass")
@@ -390,8 +389,8 @@ def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
 
 
 def _as_json(records: Any) -> bytes:
-    text = json.dumps(records, ensure_ascii=False, indent=1)
-    return (text + "\n").encode("utf-8", "surrogatepass")
+    text = json.dumps(records, ensure_ascii=False, indent=1) + "\n"
+    return text.encode("utf-8", "surrogatepass")
 
 
 def report(text: str) -> None:

@@ -185,8 +185,8 @@ def _probabilities(state: "ModelState", links: LinkCalibration, triples: Tensor)
         p, place = rows.topk(min(_BEST, rows.shape[1]))
         kept = p >= 0
         found.append((p[kept].double().numpy(), is_true.gather(1, place)[kept].numpy()))
-    p, true = (np.concatenate(part) for part in zip(*found, strict=True))
-    return np.maximum(p, np.finfo(float).tiny), true
+    probability, true = (np.concatenate(part) for part in zip(*found, strict=True))
+    return np.maximum(probability, np.finfo(float).tiny), true
 
 
 def _query_pairs(

@@ -20,6 +20,7 @@ OVERNIGHT = (ROOT / "docs" / "overnight.md").read_text(encoding="utf-8")
 IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
 EPISODES = (ROOT / "docs" / "episodes.md").read_text(encoding="utf-8")
 SPLIT = (ROOT / "docs" / "split.md").read_text(encoding="utf-8")
+QUERIES = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")
 TRAINER = (ROOT / "docs" / "trainer.md").read_text(encoding="utf-8")
 
 
@@ -177,3 +178,19 @@ def test_relations_that_learn_through_the_diffusion(tmp_path):
     report = (tmp_path / "runs" / "report.md").read_text(encoding="utf-8")
     assert "RotatE + episodes + proximity" in report
     assert "proximity alone" in report
+
+
+def test_logical_queries(tmp_path, capsys):
+    scope = follow(QUERIES, tmp_path)
+    printed = capsys.readouterr()
+    model, report = scope["model"], scope["report"]
+    assert report.num_triples == 2
+    query = "via(speaks, via(city_of, lyon))"
+    (best,) = model.answer(query, 1)["answer"]
+    assert best == "french"
+    cities = "and(via(inverse(city_of), france), not(via(inverse(capital_of), france)))"
+    assert model.answer(cities, 1)["answer"].iloc[0] == "nice"
+    assert '"link": "predicted"' in printed.out
+    assert "edge_energy" in printed.out
+    assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
+    assert SheafModel.load("calibrated").stored().calibration is not None
