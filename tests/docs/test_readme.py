@@ -38,8 +38,10 @@ def test_tables_are_those_of_the_stored_results(document):
     assert count == printed.count("<!-- results ") >= 3
 
 
-@pytest.mark.parametrize("document", ["README.md", "scripts/results/README.md"])
-def test_published_figures_were_looked_up_and_are_of_the_protocol_of_their_table(document):
+@pytest.mark.parametrize(
+    ("document", "least"), [("README.md", 32), ("scripts/results/README.md", 0)]
+)
+def test_published_figures_were_looked_up_and_are_of_the_protocol_of_their_table(document, least):
     protocol, families, found = None, {v: k for k, v in FAMILIES.items()}, 0
     for line in (ROOT / document).read_text(encoding="utf-8").splitlines():
         if title := re.fullmatch(r"\| (\S+), (\w+) \| v1 \| v2 \| v3 \| v4 \|", line):
@@ -58,7 +60,7 @@ def test_published_figures_were_looked_up_and_are_of_the_protocol_of_their_table
             mrr = "" if own["mrr"] is None else f" ({own['mrr']:.3f})"
             assert cell.strip() == hits + mrr
             found += 1
-    assert found >= 16
+    assert found >= least
 
 
 def test_a_table_of_unknown_kind_is_named():
