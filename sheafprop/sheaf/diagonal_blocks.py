@@ -30,7 +30,11 @@ class DiagonalBlocks(VertexBlocks):
             what = "free" if entries.shape[1] == 1 else "coordinates of free"
             warn_of_lost(int(lost.sum()), entries.dtype, what)
         #: The pseudo-inverse, entry by entry.
-        self.inverse = in_range * _Reciprocal.apply(torch.where(in_range, entries, 1.0))
+        safe = torch.where(in_range, entries, 1.0)
+        if bool((safe < torch.finfo(entries.dtype).tiny ** 0.5).any()):
+            self.inverse = in_range * _Reciprocal.apply(safe)
+        else:
+            self.inverse = in_range / safe
 
     @property
     def singular(self) -> Tensor:
