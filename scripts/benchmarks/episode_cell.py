@@ -69,7 +69,7 @@ def run_episode_cell(
     seconds["propagate"] = time.process_time() - begin
     near = _near(data, near_settings)
     records: list[Record] = []
-    both: Scorer = add_proximity(scorer, near, near_settings, data)
+    both = _beside(scorer, near, near_settings, data)
     common = times(seconds) | {"num_steps": record.num_steps, "tried": record.tried}
     own: dict[str, Scorer] = {
         f"{name} + episodes + proximity": both,
@@ -86,7 +86,7 @@ def run_episode_cell(
     more: Record = {"selected_on": "validation"} | times(chosen_seconds)
     propagation = InductivePropagation(model, data, chosen)
     plain = propagation.scorer(propagation.vectors())
-    beside = add_proximity(plain, near, near_settings, data)
+    beside = _beside(plain, near, near_settings, data)
     for label, one in ((f"{name} + proximity", beside), (name, plain)):
         records += [{"model": label} | row | more for row in _rank(one, data, _PLAIN)]
     return records
@@ -112,11 +112,14 @@ def rank_proximity(data: InductiveData) -> list[Record]:
 
 
 def _near(data: InductiveData, settings: ProximitySettings) -> LogProximity:
-    return LogProximity(
-        data.inference.triples,
-        data.inference.num_nodes or 0,
-        teleport=settings.teleport,
-        num_iterations=settings.num_iterations,
+    return LogProximity.of_settings(settings, data.inference.triples, data.inference.num_nodes or 0)
+
+
+def _beside(
+    scorer: Scorer, near: LogProximity, settings: ProximitySettings, data: InductiveData
+) -> Scorer:
+    return add_proximity(
+        scorer, near, settings, data.inference.triples, data.train.triples, data.num_relations
     )
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_choice, check_integer
-from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kge.base import KGEModel, Side
+from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.ranking.triple_filter import GroupedValues
 
@@ -245,17 +245,9 @@ class EpisodeModel(torch.nn.Module):
         edge_index = torch.stack([head, tail])
         weight = self.log_weight.exp()
         sheaf = self.maps.sheaf().weighted(weight, self.maps.hidden_channels)
-        incidence = RelationIncidence.of_triples(
-            head,
-            tail,
-            relation,
-            torch.ones(len(triples), device=head.device).to(self.prototypes),
-            num_nodes,
-            self.num_relations,
-        )
-        total = incidence.sum(self.maps._vectors(self.prototypes))
-        number = incidence.sum(torch.ones_like(self.log_weight).repeat(2).unsqueeze(1))
-        start = total / number.clamp_min(1)
+        every = torch.ones(2 * self.num_relations, device=head.device)
+        prototypes = RelationPrototypes(self.maps._vectors(self.prototypes), every)
+        start, _ = prototypes.start(edge_index, relation, num_nodes)
         x = torch.cat([start.unsqueeze(1), random], dim=1)
         layer = SheafPropagation(self.settings.times[-1], step_size=self.settings.step_size)
         plan = layer.plan(x[:, 0], edge_index, relation, sheaf)

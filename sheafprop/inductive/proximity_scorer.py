@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
-from sheafprop.data.inductive_data import InductiveData
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors, score_spread
 from sheafprop.nn.proximity import Proximity
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
@@ -22,10 +21,10 @@ class ProximitySettings:
     r"""How proximity in the observed graph enters a score, in plain values.
 
     Args:
-        weight (float, optional): :math:`\lambda` beside the score of episodes, which is a logarithm
-            of probabilities. None to choose it on validation triples, where there are some.
-        share (float, optional): :math:`\lambda` beside the score of propagated vectors, in standard
-            deviations of that score over the candidates; None likewise.
+        weight (float): :math:`\lambda` beside the score of episodes, which is a logarithm of
+            probabilities.
+        share (float): :math:`\lambda` beside the score of propagated vectors, in standard
+            deviations of that score over the candidates.
         own_last (bool): Whether the query's own entity is ranked last where its relation has no
             loop in the training graph.
         teleport (float): Probability :math:`\alpha` to return to the query's entity.
@@ -35,8 +34,8 @@ class ProximitySettings:
         ValueError: If a number is out of its range.
     """
 
-    weight: float | None = 0.3
-    share: float | None = 0.4
+    weight: float = 0.3
+    share: float = 0.4
     own_last: bool = True
     teleport: float = 0.15
     num_iterations: int = 20
@@ -44,7 +43,7 @@ class ProximitySettings:
     def __post_init__(self) -> None:
         for name in ("weight", "share"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
+            if not 0 <= value < math.inf:
                 raise ValueError(f"'{name}' must not be negative (got {value})")
         if not 0 < self.teleport < 1:
             raise ValueError(f"'teleport' must lie between 0 and 1 (got {self.teleport})")
@@ -80,6 +79,18 @@ class LogProximity:
         keeps = num_nodes * num_nodes <= _KEPT
         self._rows = torch.empty(num_nodes if keeps else 0, num_nodes, device=triples.device)
         self._known = torch.zeros(len(self._rows), dtype=torch.bool, device=triples.device)
+
+    @classmethod
+    def of_settings(
+        cls, settings: ProximitySettings, triples: Tensor, num_nodes: int
+    ) -> "LogProximity":
+        """The rows with the walk of some settings."""
+        return cls(
+            triples,
+            num_nodes,
+            teleport=settings.teleport,
+            num_iterations=settings.num_iterations,
+        )
 
     def __call__(self, entity: Tensor) -> Tensor:
         """Returns the rows ``[B, N]`` of some entities."""
@@ -158,39 +169,36 @@ class ProximityScorer:
         return total
 
 
-def proximity_weight(scorer: Scorer, settings: ProximitySettings, observed: Tensor) -> float:
-    r""":math:`\lambda` beside a score: as it is for episodes, else times the spread of the score.
-
-    Args:
-        scorer (Scorer): The score.
-        settings (ProximitySettings): The weights; one that is None counts as the default.
-        observed (Tensor): Observed triples, whose queries show the spread, ``[m, 3]``.
-    """
-    default = ProximitySettings()
-    if isinstance(scorer, EpisodeScorer | WithVectors):
-        weight = default.weight if settings.weight is None else settings.weight
-        assert weight is not None
-        return weight
-    share = default.share if settings.share is None else settings.share
-    assert share is not None
-    return share * score_spread(scorer, observed) if len(observed) else 0.0
-
-
 def add_proximity(
-    scorer: Scorer, near: LogProximity, settings: ProximitySettings, data: InductiveData
+    scorer: Scorer,
+    near: LogProximity,
+    settings: ProximitySettings,
+    observed: Tensor,
+    trained: Tensor,
+    num_relations: int,
 ) -> ProximityScorer:
-    """A score with proximity as settings say, in the inference graph of some data.
+    r"""A score with proximity as settings say.
+
+    :math:`\lambda` is the weight of the settings beside a score of episodes, else their share times
+    the spread of the score.
 
     Args:
         scorer (Scorer): The score: that of episodes, or of propagated vectors.
-        near (LogProximity): Proximity in the observed inference graph.
-        settings (ProximitySettings): The weights; one that is None counts as the default.
-        data (InductiveData): The graphs.
+        near (LogProximity): Proximity in the observed graph.
+        settings (ProximitySettings): The weights.
+        observed (Tensor): Observed triples, whose queries show the spread, ``[m, 3]``.
+        trained (Tensor): The training triples, whose loops say which relations have some.
+        num_relations (int): Number of relations.
     """
-    weight = proximity_weight(scorer, settings, data.inference.triples.to(near.device))
+    if isinstance(scorer, EpisodeScorer | WithVectors):
+        weight = settings.weight
+    elif len(observed):
+        weight = settings.share * score_spread(scorer, observed.to(near.device))
+    else:
+        weight = 0.0
     loops = None
     if settings.own_last:
-        loops = relations_with_loops(data.train.triples, data.num_relations).to(near.device)
+        loops = relations_with_loops(trained, num_relations).to(near.device)
     return ProximityScorer(scorer, near, weight, may_loop=loops)
 
 

@@ -123,21 +123,26 @@ def rank_completion(
 
     near = None
     if proximity is not None or proximity_is_cheap(data):
-        given = proximity or ProximitySettings()
-        near = LogProximity(
+        near = LogProximity.of_settings(
+            proximity or ProximitySettings(),
             data.inference.triples.to(device),
             data.inference.num_nodes or 0,
-            teleport=given.teleport,
-            num_iterations=given.num_iterations,
         )
     methods: dict[str, Any] = {}
-    by_selection = set()  # neither baselines nor episodes depend on it
+    by_selection = set()  # baselines do not depend on it, nor do episodes alone
     for method, one in own.items():
         if proximity is not None:
             assert near is not None
-            methods[f"{method} + proximity"] = add_proximity(one, near, proximity, data)
+            methods[f"{method} + proximity"] = add_proximity(
+                one,
+                near,
+                proximity,
+                data.inference.triples,
+                data.train.triples,
+                data.num_relations,
+            )
         methods[method] = one
-        if one is scorer:
+        if one is scorer or isinstance(one, WithVectors):
             by_selection |= {method, f"{method} + proximity"}
     if settings.start != "random":
         start = propagation.scorer(propagation.vectors(0))

@@ -10,10 +10,8 @@ from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
-    ProximityScorer,
     ProximitySettings,
-    proximity_weight,
-    relations_with_loops,
+    add_proximity,
 )
 from sheafprop.kge.base import Side
 
@@ -128,18 +126,9 @@ class GraphScorer:
         settings, own = self.proximity, self._own
         if settings is None:
             return own
-        near = LogProximity(
-            self._facts,
-            len(self._labels),
-            teleport=settings.teleport,
-            num_iterations=settings.num_iterations,
-        )
-        loops = None
-        if settings.own_last:
-            trained = self._facts[: self._num_trained]
-            loops = relations_with_loops(trained, self._num_relations)
-        weight = proximity_weight(own, settings, self._facts)
-        return ProximityScorer(own, near, weight, may_loop=loops)
+        near = LogProximity.of_settings(settings, self._facts, len(self._labels))
+        trained = self._facts[: self._num_trained]
+        return add_proximity(own, near, settings, self._facts, trained, self._num_relations)
 
 
 class _ByVectors:

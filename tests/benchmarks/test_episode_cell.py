@@ -59,7 +59,9 @@ def test_a_cell_ranks_with_and_without_each_part(toy, tmp_path, monkeypatch):  #
     scorer = EpisodeScorer(model, toy.inference.triples, toy.inference.entities.labels)
     settings = ProximitySettings(**episodes_config()["model"]["proximity"])
     near = LogProximity(toy.inference.triples, toy.inference.num_nodes)
-    both = add_proximity(scorer, near, settings, toy)
+    both = add_proximity(
+        scorer, near, settings, toy.inference.triples, toy.train.triples, toy.num_relations
+    )
     triples = torch.cat([toy.valid, toy.test])
     result = evaluate(both.score_tails, both.score_heads, triples, inference_filter(toy))
     row = found["rotate + episodes + proximity", "merged"]

@@ -201,3 +201,26 @@ def test_rows_leave_out_episodes_and_proximity_one_by_one(monkeypatch):
     large = rank_completion(model, data, SETTINGS, progress=False)
     assert not any(row["method"] == PROXIMITY for row in large.rows)
     assert "proximity is ranked only" in large.protocols["full"]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_merged_figures_with_vectors_that_validation_chose_are_marked(share):
+    """The score of episodes alone has no choice on validation; that of propagated vectors has."""
+    data = toy_data("semi-inductive")
+    model = trained("rotate", data)
+    settings = EpisodeSettings(num_steps=1, num_random=2, vector_share=share)
+    episodes, _ = train_episodes(model, data.train.triples, settings)
+    for selected in (True, False):
+        result = rank_completion(
+            model,
+            data,
+            SETTINGS,
+            episodes=episodes,
+            proximity=ProximitySettings(),
+            protocols=["merged"],
+            selected=selected,
+            progress=False,
+        )
+        for row in result.rows:
+            if "+ episodes" in row["method"]:
+                assert ("mark" in row) == (selected and share > 0), row["method"]
