@@ -76,14 +76,15 @@ class WithVectors:
 
 
 @torch.no_grad()
-def score_spread(scorer: Scorer, triples: Tensor, most: int = 200) -> float:
+def score_spread(scorer: Scorer, queries: Tensor, most: int = 200, *, correction: int = 1) -> float:
     """Mean standard deviation of the scores of a query over all entities.
 
     Args:
         scorer (Scorer): The scorer.
-        triples (Tensor): Triples whose heads and relations are the queries, ``[m, 3]``; at most
+        queries (Tensor): Triples, or their heads and relations, ``[m, 3]`` or ``[m, 2]``; at most
             ``most`` of them, evenly spaced, are looked at.
+        correction (int): The degrees of freedom that a deviation loses, as in :func:`torch.std`.
     """
-    step = max(1, len(triples) // most)
-    head, relation, _ = triples[::step][:most].unbind(1)
-    return float(scorer.score_tails(head, relation).std(1).mean())
+    step = max(1, len(queries) // most)
+    head, relation = queries[::step][:most, :2].unbind(1)
+    return float(scorer.score_tails(head, relation).std(1, correction=correction).mean())

@@ -108,7 +108,7 @@ class GraphScorer:
     @cached_property
     def _own(self) -> Scorer:
         """The score without proximity."""
-        vectors = _ByVectors(self._base)
+        vectors = ByVectors(self._base)
         if self.episodes is None:
             return vectors
         share = self.episodes.settings.vector_share
@@ -131,8 +131,12 @@ class GraphScorer:
         return add_proximity(own, near, settings, self._facts, trained, self._num_relations)
 
 
-class _ByVectors:
-    """The scores of propagated vectors, as other scorers have them."""
+class ByVectors:
+    """The scores of vectors, as :class:`~sheafprop.inductive.episode_scorer.Scorer` has them.
+
+    Args:
+        base: Scores ``[B, N]`` of all entities, from entities, relations and side.
+    """
 
     def __init__(self, base: CandidateScores):
         self._base = base

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from sheafprop.inductive.episode_scorer import score_spread
 from sheafprop.kge.base import Side
-from sheafprop.pretrained.graph_scorer import CandidateScores
+from sheafprop.pretrained.graph_scorer import ByVectors, CandidateScores
 
 #: Standard deviation, over the candidates, to which scores that are no logarithms are brought.
 SPREAD = 2.5
@@ -34,7 +35,6 @@ class LinkScores:
         return f"{type(self).__name__}()"
 
 
-@torch.no_grad()
 def spread_temperature(scores: CandidateScores, queries: Tensor) -> float:
     """The inverse temperature that brings the scores of vectors to one spread over the candidates.
 
@@ -45,10 +45,8 @@ def spread_temperature(scores: CandidateScores, queries: Tensor) -> float:
         queries (Tensor): Pairs of entity and relation that show the spread, ``[m, 2]``; some of
             them, evenly spaced, are looked at.
     """
-    step = max(1, len(queries) // _QUERIES)
-    entity, relation = queries[::step][:_QUERIES].unbind(1)
-    if not len(entity):
+    if not len(queries):
         return 1.0
-    deviation = float(scores(entity, relation, "tail").double().std(1, correction=0).mean())
+    deviation = score_spread(ByVectors(scores), queries, _QUERIES, correction=0)
     # Where all entities are alike, any temperature gives the same.
     return SPREAD / deviation if deviation > 1e-12 else 1.0

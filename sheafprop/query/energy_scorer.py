@@ -268,13 +268,7 @@ class EnergyScorer:
         return f"inverse({name})" if inverse else name
 
     def _batches(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
-        """Batches of one shape, each with the positions of its queries."""
-        if isinstance(queries, QueryBatch):
-            return [(queries, torch.arange(len(queries), device=self.x.device))]
-        if self.entities is None or self.relations is None:
-            raise ValueError("queries over labels need 'entities' and 'relations' (got none)")
-        batches = QueryBatch.from_queries(queries, self.entities, self.relations)
-        return [(batch, positions.to(self.x.device)) for batch, positions in batches]
+        return QueryBatch.group(queries, self.entities, self.relations, self.x.device)
 
     def _weighted(self, batch: QueryBatch) -> QueryBatch:
         """The batch on the right device, checked, with the weights of its relations."""

@@ -262,13 +262,7 @@ class EntityScorer:
         return str(entity) if self.entities is None else self.entities.labels[entity]
 
     def _batches(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
-        """Batches of one shape, each with the positions of its queries."""
-        if isinstance(queries, QueryBatch):
-            return [(queries, torch.arange(len(queries), device=self.links.device))]
-        if self.entities is None or self.relations is None:
-            raise ValueError("queries over labels need 'entities' and 'relations' (got none)")
-        batches = QueryBatch.from_queries(queries, self.entities, self.relations)
-        return [(batch, positions.to(self.links.device)) for batch, positions in batches]
+        return QueryBatch.group(queries, self.entities, self.relations, self.links.device)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.links!r}, k={self.k})"

@@ -1,23 +1,8 @@
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from sheafprop.files import StorageError
 from sheafprop.report.derivation_figure import draw_derivations
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures as they were when they were saved."""
-    figures = []
-    save = Figure.savefig
-
-    def keep(self, *args, **kwargs):
-        figures.append(self)
-        return save(self, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return figures
 
 
 def anchor(name):

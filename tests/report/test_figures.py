@@ -2,26 +2,11 @@ import os
 import warnings
 
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from sheafprop.files import StorageError
 from sheafprop.report.figures import hits_by_iteration
 from tests.report.records import curve, record
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures as they were when they were saved."""
-    figures = []
-    save = Figure.savefig
-
-    def keep(self, *args, **kwargs):
-        figures.append(self)
-        return save(self, *args, **kwargs)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    return figures
 
 
 def lines_of(axis):
