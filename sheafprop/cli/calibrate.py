@@ -37,9 +37,9 @@ def run(words: Sequence[str]) -> int:
     triples = read_facts(options.triples, options, old.relations, compare=False)
     queries = () if options.queries is None else read_queries(options.queries)
     model, found = old.calibrate(triples, queries)
+    model.save(options.out, overwrite=options.overwrite)
     if options.report:
         write_json(Path(options.report).expanduser(), found.to_dict())
-    model.save(options.out, overwrite=options.overwrite)
     report(found.summary())
     print(options.out)
     return 0

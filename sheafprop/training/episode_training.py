@@ -1,5 +1,7 @@
 """The second stage of training: relations learn through the diffusion."""
 
+import copy
+import hashlib
 import json
 import math
 import shutil
@@ -18,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.splits import hold_out_mask
-from sheafprop.errors import DivergenceError
+from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
@@ -160,7 +162,8 @@ def train_episodes(
 
     Without ``settings.num_steps``, their number is found first: the entities are split in two
     parts, relations are trained on one and judged on held-out triples of the other by MRR +
-    Hits@10, with numbers of steps that double for as long as that helps.
+    Hits@10, with numbers of steps that double for as long as that helps. A graph that is too small
+    to be split takes the first of these numbers, with a warning.
 
     Args:
         kge (KGEModel): The trained model, whose entities are those of the training graph.
@@ -175,8 +178,10 @@ def train_episodes(
         DivergenceError: If a loss is not finite.
     """
     begin = time.process_time()
-    kge, triples = kge.cpu(), torch.unique(triples.cpu(), dim=0)
-    state = _State(folder, settings, seed)
+    if kge.node_emb.weight.device.type != "cpu":
+        kge = copy.deepcopy(kge).cpu()
+    triples = torch.unique(triples.cpu(), dim=0)
+    state = _State(folder, settings, seed, _fingerprint(kge, triples))
     record = EpisodeRecord(settings.num_steps or 0, state.tried, state.seconds)
     if settings.num_steps is None:
         record.num_steps = _find_num_steps(kge, triples, settings, seed, state, progress)
@@ -195,14 +200,14 @@ def train_episodes(
 
 
 class _State:
-    """What an interrupted search for the number of steps has found, in a folder."""
+    """What an interrupted training has left in a folder, of the same model, graph and settings."""
 
-    def __init__(self, folder: Path | None, settings: EpisodeSettings, seed: int):
+    def __init__(self, folder: Path | None, settings: EpisodeSettings, seed: int, fingerprint: str):
         self.folder = folder
         self.tried: list[list[float]] = []
         self.seconds = 0.0
         self._begin = time.process_time()
-        self._of = {"settings": settings.to_dict(), "seed": seed}
+        self._of = {"settings": settings.to_dict(), "seed": seed, "start": fingerprint}
         if folder is None:
             return
         file = folder / "state.json"
@@ -210,7 +215,7 @@ class _State:
         if stored.get("of") == self._of:
             self.tried, self.seconds = stored["tried"], stored["seconds"]
             return
-        self.clear()  # of other settings
+        self.clear()  # of others
         folder.mkdir(parents=True)
         self._write()
 
@@ -241,7 +246,11 @@ def _find_num_steps(
     state: _State,
     progress: bool,
 ) -> int:
-    split = disjoint_split(triples, kge.num_nodes, seed=seed)
+    try:
+        split = disjoint_split(triples, kge.num_nodes, seed=seed)
+    except DataError as error:
+        warnings.warn(f"{error}; so {_FIRST} training steps of the episodes are taken")
+        return _FIRST
     part = _renumber(triples[split.train_mask])
     other = _renumber(triples[split.new_mask])
     held = hold_out_mask(other, fraction=_JUDGING_SHARE, seed=seed)
@@ -313,6 +322,14 @@ def _prototypes(x: Tensor, triples: Tensor, num_relations: int) -> Tensor:
     return RelationPrototypes.from_triples(
         x, torch.stack([head, tail]), relation, num_relations
     ).mean
+
+
+def _fingerprint(kge: KGEModel, triples: Tensor) -> str:
+    """A hash of the weights and triples that a training starts from."""
+    digest = hashlib.sha256()
+    for tensor in (*kge.state_dict().values(), triples):
+        digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def _renumber(triples: Tensor) -> Tensor:

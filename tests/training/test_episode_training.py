@@ -97,6 +97,32 @@ def test_what_other_settings_have_left_is_not_gone_on_with(tmp_path, monkeypatch
     assert_equal(states(expected), states(found))
 
 
+@pytest.mark.parametrize("other", ["weights", "triples"])
+def test_what_another_model_or_graph_has_left_is_not_gone_on_with(other, tmp_path, monkeypatch):
+    """As where a run was interrupted here, and is then trained further before it comes back."""
+    kge, triples = trained_model(), graph()
+    monkeypatch.setattr(episode_training, "_CHECKPOINT_SECONDS", 0.0)
+    stop_at(monkeypatch, 3)
+    with pytest.raises(Stopped):
+        train_episodes(kge, triples, SETTINGS, folder=tmp_path / "e")
+    if other == "weights":
+        with torch.no_grad():
+            kge.rel_emb.weight += 0.1
+    else:
+        triples = triples[:-1]
+    found, _ = train_episodes(kge, triples, SETTINGS, folder=tmp_path / "e")
+    expected, _ = train_episodes(kge, triples, SETTINGS)
+    assert_equal(states(expected), states(found))
+
+
+def test_a_graph_that_cannot_be_split_takes_the_first_number_of_steps(monkeypatch):
+    monkeypatch.setattr(episode_training, "_FIRST", 2)
+    triples = torch.tensor([[0, 0, 1], [0, 1, 1]])
+    with pytest.warns(UserWarning, match="cannot be split.*; so 2 training steps"):
+        _, record = train_episodes(trained_model(), triples, EpisodeSettings(num_random=2))
+    assert (record.num_steps, record.tried) == (2, [])
+
+
 def test_the_loss_falls_and_the_given_model_stays():
     kge, triples = trained_model(), graph()
     before = states(kge)
