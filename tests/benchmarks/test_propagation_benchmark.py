@@ -191,8 +191,10 @@ def test_results_are_written_and_the_parts_of_a_file_stay(monkeypatch, tmp_path,
     content = read_records(path)
     assert all({"hardware", "torch", "commit"} <= set(record) for record in content)
     write_records(path, [record | {"hardware": "another machine"} for record in content])
+    capsys.readouterr()
     with pytest.raises(SystemExit, match="another machine"):
         measure(written("a", 1.0))
+    assert "run 1" not in capsys.readouterr().out  # refused before it measures
 
 
 def test_every_stored_case_has_threads_runs_median_and_range(monkeypatch, tmp_path):
