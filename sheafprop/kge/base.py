@@ -166,7 +166,7 @@ class KGEModel(torch.nn.Module, ABC):
 
     def entity_vectors(self) -> Tensor:
         r"""Returns the trained vectors of all entities, of shape :math:`(N, d)`."""
-        return self._vectors(promote(self.node_emb.weight))
+        return self.as_vectors(promote(self.node_emb.weight))
 
     @torch.no_grad()
     def draw_entities(
@@ -198,7 +198,7 @@ class KGEModel(torch.nn.Module, ABC):
         draw = seeded_normal if self._start == "normal" else seeded_uniform
         start = torch.from_numpy(draw(keys, num_sections * width, seed))
         rows = self._constrained(self._scale_start(start.view(-1, num_sections, width)))
-        return self._vectors(rows.to(promote(self.node_emb.weight.detach())))
+        return self.as_vectors(rows.to(promote(self.node_emb.weight.detach())))
 
     def rescale_entities(self, x: Tensor) -> Tensor:
         r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
@@ -230,7 +230,8 @@ class KGEModel(torch.nn.Module, ABC):
     def sheaf(self) -> RelationSheaf:
         r"""Returns the sheaf that the relations induce, differentiable in their parameters."""
 
-    def _vectors(self, rows: Tensor) -> Tensor:
+    def as_vectors(self, rows: Tensor) -> Tensor:
+        """Real ``rows`` of the entity table as vectors: pairs become complex numbers."""
         if not self.is_complex:
             return rows
         return torch.view_as_complex(rows.unflatten(-1, (-1, 2)))
@@ -519,7 +520,8 @@ class KGEModel(torch.nn.Module, ABC):
 
     def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Each row of [B, s, m] under the map of its own relation."""
-        return real_rows(self._score_sheaf().restrict_sections(self._vectors(rows), rel_type, side))
+        x = self.as_vectors(rows)
+        return real_rows(self._score_sheaf().restrict_sections(x, rel_type, side))
 
     def _shifted(self, mapped: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Mapped rows of the known ends, moved to where candidates at a side should be."""
@@ -534,7 +536,7 @@ class KGEModel(torch.nn.Module, ABC):
         query = self._shifted(self._mapped(known, rel_type, _other(side)), rel_type, side)
         if not self.isometric:
             return query
-        back = self._vectors(query).transpose(0, 1)
+        back = self.as_vectors(query).transpose(0, 1)
         back = self._score_sheaf().restrict_adjoint(back, rel_type, side)
         return real_rows(back.transpose(0, 1))
 
@@ -566,7 +568,7 @@ class KGEModel(torch.nn.Module, ABC):
         order, relations, counts = groups(rel_type)
         return grouped_distance(
             distance,
-            lambda rows, maps: real_rows(sheaf.apply_map(self._vectors(rows), maps)),
+            lambda rows, maps: real_rows(sheaf.apply_map(self.as_vectors(rows), maps)),
             order.split(counts),
             queries,
             rows,

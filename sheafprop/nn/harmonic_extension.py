@@ -1,6 +1,6 @@
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -167,35 +167,7 @@ class HarmonicExtension(SheafConv):
         self.max_iterations = max_iterations
         self.teleport = teleport
 
-    @overload  # type: ignore[override]
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Adj,
-        edge_type: Tensor | None,
-        sheaf: RelationSheaf,
-        *,
-        edge_weight: Tensor | None = ...,
-        boundary_mask: Tensor | None = ...,
-        plan: PropagationPlan | None = ...,
-        return_result: Literal[False] = ...,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Adj,
-        edge_type: Tensor | None,
-        sheaf: RelationSheaf,
-        *,
-        edge_weight: Tensor | None = ...,
-        boundary_mask: Tensor | None = ...,
-        plan: PropagationPlan | None = ...,
-        return_result: Literal[True],
-    ) -> tuple[Tensor, HarmonicResult]: ...
-
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Tensor,
         edge_index: Adj,

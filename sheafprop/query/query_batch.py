@@ -78,32 +78,6 @@ class QueryBatch:
             for shape, positions in members.items()
         ]
 
-    @classmethod
-    def group(
-        cls,
-        queries: QueryBatch | Sequence[Query | str],
-        entities: Vocabulary | None,
-        relations: Vocabulary | None,
-        device: torch.device,
-    ) -> list[tuple[QueryBatch, Tensor]]:
-        """Batches of one shape each, with the positions of their queries on a device.
-
-        Args:
-            queries (QueryBatch or sequence of Query or str): A batch, which stays as it is, or
-                queries over labels.
-            entities, relations (Vocabulary, optional): The labels and their ids, for the latter.
-            device (torch.device): Where the positions are put.
-
-        Raises:
-            ValueError: If queries over labels come without them.
-        """
-        if isinstance(queries, QueryBatch):
-            return [(queries, torch.arange(len(queries), device=device))]
-        if entities is None or relations is None:
-            raise ValueError("queries over labels need 'entities' and 'relations' (got none)")
-        batches = cls.from_queries(queries, entities, relations)
-        return [(batch, positions.to(device)) for batch, positions in batches]
-
     def check_ids(self, num_entities: int, num_relations: int) -> None:
         """Raises ``ValueError`` unless all ids are those of ``num_entities`` entities and
         ``num_relations`` relations, inverse ones included."""
