@@ -93,17 +93,16 @@ class CSRProduct:
             self._transposed._transposed = self
         return self._transposed
 
-    def matrix(self, *, transposed: bool = False) -> Tensor:
+    def matrix(self) -> Tensor:
         """The matrix as torch holds it, ``torch.sparse_csr``."""
-        product = self.transposed() if transposed else self
         with warnings.catch_warnings():
             # "Sparse CSR support is in beta": nothing a user could act on.
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(
-                product._start,
-                product._col.long(),
-                product._value,
-                size=(product.num_rows, product.num_cols),
+                self._start,
+                self._col.long(),
+                self._value,
+                size=(self.num_rows, self.num_cols),
                 check_invariants=False,
             )
 

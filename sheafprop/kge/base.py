@@ -288,13 +288,7 @@ class KGEModel(torch.nn.Module, ABC):
             )
         return -distance.sum(1).view(head_index.shape)
 
-    def score_tails(
-        self,
-        x: Tensor,
-        head_index: Tensor,
-        rel_type: Tensor,
-        candidates: Tensor | None = None,
-    ) -> Tensor:
+    def score_tails(self, x: Tensor, head_index: Tensor, rel_type: Tensor) -> Tensor:
         r"""Returns the scores of :math:`(h, r, \cdot)` for all tails.
 
         Candidates are treated in blocks, so that intermediate results stay below 64 MiB or the size
@@ -304,52 +298,30 @@ class KGEModel(torch.nn.Module, ABC):
             x (torch.Tensor): The vectors of the entities.
             head_index (torch.Tensor): The head indices, as rows of :obj:`x`.
             rel_type (torch.Tensor): The relation types.
-            candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
-                (default: :obj:`None`)
 
         Shapes:
             - **x:** :math:`(N, d)` or :math:`(N, s, d)`
-            - **head_index, rel_type:** :math:`(B)`, **candidates:** :math:`(C)`
-            - **output:** :math:`(B, C)`
+            - **head_index, rel_type:** :math:`(B)`
+            - **output:** :math:`(B, N)`
         """
-        return self._score_all(x, head_index, rel_type, "tail", candidates)
+        rows = self._rows(x)
+        return self._score_rows(rows.index_select(0, head_index), rel_type, rows, "tail")
 
-    def score_heads(
-        self,
-        x: Tensor,
-        rel_type: Tensor,
-        tail_index: Tensor,
-        candidates: Tensor | None = None,
-    ) -> Tensor:
+    def score_heads(self, x: Tensor, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         r"""Returns the scores of :math:`(\cdot, r, t)` for all heads.
 
         Args:
             x (torch.Tensor): The vectors of the entities.
             rel_type (torch.Tensor): The relation types.
             tail_index (torch.Tensor): The tail indices, as rows of :obj:`x`.
-            candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
-                (default: :obj:`None`)
 
         Shapes:
             - **x:** :math:`(N, d)` or :math:`(N, s, d)`
-            - **rel_type, tail_index:** :math:`(B)`, **candidates:** :math:`(C)`
-            - **output:** :math:`(B, C)`
+            - **rel_type, tail_index:** :math:`(B)`
+            - **output:** :math:`(B, N)`
         """
-        return self._score_all(x, tail_index, rel_type, "head", candidates)
-
-    def _score_all(
-        self,
-        x: Tensor,
-        known_index: Tensor,
-        rel_type: Tensor,
-        side: Side,
-        candidates: Tensor | None,
-    ) -> Tensor:
         rows = self._rows(x)
-        known = rows.index_select(0, known_index)
-        if candidates is not None:
-            rows = rows.index_select(0, candidates)
-        return self._score_rows(known, rel_type, rows, side)
+        return self._score_rows(rows.index_select(0, tail_index), rel_type, rows, "head")
 
     def score_candidates(
         self,
