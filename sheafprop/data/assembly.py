@@ -18,8 +18,8 @@ from sheafprop.data.label_checks import (
     EXAMPLES,
     Mode,
     check_labels,
+    format_counts,
     lookalike_notes,
-    named_counts,
 )
 from sheafprop.data.triples import LabelTriples, as_label_triples
 from sheafprop.data.vocabulary import Vocabulary
@@ -92,7 +92,7 @@ def assemble(
         number = sum(dropped.values())
         found.append(
             f"{count_noun(number, 'triple')} {agree(number, 'was', 'were')} dropped for a relation "
-            f"without training triples ({named_counts(unknown_relations)})"
+            f"without training triples ({format_counts(unknown_relations)})"
         )
 
     entities = Vocabulary(kind="entities").extend(train_labels[:, [0, 2]].ravel())
@@ -112,7 +112,7 @@ def assemble(
         ids = torch.stack([head, relations.lookup(rows[:, 1]), tail], dim=1)
         seen = (ids >= 0).all(dim=1)
         if not seen.all():
-            unseen[key] = _unseen(rows[~seen.numpy()], vocabulary)
+            unseen[key] = _report_unseen(rows[~seen.numpy()], vocabulary)
             number = unseen[key]["triples"]
             found.append(
                 f"{count_noun(number, f'{_SPOKEN[key]} triple')} {agree(number, 'was', 'were')} "
@@ -173,7 +173,7 @@ def assemble(
             f"{count_noun(shared, 'label')} {agree(shared, 'occurs', 'occur')} in both graphs; "
             "the fully inductive mode takes them for different entities"
         )
-    isolated = _isolated(inference, boundary_mask)
+    isolated = _isolated_labels(inference, boundary_mask)
     if isolated:
         number = len(isolated)
         found.append(
@@ -201,7 +201,7 @@ def assemble(
         **_targets(parts, inference, boundary_mask),
         "unknown_relations": dict(unknown_relations.most_common()),
         "dropped_triples": dropped,
-        **{f"unseen_entities_{key}": unseen.get(key) or _unseen() for key in parts},
+        **{f"unseen_entities_{key}": unseen.get(key) or _report_unseen() for key in parts},
         "overlaps": overlaps,
         "notes": found,
     }
@@ -219,7 +219,7 @@ def assemble(
     )
 
 
-def _unseen(
+def _report_unseen(
     labels: LabelTriples | None = None, vocabulary: Vocabulary | None = None
 ) -> dict[str, Any]:
     """What is reported of triples that were removed for their entities."""
@@ -269,7 +269,7 @@ def _components(graph: KnowledgeGraph, boundary_mask: Tensor) -> dict[str, int]:
     }
 
 
-def _isolated(graph: KnowledgeGraph, boundary_mask: Tensor) -> list[str]:
+def _isolated_labels(graph: KnowledgeGraph, boundary_mask: Tensor) -> list[str]:
     """The labels of free entities that have loops at most."""
     head, tail = graph.edge_index
     alone = ~boundary_mask

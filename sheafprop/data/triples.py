@@ -13,8 +13,8 @@ from sheafprop.data.column_names import (
     check_first_line,
     check_order,
     columns_by_name,
-    named_columns,
     occur,
+    recognize_columns,
     show_fields,
 )
 from sheafprop.data.file_kinds import decompress, file_suffix, read_file, refuse_other_formats
@@ -236,7 +236,7 @@ def _text_triples(
         assert options.columns is not None
         by_name = columns_by_name(options.columns, names, f"{source}, line {line}")
     elif options.columns is None and options.header is not False:
-        by_name = named_columns(names)
+        by_name = recognize_columns(names)
     columns: Any = by_name or options.columns
     has_header = options.header or by_name is not None
     numbers, rows = split_rows(
@@ -320,7 +320,7 @@ def frame_cells(frame: Any, source: str, columns: Any = None) -> tuple[LabelTrip
     """The values of :func:`frame_triples` as they came, and whether their columns were named."""
     names = list(frame.columns)
     chosen: Any = ReadOptions.of(columns).columns
-    chosen = named_columns(names) if chosen is None else columns_by_name(chosen, names, source)
+    chosen = recognize_columns(names) if chosen is None else columns_by_name(chosen, names, source)
     if chosen is None and len(names) != 3:
         raise DataError(
             f"{source} needs the columns head, relation and tail, or three columns (got "

@@ -244,7 +244,7 @@ class EpisodeModel(torch.nn.Module):
         head, relation, tail = triples.unbind(1)
         edge_index = torch.stack([head, tail])
         weight = self.log_weight.exp()
-        sheaf = self.maps.sheaf().weighted(weight, self.maps.hidden_channels)
+        sheaf = self.maps.sheaf().scale_energy(weight, self.maps.hidden_channels)
         every = torch.ones(2 * self.num_relations, device=head.device)
         prototypes = RelationPrototypes(self.maps.as_vectors(self.prototypes), every)
         start, _ = prototypes.start(edge_index, relation, num_nodes)

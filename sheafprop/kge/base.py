@@ -159,7 +159,7 @@ class KGEModel(torch.nn.Module, ABC):
         keep = length == 0 if self.entity_constraint == "unit" else length <= 1
         return length.masked_fill_(keep, 1.0)
 
-    def _constrained(self, rows: Tensor) -> Tensor:
+    def _constrain(self, rows: Tensor) -> Tensor:
         return rows if self.entity_constraint is None else rows / self._excess(rows)
 
     # Vectors -------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class KGEModel(torch.nn.Module, ABC):
         width = self.node_emb.weight.size(1)
         draw = seeded_normal if self._start == "normal" else seeded_uniform
         start = torch.from_numpy(draw(keys, num_sections * width, seed))
-        rows = self._constrained(self._scale_start(start.view(-1, num_sections, width)))
+        rows = self._constrain(self._scale_start(start.view(-1, num_sections, width)))
         return self.as_vectors(rows.to(promote(self.node_emb.weight.detach())))
 
     def rescale_entities(self, x: Tensor) -> Tensor:
@@ -468,7 +468,7 @@ class KGEModel(torch.nn.Module, ABC):
             # What a map is applied to goes through it at once, the ends that stay only once.
             for side, index in ends:
                 triple = place[side][0]
-                mapped = self._mapped(
+                mapped = self._map(
                     rows.index_select(0, torch.cat([index, entity[place[side]]])),
                     torch.cat([rel_type, rel_type[triple]]),
                     side,
@@ -476,7 +476,7 @@ class KGEModel(torch.nn.Module, ABC):
                 known[side], put[side] = mapped.split([index.numel(), triple.numel()])
             distance = rows.new_zeros(entity.shape)
             for side in SIDES[::-1]:
-                query = self._shifted(known[_other(side)], rel_type, side)
+                query = self._shift(known[_other(side)], rel_type, side)
                 residual = query.index_select(0, place[side][0]) - put[side]
                 found = row_distance(
                     residual, p=self.p, squared=self.squared, paired=self.is_complex
@@ -490,12 +490,12 @@ class KGEModel(torch.nn.Module, ABC):
         """The sheaf in the form that scores are computed with."""
         return self.sheaf()
 
-    def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+    def _map(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Each row of [B, s, m] under the map of its own relation."""
         x = self.as_vectors(rows)
         return real_rows(self._score_sheaf().restrict_sections(x, rel_type, side))
 
-    def _shifted(self, mapped: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+    def _shift(self, mapped: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Mapped rows of the known ends, moved to where candidates at a side should be."""
         shift = self._score_sheaf().translation_of(rel_type)
         if shift is None:
@@ -505,7 +505,7 @@ class KGEModel(torch.nn.Module, ABC):
     def _query(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """What candidates at a side are compared with, [B, s, m]: after their maps, or, where these
         keep distances, before."""
-        query = self._shifted(self._mapped(known, rel_type, _other(side)), rel_type, side)
+        query = self._shift(self._map(known, rel_type, _other(side)), rel_type, side)
         if not self.isometric:
             return query
         back = self.as_vectors(query).transpose(0, 1)
@@ -521,7 +521,7 @@ class KGEModel(torch.nn.Module, ABC):
     def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
         """The residual of each triple up to its sign, of shape [B, s, m]."""
         query = self._query(heads, rel_type, "tail")
-        return query - (tails if self.isometric else self._mapped(tails, rel_type, "tail"))
+        return query - (tails if self.isometric else self._map(tails, rel_type, "tail"))
 
     def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
         """The distances of each known row to all candidates on the given side, [B, C]."""

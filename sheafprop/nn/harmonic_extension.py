@@ -247,7 +247,7 @@ class HarmonicExtension(SheafConv):
                     components_without_boundary=plan.components_without_boundary,
                     isolated=int(plan.isolated.sum()),
                     singular=is_singular(plan, x.shape[-1]),
-                    frozen=int(plan.blocks.frozen(x.shape[-1])[~plan.isolated].sum()),
+                    frozen=int(plan.blocks.num_frozen(x.shape[-1])[~plan.isolated].sum()),
                     collapsed=collapsed,
                 )
             return out, result

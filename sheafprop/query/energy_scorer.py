@@ -13,7 +13,7 @@ from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.diagonal_elimination import DiagonalElimination
 from sheafprop.query.elimination import Elimination
 from sheafprop.query.interior_prior import InteriorPrior, prepare_vectors
-from sheafprop.query.query import Query, quoted
+from sheafprop.query.query import Query, quote
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_scorer import AnyQuery, QueryScorer
 from sheafprop.ranking.triple_filter import check_ids
@@ -117,7 +117,7 @@ class EnergyScorer(QueryScorer):
         Raises:
             ValueError: If ``batch_size`` is not positive, or a query holds a negation.
         """
-        batch = self._checked(batch)
+        batch = self._check_batch(batch)
         candidates = None if candidates is None else candidates.to(self.x.device)
         count = self.x.shape[0] if candidates is None else candidates.numel()
         limit = min(
@@ -169,7 +169,7 @@ class EnergyScorer(QueryScorer):
             queries = [queries]
         out: list[list[Answer]] = [[] for _ in range(len(queries))]
         for batch, positions in self.group(queries):
-            checked = self._checked(batch)
+            checked = self._check_batch(batch)
             for rows, scores in self.blocks(batch, candidates):
                 # Stable, so that equal scores keep the order of the candidates.
                 order = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
@@ -212,10 +212,10 @@ class EnergyScorer(QueryScorer):
 
     def _relation_text(self, relation: int) -> str:
         inverse, relation = divmod(relation, self.sheaf.num_relations)
-        name = str(relation) if self.relations is None else quoted(self.relations.labels[relation])
+        name = str(relation) if self.relations is None else quote(self.relations.labels[relation])
         return f"inverse({name})" if inverse else name
 
-    def _checked(self, batch: QueryBatch) -> QueryBatch:
+    def _check_batch(self, batch: QueryBatch) -> QueryBatch:
         """The batch on the right device, with ids that exist."""
         batch.check_ids(self.x.shape[0], self.sheaf.num_relations)
         slots, weight = batch.slots.to(self.x.device), batch.edge_weight

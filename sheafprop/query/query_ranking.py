@@ -224,7 +224,7 @@ class EdgeTypeScorer(EdgeTypeHeuristic, QueryScorer):
             return torch.ones(len(slots), candidates.numel(), dtype=torch.bool)
         if shape.operator == "via":
             relations, index = torch.unique(slots[:, -1], return_inverse=True)
-            return self.seen(relations)[:, candidates][index]
+            return self.is_seen(relations)[:, candidates][index]
         parts = torch.stack(
             [
                 self._match(branch, slots[:, own], candidates)

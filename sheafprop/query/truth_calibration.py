@@ -125,15 +125,15 @@ def _is_curve(curve: NDArray[np.float64]) -> bool:
 
 def structure_name(shape: QueryShape) -> str:
     """The name of a structure, in whatever order its branches are; empty if it has none."""
-    return _NAMES.get(_ordered(shape), "")
+    return _NAMES.get(_sort_branches(shape), "")
 
 
-def _ordered(shape: QueryShape) -> QueryShape:
-    branches = sorted((_ordered(branch) for branch in shape.branches), key=repr)
+def _sort_branches(shape: QueryShape) -> QueryShape:
+    branches = sorted((_sort_branches(branch) for branch in shape.branches), key=repr)
     return QueryShape(shape.operator, tuple(branches))
 
 
-_NAMES = {_ordered(shape): name for name, shape in STRUCTURES.items()}
+_NAMES = {_sort_branches(shape): name for name, shape in STRUCTURES.items()}
 
 
 def _check(name: str, pairs: TruthPairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -54,7 +54,7 @@ class EdgeTypeHeuristic:
         r"""Scores all entities as heads of :obj:`rel_type`; :obj:`tail_index` plays no part."""
         return self._score(rel_type, self.num_relations)
 
-    def seen(self, rel_type: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
+    def is_seen(self, rel_type: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
         r"""Returns the entities seen at the end of relations :math:`(B)`, as ones :math:`(B, N)`.
 
         Args:
@@ -69,7 +69,7 @@ class EdgeTypeHeuristic:
 
     def _score(self, rel_type: Tensor, shift: int) -> Tensor:
         check_ids(rel_type, self.num_relations, "relation")
-        return self.seen(rel_type + shift, torch.get_default_dtype())
+        return self.is_seen(rel_type + shift, torch.get_default_dtype())
 
     def __repr__(self) -> str:
         return (

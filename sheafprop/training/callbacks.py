@@ -14,7 +14,7 @@ from sheafprop.pretrained.model_folder import write_model_folder
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.training.checkpoint_state import KEY, AtomicCheckpointIO, count_epochs
 from sheafprop.training.sheaf_completion import SheafCompletion
-from sheafprop.training.trainer_checks import nothing_trained
+from sheafprop.training.trainer_checks import no_step_error
 
 
 class Monitor(NamedTuple):
@@ -183,7 +183,7 @@ class SaveModel(Callback):
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         if not trainer.global_step:
-            raise nothing_trained()
+            raise no_step_error()
         if not trainer.is_global_zero:
             return
         monitor, _, sentence = choose_monitor(pl_module.data)

@@ -10,13 +10,13 @@ import tempfile
 import zlib
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sheafprop.checks import check_choice
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
 from sheafprop.data.file_kinds import read_file
 from sheafprop.data.label_checks import MODES, Mode
-from sheafprop.data.triples import LabelTriples, parse_triples
+from sheafprop.data.triples import parse_triples
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class GraILDataset(InductiveDataset):
     def check(self) -> None:
         self._parts()
 
-    def _parts(self) -> dict[str, LabelTriples]:
+    def _parts(self) -> dict[str, Any]:
         files = {
             "train": f"{self.name}/train.txt",
             "train_valid": f"{self.name}/valid.txt",
