@@ -399,5 +399,5 @@ def report(text: str) -> None:
 
 
 def show_progress() -> bool:
-    """Whether somebody watches."""
+    """Whether standard error is a terminal."""
     return sys.stderr.isatty()

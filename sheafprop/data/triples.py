@@ -137,7 +137,7 @@ def read_triples(
             ``"auto"``.
         delimiter: With any other character than the tab, the file is read as CSV: fields may then
             be quoted. (default: the comma in CSV, else the tab)
-        format: ``"tsv"``, ``"csv"`` or ``"parquet"``. By default the name tells: ``.csv``,
+        format: ``"tsv"``, ``"csv"`` or ``"parquet"``. By default inferred from the name: ``.csv``,
             ``.parquet`` (also before ``.gz`` and the like), else TSV; RDF, OWL, OBO and JSON are
             recognised and refused.
         allow_empty: Whether a file without a triple is fine.
@@ -191,7 +191,7 @@ def parse_triples(
 
     Args:
         content: The bytes.
-        source: The name of the file, for error messages and to tell its format.
+        source: The name of the file, for error messages and its format.
 
     Raises:
         DataError: As :func:`read_triples`.

@@ -274,7 +274,7 @@ class SheafConv(MessagePassing):
 
     @property
     def _sends_messages(self) -> bool:
-        """Whether somebody wants to see or change the messages."""
+        """Whether a hook or ``explain`` needs the messages."""
         return bool(self.explain) or any(
             (
                 self._propagate_forward_pre_hooks,

@@ -155,7 +155,7 @@ class LinkProbabilities:
         return target in self._known(torch.tensor([entity]), relation)[1]
 
     def make_room(self) -> None:
-        """Forgets the rows that are kept if there is no room for more."""
+        """Empties the cache of rows if it is full."""
         self._cache.make_room()
 
     def _tensor(self, index: NDArray) -> Tensor:
