@@ -1,7 +1,6 @@
 """The walk-throughs of the README and of ``docs``, run as they are printed."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,8 +13,7 @@ import torch
 from sheafprop import SheafModel
 from sheafprop.cli.main import main
 from sheafprop.config_files import load_config
-from tests.docs.command_server import served
-from tests.docs.walkthrough import ROOT, blocks, follow
+from tests.docs.walkthrough import ROOT, blocks, environment, follow
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 OVERNIGHT = (ROOT / "docs" / "overnight.md").read_text(encoding="utf-8")
@@ -120,13 +118,7 @@ def test_many_experiments_overnight(tmp_path):
         "max_epochs: 50", "max_epochs: 1\n  check_val_every_n_epoch: 1"
     )
     assert short.count("max_epochs: 1\n") == 2
-    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
-    with served(tmp_path, dict(os.environ)) as environment:
-        check_the_night(short, tmp_path, environment)
-
-
-def check_the_night(short, tmp_path, environment):
-    scope = follow(short, tmp_path, environment)
+    scope = follow(short, tmp_path)
     group = tmp_path / "runs" / "night"
     runs = ["rotate-seed0", "transe-seed0"]
     assert sorted(path.name for path in group.iterdir() if path.is_dir()) == runs
@@ -146,7 +138,7 @@ def check_the_night(short, tmp_path, environment):
     (command,) = re.findall(r"^bash scripts/run_many.*", short, flags=re.MULTILINE)
     done = subprocess.run(
         ["bash", "-c", command.replace("night/rotate.yaml", "night/bad.yaml night/rotate.yaml")],
-        env=environment,
+        env=environment(tmp_path),
         capture_output=True,
         text=True,
     )

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 from sheafprop.cli.main import main
@@ -16,7 +17,7 @@ def blocks(text):
     return re.findall(r"```(sh|py|yaml)\n(.*?)```", text, flags=re.DOTALL)
 
 
-def follow(text, folder, environment=os.environ):
+def follow(text, folder):
     """Runs all blocks in a folder and returns the names that the Python blocks defined.
 
     A YAML block is written to the file that its first line names. Lines that call ``sheafprop`` run
@@ -33,14 +34,30 @@ def follow(text, folder, environment=os.environ):
             place.write_text(content)
         else:
             for line in content.splitlines():
-                run_line(line, folder, environment)
+                run_line(line, folder)
     return scope
 
 
-def run_line(line, folder, environment):
+def run_line(line, folder):
     if line.startswith("sheafprop "):
         assert main(shlex.split(line, comments=True)[1:]) == 0, line
     elif line.startswith("wandb sync "):
         assert list(folder.glob(line.split()[2])), line
     else:
-        subprocess.run(["bash", "-c", line], check=True, env=environment)
+        subprocess.run(["bash", "-c", line], check=True, env=environment(folder))
+
+
+def environment(folder):
+    """Where ``sheafprop`` is this checkout's command, and ``scripts`` its folder."""
+    tools = folder / ".tools"
+    if not tools.exists():
+        tools.mkdir()
+        command = tools / "sheafprop"
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m sheafprop.cli.main "$@"\n')
+        command.chmod(0o755)
+        (folder / "scripts").symlink_to(ROOT / "scripts")
+    places = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(places),
+    }
