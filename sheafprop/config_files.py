@@ -77,6 +77,18 @@ def parse_option(name: str, text: str) -> Any:
     )
 
 
+def nest(values: dict[str, Any]) -> dict[str, Any]:
+    """``{"model.lr": 0.1}`` as ``{"model": {"lr": 0.1}}``."""
+    out: dict[str, Any] = {}
+    for option, value in values.items():
+        *groups, key = option.split(".")
+        inner = out
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[key] = value
+    return out
+
+
 def _keep_texts(node: yaml.Node) -> None:
     """Makes the values of names and folders text, in all mappings inside a node."""
     if isinstance(node, yaml.SequenceNode):

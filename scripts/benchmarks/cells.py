@@ -102,7 +102,7 @@ class CellStore:
             FormatError: If a line is not a record of this experiment.
             StorageError: If the file cannot be read, or nothing can be written beside it.
         """
-        with self._locked():
+        with self._lock():
             self.records()
 
     def holds(self, key: Record) -> bool:
@@ -111,7 +111,7 @@ class CellStore:
 
     def put(self, key: Record, found: Sequence[Record]) -> None:
         """Stores the records of a finished cell; earlier ones of the same cell are replaced."""
-        with self._locked():
+        with self._lock():
             others = [record for record in self.records() if not self._same(record, key)]
             write_records(self.path, others + [key | record for record in found])
 
@@ -125,7 +125,7 @@ class CellStore:
         return self.path.with_suffix(".unfinished") / name
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         with storage_errors(self.path, "written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(self.path.with_suffix(".lock")):

@@ -163,7 +163,7 @@ def run_search(
             assert data.inference.entities is not None
             scorer = EpisodeScorer(episodes, data.inference.triples, data.inference.entities.labels)
             seconds = time.process_time() - begin
-            found = _ranked(name, scorer, data, near, 1.0, {"seconds": round(seconds, 2)})
+            found = _rank(name, scorer, data, near, 1.0, {"seconds": round(seconds, 2)})
             write_text(done, json.dumps(found))
         records += json.loads(done.read_text("utf-8"))
     return records
@@ -179,7 +179,7 @@ def _base_records(
         propagation = InductivePropagation(model, data, replace(settings, iterations=count))
         scorer = propagation.scorer(propagation.vectors())
         spread = score_spread(scorer, data.inference.triples)
-        rows = _ranked("propagation", scorer, data, near, spread, {"iterations": count})
+        rows = _rank("propagation", scorer, data, near, spread, {"iterations": count})
         if not best or _value(rows) > _value(best):
             best = rows
     return best
@@ -189,7 +189,7 @@ def _value(rows: Sequence[dict[str, Any]]) -> float:
     return float(max(row["hits@10"] + row["mrr"] for row in rows))
 
 
-def _ranked(
+def _rank(
     name: str,
     scorer: Scorer,
     data: InductiveData,

@@ -21,7 +21,7 @@ from sheafprop.hardware import describe_hardware
 _TURN = 0.005
 
 
-def interleaved(
+def interleave(
     functions: dict[str, Callable[[], Any]],
     rounds: int = 6,
     *,
@@ -106,7 +106,7 @@ def measured_here() -> dict[str, Any]:
     return {"hardware": hardware, "torch": version, "commit": current_commit()}
 
 
-def timed(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, float]:
+def time_call(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, float]:
     """The result of one call and its time in seconds."""
     synchronize(device)
     start = time.perf_counter()

@@ -32,12 +32,12 @@ from benchmarks.limit_benchmark import KNOWN, limit_cases
 from benchmarks.measuring import (
     add_runs,
     in_own_process,
-    interleaved,
+    interleave,
     measured_here,
     memory_held,
     most_memory_held,
     summarize,
-    timed,
+    time_call,
 )
 from benchmarks.step_benchmark import dense_case, parity_cases, step_case
 from sheafprop.sheaf import PropagationPlan
@@ -92,9 +92,9 @@ def _scaling(maps: str, num_nodes: int, num_triples: int, width: int) -> Case:
     build(power_law_multigraph(100, 1000), make_features(maps, 100, width))
     held = memory_held()
     graph, x = power_law_multigraph(num_nodes, num_triples), make_features(maps, num_nodes, width)
-    (plan, constant), starting = timed(lambda: build(graph, x))
+    (plan, constant), starting = time_call(lambda: build(graph, x))
     out = torch.empty_like(x)
-    median = interleaved({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 6)
+    median = interleave({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 6)
     return benchmark_case(
         graph,
         maps,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.benchmark_cases import power_law_multigraph
 from benchmarks.cells import write_records
-from benchmarks.measuring import add_runs, interleaved, measured_here, summarize, with_peak
+from benchmarks.measuring import add_runs, interleave, measured_here, summarize, with_peak
 from benchmarks.query_files import read_compact_queries
 from benchmarks.query_sampling import BackwardWalk
 from sheafprop.data.answer_sets import AnswerSets
@@ -93,7 +93,7 @@ def schur_case(name: str, slots: Tensor) -> dict[str, Any]:
         for _ in answering.blocks(batch):
             pass
 
-    median = interleaved({"loop": loop, "together": together}, rounds=3)
+    median = interleave({"loop": loop, "together": together}, rounds=3)
     each, ours = median["loop"] / len(queries), median["together"] / len(slots)
     return {
         "name": f"2p of SE, d = 32, {name}",
@@ -134,7 +134,7 @@ def ranking_cases(num_queries: int) -> list[dict[str, Any]]:
                 pairwise_distance(part, rows, p=2.0, squared=False, paired=False)
 
         _, peak = with_peak(rank)
-        median = interleaved({"rank": rank, "distances": distances}, rounds=3)
+        median = interleave({"rank": rank, "distances": distances}, rounds=3)
         found.append(
             {
                 "name": f"{name} of RotatE, d = 128 complex",

@@ -338,7 +338,7 @@ def write_table(
 ) -> None:
     """Writes a frame to the chosen place in the chosen format; in JSON, what is nested if given."""
     nests = nested is not None and options.format == "json"
-    content = _as_json(nested) if nests else _rendered(frame, options.format)
+    content = _as_json(nested) if nests else _render(frame, options.format)
     place = Path(options.out).expanduser() if options.out not in (None, "-") else None
     if place is None:
         write_output(content.decode("utf-8", "surrogatepass"))
@@ -364,7 +364,7 @@ def write_output(text: str) -> None:
     sys.stdout.write(text)
 
 
-def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
+def _render(frame: "pd.DataFrame", kind: str) -> bytes:
     if kind == "parquet":
         import io
 
@@ -399,5 +399,5 @@ def report(text: str) -> None:
 
 
 def show_progress() -> bool:
-    """Whether somebody watches."""
+    """Whether standard error is a terminal."""
     return sys.stderr.isatty()

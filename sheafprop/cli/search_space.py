@@ -60,18 +60,6 @@ class SearchSpace:
         return values
 
 
-def nested(values: dict[str, Any]) -> dict[str, Any]:
-    """``{"model.lr": 0.1}`` as ``{"model": {"lr": 0.1}}``."""
-    out: dict[str, Any] = {}
-    for option, value in values.items():
-        *groups, key = option.split(".")
-        inner = out
-        for group in groups:
-            inner = inner.setdefault(group, {})
-        inner[key] = value
-    return out
-
-
 def _problem(option: Any, entry: Any) -> str | None:
     """What is wrong with an entry of a space."""
     if not isinstance(option, str) or option.split(".")[0] not in _SECTIONS or "." not in option:

@@ -10,9 +10,9 @@ import yaml
 
 from sheafprop.cli.command_parser import CommandParser
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.search_space import SearchSpace, nested
+from sheafprop.cli.search_space import SearchSpace
 from sheafprop.cli.training_commands import check_data
-from sheafprop.config_files import config_root, load_config, merge, parse_option
+from sheafprop.config_files import config_root, load_config, merge, nest, parse_option
 from sheafprop.errors import DataError
 from sheafprop.files import write_text
 
@@ -56,7 +56,7 @@ def run(words: Sequence[str]) -> int:
     if options.resume:
         place = RunFolder(options.resume)
         folder = place.path
-        stored = _stored(folder)
+        stored = _read_study(folder)
         if options.space or rest:
             parser.error("a study that goes on keeps its space and its configuration")
         _resolve_old_root(folder, stored["config"])
@@ -65,7 +65,7 @@ def run(words: Sequence[str]) -> int:
         config: dict[str, Any] = {}
         for name in options.config:
             config = merge(config, load_config(name))
-        config = merge(config, nested(_given(parser, rest)))
+        config = merge(config, nest(_parse_options(parser, rest)))
         config.pop("run", None)
         root = (config.get("data") or {}).get("root")
         if root is not None:
@@ -102,7 +102,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _given(parser: CommandParser, rest: Sequence[str]) -> dict[str, Any]:
+def _parse_options(parser: CommandParser, rest: Sequence[str]) -> dict[str, Any]:
     """``--model.lr 0.1`` and ``--model.lr=0.1`` as values by option, read as YAML."""
     values: dict[str, Any] = {}
     words = list(rest)
@@ -120,7 +120,7 @@ def _given(parser: CommandParser, rest: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _stored(folder: Path) -> dict[str, Any]:
+def _read_study(folder: Path) -> dict[str, Any]:
     file = folder / _STORED
     if not file.is_file():
         raise DataError(f"{folder} is not the folder of a study: it has no {_STORED}")

@@ -13,8 +13,8 @@ from sheafprop.data.column_names import (
     check_first_line,
     check_order,
     columns_by_name,
-    named_columns,
     occur,
+    recognize_columns,
     show_fields,
 )
 from sheafprop.data.file_kinds import decompress, file_suffix, read_file, refuse_other_formats
@@ -137,7 +137,7 @@ def read_triples(
             ``"auto"``.
         delimiter: With any other character than the tab, the file is read as CSV: fields may then
             be quoted. (default: the comma in CSV, else the tab)
-        format: ``"tsv"``, ``"csv"`` or ``"parquet"``. By default the name tells: ``.csv``,
+        format: ``"tsv"``, ``"csv"`` or ``"parquet"``. By default inferred from the name: ``.csv``,
             ``.parquet`` (also before ``.gz`` and the like), else TSV; RDF, OWL, OBO and JSON are
             recognised and refused.
         allow_empty: Whether a file without a triple is fine.
@@ -191,7 +191,7 @@ def parse_triples(
 
     Args:
         content: The bytes.
-        source: The name of the file, for error messages and to tell its format.
+        source: The name of the file, for error messages and its format.
 
     Raises:
         DataError: As :func:`read_triples`.
@@ -236,7 +236,7 @@ def _text_triples(
         assert options.columns is not None
         by_name = columns_by_name(options.columns, names, f"{source}, line {line}")
     elif options.columns is None and options.header is not False:
-        by_name = named_columns(names)
+        by_name = recognize_columns(names)
     columns: Any = by_name or options.columns
     has_header = options.header or by_name is not None
     numbers, rows = split_rows(
@@ -320,7 +320,7 @@ def frame_cells(frame: Any, source: str, columns: Any = None) -> tuple[LabelTrip
     """The values of :func:`frame_triples` as they came, and whether their columns were named."""
     names = list(frame.columns)
     chosen: Any = ReadOptions.of(columns).columns
-    chosen = named_columns(names) if chosen is None else columns_by_name(chosen, names, source)
+    chosen = recognize_columns(names) if chosen is None else columns_by_name(chosen, names, source)
     if chosen is None and len(names) != 3:
         raise DataError(
             f"{source} needs the columns head, relation and tail, or three columns (got "

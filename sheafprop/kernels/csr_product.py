@@ -13,7 +13,7 @@ from sheafprop.kernels.backend import (
     compact,
     entries_ahead,
     is_traced,
-    lasting,
+    leave_inference_mode,
     numba_loops,
     run_starts,
     scalars,
@@ -57,7 +57,7 @@ class CSRProduct:
         merge: bool = True,
     ):
         self.num_rows, self.num_cols = num_rows, num_cols
-        self._start, self._col, self._value = _sorted(
+        self._start, self._col, self._value = _sort_entries(
             row, col, value, num_rows, num_cols, merge=merge
         )
         self._transposed: CSRProduct | None = self if symmetric else None
@@ -84,26 +84,25 @@ class CSRProduct:
         """First entry of each row ``[num_rows + 1]``, columns, and values in a real number type."""
         return self._start, self._col, self._value_as(dtype)
 
-    def transposed(self) -> "CSRProduct":
+    def transpose(self) -> "CSRProduct":
         if self._transposed is None:
-            with lasting():
+            with leave_inference_mode():
                 self._transposed = CSRProduct(
                     self._col.long(), self._row(), self._value, self.num_cols, self.num_rows
                 )
             self._transposed._transposed = self
         return self._transposed
 
-    def matrix(self, *, transposed: bool = False) -> Tensor:
+    def matrix(self) -> Tensor:
         """The matrix as torch holds it, ``torch.sparse_csr``."""
-        product = self.transposed() if transposed else self
         with warnings.catch_warnings():
             # "Sparse CSR support is in beta": nothing a user could act on.
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(
-                product._start,
-                product._col.long(),
-                product._value,
-                size=(product.num_rows, product.num_cols),
+                self._start,
+                self._col.long(),
+                self._value,
+                size=(self.num_rows, self.num_cols),
                 check_invariants=False,
             )
 
@@ -167,7 +166,7 @@ class CSRProduct:
         if self._value.dtype == dtype:
             return self._value
         if dtype not in self._values:
-            with lasting():
+            with leave_inference_mode():
                 self._values[dtype] = self._value.to(dtype)
         return self._values[dtype]
 
@@ -186,7 +185,7 @@ class _SparseMatmul(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return _SparseMatmul.apply(grad, ctx.product.transposed()), None
+        return _SparseMatmul.apply(grad, ctx.product.transpose()), None
 
 
 def _torch_product(product: CSRProduct, x: Tensor) -> Tensor:
@@ -218,7 +217,7 @@ def _gathered_product(product: CSRProduct, x: Tensor) -> Tensor:
     return out
 
 
-def _sorted(
+def _sort_entries(
     row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int, *, merge: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Entries sorted by row and column, equal places added up if asked: starts, columns, values."""

@@ -42,7 +42,7 @@ def weighted_sums(start, order, weight, a, b, in_b, out, lo, hi):  # type: ignor
 
 
 @_compiled
-def mapped(table, group, x, out, lo, hi):  # type: ignore[no-untyped-def]
+def map_rows(table, group, x, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_i = x_i table[group_i]``; every row of ``group`` stands for as many rows of ``x``."""
     size = x.shape[0] // group.size
     for i in range(lo, hi):

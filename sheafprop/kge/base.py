@@ -159,14 +159,14 @@ class KGEModel(torch.nn.Module, ABC):
         keep = length == 0 if self.entity_constraint == "unit" else length <= 1
         return length.masked_fill_(keep, 1.0)
 
-    def _constrained(self, rows: Tensor) -> Tensor:
+    def _constrain(self, rows: Tensor) -> Tensor:
         return rows if self.entity_constraint is None else rows / self._excess(rows)
 
     # Vectors -------------------------------------------------------------------------------------
 
     def entity_vectors(self) -> Tensor:
         r"""Returns the trained vectors of all entities, of shape :math:`(N, d)`."""
-        return self._vectors(promote(self.node_emb.weight))
+        return self.as_vectors(promote(self.node_emb.weight))
 
     @torch.no_grad()
     def draw_entities(
@@ -197,8 +197,8 @@ class KGEModel(torch.nn.Module, ABC):
         width = self.node_emb.weight.size(1)
         draw = seeded_normal if self._start == "normal" else seeded_uniform
         start = torch.from_numpy(draw(keys, num_sections * width, seed))
-        rows = self._constrained(self._scale_start(start.view(-1, num_sections, width)))
-        return self._vectors(rows.to(promote(self.node_emb.weight.detach())))
+        rows = self._constrain(self._scale_start(start.view(-1, num_sections, width)))
+        return self.as_vectors(rows.to(promote(self.node_emb.weight.detach())))
 
     def rescale_entities(self, x: Tensor) -> Tensor:
         r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
@@ -230,7 +230,8 @@ class KGEModel(torch.nn.Module, ABC):
     def sheaf(self) -> RelationSheaf:
         r"""Returns the sheaf that the relations induce, differentiable in their parameters."""
 
-    def _vectors(self, rows: Tensor) -> Tensor:
+    def as_vectors(self, rows: Tensor) -> Tensor:
+        """Real ``rows`` of the entity table as vectors: pairs become complex numbers."""
         if not self.is_complex:
             return rows
         return torch.view_as_complex(rows.unflatten(-1, (-1, 2)))
@@ -287,13 +288,7 @@ class KGEModel(torch.nn.Module, ABC):
             )
         return -distance.sum(1).view(head_index.shape)
 
-    def score_tails(
-        self,
-        x: Tensor,
-        head_index: Tensor,
-        rel_type: Tensor,
-        candidates: Tensor | None = None,
-    ) -> Tensor:
+    def score_tails(self, x: Tensor, head_index: Tensor, rel_type: Tensor) -> Tensor:
         r"""Returns the scores of :math:`(h, r, \cdot)` for all tails.
 
         Candidates are treated in blocks, so that intermediate results stay below 64 MiB or the size
@@ -303,52 +298,30 @@ class KGEModel(torch.nn.Module, ABC):
             x (torch.Tensor): The vectors of the entities.
             head_index (torch.Tensor): The head indices, as rows of :obj:`x`.
             rel_type (torch.Tensor): The relation types.
-            candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
-                (default: :obj:`None`)
 
         Shapes:
             - **x:** :math:`(N, d)` or :math:`(N, s, d)`
-            - **head_index, rel_type:** :math:`(B)`, **candidates:** :math:`(C)`
-            - **output:** :math:`(B, C)`
+            - **head_index, rel_type:** :math:`(B)`
+            - **output:** :math:`(B, N)`
         """
-        return self._score_all(x, head_index, rel_type, "tail", candidates)
+        rows = self._rows(x)
+        return self._score_rows(rows.index_select(0, head_index), rel_type, rows, "tail")
 
-    def score_heads(
-        self,
-        x: Tensor,
-        rel_type: Tensor,
-        tail_index: Tensor,
-        candidates: Tensor | None = None,
-    ) -> Tensor:
+    def score_heads(self, x: Tensor, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         r"""Returns the scores of :math:`(\cdot, r, t)` for all heads.
 
         Args:
             x (torch.Tensor): The vectors of the entities.
             rel_type (torch.Tensor): The relation types.
             tail_index (torch.Tensor): The tail indices, as rows of :obj:`x`.
-            candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
-                (default: :obj:`None`)
 
         Shapes:
             - **x:** :math:`(N, d)` or :math:`(N, s, d)`
-            - **rel_type, tail_index:** :math:`(B)`, **candidates:** :math:`(C)`
-            - **output:** :math:`(B, C)`
+            - **rel_type, tail_index:** :math:`(B)`
+            - **output:** :math:`(B, N)`
         """
-        return self._score_all(x, tail_index, rel_type, "head", candidates)
-
-    def _score_all(
-        self,
-        x: Tensor,
-        known_index: Tensor,
-        rel_type: Tensor,
-        side: Side,
-        candidates: Tensor | None,
-    ) -> Tensor:
         rows = self._rows(x)
-        known = rows.index_select(0, known_index)
-        if candidates is not None:
-            rows = rows.index_select(0, candidates)
-        return self._score_rows(known, rel_type, rows, side)
+        return self._score_rows(rows.index_select(0, tail_index), rel_type, rows, "head")
 
     def score_candidates(
         self,
@@ -495,7 +468,7 @@ class KGEModel(torch.nn.Module, ABC):
             # What a map is applied to goes through it at once, the ends that stay only once.
             for side, index in ends:
                 triple = place[side][0]
-                mapped = self._mapped(
+                mapped = self._map(
                     rows.index_select(0, torch.cat([index, entity[place[side]]])),
                     torch.cat([rel_type, rel_type[triple]]),
                     side,
@@ -503,7 +476,7 @@ class KGEModel(torch.nn.Module, ABC):
                 known[side], put[side] = mapped.split([index.numel(), triple.numel()])
             distance = rows.new_zeros(entity.shape)
             for side in SIDES[::-1]:
-                query = self._shifted(known[_other(side)], rel_type, side)
+                query = self._shift(known[_other(side)], rel_type, side)
                 residual = query.index_select(0, place[side][0]) - put[side]
                 found = row_distance(
                     residual, p=self.p, squared=self.squared, paired=self.is_complex
@@ -517,11 +490,12 @@ class KGEModel(torch.nn.Module, ABC):
         """The sheaf in the form that scores are computed with."""
         return self.sheaf()
 
-    def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+    def _map(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Each row of [B, s, m] under the map of its own relation."""
-        return real_rows(self._score_sheaf().restrict_sections(self._vectors(rows), rel_type, side))
+        x = self.as_vectors(rows)
+        return real_rows(self._score_sheaf().restrict_sections(x, rel_type, side))
 
-    def _shifted(self, mapped: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+    def _shift(self, mapped: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Mapped rows of the known ends, moved to where candidates at a side should be."""
         shift = self._score_sheaf().translation_of(rel_type)
         if shift is None:
@@ -531,10 +505,10 @@ class KGEModel(torch.nn.Module, ABC):
     def _query(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """What candidates at a side are compared with, [B, s, m]: after their maps, or, where these
         keep distances, before."""
-        query = self._shifted(self._mapped(known, rel_type, _other(side)), rel_type, side)
+        query = self._shift(self._map(known, rel_type, _other(side)), rel_type, side)
         if not self.isometric:
             return query
-        back = self._vectors(query).transpose(0, 1)
+        back = self.as_vectors(query).transpose(0, 1)
         back = self._score_sheaf().restrict_adjoint(back, rel_type, side)
         return real_rows(back.transpose(0, 1))
 
@@ -547,7 +521,7 @@ class KGEModel(torch.nn.Module, ABC):
     def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
         """The residual of each triple up to its sign, of shape [B, s, m]."""
         query = self._query(heads, rel_type, "tail")
-        return query - (tails if self.isometric else self._mapped(tails, rel_type, "tail"))
+        return query - (tails if self.isometric else self._map(tails, rel_type, "tail"))
 
     def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
         """The distances of each known row to all candidates on the given side, [B, C]."""
@@ -566,7 +540,7 @@ class KGEModel(torch.nn.Module, ABC):
         order, relations, counts = groups(rel_type)
         return grouped_distance(
             distance,
-            lambda rows, maps: real_rows(sheaf.apply_map(self._vectors(rows), maps)),
+            lambda rows, maps: real_rows(sheaf.apply_map(self.as_vectors(rows), maps)),
             order.split(counts),
             queries,
             rows,

@@ -129,7 +129,7 @@ class SheafPropagation(SheafConv):
         # A copy, as a plan gives it, also where no step is made.
         first = x = x.clone()
         for _ in range(self.num_iterations):
-            x = traced.pulled_step(x, first, self.step_size, self.teleport)
+            x = traced.step_with_teleport(x, first, self.step_size, self.teleport)
         return x
 
     def _apply_plan(self, plan: PropagationPlan, x: Tensor) -> Tensor:

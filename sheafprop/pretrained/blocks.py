@@ -5,7 +5,7 @@ The first block is never copied. Later ones are merged when they are of about eq
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from sheafprop.data import Vocabulary
 from sheafprop.data.triples import as_label
 from sheafprop.kge.base import Side
+from sheafprop.ranking.triple_filter import GroupedValues
 
 Block = TypeVar("Block")
 
@@ -224,14 +225,10 @@ class FactIndex:
             entity, relation (Tensor): One of each for every query, ``[B]``.
 
         Returns:
-            Positions of queries and entities, ``[p]`` each; repeated facts repeat them.
+            Positions of queries and entities, ``[p]`` each; a repeated fact may repeat them.
         """
-        given: Side = "head" if side == "tail" else "tail"
         code = entity * self.num_relations + relation
-        parts = []
-        for block in self._blocks:
-            query, found = block.between(given, code, code + 1)
-            parts.append((query, block.facts[found, 2 if side == "tail" else 0]))
+        parts = [(b.tails if side == "tail" else b.heads)(code) for b in self._blocks]
         rows, entities = zip(*parts, strict=True)
         return torch.cat(rows), torch.cat(entities)
 
@@ -244,12 +241,8 @@ class FactIndex:
 
     def at(self, entities: Tensor) -> Tensor:
         """The facts with one of some entities at an end, ``[m, 3]``, in the order they came."""
-        low = entities * self.num_relations
-        parts = []
-        for block in self._blocks:
-            ends = [block.between(side, low, low + self.num_relations)[1] for side in _ENDS]
-            parts.append(block.facts[torch.unique(torch.cat(ends))])
-        return torch.cat(parts)
+        facts = self.from_row(0)
+        return facts[torch.isin(facts[:, [0, 2]], entities).any(1)]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -258,37 +251,18 @@ class FactIndex:
         return f"{type(self).__name__}({len(self)} facts)"
 
 
-_ENDS: tuple[Side, Side] = ("head", "tail")
-
-
-class _Sorted(NamedTuple):
-    code: Tensor
-    order: Tensor
-
-
 class _FactBlock:
-    """Facts with their order by (head, relation) and by (tail, relation)."""
+    """Facts, found by (head, relation) and by (tail, relation)."""
 
     def __init__(self, facts: Tensor, num_relations: int):
         self.facts, self.num_relations = facts, num_relations
 
     @cached_property
-    def head(self) -> _Sorted:
-        return self._sorted(0)
+    def tails(self) -> GroupedValues:
+        head, relation, tail = self.facts.unbind(1)
+        return GroupedValues(head * self.num_relations + relation, tail)
 
     @cached_property
-    def tail(self) -> _Sorted:
-        return self._sorted(2)
-
-    def _sorted(self, column: int) -> _Sorted:
-        code = self.facts[:, column] * self.num_relations + self.facts[:, 1]
-        return _Sorted(*torch.sort(code, stable=True))
-
-    def between(self, end: Side, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions of ranges ``[low, high)`` of codes, and of the facts in them."""
-        code, order = self.head if end == "head" else self.tail
-        first, last = torch.searchsorted(code, low), torch.searchsorted(code, high)
-        count = last - first
-        row = torch.repeat_interleave(count)
-        offset = torch.cumsum(count, 0) - count
-        return row, order[first[row] + torch.arange(len(row)) - offset[row]]
+    def heads(self) -> GroupedValues:
+        head, relation, tail = self.facts.unbind(1)
+        return GroupedValues(tail * self.num_relations + relation, head)

@@ -8,8 +8,8 @@ from torch import Tensor
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.triple_input import (
     TripleInput,
-    given_labels,
     label_triples,
+    labels_as_given,
     restore_integers,
 )
 from sheafprop.sheaf import edge_energy
@@ -59,7 +59,7 @@ def score_triples(state: ModelState, triples: TripleInput) -> "pd.DataFrame":
         ]
         frame["probability"] = ((sides[0] + sides[1]) / 2).tolist()
     frame["known"] = state.facts.contain(ids).tolist()
-    return restore_integers(frame, *given_labels(triples))
+    return restore_integers(frame, *labels_as_given(triples))
 
 
 @torch.no_grad()

@@ -31,7 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from sheafprop.data import KnowledgeGraph, Vocabulary
+from sheafprop.data import Vocabulary
 from sheafprop.errors import FormatError
 from sheafprop.files import (
     check_folder_target,
@@ -44,7 +44,7 @@ from sheafprop.files import (
 )
 from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.proximity_scorer import ProximitySettings
-from sheafprop.kge import KGEModel, build_model
+from sheafprop.kge import build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.pretrained.calibration import ModelCalibration
 from sheafprop.pretrained.stored_model import StoredModel
@@ -68,63 +68,6 @@ _FILES = (
     "model.json",
     "metrics.json",
 )
-
-
-def save_model_folder(
-    folder: str | PathLike[str],
-    *,
-    model: KGEModel,
-    entities: Vocabulary,
-    relations: Vocabulary,
-    train: KnowledgeGraph,
-    settings: dict[str, Any],
-    metrics: dict[str, Any],
-    episodes: EpisodeModel | None = None,
-    proximity: ProximitySettings | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """Writes the model folder of a model that was just trained; see :func:`write_model_folder`.
-
-    Args:
-        folder: Where to write; missing parents are made.
-        model (KGEModel): The trained model.
-        entities (Vocabulary): Labels of its entities.
-        relations (Vocabulary): Labels of its relations.
-        train (KnowledgeGraph): The triples that it was trained on.
-        settings (dict): The chosen propagation, as plain values.
-        metrics (dict): What was measured, as plain values.
-        episodes (EpisodeModel, optional): Relations trained through the diffusion.
-        proximity (ProximitySettings, optional): Proximity beside the scores.
-        overwrite (bool, optional): Replaces an existing model folder. (default: :obj:`False`)
-
-    Raises:
-        ValueError: If model, labels and graph do not belong together.
-    """
-    train.validate_ids()
-    for kind, labels, size, own in (
-        ("entities", entities, train.num_nodes, train.entities),
-        ("relations", relations, train.num_relations, train.relations),
-    ):
-        if size != len(labels):
-            raise ValueError(
-                f"training graph and labels must have the same {kind} (got {size} and "
-                f"{len(labels)})"
-            )
-        if own is not None and own != labels:
-            raise ValueError(f"'{kind}' are not the labels of the {kind} of the training graph")
-    check_plain(settings, "settings")
-    check_plain(metrics, "metrics")
-    stored = StoredModel.from_training(
-        model,
-        entities,
-        relations,
-        train.triples,
-        settings=settings,
-        metrics=metrics,
-        episodes=episodes,
-        proximity=proximity,
-    )
-    return write_model_folder(folder, stored, overwrite=overwrite)
 
 
 def write_model_folder(

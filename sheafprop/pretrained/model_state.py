@@ -15,8 +15,7 @@ from sheafprop.kge import KGEModel
 from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import EntityIndex, FactIndex, RowBlocks
 from sheafprop.pretrained.candidate_scorer import CandidateScorer
-from sheafprop.pretrained.graph_scorer import GraphScorer
-from sheafprop.pretrained.link_scores import LinkScores, spread_temperature
+from sheafprop.pretrained.graph_scorer import GraphScorer, LinkScores, spread_temperature
 from sheafprop.pretrained.stored_model import StoredModel, select_entities
 from sheafprop.pretrained.triple_input import triple_ids
 from sheafprop.query import (

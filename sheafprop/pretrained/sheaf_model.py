@@ -74,7 +74,7 @@ class SheafModel:
         return cls(load_model_folder(folder))
 
     @classmethod
-    def _of(cls, state: ModelState, report: ExtensionReport | RemovalReport) -> "SheafModel":
+    def _of(cls, state: ModelState, report: ExtensionReport | RemovalReport | None) -> "SheafModel":
         model = object.__new__(cls)
         model._state, model.report = state, report
         return model
@@ -184,9 +184,7 @@ class SheafModel:
         same = kept is trained.episodes and near == trained.proximity
         calibration = trained.calibration if same else None
         trained = replace(trained, episodes=kept, proximity=near, calibration=calibration)
-        model = object.__new__(SheafModel)
-        model._state, model.report = replace(self._state, trained=trained), self.report
-        return model
+        return self._of(replace(self._state, trained=trained), self.report)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """Writes a model folder, completely or not at all.
@@ -486,12 +484,10 @@ class SheafModel:
                 query.
         """
         ids = self._state.triple_ids(label_triples(triples, self.relations))
-        parsed = parse_queries(self._state, queries)
+        _, parsed = parse_queries(self._state, queries)
         calibration, report = calibrate(self._state, ids, parsed)
-        model = object.__new__(SheafModel)
         trained = replace(self._state.trained, calibration=calibration)
-        model._state, model.report = replace(self._state, trained=trained), self.report
-        return model, report
+        return self._of(replace(self._state, trained=trained), self.report), report
 
     def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
         r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.

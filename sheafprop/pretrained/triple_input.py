@@ -86,7 +86,7 @@ def triple_ids(
     return ids
 
 
-def given_labels(triples: TripleInput) -> tuple[list[Any], list[Any]]:
+def labels_as_given(triples: TripleInput) -> tuple[list[Any], list[Any]]:
     """The entities and relations of rows or a frame as they came; none of a file, which has text.
 
     Rows must not be an iterator, which could be read once only.

@@ -122,7 +122,7 @@ class Query:
     def __str__(self) -> str:
         return self.shape.text(
             [
-                f"inverse({quoted(label)})" if inverse else quoted(label)
+                f"inverse({quote(label)})" if inverse else quote(label)
                 for label, inverse in zip(self.labels, self.inverse, strict=True)
             ]
         )
@@ -141,7 +141,7 @@ def combine(operator: Operator, queries: Sequence[Query]) -> Query:
     )
 
 
-def quoted(label: str) -> str:
+def quote(label: str) -> str:
     """The label as it stands in the text of a query."""
     if _BARE.fullmatch(label):
         return label

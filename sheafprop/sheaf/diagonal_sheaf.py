@@ -88,7 +88,7 @@ class DiagonalSheaf(RelationSheaf):
         table = self._map(side)
         return x if table is None else x * take_rows(table, 0, edge_type).unsqueeze(1)
 
-    def weighted(self, weight: Tensor, width: int | None = None) -> "DiagonalSheaf":
+    def scale_energy(self, weight: Tensor, width: int | None = None) -> "DiagonalSheaf":
         one = torch.ones_like(self._some_map)
         head, tail = (one if m is None else m for m in (self.head, self.tail))
         root = weight.sqrt().to(one.dtype).unsqueeze(1)

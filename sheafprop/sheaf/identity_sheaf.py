@@ -84,7 +84,7 @@ class IdentitySheaf(RelationSheaf):
     def apply_map(self, x: Tensor, parameters: Tensor) -> Tensor:
         return x
 
-    def weighted(self, weight: Tensor, width: int | None = None) -> DiagonalSheaf:
+    def scale_energy(self, weight: Tensor, width: int | None = None) -> DiagonalSheaf:
         width = self.stalk_dim or width
         if width is None:
             raise ValueError("a sheaf without translations needs 'width' to be weighted (got None)")

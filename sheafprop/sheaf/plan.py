@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.graph_counts import connected_components
-from sheafprop.kernels.backend import lasting, outside_inference
+from sheafprop.kernels.backend import leave_inference_mode, outside_inference
 from sheafprop.kernels.coupling import Coupling, needs_gradient
 from sheafprop.kernels.device_check import check_device
 from sheafprop.kernels.relation_incidence import RelationIncidence
@@ -51,7 +51,7 @@ class PropagationPlan:
         ValueError: If the graph, the weights or the mask do not fit each other.
     """
 
-    @lasting()
+    @leave_inference_mode()
     def __init__(
         self,
         edge_index: Tensor,
@@ -69,7 +69,7 @@ class PropagationPlan:
         check_device(edge_index.device)
         edge_index, edge_type = outside_inference(edge_index), outside_inference(edge_type)
         edge_weight = None if edge_weight is None else outside_inference(edge_weight)
-        sheaf = sheaf.mapped(outside_inference)
+        sheaf = sheaf.map_tensors(outside_inference)
         device = edge_index.device
         #: The sheaf as it was given; the operators use it in the number type of the features.
         self.sheaf = sheaf
@@ -90,7 +90,7 @@ class PropagationPlan:
         dtype = working_dtype(dtype or sheaf.dtype or torch.get_default_dtype(), sheaf)
         #: Number type of the features.
         self.dtype = dtype
-        sheaf = sheaf.promoted(dtype)
+        sheaf = sheaf.promote(dtype)
         head, tail = edge_index.long()
         edge_type = edge_type.long()
         weight = (
@@ -240,7 +240,7 @@ class PropagationPlan:
         return x_free.index_copy(0, index, take_rows(first, 0, index))
 
     @cached_property
-    @lasting()
+    @leave_inference_mode()
     def isolated(self) -> Tensor:
         """Bool ``[n]``: free vertices that no edge of positive weight touches."""
         head, tail, _, weight = self.edges
@@ -250,12 +250,12 @@ class PropagationPlan:
         return ~touched[self.free_index]
 
     @cached_property
-    @lasting()
+    @leave_inference_mode()
     def _isolated_index(self) -> Tensor:
         return self.isolated.nonzero().flatten()
 
     @cached_property
-    @lasting()
+    @leave_inference_mode()
     def _relaxation(self) -> tuple[Tensor | None, Tensor | None] | None:
         r"""The diagonals of :math:`M^+ D` and :math:`M^+`, if both are (None for ones)."""
         metric = self._preconditioner

@@ -77,9 +77,7 @@ class BatchLoss:
                 x, triples, place = self._draw_candidates(x, triples, number, epoch, count)
             excluded = None if known is None else _known_answers(known, own, place, self.sides)
             return model.loss_over_entities(self.loss, x, triples, self.sides, excluded)
-        sampler = NegativeSampler(
-            model.num_nodes, model.num_relations, self.num_negatives, seed=self.seed
-        )
+        sampler = NegativeSampler(model.num_nodes, self.num_negatives, seed=self.seed)
         entity, at_head = sampler.replacements(triples, number, epoch)
         # A triple itself is scored beside its negatives, as the one with its own tail put in.
         entity = torch.cat([triples[:, 2:], entity], dim=1)

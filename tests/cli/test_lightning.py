@@ -73,7 +73,7 @@ def test_the_default_trains_by_the_size_and_chooses_on_the_training_graph(
     monkeypatch.setattr(progress, "INTERVAL", 0.0)
     folder = write_folder(tmp_path / "ring", "fully-inductive", without=("valid",))
     assert plain(folder, "--data.mode=fully-inductive") == 0
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     run = tmp_path / "rotate"
     found = json.loads((run / "metrics.json").read_text())
     triples = found["data"]["train_triples"]
@@ -81,9 +81,9 @@ def test_the_default_trains_by_the_size_and_chooses_on_the_training_graph(
     assert abs(found["training"]["epochs"] - count_training_steps(triples, 512)) <= 4
     assert found["selection"]["on"] == "training graph"
     assert found["selection"]["count"] == found["data"]["train_valid_triples"]
-    assert "validation triples of the training graph with its entities taken as new" in told.out
-    assert "training: " in told.err
-    assert "choosing iterations on training graph: " in told.err
+    assert "validation triples of the training graph with its entities taken as new" in printed.out
+    assert "training: " in printed.err
+    assert "choosing iterations on training graph: " in printed.err
     text = (run / "report.md").read_text()
     assert "tried on the training graph with its entities taken as new (best" in text
     stored = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)

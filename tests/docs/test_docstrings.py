@@ -141,7 +141,7 @@ def test_public_names_are_documented_with_their_parameters_and_errors(subpackage
     assert not missing, "\n".join(missing)
 
 
-def test_the_walk_reaches_every_room():
+def test_the_walk_reaches_every_subpackage():
     names = {name for subpackage in SUBPACKAGES for name, _, _ in public_names(subpackage)}
     assert len(names) > 400
     assert {"sheafprop.SheafModel.extend", "sheafprop.nn.SheafConv.forward"} <= names

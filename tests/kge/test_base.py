@@ -21,7 +21,7 @@ class Turned(KGEModel):
         near_one(self.rel_map, 0.5, generator)
 
     def sheaf(self):
-        return DiagonalSheaf(self._vectors(self.rel_map), None, self._vectors(self.rel_map))
+        return DiagonalSheaf(self.as_vectors(self.rel_map), None, self.as_vectors(self.rel_map))
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0])

@@ -64,7 +64,7 @@ def import_arrays(
             left out and counted in a warning, since they were never trained and would only come up
             in predictions. Without facts all are kept.
 
-    A warning tells where facts fit no better than random triples, as when the vectors are in
+    Warns where facts fit no better than random triples, as when the vectors are in
     another order than the labels, or in another layout.
 
     Raises:
