@@ -55,10 +55,11 @@ class NegativeSampler:
             raise ValueError(f"A negative needs another entity: 'num_nodes' >= 2 (got {num_nodes})")
         if sides not in ("both", "head", "tail"):
             raise ValueError(f"'sides' needs to be 'both', 'head' or 'tail' (got {sides!r})")
-        if num_nodes**2 * num_relations >= 2**63:
+        if known_triples is not None and num_nodes**2 * num_relations >= 2**63:
             raise ValueError(
-                "Triples cannot be numbered in 64 bits: num_nodes^2 * num_relations must stay "
-                f"below 2^63 (got num_nodes={num_nodes}, num_relations={num_relations})"
+                "Known triples cannot be numbered in 64 bits: num_nodes^2 * num_relations must "
+                f"stay below 2^63 (got num_nodes={num_nodes}, num_relations={num_relations}); "
+                "sample without 'known_triples'"
             )
         self.num_nodes = num_nodes
         self.num_relations = num_relations

@@ -125,6 +125,14 @@ def test_empty_batch_and_empty_filter():
     assert sampler(torch.tensor([[0, 1, 2]]), torch.tensor([0]), epoch=0)[0].shape == (1, 3)
 
 
+def test_entities_beyond_the_numbers_of_triples_are_sampled_where_none_is_known():
+    triples, size = torch.tensor([[2**40, 1, 7], [3, 0, 2**40 - 1]]), 2**40 + 1
+    head, relation, tail = NegativeSampler(size, 2, 50, seed=0)(triples, torch.arange(2), epoch=0)
+    changed = torch.where(head != triples[:, :1], head, tail)
+    assert torch.equal(relation, triples[:, 1:2].expand(2, 50))
+    assert 2**39 < int(changed.max()) < size
+
+
 @pytest.mark.parametrize(
     ("arguments", "config", "message"),
     [
@@ -132,7 +140,11 @@ def test_empty_batch_and_empty_filter():
         ((5, 0, 1), {}, r"'num_relations'.*got 0"),
         ((5, 1, 0), {}, r"'num_negatives'.*got 0"),
         ((5, 1, 1), {"sides": "relation"}, r"'sides'.*got 'relation'"),
-        ((2**31, 2, 1), {}, r"num_nodes=2147483648, num_relations=2"),
+        (
+            (2**31, 2, 1),
+            {"known_triples": torch.tensor([[0, 1, 2]])},
+            r"num_nodes=2147483648, num_relations=2\); sample without 'known_triples'",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(arguments, config, message):
