@@ -146,16 +146,21 @@ def anonymous_peak(interval: float = 0.02) -> Iterator[Callable[[], int]]:
     Raises:
         OSError: Where there is no ``/proc``.
     """
-    most, done = [_status("RssAnon")], threading.Event()
+    most, done = [0], threading.Event()
+
+    def look() -> int:
+        most[0] = max(most[0], _status("RssAnon"))
+        return most[0]
 
     def watch() -> None:
         while not done.wait(interval):
-            most[0] = max(most[0], _status("RssAnon"))
+            look()
 
+    look()
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield lambda: max(most[0], _status("RssAnon"))
+        yield look
     finally:
         done.set()
         thread.join()

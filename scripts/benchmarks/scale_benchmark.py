@@ -93,15 +93,14 @@ def build_module(way: str, width: int = WIDTH) -> SheafCompletion:
     )
 
 
-def _train(way: str, entities: int, triples: int, width: int, **limit: Any) -> dict[str, Any]:
+def _train(way: str, entities: int, triples: int, width: int, part: float = 1.0) -> dict[str, Any]:
     """Seconds of a step, of everything, and the peak memory, of a training in this process."""
     clock = _Clock()
     with anonymous_peak() as peak:
         before, begin = peak(), time.process_time()
         data = synthetic_data(entities, triples)
-        train_plainly(
-            build_module(way, width), data, BATCH, callbacks=[clock], max_epochs=1, **limit
-        )
+        limits: dict[str, Any] = {"max_epochs": 1, "limit_train_batches": part}
+        train_plainly(build_module(way, width), data, BATCH, callbacks=[clock], **limits)
         found = {"seconds": time.process_time() - begin, "peak_bytes": peak() - before}
     steps = [end - start for start, end in pairwise(clock.times[_FIRST:])]
     return found | {"step": statistics.median(steps), "steps": len(clock.times)}
@@ -125,7 +124,7 @@ def measure_step(entities: int, width: int = WIDTH) -> dict[str, Any]:
 
 def measure_epoch(entities: int, triples: int, width: int = WIDTH) -> dict[str, Any]:
     """Time and memory of one hundredth of an epoch, from the synthetic triples on."""
-    run = in_own_process(_train, "rows", entities, triples, width, limit_train_batches=0.01)
+    run = in_own_process(_train, "rows", entities, triples, width, 0.01)
     return {
         **measured_here(),
         "threads": torch.get_num_threads(),

@@ -190,7 +190,7 @@ class SheafCompletion(LightningModule):
         names = ("sides", "num_candidates", "leave_out_known", "num_negatives", "seed")
         self.batch_loss = BatchLoss(loss, loss_args, **{n: self.hparams[n] for n in names})
         self._obstacle = find_obstacle(
-            needs_negatives=self.batch_loss.loss.needs_negatives,
+            needs_negatives=bool(self.batch_loss.loss.needs_negatives),
             num_candidates=num_candidates,
             weight_decay=weight_decay,
         )

@@ -195,10 +195,10 @@ def _blocks(files: list[tuple[Path, np.ndarray]], width: int) -> Iterator[Block]
             continue
         begin, size = 0, max(1, BLOCK_BYTES // (4 * width))
         for batch in _parquet(path).iter_batches(batch_size=size, columns=["emb"]):
-            rows = np.array(batch.column("emb").to_pylist(), dtype=np.float32)
-            check_shape(path, rows, (len(batch), width), "vectors of its nodes")
-            yield numbers[begin : begin + len(rows)], rows
-            begin += len(rows)
+            block = np.array(batch.column("emb").to_pylist(), dtype=np.float32)
+            check_shape(path, block, (len(batch), width), "vectors of its nodes")
+            yield numbers[begin : begin + len(block)], block
+            begin += len(block)
 
 
 def _parquet(path: Path) -> Any:

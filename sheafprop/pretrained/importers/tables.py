@@ -81,7 +81,6 @@ def import_table(
             "they were never trained and are left out (keep_unused keeps them)"
         )
     table = _copy(blocks, len(entities), width, kept, halves, scratch)
-    complex_layout = {"layout": "pairs"} if model == "rotate" else {}
     return import_arrays(
         model,
         entities=names,
@@ -91,7 +90,7 @@ def import_table(
         fact_ids=ids,
         keep_unused=True,
         notes=notes,
-        **complex_layout,
+        layout="pairs" if model == "rotate" else None,
         **options,
     )
 
