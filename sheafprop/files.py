@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -52,6 +52,11 @@ _PREFIX = ".sheafprop-"
 
 
 def write_bytes(path: str | PathLike[str], data: bytes) -> None:
+    """Writes ``data`` to ``path``, see :func:`write_with`."""
+    write_with(path, lambda file: file.write(data))
+
+
+def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Writes a file through a temporary one in the same folder, which is made if it is missing.
 
     What is no file, such as ``/dev/stdout``, ``/dev/null`` or a named pipe, is written into as it
@@ -59,7 +64,7 @@ def write_bytes(path: str | PathLike[str], data: bytes) -> None:
 
     Args:
         path: The file.
-        data (bytes): What it is to hold.
+        write: Writes what it is to hold into an open file.
 
     Raises:
         StorageError: If the file cannot be written. The old one is still there then.
@@ -69,12 +74,12 @@ def write_bytes(path: str | PathLike[str], data: bytes) -> None:
     with storage_errors(path, "written"):
         if (stream := _stream(path)) is not None:
             with stream:
-                stream.write(data)
+                write(stream)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_sibling(target) as temporary:
             with open(temporary, "xb") as file:
-                file.write(data)
+                write(file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)

@@ -58,6 +58,9 @@ options:
                             leave out triples whose relation has no training triple
   --model.hidden_channels N dimension of the vectors
   --model.lr X              learning rate
+  --model.sparse true|false whether a step reads and writes only the rows of its batch (by default
+                            for more than 200 000 entities)
+  --model.optimizer NAME    adam, adagrad, sgd; or rowwise_adagrad, which needs the least memory
   --trainer.max_epochs N    passes over the training triples; experiment/folder takes as many as the
                             size of the graph asks for
   --seed_everything N       seed of parameters, batches and random starts (0)

@@ -6,6 +6,7 @@ Long because all that a model does is documented here, once.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -32,6 +33,8 @@ LeftOut = Mapping[Side, tuple[Tensor, Tensor]]
 
 # Lengths of unit rows that were stored in half precision differ from one by less than this.
 _UNIT_TOLERANCE = 1e-3
+# Rows of the entity table that are drawn at once, a multiple of 16.
+_DRAWN_ROWS = 2**16
 
 
 class KGEModel(torch.nn.Module, ABC):
@@ -127,12 +130,14 @@ class KGEModel(torch.nn.Module, ABC):
                 one. (default: :obj:`None`)
         """
         generator = None if seed is None else torch.Generator().manual_seed(seed)
-        shape = tuple(self.node_emb.weight.shape)
-        if self._start == "normal":
-            start = torch.randn(shape, generator=generator, dtype=torch.float64)
-        else:
-            start = torch.rand(shape, generator=generator, dtype=torch.float64)
-        fill_(self.node_emb.weight, self._scale_start(start))
+        draw = torch.randn if self._start == "normal" else torch.rand
+        # The numbers of one draw of the whole table, which would take four times its memory: torch
+        # draws 16 at a time, so blocks hold multiples of 16, and the last one no less.
+        table = self.node_emb.weight.detach()
+        bounds = [*range(0, max(1, len(table) - _DRAWN_ROWS), _DRAWN_ROWS), len(table)]
+        for first, end in pairwise(bounds):
+            start = draw((end - first, table.size(1)), generator=generator, dtype=torch.float64)
+            fill_(table[first:end], self._scale_start(start))
         self._reset_relations(generator)
         self.constrain_entities_()
 
@@ -145,13 +150,22 @@ class KGEModel(torch.nn.Module, ABC):
         return start / scale if self._start == "normal" else (12 * start - 6) / scale
 
     @torch.no_grad()
-    def constrain_entities_(self) -> None:
+    def constrain_entities_(self, index: Tensor | None = None) -> None:
         r"""Moves the rows of the entity table onto the unit sphere or into the unit ball, in place.
 
         Training calls it after every optimizer step. Rows of zeros stay, and so do all relations.
+
+        Args:
+            index (torch.Tensor, optional): The rows to move, each once. (default: all)
         """
-        if self.entity_constraint is not None:
-            self.node_emb.weight.div_(self._excess(self.node_emb.weight))
+        if self.entity_constraint is None:
+            return
+        table = self.node_emb.weight
+        if index is None:
+            table.div_(self._excess(table))
+        else:
+            rows = table.index_select(0, index)
+            table.index_copy_(0, index, rows.div_(self._excess(rows)))
 
     def _excess(self, rows: Tensor) -> Tensor:
         """What rows are divided by to fulfil the constraint."""
@@ -164,9 +178,15 @@ class KGEModel(torch.nn.Module, ABC):
 
     # Vectors -------------------------------------------------------------------------------------
 
-    def entity_vectors(self) -> Tensor:
-        r"""Returns the trained vectors of all entities, of shape :math:`(N, d)`."""
-        return self.as_vectors(promote(self.node_emb.weight))
+    def entity_vectors(self, index: Tensor | None = None) -> Tensor:
+        r"""Returns the trained vectors of all entities, of shape :math:`(N, d)`.
+
+        Args:
+            index (torch.Tensor, optional): The :math:`n` entities to return instead of all. Where
+                :obj:`node_emb` is sparse, the gradient then has their rows alone.
+        """
+        rows = self.node_emb.weight if index is None else self.node_emb(index)
+        return self.as_vectors(promote(rows))
 
     @torch.no_grad()
     def draw_entities(

@@ -192,7 +192,9 @@ class SaveModel(Callback):
         if best is None:
             warnings.warn("no checkpoint was kept, so the weights of the last epoch are used")
         else:
-            stored = torch.load(best.best_model_path, weights_only=True, map_location="cpu")
+            stored = torch.load(
+                best.best_model_path, weights_only=True, map_location="cpu", mmap=True
+            )
             pl_module.load_state_dict(stored["state_dict"])
             best_epoch = count_epochs(stored)
             self._best = best.best_model_path, stored
@@ -212,6 +214,7 @@ class SaveModel(Callback):
             "chosen_by": sentence,
             "stopped": _why_stopped(trainer),
             "seconds": pl_module.seconds.get("train", 0.0),
+            "sparse": pl_module.model.node_emb.sparse,
         }
         metrics = {"training": pl_module.training_record, "selection": selection.to_dict()}
         if pl_module.episode_record is not None:

@@ -1,6 +1,5 @@
 """What a checkpoint holds beside Lightning's own state, and what must agree with it."""
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from lightning.fabric.utilities.types import _PATH
 from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError
-from sheafprop.files import write_bytes
+from sheafprop.files import write_with
 from sheafprop.inductive.propagation_search import Selection
 from sheafprop.kge import KGEModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
@@ -20,7 +19,7 @@ from sheafprop.training.inductive_data_module import InductiveDataModule
 KEY = "sheafprop"
 #: Options that the weights of a checkpoint have settled; going on settles the second ones too.
 _OF_WEIGHTS = ("kge", "hidden_channels", "kge_args")
-_OF_TRAINING = ("optimizer", "seed")
+_OF_TRAINING = ("optimizer", "sparse", "seed")
 #: What stands for an optimizer that was given as a function, which a checkpoint does not hold.
 _INJECTED = "of a class"
 #: Options that say how to propagate and to rank, which a run that is trained may still change.
@@ -38,6 +37,7 @@ def describe_training(model: KGEModel, data: InductiveDataModule, seconds: float
         "data": data.keys,
         "batches": {"batch_size": data.batch_size, "drop_last": data.drop_last},
         "seconds": seconds,
+        "sparse": model.node_emb.sparse,
     }
 
 
@@ -203,6 +203,5 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         if storage_options is not None or "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
-        write_bytes(path, buffer.getvalue())
+        # Straight into the file: a table may take half of the memory.
+        write_with(path, lambda file: torch.save(checkpoint, file))

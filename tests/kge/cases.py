@@ -403,6 +403,21 @@ class KGEModelCase:
         )
         torch.testing.assert_close(scaled, torch.ones_like(scaled))
 
+    @pytest.mark.parametrize("constraint", ["unit", "ball", None])
+    def test_some_rows_alone_are_constrained_and_looked_up(self, constraint):
+        some, every = (self.build_double(entity_constraint=constraint) for _ in range(2))
+        index = torch.tensor([3, 0, 2])
+        state = {name: 3 * value for name, value in every.state_dict().items()}
+        for model in (some, every):
+            model.load_state_dict(state)
+        before = some.node_emb.weight.detach().clone()
+        some.constrain_entities_(index)
+        every.constrain_entities_()
+        rest = torch.ones(some.num_nodes, dtype=torch.bool).index_fill_(0, index, False)
+        assert torch.equal(some.node_emb.weight[index], every.node_emb.weight[index])
+        assert torch.equal(some.node_emb.weight[rest], before[rest])
+        assert torch.equal(some.entity_vectors(index), some.entity_vectors()[index])
+
     def test_reset_is_seeded_and_constrained(self):
         a, b = self.build(), self.build()
         assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))

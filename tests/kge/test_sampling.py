@@ -76,6 +76,14 @@ def test_empty_batch():
     assert sampler(torch.tensor([[0, 1, 2]]), torch.tensor([0]), epoch=0)[0].shape == (1, 3)
 
 
+def test_entities_beyond_the_numbers_of_triples_are_sampled_where_none_is_known():
+    triples, size = torch.tensor([[2**40, 1, 7], [3, 0, 2**40 - 1]]), 2**40 + 1
+    head, relation, tail = NegativeSampler(size, 50, seed=0)(triples, torch.arange(2), epoch=0)
+    changed = torch.where(head != triples[:, :1], head, tail)
+    assert torch.equal(relation, triples[:, 1:2].expand(2, 50))
+    assert 2**39 < int(changed.max()) < size
+
+
 @pytest.mark.parametrize(
     ("arguments", "config", "message"),
     [
