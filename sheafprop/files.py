@@ -1,12 +1,13 @@
 """Writing files so that a crash leaves either the old content or the new, never a part of it."""
 
 import errno
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -79,6 +80,25 @@ def write_bytes(path: str | PathLike[str], data: bytes) -> None:
                 os.fsync(file.fileno())
             os.replace(temporary, target)
         sync_folder(target.parent)
+
+
+def write_stream(path: str | PathLike[str], parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
+    """Writes a new file part by part, and returns its size and SHA-256.
+
+    It is written where it stands, so it belongs into a folder of :func:`new_folder`.
+
+    Raises:
+        StorageError: If the file exists or cannot be written.
+    """
+    digest, size = hashlib.sha256(), 0
+    with storage_errors(path, "written"), open(path, "xb") as file:
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+            size += len(part)
+        file.flush()
+        os.fsync(file.fileno())
+    return size, digest.hexdigest()
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:

@@ -99,7 +99,7 @@ def answer_by_entities(
 
 def _links(state: ModelState, derivations: list[Derivation]) -> list[Line]:
     """A row for each link of each derivation, in columns over labels."""
-    labels = state.entities.labels
+    labels = state.index
     return [
         {
             "derivation": number,
@@ -176,7 +176,7 @@ def _parse_all(
         several = [queries] if isinstance(queries, str | Query) else list(queries)
         queries = LocatedRows.number(several, "query", 1)
     parsed = [_parse(state, queries, row, interior) for row in range(len(queries.rows))]
-    batches = QueryBatch.from_queries(parsed, state.entities, state.relations)
+    batches = QueryBatch.from_queries(parsed, state.index, state.relations)
     return list(queries.rows), batches
 
 
@@ -185,7 +185,7 @@ def _parse(state: ModelState, queries: LocatedRows, row: int, interior: Interior
     query = queries.rows[row]
     try:
         parsed = parse_query(query) if isinstance(query, str) else query
-        ids = parsed.ids(state.entities, state.relations)
+        ids = parsed.ids(state.index, state.relations)
         if interior == "free":
             QueryBatch(parsed.shape, torch.atleast_2d(ids)).conjunctions()
         elif parsed.shape.operator == "anchor":

@@ -82,7 +82,7 @@ class SheafModel:
     @property
     def kge(self) -> KGEModel:
         """The trained embedding model, with its trained entities only."""
-        return self._state.kge
+        return self._state.whole_kge
 
     @property
     def settings(self) -> dict[str, Any]:

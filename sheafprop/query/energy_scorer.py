@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.candidate_scores import CandidateScores
 from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.diagonal_elimination import DiagonalElimination
@@ -84,8 +84,8 @@ class EnergyScorer:
         sheaf: RelationSheaf,
         x: Tensor,
         *,
-        entities: Vocabulary | None = None,
-        relations: Vocabulary | None = None,
+        entities: Labels | None = None,
+        relations: Labels | None = None,
         relation_weight: Tensor | None = None,
         section_weight: Sequence[float] | None = None,
         interior_prior: InteriorPrior | None = None,
@@ -260,7 +260,7 @@ class EnergyScorer:
         return total, split
 
     def _label(self, entity: int) -> str:
-        return str(entity) if self.entities is None else self.entities.labels[entity]
+        return str(entity) if self.entities is None else self.entities.labels_of([entity])[0]
 
     def _relation_text(self, relation: int) -> str:
         inverse, relation = divmod(relation, self.sheaf.num_relations)

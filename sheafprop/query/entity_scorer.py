@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.entity_search import EntitySearch, check_bounded, waiting_tables
 from sheafprop.query.link_probabilities import LinkProbabilities
 from sheafprop.query.max_product import best_entities
@@ -114,8 +114,8 @@ class EntityScorer:
         links: LinkProbabilities,
         k: int | Literal["all"] = 64,
         *,
-        entities: Vocabulary | None = None,
-        relations: Vocabulary | None = None,
+        entities: Labels | None = None,
+        relations: Labels | None = None,
     ) -> None:
         if k != "all":
             check_integer("k", k, 1)
@@ -259,7 +259,7 @@ class EntityScorer:
 
     def label(self, entity: int) -> str:
         """The label of an entity, or its id as text where there are no labels."""
-        return str(entity) if self.entities is None else self.entities.labels[entity]
+        return str(entity) if self.entities is None else self.entities.labels_of([entity])[0]
 
     def _batches(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
         return QueryBatch.group(queries, self.entities, self.relations, self.links.device)
