@@ -91,12 +91,12 @@ class RowBlocks:
         self, blocks: list[Tensor], *, fixed: int = 1, files: list[StoredFile | None] | None = None
     ):
         self.blocks, self.fixed = blocks, fixed
-        self.files = [None] * len(blocks) if files is None else files
+        self.files: list[StoredFile | None] = [None] * len(blocks) if files is None else files
         self.numbering = Numbering()
 
     def _with(self, blocks: list[Tensor]) -> "RowBlocks":
         """The same with other blocks; those that are still there keep their files."""
-        files = [
+        files: list[StoredFile | None] = [
             file if old is new else None
             for old, new, file in zip(self.blocks, blocks, self.files, strict=False)
         ]
@@ -157,11 +157,21 @@ class RowBlocks:
                     yield rows
             offset += len(block)
 
-    def trained(self) -> Tensor:
-        """The rows of the fixed blocks; a copy only if there are several or some are removed."""
-        part = self._with(self.blocks[: self.fixed])
-        part.numbering = Numbering(self.numbering.within(0, sum(map(len, part.blocks))))
-        return part.from_row(0)
+    def part(self, first: int, last: int | None = None) -> "RowBlocks":
+        """Some of the blocks, numbered from zero."""
+        start = sum(map(len, self.blocks[:first]))
+        blocks = self.blocks[first:last]
+        part = RowBlocks(blocks, files=self.files[first:last])
+        part.numbering = Numbering(self.numbering.within(start, start + sum(map(len, blocks))))
+        return part
+
+    def trained(self) -> "RowBlocks":
+        """The fixed blocks."""
+        return self.part(0, self.fixed)
+
+    def added(self) -> "RowBlocks":
+        """The other blocks."""
+        return self.part(self.fixed)
 
     def from_row(self, start: int) -> Tensor:
         """All rows from one on; a copy only if they lie in several blocks or some are removed."""

@@ -46,10 +46,9 @@ class ListedLabels:
         given (sequence of str): Their origins.
     """
 
-    file = None
-
     def __init__(self, vocabulary: Vocabulary, given: Sequence[str]):
         self.vocabulary, self._origins = vocabulary, given
+        self.file: StoredFile | None = None
 
     def lookup(self, labels: Sequence[str]) -> Tensor:
         return self.vocabulary.lookup(labels)
@@ -221,6 +220,13 @@ class EntityIndex:
         return self.of(blocks, self.numbering)
 
     # All of them ----------------------------------------------------------------------------------
+
+    def all_labels(self) -> tuple[str, ...]:
+        """The labels of all entities."""
+        first = self.blocks[0]
+        if len(self.blocks) == 1 and isinstance(first, ListedLabels) and not len(self.numbering):
+            return first.vocabulary.labels
+        return tuple(self.iterate())
 
     def vocabulary(self) -> Vocabulary:
         """All labels in one vocabulary; made anew if they are not in one already."""

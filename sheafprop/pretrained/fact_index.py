@@ -50,7 +50,8 @@ class FactBlock:
         limits: tuple[int, int] | None = None,
     ):
         self.triples, self.file, self._limits = triples, file, limits
-        self.__dict__.update(lists or {})
+        if lists is not None:
+            self.head, self.tail = lists["head"], lists["tail"]
 
     @cached_property
     def head(self) -> Neighbours:

@@ -13,6 +13,7 @@
 A hash only says where to look: labels are compared in full.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -169,8 +170,8 @@ class MappedLabels:
             return [self._decode(self._encoded(start))]
         offset = self._offset[start : stop + 1].tolist()
         data = self._bytes[offset[0] : offset[-1]].tobytes()
-        pairs = zip(offset[:-1], offset[1:], strict=True)
-        return [self._decode(data[a - offset[0] : b - offset[0]]) for a, b in pairs]
+        ends = itertools.pairwise(offset)
+        return [self._decode(data[a - offset[0] : b - offset[0]]) for a, b in ends]
 
     def _decode(self, data: bytes) -> str:
         try:

@@ -77,6 +77,11 @@ class ModelState:
             stored.num_trained_facts,
         )
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the trained table lies in mapped files."""
+        return any(file is not None for file in self.rows.files)
+
     # Contents -------------------------------------------------------------------------------------
 
     @property
@@ -89,7 +94,7 @@ class ModelState:
         """The trained embedding model with its table: a copy where that lies in several blocks."""
         if not self.kge.node_emb.weight.is_meta:
             return self.kge
-        return with_table(self.kge, self.rows.trained()[:, 0])
+        return with_table(self.kge, self.rows.trained().from_row(0)[:, 0])
 
     @property
     def relations(self) -> Vocabulary:
@@ -168,7 +173,7 @@ class ModelState:
             self.facts.from_row(0),
             self.num_trained_facts,
             len(self.relations),
-            self.index.vocabulary().labels,
+            self.index.all_labels(),
             self._scores_by_vectors,
             int(trained.settings.get("seed", 0)),
         )
@@ -316,7 +321,7 @@ class ModelState:
         trained, facts = self.trained, self.facts.without(gone)
         if num_lost:
             size = self.num_trained - num_lost
-            bare = without_table(self.kge, size, lambda: table_rows(rows, size))
+            bare = without_table(self.kge, size, lambda: real_rows(rows.trained()))
             trained = replace(trained, model=bare)
         return replace(
             self,
@@ -342,11 +347,7 @@ class ModelState:
         )
 
 
-def table_rows(rows: RowBlocks, number: int) -> Iterator[Tensor]:
-    """The first rows as real ones ``[n, m]``, as the table of a model has them, in parts."""
-    for part in rows.slices(max(1, _PIECE // rows.blocks[0].shape[-1])):
-        x = part[:number, 0]
-        yield torch.view_as_real(x).flatten(1) if x.is_complex() else x
-        number -= len(x)
-        if not number:
-            return
+def real_rows(rows: RowBlocks, start: int = 0) -> Iterator[Tensor]:
+    """Rows from one on as real ones ``[n, s, m]``, as files hold them, in parts."""
+    for x in rows.slices(max(1, _PIECE // rows.blocks[0].shape[-1]), start):
+        yield torch.view_as_real(x.resolve_conj()).flatten(2) if x.is_complex() else x

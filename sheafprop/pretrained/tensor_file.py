@@ -117,9 +117,10 @@ def write_tensors(
 def _bytes(name: str, pieces: Pieces) -> Iterator[memoryview]:
     left = pieces.dtype.itemsize * torch.Size(pieces.shape).numel()
     for part in pieces.parts:
-        part = part.detach().to(pieces.dtype).cpu().contiguous().flatten().view(torch.uint8)
-        left -= part.numel()
-        yield memoryview(part.numpy())
+        if part.numel():  # torch views no empty tensor as another type
+            part = part.detach().to(pieces.dtype).cpu().contiguous().flatten().view(torch.uint8)
+            left -= part.numel()
+            yield part.numpy().data
     if left:
         raise ValueError(f"the pieces of {name!r} do not add up to {list(pieces.shape)}")
 

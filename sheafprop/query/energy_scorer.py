@@ -264,7 +264,11 @@ class EnergyScorer:
 
     def _relation_text(self, relation: int) -> str:
         inverse, relation = divmod(relation, self.sheaf.num_relations)
-        name = str(relation) if self.relations is None else quoted(self.relations.labels[relation])
+        name = (
+            str(relation)
+            if self.relations is None
+            else quoted(self.relations.labels_of([relation])[0])
+        )
         return f"inverse({name})" if inverse else name
 
     def _batches(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
