@@ -1,12 +1,13 @@
 """Writing files so that a crash leaves either the old content or the new, never a part of it."""
 
 import errno
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
@@ -84,6 +85,25 @@ def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -
                 os.fsync(file.fileno())
             os.replace(temporary, target)
         sync_folder(target.parent)
+
+
+def write_stream(path: str | PathLike[str], parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
+    """Writes a new file part by part, and returns its size and SHA-256.
+
+    It is written where it stands, so it belongs into a folder of :func:`new_folder`.
+
+    Raises:
+        StorageError: If the file exists or cannot be written.
+    """
+    digest, size = hashlib.sha256(), 0
+    with storage_errors(path, "written"), open(path, "xb") as file:
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+            size += len(part)
+        file.flush()
+        os.fsync(file.fileno())
+    return size, digest.hexdigest()
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:
@@ -184,6 +204,7 @@ def check_folder_target(
     names: Collection[str],
     record: str,
     what: str,
+    is_part: Callable[[str], bool] = lambda name: False,
 ) -> None:
     """Refuses a place where no folder can be written, before there is anything to write.
 
@@ -193,6 +214,7 @@ def check_folder_target(
         names: The files that such a folder may hold.
         record: The JSON file in it that says which library wrote it.
         what: The kind of folder, such as ``"a model"``.
+        is_part: Whether it may also hold a file, named by its path in the folder.
 
     Raises:
         ValueError: If something is there that must stay.
@@ -206,13 +228,25 @@ def check_folder_target(
         )
     foreign = "it is a file"
     if target.is_dir():
-        others = sorted({entry.name for entry in target.iterdir()} - {*names, record})
+        others = _foreign_files(target, {*names, record}, is_part)
         if not others and _is_own_record(target / record):
             return
         foreign = f"it is not {what} that sheafprop wrote"
         if others:
             foreign = f"it holds '{others[0]}', which is no file of {what}"
     raise ValueError(f"'{target}' is not overwritten, since {foreign}: choose another folder")
+
+
+def _foreign_files(
+    folder: Path, names: Collection[str], is_part: Callable[[str], bool]
+) -> list[str]:
+    """Files and folders, by their paths in a folder, that are neither named nor parts."""
+    others = []
+    for entry in sorted(folder.iterdir()):
+        inner = [f"{entry.name}/{path.name}" for path in entry.iterdir()] if entry.is_dir() else []
+        found = inner or [entry.name]
+        others += [name for name in found if name not in names and not is_part(name)]
+    return others
 
 
 def _is_own_record(path: Path) -> bool:

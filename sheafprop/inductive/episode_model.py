@@ -338,7 +338,7 @@ def _relations_of(kge: KGEModel, settings: EpisodeSettings, seed: int) -> KGEMod
         own = {k: v for k, v in kge.state_dict().items() if k != "node_emb.weight"}
         maps.load_state_dict(own | {"node_emb.weight": maps.node_emb.weight.detach()})
     maps.node_emb.weight.requires_grad_(False)
-    return maps.to(kge.node_emb.weight)
+    return maps.to(kge.like())
 
 
 def _unit(x: Tensor) -> Tensor:

@@ -5,9 +5,9 @@ Long because all that a model does is documented here, once.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,10 +31,35 @@ EntityConstraint = Literal["unit", "ball"]
 LeftOut = Mapping[Side, tuple[Tensor, Tensor]]
 
 
+# Rows of the entity table that are measured at once.
+_ROWS = 2**16
 # Lengths of unit rows that were stored in half precision differ from one by less than this.
 _UNIT_TOLERANCE = 1e-3
 # Rows of the entity table that are drawn at once, a multiple of 16.
 _DRAWN_ROWS = 2**16
+
+
+class TableSummary(NamedTuple):
+    """What scaling to the length of the trained rows needs to know of them.
+
+    Args:
+        mean_length (float): The mean length of the rows.
+        is_unit (bool): Whether all have length one.
+    """
+
+    mean_length: float
+    is_unit: bool
+
+    @classmethod
+    def of(cls, parts: Iterable[Tensor]) -> "TableSummary":
+        """The summary of the rows of a table, which come in parts ``[n, m]``."""
+        total, number, is_unit = 0.0, 0, True
+        for rows in parts:
+            length = torch.linalg.vector_norm(promote(rows), dim=-1)
+            total += float(length.double().sum())
+            number += len(length)
+            is_unit = is_unit and bool(((length - 1).abs() <= _UNIT_TOLERANCE).all())
+        return cls(total / max(1, number), is_unit)
 
 
 class KGEModel(torch.nn.Module, ABC):
@@ -78,6 +103,8 @@ class KGEModel(torch.nn.Module, ABC):
     #: Whether all maps keep lengths, so that candidates are compared with as they are and one moved
     #: vector stands for a query.
     isometric: ClassVar[bool] = False
+    #: The summary of an entity table that is kept elsewhere; None where it is in the model.
+    summarize_table: Callable[[], TableSummary] | None = None
     #: How entities start: Gaussian, or uniform in a cube. Both are scaled by the width.
     _start: ClassVar[Literal["normal", "uniform"]] = "normal"
 
@@ -218,7 +245,7 @@ class KGEModel(torch.nn.Module, ABC):
         draw = seeded_normal if self._start == "normal" else seeded_uniform
         start = torch.from_numpy(draw(keys, num_sections * width, seed))
         rows = self._constrain(self._scale_start(start.view(-1, num_sections, width)))
-        return self.as_vectors(rows.to(promote(self.node_emb.weight.detach())))
+        return self.as_vectors(rows.to(promote(self.like())))
 
     def rescale_entities(self, x: Tensor) -> Tensor:
         r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
@@ -230,11 +257,9 @@ class KGEModel(torch.nn.Module, ABC):
             - **input:** :math:`(N, d)` or :math:`(N, s, d)`
             - **output:** the shape of the input
         """
-        target = 1.0
-        if self.entity_constraint != "unit":
-            weight = promote(self.node_emb.weight.detach())
-            target = float(torch.linalg.vector_norm(weight, dim=-1).mean())
-        return scale_rows(x, target)
+        if self.entity_constraint == "unit":
+            return scale_rows(x, 1.0)
+        return scale_rows(x, self._summary().mean_length)
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:
@@ -243,8 +268,17 @@ class KGEModel(torch.nn.Module, ABC):
         """
         if self.entity_constraint is not None:
             return self.entity_constraint == "unit"
-        length = torch.linalg.vector_norm(promote(self.node_emb.weight), dim=-1)
-        return bool(((length - 1).abs() <= _UNIT_TOLERANCE).all())
+        return self._summary().is_unit
+
+    def _summary(self) -> TableSummary:
+        if self.summarize_table is not None:
+            return self.summarize_table()
+        return TableSummary.of(self.node_emb.weight.detach().split(_ROWS))
+
+    def like(self) -> Tensor:
+        """An empty tensor of the type of the entity table, and on its device where it has one."""
+        weight = self.node_emb.weight.detach()
+        return torch.empty(0, dtype=weight.dtype) if weight.is_meta else weight.new_empty(0)
 
     @abstractmethod
     def sheaf(self) -> RelationSheaf:

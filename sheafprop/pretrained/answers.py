@@ -58,7 +58,7 @@ def answer_by_entities(
     scorer = state.entity_scorer(beam)
     lines: dict[int, list[Line]] = {}
     trees: dict[int, list[Line]] = {}
-    for batch, rows in QueryBatch.from_queries(parsed, state.entities, state.relations):
+    for batch, rows in QueryBatch.from_queries(parsed, state.index, state.relations):
         observed = state.executor.answers(batch)
         found = scorer.answer(batch, k, calibration=calibration, min_probability=min_probability)
         for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
@@ -99,7 +99,7 @@ def answer_by_entities(
 
 def _links(state: ModelState, derivations: list[Derivation]) -> list[Line]:
     """A row for each link of each derivation, in columns over labels."""
-    labels = state.entities.labels
+    labels = state.index
     return [
         {
             "derivation": number,
@@ -132,7 +132,7 @@ def answer_by_energy(
     check_integer("k", k, 1)
     given, parsed = parse_queries(state, queries, "free")
     tables: dict[int, list[Line]] = {}
-    for batch, rows in QueryBatch.from_queries(parsed, state.entities, state.relations):
+    for batch, rows in QueryBatch.from_queries(parsed, state.index, state.relations):
         observed = state.executor.answers(batch)
         found = state.query_scorer(prior).answer(batch, k, explain=explain)
         for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
@@ -175,7 +175,7 @@ def _parse(state: ModelState, queries: LocatedRows, row: int, interior: Interior
     query = queries.rows[row]
     try:
         parsed = parse_query(query) if isinstance(query, str) else query
-        ids = parsed.ids(state.entities, state.relations)
+        ids = parsed.ids(state.index, state.relations)
         if interior == "free":
             QueryBatch(parsed.shape, torch.atleast_2d(ids)).conjunctions()
         elif parsed.shape.operator == "anchor":

@@ -202,7 +202,7 @@ def _query_pairs(
         for part in (facts, torch.cat([facts, held]))
     ]
     found = []
-    for batch, _ in QueryBatch.from_queries(queries, state.entities, state.relations):
+    for batch, _ in QueryBatch.from_queries(queries, state.index, state.relations):
         easy, hard = easy_and_hard(executors[0], executors[1], batch)
         for rows, truth in scorer.blocks(batch):
             for row, values in zip(rows.tolist(), truth, strict=True):

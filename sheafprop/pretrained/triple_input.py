@@ -14,7 +14,7 @@ from sheafprop.data.label_checks import advise_on_order
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import LabelTriples, frame_cells, is_frame, read_located
 from sheafprop.errors import DataError
-from sheafprop.pretrained.blocks import EntityIndex
+from sheafprop.pretrained.entity_index import EntityIndex
 
 if TYPE_CHECKING:
     import pandas as pd

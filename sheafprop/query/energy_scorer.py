@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.candidate_scores import CandidateScores
 from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.diagonal_elimination import DiagonalElimination
@@ -81,8 +81,8 @@ class EnergyScorer(QueryScorer):
         sheaf: RelationSheaf,
         x: Tensor,
         *,
-        entities: Vocabulary | None = None,
-        relations: Vocabulary | None = None,
+        entities: Labels | None = None,
+        relations: Labels | None = None,
         section_weight: Sequence[float] | None = None,
         interior_prior: InteriorPrior | None = None,
     ) -> None:
@@ -212,7 +212,8 @@ class EnergyScorer(QueryScorer):
 
     def _relation_text(self, relation: int) -> str:
         inverse, relation = divmod(relation, self.sheaf.num_relations)
-        name = str(relation) if self.relations is None else quote(self.relations.labels[relation])
+        labels = self.relations
+        name = str(relation) if labels is None else quote(labels.labels_of([relation])[0])
         return f"inverse({name})" if inverse else name
 
     def _check_batch(self, batch: QueryBatch) -> QueryBatch:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.entity_search import EntitySearch, check_bounded, waiting_tables
 from sheafprop.query.link_probabilities import LinkProbabilities
 from sheafprop.query.max_product import best_entities
@@ -113,8 +113,8 @@ class EntityScorer(QueryScorer):
         links: LinkProbabilities,
         k: int | Literal["all"] = 64,
         *,
-        entities: Vocabulary | None = None,
-        relations: Vocabulary | None = None,
+        entities: Labels | None = None,
+        relations: Labels | None = None,
     ) -> None:
         if k != "all":
             check_integer("k", k, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
 from sheafprop.query.query_shape import QueryShape, structure
@@ -58,7 +58,7 @@ class QueryBatch:
 
     @classmethod
     def from_queries(
-        cls, queries: Sequence[Query | str], entities: Vocabulary, relations: Vocabulary
+        cls, queries: Sequence[Query | str], entities: Labels, relations: Labels
     ) -> list[tuple[QueryBatch, Tensor]]:
         """Batches of queries over labels, one per shape, each with the positions of its rows.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.query import Query
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.ranking.triple_filter import check_ids
@@ -18,8 +18,8 @@ class QueryScorer(ABC):
     Args:
         num_entities (int): The number of entities.
         num_relations (int): The number of relations, without inverse ones.
-        entities (Vocabulary, optional): The labels of the entities; needed for queries over labels.
-        relations (Vocabulary, optional): The labels of the relations; needed likewise.
+        entities (Labels, optional): The labels of the entities; needed for queries over labels.
+        relations (Labels, optional): The labels of the relations; needed likewise.
 
     Raises:
         ValueError: If numbers of labels do not fit.
@@ -29,8 +29,8 @@ class QueryScorer(ABC):
         self,
         num_entities: int,
         num_relations: int,
-        entities: Vocabulary | None = None,
-        relations: Vocabulary | None = None,
+        entities: Labels | None = None,
+        relations: Labels | None = None,
     ) -> None:
         for name, labels, count in (
             ("entities", entities, num_entities),
@@ -102,4 +102,4 @@ class QueryScorer(ABC):
 
     def label(self, entity: int) -> str:
         """The label of an ``entity``, or its id as text where there are no labels."""
-        return str(entity) if self.entities is None else self.entities.labels[entity]
+        return str(entity) if self.entities is None else self.entities.labels_of([entity])[0]
