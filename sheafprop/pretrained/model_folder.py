@@ -161,7 +161,7 @@ def write_model_folder(
             more["proximity"] = stored.proximity.to_dict()
         if stored.calibration is not None:
             more["calibration"] = stored.calibration.state()
-        with new_folder(target) as temporary:
+        with new_folder(target, replace=overwrite) as temporary:
             write_bytes(temporary / "model.safetensors", save(_tensors(stored)))
             write_bytes(temporary / "facts.npy", _npy(stored.facts))
             write_bytes(
