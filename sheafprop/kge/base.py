@@ -203,18 +203,23 @@ class KGEModel(torch.nn.Module, ABC):
     def rescale_entities(self, x: Tensor) -> Tensor:
         r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
 
-        That is one for :obj:`entity_constraint="unit"`, else the mean length of the trained rows.
-        Rows of zeros are left alone.
+        That is :meth:`trained_length`. Rows of zeros are left alone.
 
         Shapes:
             - **input:** :math:`(N, d)` or :math:`(N, s, d)`
             - **output:** the shape of the input
         """
-        target = 1.0
-        if self.entity_constraint != "unit":
-            weight = promote(self.node_emb.weight.detach())
-            target = float(torch.linalg.vector_norm(weight, dim=-1).mean())
-        return scale_rows(x, target)
+        return scale_rows(x, self.trained_length())
+
+    @torch.no_grad()
+    def trained_length(self) -> float:
+        r"""Returns the length of entities that the model trains with: one for
+        :obj:`entity_constraint="unit"`, else the mean length of the trained rows.
+        """
+        if self.entity_constraint == "unit":
+            return 1.0
+        weight = promote(self.node_emb.weight)
+        return float(torch.linalg.vector_norm(weight, dim=-1).mean())
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:
