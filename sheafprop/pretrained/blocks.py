@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.data.triples import as_label
+from sheafprop.data.triples import LABEL, as_label
 from sheafprop.kge.base import Side
 
 Block = TypeVar("Block")
@@ -65,7 +65,7 @@ class EntityIndex:
         Raises:
             DataError: If labels are unknown; names the first with the nearest spelling.
         """
-        given = [labels] if isinstance(labels, str | int) else labels
+        given = [labels] if isinstance(labels, LABEL) else labels
         labels = [as_label(label, "a label of an entity") for label in given]
         ids = self.lookup(labels)
         if bool((ids < 0).any()):
