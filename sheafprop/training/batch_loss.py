@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_choice, check_integer
+from sheafprop.kernels.rows import take_rows
 from sheafprop.kge import KGEModel, NegativeSampler, build_loss
 from sheafprop.kge.base import LeftOut, Side
 from sheafprop.ranking import TripleFilter
@@ -101,7 +102,7 @@ class BatchLoss:
         head, tail = place[: own.numel()].view(-1, 2).unbind(1)
         index = ids.new_full((len(x),), -1)
         index[ids] = torch.arange(len(ids), device=x.device)
-        return x[ids], torch.stack([head, triples[:, 1], tail], dim=1), index
+        return take_rows(x, 0, ids), torch.stack([head, triples[:, 1], tail], dim=1), index
 
 
 def _known_answers(
