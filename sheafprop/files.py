@@ -8,7 +8,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -22,6 +22,7 @@ _ADVICE = {
     errno.EPERM: "permission denied. Change its permissions or choose another folder",
     errno.EROFS: "the file system is read-only. Choose another folder",
     errno.EEXIST: "a file is where a folder is needed. Choose another place",
+    errno.ENOTEMPTY: "another process has written there meanwhile. Choose another place",
     errno.ENOTDIR: "a file is where a folder is needed. Choose another place",
     errno.EISDIR: "it is a folder. Name a file",
     errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
@@ -70,21 +71,56 @@ def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -
     Raises:
         StorageError: If the file cannot be written. The old one is still there then.
     """
+    with written_after(path, write):
+        pass
+
+
+@contextmanager
+def written_after(
+    path: str | PathLike[str], content: bytes | Callable[[BinaryIO], object]
+) -> Iterator[None]:
+    """Writes a file at the end of a block, if that ends well; see :func:`write_with`.
+
+    What may be refused (its folder, its permissions, a full disk) is refused before the block, so
+    that of two files or folders that belong together both are written or none.
+
+    Args:
+        path: The file.
+        content: What it is to hold, or what writes it into an open file.
+
+    Raises:
+        StorageError: If the file cannot be written. The old one is still there then.
+    """
+
+    def write(file: BinaryIO) -> None:
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            content(file)
+
     # Through a link to the file it points to, so that the link stays one.
     target = Path(os.path.realpath(path))
-    with storage_errors(path, "written"):
-        if (stream := _stream(path)) is not None:
-            with stream:
+    with ExitStack() as stack:
+        with storage_errors(path, "written"):
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if (stream := _stream(path)) is not None:
+                stack.enter_context(stream)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                temporary = stack.enter_context(temporary_sibling(target))
+                with open(temporary, "xb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+        yield
+        with storage_errors(path, "written"):
+            if stream is not None:
                 write(stream)
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_sibling(target) as temporary:
-            with open(temporary, "xb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
+                stream.flush()
+                return
             os.replace(temporary, target)
-        sync_folder(target.parent)
+            sync_folder(target.parent)
 
 
 def write_stream(path: str | PathLike[str], parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
@@ -118,10 +154,19 @@ def write_json(path: str | PathLike[str], value: Any) -> None:
         ValueError: If a value is not plain; names where it is.
         StorageError: If the file cannot be written.
     """
+    write_bytes(path, as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+    """A plain ``value`` as indented JSON.
+
+    Raises:
+        ValueError: If a value is not plain; names where it is.
+    """
     check_plain(value)
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     # Python's own reader of JSON takes lone surrogates, which may stand in labels.
-    write_bytes(path, text.encode("utf-8", "surrogatepass"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def check_plain(value: Any, where: str = "the value") -> None:
@@ -175,18 +220,19 @@ def remove_temporaries(folder: str | PathLike[str]) -> None:
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path, *, replace: bool) -> Iterator[Path]:
     """Yields a temporary folder beside ``target``, which takes its place at the end of the block.
 
     Where the block raises, ``target`` stays as it was. While an old folder is replaced it carries
-    the name :func:`previous_folder` for the moment between two renames.
+    the name :func:`previous_folder` for the moment between two renames. Without ``replace``, one
+    that another process has made meanwhile stays, and is an error.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{_PREFIX}{secrets.token_hex(8)}.tmp")
     try:
         temporary.mkdir()
         yield temporary
-        _move_into_place(temporary, target)
+        _move_into_place(temporary, target, replace)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     sync_folder(target.parent)
@@ -218,10 +264,12 @@ def check_folder_target(
 
     Raises:
         ValueError: If something is there that must stay.
+        StorageError: If there is no such place.
     """
     target = Path(os.path.realpath(Path(folder).expanduser()))
-    if not target.exists() or _is_empty_folder(target):
-        return
+    with storage_errors(folder, "written"):
+        if not target.exists() or _is_empty_folder(target):
+            return
     if not overwrite:
         raise ValueError(
             f"'{target}' exists: choose another folder, or pass overwrite=True (--overwrite)"
@@ -258,8 +306,8 @@ def _is_own_record(path: Path) -> bool:
     return isinstance(record, dict) and str(record.get("library")).startswith("sheafprop ")
 
 
-def _move_into_place(temporary: Path, target: Path) -> None:
-    if not target.exists() or _is_empty_folder(target):
+def _move_into_place(temporary: Path, target: Path, replace: bool) -> None:
+    if not replace or not target.exists() or _is_empty_folder(target):
         os.replace(temporary, target)
         return
     previous = previous_folder(target)

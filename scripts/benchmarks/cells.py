@@ -44,8 +44,9 @@ def read_records(path: Path) -> list[Record]:
     """
     records = []
     with storage_errors(path, "read"):
-        lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    for number, line in enumerate(lines, 1):
+        text = path.read_text("utf-8") if path.exists() else ""
+    # At line feeds alone: JSON keeps the other characters that Python ends lines at.
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], 1):
         try:
             records.append(json.loads(line))
         except ValueError as error:

@@ -152,9 +152,16 @@ def run(command: str, words: Sequence[str]) -> int:
         raise DataError("fit makes its own run folder; to go on with one, give --resume FOLDER")
     if own.trust and not finished:
         raise DataError("--trust goes with the folder of a run: a new one imports what it is given")
+    if own.callbacks and command != "fit":
+        raise DataError(f"--run.callbacks goes with fit (got {command})")
     if own.reselect and command != "test":
         raise DataError(f"--reselect goes with test (got {command})")
     if finished:
+        if own.group is not None or own.name is not None:
+            raise DataError(
+                "--run.group and --run.name say where a new run is made; one that is there stays: "
+                "move its folder instead"
+            )
         folder = RunFolder(finished)
         stored = read_run_to_continue(folder.path, own.trust)
         config = merge(stored, _nest_options(vars(own)))

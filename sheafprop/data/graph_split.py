@@ -82,7 +82,7 @@ class GraphSplit:
         }
         with storage_errors(folder, "written"):
             check_split_target(folder, overwrite)
-            with new_folder(Path(os.path.realpath(place))) as temporary:
+            with new_folder(Path(os.path.realpath(place)), replace=overwrite) as temporary:
                 for name, content in contents.items():
                     if content:
                         write_bytes(temporary / name, content)

@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 
+#: What a single label may be; see :func:`as_label`.
+LABEL = str | int | np.integer
+
+
 def as_label(value: Any, what: str = "a label") -> str:
     """A label as text: a string as it is, an integer as its decimal text.
 

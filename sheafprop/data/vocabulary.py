@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sheafprop.checks import quote
 from sheafprop.data.label_checks import fold
-from sheafprop.data.triples import as_label
+from sheafprop.data.triples import LABEL, as_label
 from sheafprop.errors import DataError
 
 # Searching for near spellings is quadratic in the labels' lengths: not worth it in huge lists.
@@ -101,7 +101,7 @@ class Vocabulary:
         Raises:
             DataError: If labels are unknown; names the first of them with the nearest spelling.
         """
-        wanted = list(_texts([labels] if isinstance(labels, str | int) else labels, self.kind))
+        wanted = list(_texts([labels] if isinstance(labels, LABEL) else labels, self.kind))
         ids = self.lookup(wanted)
         if missing := [wanted[row] for row in (ids < 0).nonzero().flatten().tolist()]:
             raise unknown_labels(missing, len(self), self.kind, self.suggestion)

@@ -250,16 +250,20 @@ class KGEModel(torch.nn.Module, ABC):
     def rescale_entities(self, x: Tensor) -> Tensor:
         r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
 
-        That is one for :obj:`entity_constraint="unit"`, else the mean length of the trained rows.
-        Rows of zeros are left alone.
+        That is :meth:`trained_length`. Rows of zeros are left alone.
 
         Shapes:
             - **input:** :math:`(N, d)` or :math:`(N, s, d)`
             - **output:** the shape of the input
         """
-        if self.entity_constraint == "unit":
-            return scale_rows(x, 1.0)
-        return scale_rows(x, self._summary().mean_length)
+        return scale_rows(x, self.trained_length())
+
+    @torch.no_grad()
+    def trained_length(self) -> float:
+        r"""Returns the length of entities that the model trains with: one for
+        :obj:`entity_constraint="unit"`, else the mean length of the trained rows.
+        """
+        return 1.0 if self.entity_constraint == "unit" else self._summary().mean_length
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sheafprop.data import Vocabulary
 from sheafprop.data.label_checks import fold
-from sheafprop.data.triples import as_label
+from sheafprop.data.triples import LABEL, as_label
 from sheafprop.data.vocabulary import MAX_SUGGESTION_LABELS, unknown_labels
 from sheafprop.pretrained.blocks import Numbering, append_block
 from sheafprop.pretrained.tensor_file import StoredFile
@@ -109,7 +109,7 @@ class EntityIndex:
         Raises:
             DataError: If labels are unknown; names the first with the nearest spelling.
         """
-        given = [labels] if isinstance(labels, str | int) else labels
+        given = [labels] if isinstance(labels, LABEL) else labels
         labels = [as_label(label, "a label of an entity") for label in given]
         ids = self.lookup(labels)
         if bool((ids < 0).any()):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from sheafprop.data.triples import LABEL
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.triple_input import (
     TripleInput,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
     """The facts at an entity or a triple by energy; see :meth:`SheafModel.explain`."""
-    if isinstance(target, str | int):
+    if isinstance(target, LABEL):
         asked, ids = torch.zeros(0, 3, dtype=torch.int64), state.index.ids(target)
     else:
         asked = state.triple_ids(label_triples([tuple(target)]))
@@ -37,7 +38,7 @@ def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
     frame["energy"] = energy[order].tolist()
     frame["ratio"] = ratio[order].tolist()
     frame["fact"] = [*state.facts.contain(asked).tolist(), *[True] * len(facts)]
-    given = ([target], []) if isinstance(target, str | int) else (target[::2], target[1:2])
+    given = ([target], []) if isinstance(target, LABEL) else (target[::2], target[1:2])
     return restore_integers(frame, *given)
 
 

@@ -196,4 +196,4 @@ def spread_temperature(scores: CandidateScores, queries: Tensor) -> float:
         return 1.0
     deviation = score_spread(ByVectors(scores), queries, _QUERIES, correction=0)
     # Where all entities are alike, any temperature gives the same.
-    return SPREAD / deviation if deviation > 1e-12 else 1.0
+    return SPREAD / deviation if deviation > 0 else 1.0

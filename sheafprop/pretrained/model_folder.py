@@ -118,7 +118,7 @@ def write_model_folder(
         check_model_target(target, overwrite)
         if layout == "mapped" or (layout == "auto" and _is_large(model)):
             state = ModelState.from_stored(model) if isinstance(model, StoredModel) else model
-            with new_folder(target) as temporary:
+            with new_folder(target, replace=overwrite) as temporary:
                 files = write_parts(temporary, state)
                 head = replace(state.trained, section_weight=state.section_weight)
                 more = {
@@ -129,7 +129,7 @@ def write_model_folder(
                 _write_common(temporary, head, _head_tensors(head), more, 4, files)
         else:
             stored = model if isinstance(model, StoredModel) else model.stored()
-            with new_folder(target) as temporary:
+            with new_folder(target, replace=overwrite) as temporary:
                 write_bytes(temporary / "facts.npy", _npy(stored.facts))
                 write_bytes(
                     temporary / "entities.jsonl",

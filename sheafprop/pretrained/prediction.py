@@ -10,7 +10,7 @@ from tqdm import tqdm
 from sheafprop.checks import check_integer, count_noun
 from sheafprop.data.label_checks import advise_on_order
 from sheafprop.data.text_rows import LocatedRows
-from sheafprop.data.triples import as_label
+from sheafprop.data.triples import LABEL, as_label
 from sheafprop.errors import DataError
 from sheafprop.kernels.threads import small_operations
 from sheafprop.kge.base import Side
@@ -33,8 +33,8 @@ def predict(
     include_known: bool,
 ) -> "pd.DataFrame":
     """The best entities at a side; see :meth:`SheafModel.predict_tails`."""
-    given = [given] if isinstance(given, str | int) else list(given)
-    relation = [relation] * len(given) if isinstance(relation, str | int) else list(relation)
+    given = [given] if isinstance(given, LABEL) else list(given)
+    relation = [relation] * len(given) if isinstance(relation, LABEL) else list(relation)
     if len(relation) != len(given):
         raise ValueError(
             f"give one relation, or one for each of the {len(given)} queries (got {len(relation)})"

@@ -149,6 +149,7 @@ def test_every_command_has_help_with_an_example_and_needs_no_torch(name):
         ["extend", "--run", "m", "--out", "o"],
         ["extend", "f", "--out", "o"],
         ["score", "--run", "m"],
+        ["score", "", "f"],
         ["import", "pykeen", "--out", "x"],
         ["score"],
     ],

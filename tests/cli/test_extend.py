@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sheafprop.data import write_triples
+from sheafprop.files import StorageError
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, table
 from tests.pretrained.models import FACTS
@@ -51,15 +52,42 @@ def test_a_place_that_is_taken_is_reported_before_any_work(tmp_path, capsys, mod
     assert "--overwrite" in failing(capsys, *words)
 
 
-@pytest.mark.parametrize("report", ["folder", "facts.tsv/report.json", "grown"])
+@pytest.mark.parametrize("report", ["folder", "facts.tsv/report.json", "grown", "grown/r.json"])
+@pytest.mark.parametrize("command", ["extend", "calibrate"])
 def test_a_report_that_cannot_be_written_leaves_no_model(
-    tmp_path, monkeypatch, capsys, model, facts, report
+    tmp_path, monkeypatch, capsys, model, facts, report, command
 ):
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
-    words = ["extend", model, facts, "--out", "grown", "--report", report]
-    assert report in failing(capsys, *words)
-    assert not Path("grown").is_dir()
+    SheafModel.load(model).extend(FACTS).save("before")
+    write_triples("held.tsv", [("a0", "far", "a3"), ("a2", "skip", "a1"), ("a4", "far", "a1")])
+    given = {"extend": [model, facts], "calibrate": ["before", "held.tsv"]}[command]
+    before = sorted(tmp_path.rglob("*"))
+    told = failing(capsys, command, *given, "--out", "grown", "--report", report)
+    assert report in told
+    assert told.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", ["extend", "calibrate"])
+def test_a_model_that_cannot_be_written_leaves_no_report(
+    tmp_path, monkeypatch, capfd, model, facts, command
+):
+    def refuse(*_, **__):
+        raise StorageError("'grown' cannot be written")
+
+    monkeypatch.chdir(tmp_path)
+    write_triples("held.tsv", [("a0", "far", "a3"), ("a2", "skip", "a1"), ("a4", "far", "a1")])
+    given = {"extend": [model, facts], "calibrate": [model, "held.tsv"]}[command]
+    before = sorted(tmp_path.rglob("*"))
+    words = [command, *given, "--out", "grown", "--report"]
+    with monkeypatch.context() as patch:
+        patch.setattr(SheafModel, "save", refuse)
+        assert "'grown' cannot be written" in failing(capfd, *words, "r.json")
+    assert sorted(tmp_path.rglob("*")) == before
+    # Standard output holds the report alone.
+    assert json.loads(output(capfd, *words, "-").out)
+    assert not Path("-").exists()
 
 
 def test_extend_options(tmp_path, capsys, model, facts):

@@ -23,6 +23,7 @@ from sheafprop.cli.study import Study
         ("model.lr: {type: real}", "'model.lr' needs a 'type'.*got 'real'"),
         ("model.lr: {type: float, low: 1}", "'model.lr' needs a number.*'high'.*got None"),
         ("model.lr: {type: int, low: 1, high: 2.5}", "'high'.*got 2.5"),
+        ("model.lr: {type: float, low: 1, high: .inf}", "'high'.*got inf"),
         ("model.lr: {type: int, low: 3, high: 2}", "low <= high.*low=3"),
         ("model.lr: {type: float, low: 0, high: 2, log: true}", "positive 'low'.*got 0"),
         ("model.lr: {type: int, low: 1, high: 2, step: 0}", "positive 'step'"),

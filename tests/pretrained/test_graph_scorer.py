@@ -215,11 +215,13 @@ def test_an_inverse_relation_asks_for_heads():
 def test_scores_of_any_unit_are_brought_to_one_spread():
     table = torch.randn(3, 50, generator=torch.Generator().manual_seed(0), dtype=torch.double)
     queries = torch.tensor([[0, 0], [1, 0], [2, 0]])
-    for unit in (1e-3, 1.0, 40.0):
+    for unit in (1e-20, 1e-3, 1.0, 40.0):
         beta = spread_temperature(lambda e, r, s, unit=unit: unit * table[e], queries)
         deviation = (beta * unit * table).std(1, correction=0).mean()
         assert float(deviation) == pytest.approx(SPREAD)
-    assert spread_temperature(lambda e, r, s: torch.ones(len(e), 5), queries) == 1.0
+    for unit in (1e-9, 1.0, 1e9):
+        alike = unit * (1 + 1e-16 * table.sign())  # but for rounding
+        assert spread_temperature(lambda e, r, s, alike=alike: alike[e], queries) == 1.0
     assert spread_temperature(lambda e, r, s: torch.ones(len(e), 1), queries) == 1.0
     assert spread_temperature(lambda e, r, s: table[e], queries[:0]) == 1.0
 

@@ -171,6 +171,9 @@ class FolderDataset(InductiveDataset):
                 raise DataError(f"{self.root}: several files may be {name} ({names}). Keep one")
             if found:
                 files[key] = found[0]
+        for key, name in FILES.items():
+            if key not in files and (self.root / name).is_dir():
+                raise DataError(f"{self.root / name} is a folder: it must be a file of triples")
         missing = [name for key, name in FILES.items() if name in _REQUIRED and key not in files]
         if missing:
             present = sorted(path.name for path in self.root.iterdir())

@@ -65,6 +65,14 @@ def test_required_files(folder, name):
         FolderDataset(folder, "semi-inductive").load()
 
 
+@pytest.mark.parametrize("name", ["inference.txt", "inference_valid.txt", "valid.txt"])
+def test_a_folder_in_the_place_of_a_file_is_named(folder, name):
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(DataError, match=f"{name} is a folder: it must be a file of triples"):
+        FolderDataset(folder, "semi-inductive").load()
+
+
 def test_folders_that_are_not_there(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         FolderDataset(tmp_path / "none", "semi-inductive").load()
