@@ -66,6 +66,16 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
     write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
 
 
+def merge_cases(path: Path, new: Sequence[Record]) -> None:
+    """Writes measured cases in the places of those of a file that they measure again, the others
+    behind."""
+    old = read_records(path)
+    for hardware in {case["hardware"] for case in old} - {case["hardware"] for case in new}:
+        raise SystemExit(f"the file holds results of other hardware: {hardware}")
+    again = {case["name"]: case for case in new}
+    write_records(path, [*(again.pop(case["name"], case) for case in old), *again.values()])
+
+
 class CellStore:
     """Records of finished cells in one results file, to which several processes may add.
 

@@ -27,7 +27,7 @@ from benchmarks.benchmark_cases import (
     make_sheaf,
     power_law_multigraph,
 )
-from benchmarks.cells import read_records, write_records
+from benchmarks.cells import merge_cases
 from benchmarks.limit_benchmark import KNOWN, limit_cases
 from benchmarks.measuring import (
     add_runs,
@@ -185,15 +185,7 @@ def main(arguments: list[str] | None = None) -> None:
     parts = PARTS if options.only is None else (options.only,)
     found = run(quick=options.quick, device=options.device, parts=parts, runs=options.runs)
     if options.json is not None:
-        write_records(options.json, _merge(read_records(options.json), found))
-
-
-def _merge(old: list[Case], new: list[Case]) -> list[Case]:
-    """The new cases in the places of those that they measure again, the others behind."""
-    for hardware in {case["hardware"] for case in old} - {case["hardware"] for case in new}:
-        raise SystemExit(f"the file holds results of other hardware: {hardware}")
-    again = {case["name"]: case for case in new}
-    return [*(again.pop(case["name"], case) for case in old), *again.values()]
+        merge_cases(options.json, found)
 
 
 def _short(value: Any) -> Any:

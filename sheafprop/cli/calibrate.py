@@ -23,6 +23,9 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
     parser.add_argument("--report", metavar="FILE", help="also write the tables, as JSON")
+    parser.add_argument(
+        "--picture", metavar="FILE", help="also draw predicted against observed shares, as PNG"
+    )
     parser.add_file_options()
     options = parser.parse_args(list(words))
     source = parser.model_of(options, options.triples)
@@ -40,6 +43,10 @@ def run(words: Sequence[str]) -> int:
     model.save(options.out, overwrite=options.overwrite)
     if options.report:
         write_json(Path(options.report).expanduser(), found.to_dict())
+    if options.picture:
+        from sheafprop.report.figures import draw_reliability
+
+        draw_reliability(found.to_dict(), Path(options.picture).expanduser())
     report(found.summary())
     print(options.out)
     return 0
