@@ -73,11 +73,10 @@ def beam_cases(
         needed = {key: torch.cat(parts).unique() for key, parts in scores.asked.items()}
         computed = sum(len(part) for parts in scores.asked.values() for part in parts)
         bare = RotateLinks(model)
-        size = max(1, _SCORES // num_entities)
 
         def rows(needed: dict[Any, Tensor] = needed, bare: RotateLinks = bare) -> None:
             for (relation, inverse), entities in needed.items():
-                for part in entities.split(size):
+                for part in entities.split(max(1, _SCORES // num_entities)):
                     bare.score_links(part, relation, inverse)
 
         median = interleaved({"search": search, "rows": rows}, rounds=3)

@@ -183,7 +183,8 @@ class ObservedLinks:
 def scorer_of_sections(model: KGEModel, x: Tensor, weight: Iterable[float]) -> SectionScorer:
     """Scores by all sections; where energies are scores and maps are linear, in one product."""
     weights = tuple(weight)
-    if model.squared and model.sheaf().translation is None:
+    every = torch.arange(model.num_relations)
+    if model.squared and model.sheaf().translation_of(every) is None:
         # The energy is quadratic in the vectors.
         scale = torch.tensor(weights).sqrt().to(x.real)
         return SectionScorer(model, x * scale[:, None], (1.0,) * len(weights))

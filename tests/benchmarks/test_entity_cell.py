@@ -18,10 +18,11 @@ from benchmarks.query_cell import TYPES
 from benchmarks.query_sampling import sample_queries
 from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask
-from benchmarks.tables.query_tables import NEGATION, entity_table
+from benchmarks.tables.query_tables import NEGATION, entity_summary, entity_table
 
 from sheafprop.query import QueryRanking
 from sheafprop.ranking import RankCounts
+from sheafprop.report.tables import NOTHING
 from tests.benchmarks.test_query_split import triples
 from tests.benchmarks.test_query_task import PART, SETTINGS, built, other_triples
 
@@ -162,3 +163,27 @@ def test_the_table_has_means_over_types_without_and_with_negation():
     text = entity_table(records)
     assert "| 50.0 ± 1.0 / 0.250 | 25.0 ± 1.3 / 0.250 |" in text
     assert "at most 100" in text
+
+
+def test_the_summary_has_means_over_ratios_and_published_ones():
+    base = {"model": "rotate", "preset": "best", "seed": 0, "method": "entities", "limit": None}
+    records = [
+        base
+        | {"ratio": ratio, "type": kind, "averaging": averaging, "mrr": mrr}
+        | {"hits@10": hits if averaging == "macro" else 0.99}
+        for ratio, hits, mrr in (("106", 0.5, 0.25), ("550", 0.4, 0.5))
+        for kind in (*TYPES, *NEGATION)
+        for averaging in ("macro", "micro")
+    ]
+    one, two, three = entity_summary(records).split("\n\n")
+    assert one.splitlines()[0].startswith("| 9 types without negation | 106 | 550 | mean of 2 |")
+    own = "| RotatE, best: entities | 50.0 / 0.250 | 40.0 / 0.500 | 45.0 / 0.375 |"
+    assert all(own in table for table in (one, two, three))
+    assert "| 47.9 / 0.321 |" in one
+    assert "| 29.1 / 0.156 |" in two
+    assert "NodePiece-QE w/ GNN (published, paper) | 33.7 | 11.9 | 22.8 |" in three
+    assert "NodePiece" not in one + two
+    # A mean over ratios needs all of them.
+    some = [r for r in records if (r["ratio"], r["type"]) != ("550", "2in")]
+    assert "40.0 / 0.500 | 45.0" in entity_summary(some)
+    assert f"| 50.0 / 0.250 | {NOTHING} | {NOTHING} |" in entity_summary(some)
