@@ -14,7 +14,8 @@ from typing import Any
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import integer, report_errors
-from benchmarks.entity_cell import ITERATIONS, METHODS, SAMPLE, EntitySettings, run_entities
+from benchmarks.entity_cell import ITERATIONS, METHODS, SAMPLE, run_entities
+from benchmarks.entity_links import EntitySettings
 from benchmarks.presets import MODELS, QUERY_PRESETS, RATIOS, WITH_PRIOR, query_config
 from benchmarks.query_cell import SHARES, heuristic_records, run_cell, run_curve
 from benchmarks.query_task import check_queries

@@ -5,15 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 from benchmarks import entity_cell
-from benchmarks.entity_cell import (
-    EntitySettings,
-    KeptResults,
-    ObservedLinks,
-    TrainedCell,
-    compare_settings,
-    scorer_of_sections,
-    standard_error,
-)
+from benchmarks.entity_cell import KeptResults, TrainedCell, compare_settings, standard_error
+from benchmarks.entity_links import EntitySettings, ObservedLinks, scorer_of_sections
 from benchmarks.query_cell import TYPES
 from benchmarks.query_sampling import sample_queries
 from benchmarks.query_split import inductive_query_split
