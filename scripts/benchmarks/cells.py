@@ -67,6 +67,23 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
     write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
 
 
+def check_hardware(path: Path | None, hardware: str) -> None:
+    """Refuses a file of results of other hardware, before minutes of measuring."""
+    stored = [] if path is None else read_records(path)
+    for other in {case["hardware"] for case in stored} - {hardware}:
+        raise SystemExit(
+            f"--json names a file of results of other hardware ({other}): give another file"
+        )
+
+
+def merge_cases(path: Path, new: Sequence[Record]) -> None:
+    """Writes measured cases in the places of those of a file that they measure again, the others
+    behind."""
+    old = read_records(path)
+    again = {case["name"]: case for case in new}
+    write_records(path, [*(again.pop(case["name"], case) for case in old), *again.values()])
+
+
 class CellStore:
     """Records of finished cells in one results file, to which several processes may add.
 

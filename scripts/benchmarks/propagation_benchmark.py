@@ -27,7 +27,7 @@ from benchmarks.benchmark_cases import (
     make_sheaf,
     power_law_multigraph,
 )
-from benchmarks.cells import read_records, write_records
+from benchmarks.cells import check_hardware, merge_cases
 from benchmarks.limit_benchmark import KNOWN, limit_cases
 from benchmarks.measuring import (
     add_runs,
@@ -183,24 +183,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", choices=PARTS, help="one part instead of all")
     options = parser.parse_args(arguments)
     parts = PARTS if options.only is None else (options.only,)
-    stored = [] if options.json is None else read_records(options.json)
-    _check_hardware(stored)  # before minutes of measuring
+    check_hardware(options.json, measured_here()["hardware"])
     found = run(quick=options.quick, device=options.device, parts=parts, runs=options.runs)
     if options.json is not None:
-        write_records(options.json, _merge(stored, found))
-
-
-def _check_hardware(stored: list[Case]) -> None:
-    for hardware in {case["hardware"] for case in stored} - {measured_here()["hardware"]}:
-        raise SystemExit(
-            f"--json names a file of results of other hardware ({hardware}): give another file"
-        )
-
-
-def _merge(old: list[Case], new: list[Case]) -> list[Case]:
-    """The new cases in the places of those that they measure again, the others behind."""
-    again = {case["name"]: case for case in new}
-    return [*(again.pop(case["name"], case) for case in old), *again.values()]
+        merge_cases(options.json, found)
 
 
 def _short(value: Any) -> Any:

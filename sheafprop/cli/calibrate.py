@@ -1,6 +1,7 @@
 """``sheafprop calibrate``: probabilities for predictions, scores and answers."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from sheafprop.cli.command_parser import CommandParser, folder, read_facts
 
@@ -22,6 +23,9 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
     parser.add_argument("--report", metavar="FILE", help="also write the tables, as JSON")
+    parser.add_argument(
+        "--picture", metavar="FILE", help="also draw predicted against observed shares, as PNG"
+    )
     parser.add_file_options()
     options = parser.parse_args(list(words))
     source = parser.model_of(options, options.triples)
@@ -36,4 +40,8 @@ def run(words: Sequence[str]) -> int:
     queries = () if options.queries is None else read_queries(options.queries)
     model, found = old.calibrate(triples, queries)
     save_model(model, options, found)
+    if options.picture:
+        from sheafprop.report.figures import draw_reliability
+
+        draw_reliability(found.to_dict(), Path(options.picture).expanduser())
     return 0

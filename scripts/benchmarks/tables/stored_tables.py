@@ -16,7 +16,12 @@ from benchmarks.tables.completion_tables import (
     completion_cost_table,
     completion_table,
 )
-from benchmarks.tables.query_tables import query_curves, query_summary
+from benchmarks.tables.query_tables import (
+    entity_summary,
+    entity_table,
+    query_curves,
+    query_summary,
+)
 from sheafprop.report.tables import result_table
 
 __all__ = ["fill_tables"]
@@ -39,6 +44,8 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "propagation-headline": benchmark_tables.propagation_headline,
     "queries": query_summary,
     "query-curves": query_curves,
+    "query-entities": entity_summary,
+    "query-entities-types": entity_table,
     "query-speed": benchmark_tables.query_speed_table,
     "service": benchmark_tables.service_table,
     "training": benchmark_tables.training_table,
