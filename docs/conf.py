@@ -42,6 +42,7 @@ myst_heading_anchors = 4
 autosummary_generate = True
 autosummary_imported_members = True
 autosummary_ignore_module_all = False
+autodoc_inherit_docstrings = False  # those of frameworks refer to their own manuals
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the docstrings name the types
 napoleon_google_docstring = True
@@ -125,6 +126,12 @@ def resolve_short_name(app, env, node, contnode):
     )
 
 
+def drop_builtins(app, env) -> None:
+    """Members that Python itself wrote have no source to show."""
+    getattr(env, "_viewcode_modules", {}).pop("builtins", None)
+
+
 def setup(app) -> None:
+    app.connect("env-updated", drop_builtins)
     app.connect("source-read", read_source)
     app.connect("missing-reference", resolve_short_name)

@@ -54,8 +54,11 @@ def test_every_public_subpackage_is_in_the_reference():
         ".".join(path.parent.relative_to(ROOT).parts)
         for path in (ROOT / "sheafprop").rglob("__init__.py")
     }
+    # What these have is documented with the subpackages around them.
     assert listed == own - {
         "sheafprop",
+        "sheafprop.data.datasets",
+        "sheafprop.kge.losses",
         "sheafprop.cli",
         "sheafprop.configs",
         "sheafprop.kernels",
