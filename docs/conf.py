@@ -58,11 +58,11 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",
     "abort_on_example_error": True,
     "capture_repr": (),
-    "default_thumb_file": str(Path(__file__).parent / "overview.png"),
     "download_all_examples": False,
     "min_reported_time": 1e9,
     "show_memory": False,
     "show_signature": False,
+    "within_subsection_order": "FileNameSortKey",
     "write_computation_times": False,
 }
 

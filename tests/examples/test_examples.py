@@ -19,7 +19,7 @@ def run(name, capsys, monkeypatch, tmp_path):
 
 
 def number_after(text, out):
-    return float(re.search(rf"{re.escape(text)}\s*([-+.\d]+)", out)[1])
+    return float(re.search(rf"{re.escape(text)}\s*([-+.\de]+)", out)[1])
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=NAMES)
