@@ -1,12 +1,13 @@
-"""A sheaf of your own, and a model with it: trained, propagated, extended and asked.
+"""
+A sheaf of your own
+===================
 
-Every relation reflects its heads. The sheaf defines four methods; all else follows from them."""
+Every relation reflects its heads. Layer, model, extension and queries need three methods of it.
+"""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
-from torch import Tensor
 from torch.nn.functional import normalize
 
 from sheafprop import KnowledgeGraph, SheafModel, SheafPropagation
@@ -19,7 +20,7 @@ from sheafprop.sheaf import RelationSheaf
 class ReflectionSheaf(RelationSheaf):
     """Heads are reflected at the hyperplane of a normal, ``[R, d]``; tails stay."""
 
-    normal: Tensor
+    normal: torch.Tensor
 
     def restrict(self, x, edge_type, side):
         if side == "tail":
@@ -33,14 +34,11 @@ class ReflectionSheaf(RelationSheaf):
     def translation_of(self, edge_type):
         return None  # no relation moves anything
 
-    def tensors(self):
-        return {"normal": self.normal}
-
 
 class Reflection(KGEModel):
     """Scores a triple by how far the reflected head is from the tail."""
 
-    name: ClassVar[str] = "reflection"
+    name = "reflection"
 
     def __init__(self, num_nodes, num_relations, hidden_channels, **options):
         super().__init__(num_nodes, num_relations, hidden_channels, **options)
@@ -54,27 +52,28 @@ class Reflection(KGEModel):
         return ReflectionSheaf(self.rel_normal)
 
 
-def main() -> None:
-    KGE_REGISTRY[Reflection.name] = Reflection  # so that models can be saved and loaded
-    triples = [(f"a{i}", "swaps", f"a{i ^ 1}") for i in range(16)]
-    triples += [(f"a{i}", "flips", f"a{15 - i}") for i in range(16)]
-    graph = KnowledgeGraph.from_labels(triples)
-    model = Reflection(graph.num_nodes, graph.num_relations, 8)
-    model.reset_parameters(0)
-    optimizer, loss = torch.optim.Adam(model.parameters(), lr=0.05), CrossEntropyLoss(scale=8)
-    for _ in range(200):
-        optimizer.zero_grad()
-        model.loss_over_entities(loss, model.entity_vectors(), graph.triples).backward()
-        optimizer.step()
-        model.constrain_entities_()
-    x, edges = model.entity_vectors().detach(), (graph.edge_index, graph.edge_type)
-    print("propagated:", SheafPropagation(4)(x, *edges, model.sheaf()).shape)
-    stored = StoredModel.from_training(model, graph.entities, graph.relations, graph.triples)
-    larger = SheafModel(stored).extend([("new", "swaps", "a3"), ("a12", "flips", "new")])
-    print(larger.rank([("a3", "swaps", "new")]))
-    print(larger.predict_tails("a3", "flips", k=3))
-    print(larger.answer("via(flips, via(swaps, new))", k=3))
+# %%
+# Registered, so that models can be saved and loaded, and trained on a graph of swaps and flips.
 
+KGE_REGISTRY[Reflection.name] = Reflection
+triples = [(f"a{i}", "swaps", f"a{i ^ 1}") for i in range(16)]
+triples += [(f"a{i}", "flips", f"a{15 - i}") for i in range(16)]
+graph = KnowledgeGraph.from_labels(triples)
+model = Reflection(graph.num_nodes, graph.num_relations, 8)
+model.reset_parameters(0)
+optimizer, loss = torch.optim.Adam(model.parameters(), lr=0.05), CrossEntropyLoss(scale=8)
+for _ in range(200):
+    optimizer.zero_grad()
+    model.loss_over_entities(loss, model.entity_vectors(), graph.triples).backward()
+    optimizer.step()
+    model.constrain_entities_()
 
-if __name__ == "__main__":
-    main()
+# %%
+# The sheaf in a layer, and the model extended by a new entity.
+
+x, edges = model.entity_vectors().detach(), (graph.edge_index, graph.edge_type)
+print("propagated:", SheafPropagation(4)(x, *edges, model.sheaf()).shape)
+stored = StoredModel.from_training(model, graph.entities, graph.relations, graph.triples)
+larger = SheafModel(stored).extend([("new", "swaps", "a3"), ("a12", "flips", "new")])
+print(larger.rank([("a3", "swaps", "new")]))
+print(larger.answer("via(flips, via(swaps, new))", k=3))

@@ -23,7 +23,22 @@ UNTESTED: dict[str, str] = {}
 LONG: set[str] = set()
 CIRCLES: list[list[str]] = []
 MAX_LINES = 400
-TEXT = {".cfg", ".in", ".ini", ".json", ".md", ".py", ".sh", ".toml", ".txt", ".yaml", ".yml"}
+TEXT = {
+    ".cff",
+    ".cfg",
+    ".css",
+    ".in",
+    ".ini",
+    ".json",
+    ".md",
+    ".py",
+    ".rst",
+    ".sh",
+    ".toml",
+    ".txt",
+    ".yaml",
+    ".yml",
+}
 
 
 def setup_cfg():
@@ -34,13 +49,13 @@ def setup_cfg():
 
 def repository_files():
     """The files of the repository, without what runs and tools leave in a checkout."""
-    left = {"build", "dist", "runs", "wandb", "lightning_logs", "data", "__pycache__"}
+    left = {"build", "dist", "runs", "wandb", "lightning_logs", "data", "generated", "__pycache__"}
     for folder, folders, names in os.walk(ROOT):
         inner = Path(folder) != ROOT
         folders[:] = [
             name
             for name in folders
-            if name == ".ci"
+            if name in (".ci", ".github")
             or (name == "data" and inner)
             or not (name.startswith(".") or name in left or name.endswith(".egg-info"))
         ]

@@ -33,8 +33,9 @@ def test_type_checkers_see_the_same_names():
         assert module.startswith(sheafprop._HOMES[name])
 
 
-def test_layers_and_sheaves_that_the_readme_names_are_at_the_top():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_layers_and_sheaves_that_readme_and_chapter_name_are_at_the_top():
+    places = (ROOT / "README.md", ROOT / "docs" / "layer.md")
+    text = "".join(path.read_text(encoding="utf-8") for path in places)
     named = set(re.findall(r"`([A-Za-z_]+)[`(.]", text)) | set(re.findall(r"(\w+)\(", text))
     library = {*sheafprop.nn.__all__, *sheafprop.sheaf.__all__, "SheafModel", "KnowledgeGraph"}
     assert {"HeteroGraph", "SheafDiffusion", "HarmonicExtension", "DenseSheaf"} <= named

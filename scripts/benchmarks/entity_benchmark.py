@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -114,8 +115,7 @@ def single_case(num_entities: int, num_triples: int) -> dict[str, Any]:
     ]
     loaded.answer(queries[0])
     seconds = [
-        interleave({query: lambda query=query: loaded.answer(query)}, rounds=1)[query]
-        for query in queries
+        interleave({query: partial(loaded.answer, query)}, rounds=1)[query] for query in queries
     ]
     return {
         "name": f"one 2p query, {num_entities:,} entities, RotatE, d = 64 complex",

@@ -1,7 +1,7 @@
 """How probable links between the entities of a split are, by vectors, proximity and facts."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 

@@ -227,7 +227,7 @@ class KGEModel(torch.nn.Module, ABC):
 
         Args:
             keys (sequence of str or numpy.ndarray): The labels of the entities, or their
-                :obj:`uint64` keys from :func:`sheafprop.seeding.label_keys`.
+                :obj:`uint64` keys from ``sheafprop.seeding.label_keys``.
             seed (int): The seed.
             num_sections (int, optional): The number :math:`s` of independent draws for each entity.
                 (default: :obj:`1`)

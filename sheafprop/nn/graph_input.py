@@ -41,7 +41,7 @@ def as_edges(
 ) -> tuple[Tensor, Tensor]:
     """Plain ``edge_index [2, E]`` and ``edge_type [E]``.
 
-    A :class:`torch_sparse.SparseTensor` is taken as PyG passes it: the *transposed* adjacency
+    A :class:`torch_sparse.SparseTensor` is read as PyG passes it: the *transposed* adjacency
     matrix ``adj_t`` with the relation ids as its values. It keeps parallel entries apart; native
     ``torch.sparse`` tensors add them up and are refused. Edges keep the order of what was given, an
     :class:`torch_geometric.EdgeIndex` its own, so that ``edge_type`` and ``edge_weight`` belong to

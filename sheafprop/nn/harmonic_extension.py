@@ -29,7 +29,7 @@ from sheafprop.sheaf.spectrum import SpectralBounds, spectral_bounds
 
 @dataclass(frozen=True)
 class HarmonicResult:
-    r"""What :class:`~sheafprop.nn.HarmonicExtension` found out about a limit.
+    r"""The result of a solve by :class:`~sheafprop.nn.HarmonicExtension`.
 
     Args:
         solver (str): The solver that ran.
@@ -77,7 +77,7 @@ _COLLAPSED = 1e-4
 
 
 class HarmonicExtension(SheafConv):
-    r"""The limit of sheaf propagation, solved for exactly: the harmonic extension of "Feature
+    r"""The limit of sheaf propagation by an exact solve: the harmonic extension of "Feature
     Propagation on Knowledge Graphs Using Cellular Sheaves" (Cobb and Gebhart), Theorem 1.
 
     .. math::
@@ -86,9 +86,9 @@ class HarmonicExtension(SheafConv):
 
     minimises the energy :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the free
     vertices :math:`U`, with those of the boundary held fixed. Where :math:`L_{UU}` is nonsingular
-    it is the only minimiser and depends on nothing else; where it is singular (a component without
-    known vertices, maps with a kernel) it is the minimiser next to the start in the
-    :math:`M`-norm, the one that :class:`SheafPropagation` tends to. With teleport :math:`a > 0` it
+    it is the unique minimiser; where it is singular (a component without known vertices, maps
+    with a kernel) it is the minimiser closest to the start in the :math:`M`-norm, the one that
+    :class:`SheafPropagation` tends to. With teleport :math:`a > 0` it
     solves :math:`(L_{UU} + a M) x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
 
     The gradient with respect to features, maps and translations is implicit: one more solve (two
@@ -96,8 +96,8 @@ class HarmonicExtension(SheafConv):
     on the number of iterations.
 
     The layer has no parameters; its :meth:`propagate` is one Euler step. Message hooks and PyG's
-    explainers are refused, as there are no messages to see. ``torch.compile`` breaks the graph
-    around the layer, whose iterations depend on the data.
+    explainers raise :class:`ValueError`, since a solve sends no messages. ``torch.compile`` breaks
+    the graph around the layer, as the number of iterations depends on the data.
 
     Args:
         solver (str): ``"cg"``: conjugate gradients preconditioned by :math:`M`. ``"chebyshev"``:
@@ -126,10 +126,18 @@ class HarmonicExtension(SheafConv):
         DivergenceError: If values become too large for their number type.
 
     Example:
-        >>> layer = HarmonicExtension(solver="cg", tol=1e-8)
-        >>> x, result = layer(
+        >>> from sheafprop import IdentitySheaf
+        >>> x, known = torch.tensor([[1.0], [0.0], [5.0]]), torch.tensor([True, False, True])
+        >>> edge_index, edge_type = torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0])
+        >>> sheaf = IdentitySheaf(torch.tensor([[1.0]]))
+        >>> layer = HarmonicExtension(solver="cg")
+        >>> out, result = layer(
         ...     x, edge_index, edge_type, sheaf, boundary_mask=known, return_result=True
         ... )
+        >>> out.flatten().tolist()
+        [1.0, 3.0, 5.0]
+        >>> result.converged, result.singular
+        (True, False)
     """
 
     _settings: ClassVar[dict[str, Any]] = {

@@ -15,12 +15,12 @@ from sheafprop.sheaf.graph_checks import check_graph_shapes
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeteroGraph:
-    r"""A :class:`~torch_geometric.data.HeteroData` as one relation-typed multigraph, and the way
-    back.
+    r"""A :class:`~torch_geometric.data.HeteroData` as one relation-typed multigraph, and the
+    conversion back.
 
     Vertices are numbered node type by node type in the order of ``data.node_types``, each type in
-    its own order, and edges edge type by edge type, as ``HeteroData.to_homogeneous()`` does. Other
-    than there, an ``adj_t`` may hold the edges, one relation name may stand for several edge types,
+    its own order, and edges edge type by edge type, as ``HeteroData.to_homogeneous()`` does. Unlike
+    there, an ``adj_t`` may hold the edges, one relation name may stand for several edge types,
     and types without features, weights or known nodes get zeros, ones and False.
 
     :meth:`split` returns the rows of every type in their original order. For a
@@ -38,9 +38,17 @@ class HeteroGraph:
         boundary_mask (Tensor, optional): Known vertices, bool ``[N]``.
 
     Example:
+        >>> from sheafprop import IdentitySheaf, SheafPropagation
+        >>> data = HeteroData()
+        >>> data["author"].x, data["paper"].x = torch.zeros(2, 4), torch.ones(3, 4)
+        >>> data["author", "writes", "paper"].edge_index = torch.tensor([[0, 0, 1], [0, 1, 2]])
         >>> graph = HeteroGraph.from_hetero(data)
-        >>> out = layer(graph.x, *graph.edges, sheaf, boundary_mask=graph.boundary_mask)
-        >>> graph.split(out)["author"]
+        >>> graph
+        HeteroGraph(num_nodes_of={'author': 2, 'paper': 3}, num_edges=3, num_relations=1)
+        >>> sheaf = IdentitySheaf(torch.zeros(graph.num_relations, 4))
+        >>> out = SheafPropagation(2)(graph.x, *graph.edges, sheaf)
+        >>> graph.split(out)["author"].shape
+        torch.Size([2, 4])
     """
 
     edge_index: Tensor
@@ -67,10 +75,10 @@ class HeteroGraph:
             data (HeteroData): The graph; node types without edges are kept. An edge type holds an
                 ``edge_index`` or an ``adj_t``.
             relation_ids (Mapping, optional): Relation ids of the sheaf, by relation name or by edge
-                type ``(source, relation, destination)``; the edge type wins where both are there.
+                type ``(source, relation, destination)``; the edge type takes precedence.
                 None numbers the relation *names* in the order of ``data.edge_types``, so that one
-                name between two pairs of node types is one relation. To tell them apart, give an id
-                for each edge type: ``{kind: i for i, kind in enumerate(data.edge_types)}``.
+                name between two pairs of node types is one relation. To distinguish them, give an
+                id for each edge type: ``{kind: i for i, kind in enumerate(data.edge_types)}``.
             x (str): Attribute with the features of a node type. A type without it is all free and
                 gets rows of zeros; without any, :attr:`x` is None.
             edge_weight (str): Attribute with the weights of an edge type; ones where it is missing.

@@ -18,29 +18,29 @@ def k_hop_batch(
     *,
     boundary_mask: str = "boundary_mask",
 ) -> Data:
-    r"""The part of a graph that the vectors of some nodes depend on, as a graph of its own.
+    r"""Returns the subgraph that the vectors of some nodes depend on, as a mini-batch.
 
     ``k`` steps of a layer on it give the ``seeds`` the vectors of ``k`` steps on the full graph,
     for ``num_hops`` :math:`\ge k`. It is the subgraph *induced* by all nodes within so many hops,
     along edges *both ways*, since both ends of a triple receive a message: a node that steps then
     has all its edges, hence its block of :math:`D`, and those at the last hop only give their
     start. Known nodes never step, so no hop leads on from one. ``NeighborLoader`` follows edges
-    from their destination to their source only, and misses what the seeds' outgoing edges bring.
-    This function and :meth:`~sheafprop.nn.HeteroGraph.from_hetero` warn of its batches; a layer
-    that is given their tensors cannot.
+    from their destination to their source only, and misses the messages along outgoing edges.
+    This function and :meth:`~sheafprop.nn.HeteroGraph.from_hetero` warn about its batches; a layer
+    that receives their tensors cannot.
 
     Steps of all layers that the vectors pass through add up; those of
     :class:`~sheafprop.nn.SheafDiffusion` are its operator applications. With ``num_hops`` None the
-    batch is closed, and :class:`~sheafprop.nn.HarmonicExtension` agrees too. What looks at the
-    whole graph does not agree: ``tol`` of :class:`~sheafprop.nn.SheafPropagation`, the mean length
-    that :func:`~sheafprop.nn.rescale_sections` takes by default, and starts made from the batch:
-    make them from the full graph, as rows of ``x``.
+    batch is closed, and :class:`~sheafprop.nn.HarmonicExtension` agrees too. Three things depend
+    on the whole graph and differ: ``tol`` of :class:`~sheafprop.nn.SheafPropagation`, the default
+    length of :func:`~sheafprop.nn.rescale_sections`, and starts computed from the batch: compute
+    them from the full graph, as rows of ``x``.
 
     Args:
-        data (Data): The full graph: ``edge_index``, ``edge_type``, and whatever else belongs to
-            nodes or edges, which is cut alike.
+        data (Data): The full graph: ``edge_index``, ``edge_type``, and further
+            attributes of nodes or edges, which are selected likewise.
         seeds (Tensor): Ids of distinct nodes, int64 ``[S]``.
-        num_hops (int, optional): Number of hops; None for as many as there are.
+        num_hops (int, optional): Number of hops; None for the whole component.
         boundary_mask (str): Attribute with the known nodes, bool ``[N]``; all are free where it is
             missing.
 
@@ -53,11 +53,13 @@ def k_hop_batch(
         ValueError: If the data, the seeds or the number of hops are not as described.
 
     Example:
-        >>> loader = DataLoader(
-        ...     nodes, batch_size=256, shuffle=True, collate_fn=lambda s: k_hop_batch(data, s, 4)
-        ... )
-        >>> for batch in loader:
-        ...     out = layer(batch.x, batch.edge_index, batch.edge_type, sheaf)[: batch.batch_size]
+        >>> from torch.utils.data import DataLoader
+        >>> edge_index = torch.stack([torch.arange(9), torch.arange(1, 10)])
+        >>> edge_type = torch.zeros(9, dtype=torch.long)
+        >>> data = Data(x=torch.eye(10), edge_index=edge_index, edge_type=edge_type)
+        >>> loader = DataLoader(range(10), 4, collate_fn=lambda seeds: k_hop_batch(data, seeds, 2))
+        >>> [(batch.batch_size, batch.num_nodes) for batch in loader]
+        [(4, 6), (4, 8), (2, 4)]
     """
     if not isinstance(data, Data):
         raise ValueError(f"'data' must be a torch_geometric.data.Data (got {type(data).__name__})")

@@ -1,4 +1,4 @@
-"""How near entities are in the graph, whatever the relations: the kernel of the constant sheaf."""
+"""Proximity of nodes in a graph without regard to relations: personalised PageRank."""
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class Proximity:
     r"""Personalised PageRank of an undirected graph, by diffusion on its constant sheaf.
 
     The walk from a source :math:`e` returns to it with probability :math:`\alpha` before every
-    step, and its distribution :math:`\pi_e` fulfils, in the limit,
+    step, and its distribution :math:`\pi_e` satisfies, in the limit,
 
     .. math::
         \pi_e = \alpha \, \delta_e + (1 - \alpha) \, \pi_e P, \qquad P = D^{-1} A
@@ -27,13 +27,14 @@ class Proximity:
     row sums. On the constant sheaf, :class:`SheafPropagation` with step size 1 and teleport
     :math:`\alpha / (1 - \alpha)` takes the indicator of :math:`e` to :math:`x_v`, the probability
     that a walk from :math:`v` is at :math:`e`. The walk is reversible, so
-    :math:`\pi_e(v) = x_v D_v / D_e`. A node without edges is near itself alone.
+    :math:`\pi_e(v) = x_v D_v / D_e`. For a node without edges
+    :math:`\pi_e` is one at the node itself.
 
     Jeh and Widom, "Scaling Personalized Web Search"; as propagation of features, Gasteiger et al.,
     "Predict then Propagate: Graph Neural Networks meet Personalized PageRank".
 
     Args:
-        edge_index (Tensor): Edges ``[2, E]``, whose direction plays no part.
+        edge_index (Tensor): Edges ``[2, E]``; their direction is ignored.
         num_nodes (int): Number of nodes :math:`N`.
         edge_weight (Tensor, optional): Weights of the edges, ``[E]``. (default: all one)
         teleport (float): :math:`\alpha`, the probability to return, between 0 and 1.
@@ -42,11 +43,15 @@ class Proximity:
             :math:`k` steps from :math:`\delta_e`. None for the limit. (default: ``20``)
 
     Raises:
-        ValueError: If a number is out of its range or the graph is not one.
+        ValueError: If an argument is out of its range or the graph is invalid.
 
     Example:
-        >>> near = Proximity(data.edge_index, data.num_nodes)
-        >>> near(torch.tensor([3]))  # [1, N], a distribution over all nodes
+        >>> near = Proximity(torch.tensor([[0, 1], [1, 2]]), num_nodes=4)
+        >>> row = near(torch.tensor([0]))[0]
+        >>> bool(row[0] > row[2] > row[3])
+        True
+        >>> round(float(row.sum()), 3)
+        1.0
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How well each relation of a trained model fits its triples, and weights that follow from it."""
+"""Residual variances of the relations of a trained model, and relation weights from them."""
 
 import torch
 from torch import Tensor

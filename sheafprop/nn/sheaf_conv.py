@@ -40,32 +40,31 @@ class SheafConv(MessagePassing):
     an explicit Euler step down the energy
     :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the triples
     :math:`e = (h, r, t)`, with the vertices of the boundary :math:`B` held fixed. Both ends of a
-    triple receive a message, the head through the adjoint of its map, so inverse triples must not
-    be added, and samplers that follow edges one way, as PyG's ``NeighborLoader`` does, miss the
-    triples whose head is a seed: :func:`~sheafprop.nn.k_hop_batch` makes mini-batches that agree
-    with the full graph. The layer sees tensors alone and cannot warn of such a sampled batch.
-    Vertices without edges, and directions no map sees, keep their value.
+    triple receive a message, the head through the adjoint of its map. Inverse triples must
+    therefore not be added, and samplers that follow edges in one direction, such as PyG's
+    ``NeighborLoader``, give other vectors, which the layer cannot detect:
+    :func:`~sheafprop.nn.k_hop_batch` builds mini-batches that agree with the full graph.
+    Vertices without edges, and directions in the kernel of all maps, keep their value.
 
     The layer has no parameters and holds no graph; :class:`~sheafprop.nn.TrainableSheaf` holds
     those of a sheaf that trains. :meth:`forward` runs the fused step of a
     :class:`~sheafprop.sheaf.PropagationPlan`; :meth:`propagate` alone, with edge messages, gives
-    the same step and is taken when PyG's explainers or message hooks are at work. Under
+    the same step and is used with PyG's explainers and message hooks. Under
     ``torch.compile`` and ``torch.export`` the step is straight-line tensor code, and the values of
     ids and weights are not checked.
 
     Args:
         step_size (float): :math:`h > 0`. With ``"block"`` or ``"degree"`` the energy never rises
-            for :math:`h \le 1`; at :math:`h = 1` an eigenvalue 2 of the normalized Laplacian makes
-            the diffusion oscillate for ever, hence the default below 1. (default: ``0.9``)
+            for :math:`h \le 1`; with :math:`h = 1` the diffusion oscillates if 2 is an eigenvalue
+            of the normalized Laplacian, hence the default below 1. (default: ``0.9``)
         normalization (str, optional): ``"block"``: :math:`M` is the block diagonal :math:`D` of
             :math:`L`. ``"degree"``: :math:`M_v = \sum w_e \|R\|_2^2` over the triple ends at
             :math:`v`, for maps too large to factor. ``None``: plain gradient flow, stable for
             :math:`h < 2 / \lambda_{\max}(L_{UU})`. (default: ``"block"``)
-        cached (bool): Keep the plan of the first call for all further ones: same graph, weights,
-            boundary and sheaf, other features; anything else is refused. What is written to them
-            behind autograd's back, through ``.data`` or a numpy view, is not noticed: call
-            :meth:`reset_parameters`, which drops the plan, as copies of the layer do.
-            (default: ``False``)
+        cached (bool): Keep the plan of the first call for all further calls, which must have the
+            same graph, weights, boundary and sheaf. Writes to them that bypass autograd, through
+            ``.data`` or a numpy view, are not detected: call :meth:`reset_parameters` after them,
+            which drops the plan. Copies of the layer start without one. (default: ``False``)
         **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`; flow,
             aggregation and the dimension of the nodes are fixed by the mathematics.
 
@@ -148,9 +147,9 @@ class SheafConv(MessagePassing):
             edge_weight (Tensor, optional): Weights :math:`w_e \ge 0`, ``[E]``.
             boundary_mask (Tensor, optional): Bool ``[N]``: True where the vertex is known and
                 fixed. (default: None, all free)
-            plan (PropagationPlan, optional): A plan built earlier for this very graph, sheaf,
+            plan (PropagationPlan, optional): A plan from :meth:`plan` for the same graph, sheaf,
                 weights and boundary, which saves sorting and factoring; weights and boundary may
-                then be left out. A plan for others is refused.
+                then be omitted. Raises :class:`ValueError` if it was built for others.
         """
         graph = GraphInput(*as_edges(edge_index, edge_type, x), sheaf, edge_weight, boundary_mask)
         given, x = x, prepare_features(x, sheaf)

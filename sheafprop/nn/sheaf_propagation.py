@@ -44,26 +44,26 @@ class SheafPropagation(SheafConv):
         x_U^{(k+1)} = x_U^{(k)} - \frac{h}{1 + a} \left[ M^+ \left( L x^{(k)} - \delta^* W b
         \right)_U + a \left( x_U^{(k)} - x_U^{(0)} \right) \right]
 
-    With teleport :math:`a = 0` it runs down the energy towards the harmonic extension of the
-    boundary values; stopping early is a choice that often ranks better than the limit. With
-    :math:`a > 0` it is the sheaf version of APPNP, with the fixed point
+    With teleport :math:`a = 0` the vectors tend to the harmonic extension of the boundary values;
+    few steps often rank better than this limit. With :math:`a > 0` it is the sheaf version of
+    APPNP, with the fixed point
     :math:`(L_{UU} + a M) x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
 
-    Message hooks and PyG's explainers see (and may change) the messages of every step, which then
-    runs as :meth:`propagate`.
+    With message hooks or PyG's explainers every step runs as :meth:`propagate`, so that they see,
+    and may change, its messages.
 
-    128 steps or more are computed at once, through a Chebyshev expansion of at most
-    :math:`2 \sqrt{2 k \ln(2 / \epsilon)}` operator applications, where there is no ``tol`` and the
-    bound on the spectrum says that the steps are stable. Its distance to the steps' result in the
+    Runs of 128 steps or more are computed by a Chebyshev expansion of at most
+    :math:`2 \sqrt{2 k \ln(2 / \epsilon)}` operator applications, if ``tol`` is None and the bound
+    on the spectrum guarantees stable steps. Its distance to the result of the steps in the
     :math:`M`-norm is at most :math:`\epsilon` = 1e-12 (1e-6 in single precision) of the start's
     distance to the limit.
 
     ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the steps where ``tol`` is None;
     elsewhere compiling breaks the graph around the layer.
 
-    Rows of free vertices are the start: :func:`~sheafprop.nn.draw_sections` and
-    :func:`~sheafprop.nn.start_sections` make others, and :func:`~sheafprop.nn.rescale_sections`
-    gives the result a length.
+    The rows of free vertices are the start. :func:`~sheafprop.nn.draw_sections` and
+    :func:`~sheafprop.nn.start_sections` compute other starts, and
+    :func:`~sheafprop.nn.rescale_sections` scales the result.
 
     Args:
         num_iterations (int): Number of steps :math:`k`. (default: ``64``)
@@ -86,8 +86,13 @@ class SheafPropagation(SheafConv):
         TypeError: If an argument of version 0.1.0 is given; the message names what replaces it.
 
     Example:
-        >>> layer = SheafPropagation(num_iterations=32)
-        >>> x = layer(x, edge_index, edge_type, sheaf, boundary_mask=known)
+        >>> from sheafprop import IdentitySheaf
+        >>> x, known = torch.tensor([[1.0], [0.0]]), torch.tensor([True, False])
+        >>> edge_index, edge_type = torch.tensor([[0], [1]]), torch.tensor([0])
+        >>> sheaf = IdentitySheaf(torch.tensor([[2.0]]))
+        >>> layer = SheafPropagation(num_iterations=2, step_size=0.5)
+        >>> layer(x, edge_index, edge_type, sheaf, boundary_mask=known).flatten().tolist()
+        [1.0, 2.25]
     """
 
     _settings: ClassVar[dict[str, Any]] = {
@@ -148,7 +153,7 @@ class SheafPropagation(SheafConv):
             iterations (Iterable[int]): Ascending iteration counts.
 
         Yields:
-            The count and the vectors ``[N, s, d]`` after so many steps (after fewer, if ``tol`` was
+            The count and the vectors ``[N, s, d]`` after that many steps (fewer if ``tol`` was
             met).
         """
         self._check_plan(plan, sections.transpose(0, 1), None, "the plan", "build another one")

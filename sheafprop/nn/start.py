@@ -1,4 +1,4 @@
-"""What a propagation starts from, and the length of what it ends with.
+"""Starts of a propagation, and the scaling of its result.
 
 All functions take sections ``[N, s, d]``, as :meth:`SheafPropagation.trajectory` does; a layer
 itself takes them as ``sections.transpose(0, 1)``.
@@ -22,7 +22,7 @@ def draw_sections(
 ) -> Tensor:
     """Draws normal values for the free rows, of the mean length of the known rows.
 
-    What a node gets depends on its key and the seed alone, not on the graph around it.
+    The values of a node depend on its key and the seed only, not on the graph.
 
     Args:
         x (Tensor): Features ``[N, s, d]``, of which the known rows are kept: one row for several
@@ -32,8 +32,12 @@ def draw_sections(
         seed (int): Seed of all draws. (default: ``0``)
 
     Example:
+        >>> x, known = torch.ones(3, 4), torch.tensor([True, True, False])
         >>> start = draw_sections(x.unsqueeze(1).expand(-1, 8, -1), known)
-        >>> out = layer(start.transpose(0, 1), edge_index, edge_type, sheaf, boundary_mask=known)
+        >>> start.shape
+        torch.Size([3, 8, 4])
+        >>> bool((start[known] == 1).all())
+        True
     """
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     free = (~boundary_mask).nonzero().flatten()
@@ -59,7 +63,7 @@ def start_sections(
     prototypes: RelationPrototypes | None = None,
     edge_weight: Tensor | None = None,
 ) -> Tensor:
-    """The features a propagation starts from; rows of the boundary are those of ``x``.
+    """Returns the features that a propagation starts from; boundary rows are those of ``x``.
 
     Args:
         x (Tensor): Features ``[N, s, d]``, or ``[N, 1, d]`` for as many sections as ``random`` has.
@@ -71,12 +75,12 @@ def start_sections(
             (relation, side); random where no known relation touches it. ``"mixed"``: the prototype
             in the first section, random in the others.
         random (Tensor, optional): A random start ``[N, s, d]``, such as :func:`draw_sections` gives
-            or a trained model draws; only ``"zeros"`` can do without.
+            or a trained model draws; not needed for ``"zeros"``.
         prototypes (RelationPrototypes, optional): For ``"prototype"`` and ``"mixed"``.
         edge_weight (Tensor, optional): Weights of the triples in that mean, ``[E]``.
 
     Raises:
-        ValueError: If ``start`` is none of these, or misses what it needs.
+        ValueError: If ``start`` is none of these, or an argument that it needs is missing.
     """
     if start not in ("zeros", "random", "prototype", "mixed"):
         raise ValueError(
@@ -104,7 +108,7 @@ def start_sections(
 
 
 def rescale_sections(x: Tensor, boundary_mask: Tensor, length: float | None = None) -> Tensor:
-    """Scales the free rows to one length; rows of zeros stay.
+    """Scales the free rows to one length; zero rows are left unchanged.
 
     Args:
         x (Tensor): Sections ``[N, s, d]``.

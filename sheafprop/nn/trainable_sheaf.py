@@ -35,9 +35,13 @@ class TrainableSheaf(Module):
         ValueError: If ``sheaf`` is not a sheaf, or has no tensors.
 
     Example:
-        >>> self.sheaf = TrainableSheaf(IdentitySheaf(0.1 * torch.randn(num_relations, 64)))
-        >>> self.conv = SheafPropagation(num_iterations=4)
-        >>> x = self.conv(x, edge_index, edge_type, self.sheaf())
+        >>> from sheafprop import IdentitySheaf, SheafPropagation
+        >>> sheaf = TrainableSheaf(IdentitySheaf(torch.zeros(2, 8)))
+        >>> sheaf
+        TrainableSheaf(IdentitySheaf, translation=[2, 8])
+        >>> x, edge_index = torch.randn(3, 8), torch.tensor([[0, 1], [1, 2]])
+        >>> SheafPropagation(4)(x, edge_index, torch.tensor([0, 1]), sheaf()).shape
+        torch.Size([3, 8])
     """
 
     def __init__(self, sheaf: RelationSheaf):

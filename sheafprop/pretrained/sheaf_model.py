@@ -53,9 +53,11 @@ class SheafModel:
         stored (StoredModel): The trained model with its labels and facts.
 
     Example:
-        >>> model = SheafModel.load("runs/umls/rotate")
-        >>> larger = model.extend([("new drug", "treats", "headache")])
-        >>> larger.predict_tails("new drug", "interacts_with", k=3)
+        .. code-block:: python
+
+            model = SheafModel.load("runs/umls/rotate")
+            larger = model.extend([("gene_therapy", "treats", "virus")])
+            larger.predict_tails("gene_therapy", "interacts_with", k=3)
     """
 
     def __init__(self, stored: StoredModel):

@@ -34,7 +34,8 @@ def coboundary(x: Tensor, edge_index: Tensor, edge_type: Tensor, sheaf: Relation
 def coboundary_adjoint(
     y: Tensor, edge_index: Tensor, edge_type: Tensor, sheaf: RelationSheaf, num_nodes: int
 ) -> Tensor:
-    r"""Its adjoint, :math:`(\delta^* y)_v = \sum_{t(e)=v} R_t^* y_e - \sum_{h(e)=v} R_h^* y_e`.
+    r"""The adjoint of :func:`coboundary`,
+    :math:`(\delta^* y)_v = \sum_{t(e)=v} R_t^* y_e - \sum_{h(e)=v} R_h^* y_e`.
 
     Args:
         y (Tensor): Edge features ``[..., E, k]``.

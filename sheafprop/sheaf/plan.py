@@ -20,7 +20,7 @@ Normalization = Literal["block", "degree"] | None
 
 
 class PropagationPlan:
-    r"""Everything about a graph, a sheaf and a boundary that propagation steps share.
+    r"""The precomputed part of a propagation step for a graph, a sheaf and a boundary.
 
     Split the vertices into the boundary :math:`B` (known, fixed) and the free set :math:`U`. With
     :math:`L = \delta^* W \delta`, its block diagonal :math:`D` and :math:`c = \delta^* W b`,
@@ -152,7 +152,7 @@ class PropagationPlan:
         self._translation = None if table is None else all_ends.sum(table).unsqueeze(1)
 
     def constant(self, x: Tensor) -> Tensor:
-        r"""What does not change during propagation, :math:`A_{UB} x_B + c_U`.
+        r"""The constant part of a step, :math:`A_{UB} x_B + c_U`.
 
         Args:
             x (Tensor): Features of all vertices ``[N, s, d]``; only boundary rows are read.
@@ -285,7 +285,7 @@ class PropagationPlan:
 
 
 def check_normalization(normalization: str | None) -> None:
-    """Raises a :class:`ValueError` for a normalization that does not exist."""
+    """Raises :class:`ValueError` for an unknown normalization."""
     if normalization not in ("block", "degree", None):
         raise ValueError(
             f"'normalization' must be 'block', 'degree' or None (got {normalization!r})"

@@ -34,9 +34,9 @@ class RelationSheaf(ABC):
     and the features promote to, at least single precision.
 
     A sheaf of your own defines :meth:`restrict`, :meth:`restrict_adjoint`, :meth:`translation_of`
-    and, unless it is a dataclass whose fields say it, :meth:`tensors`. Everything else follows from
-    them by writing the maps out as matrices; what is known to be cheaper is overridden. Sheaves are
-    not changed once made; those of the package are frozen dataclasses, registered as pytrees.
+    and, unless it is a dataclass whose fields say it, :meth:`tensors`. Everything else has a
+    default that writes the maps out as matrices; override it where a cheaper form is known. Sheaves
+    are immutable; those of the package are frozen dataclasses, registered as pytrees.
 
     See Cobb and Gebhart, "Feature Propagation on Knowledge Graphs Using Cellular Sheaves", and
     Hansen and Ghrist, "Toward a spectral theory of cellular sheaves" (2019).
@@ -330,7 +330,7 @@ def common_dtype(*tensors: Tensor | None) -> torch.dtype | None:
     """Number type that some tensors promote to; None without any.
 
     Raises:
-        ValueError: If one of them is no tensor, or holds integers.
+        ValueError: If one of them is not a tensor, or holds integers.
     """
     dtype = None
     for tensor in tensors:

@@ -31,10 +31,12 @@ class SheafTestCase:
     ``restriction_map`` and ``translation_of`` alone.
 
     Example:
-        >>> class TestMySheaf(SheafTestCase):
-        ...     def make_sheaf(self, seed):
-        ...         g = torch.Generator().manual_seed(seed)
-        ...         return MySheaf(torch.randn(4, 3, 3, generator=g, dtype=torch.float64))
+        .. code-block:: python
+
+            class TestMySheaf(SheafTestCase):
+                def make_sheaf(self, seed):
+                    g = torch.Generator().manual_seed(seed)
+                    return MySheaf(torch.randn(4, 3, 3, generator=g, dtype=torch.float64))
     """
 
     #: Dimension of the vertex stalks, for sheaves that take any.

@@ -9,7 +9,7 @@ that follows from the size of the graph.
 Test triples are first read by ``test_step``: that they choose nothing is shown by
 ``tests/inductive/test_propagation_search.py``, that they are no facts by
 ``test_inductive_propagation.py`` beside it. A random start is drawn by ``KGEModel.draw_entities``
-or, without a model, by :func:`sheafprop.nn.start.draw_sections`.
+or, without a model, by :func:`sheafprop.nn.draw_sections`.
 """
 
 from sheafprop.training.budget import StepBudget, count_candidates, count_training_steps

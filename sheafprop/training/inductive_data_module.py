@@ -171,7 +171,7 @@ class InductiveDataModule(LightningDataModule):
 
     @property
     def keys(self) -> dict[str, str]:
-        """A key for each set, see :func:`sheafprop.data.inductive_data.triple_set_keys`."""
+        """A key for each set, see ``sheafprop.data.inductive_data.triple_set_keys``."""
         if self._keys is None:
             self._keys = triple_set_keys(self.data)
         return self._keys

@@ -124,10 +124,12 @@ class SheafCompletion(LightningModule):
         A checkpoint has the weights, the labels and the chosen propagation; with the training
         triples it becomes a :class:`~sheafprop.SheafModel`, as in the folder ``model`` of a run.
 
-        >>> module = SheafCompletion.load_from_checkpoint("runs/umls/rotate/checkpoints/best.ckpt")
-        >>> data = InductiveDataModule("pykeen", name="umls").data
-        >>> model = module.to_sheaf_model(data)
-        >>> model.extend([("gene_therapy", "treats", "virus")]).save("extended")
+        .. code-block:: python
+
+            module = SheafCompletion.load_from_checkpoint("runs/umls/rotate/checkpoints/best.ckpt")
+            data = InductiveDataModule("pykeen", name="umls").data
+            model = module.to_sheaf_model(data)
+            model.extend([("gene_therapy", "treats", "virus")]).save("extended")
     """
 
     def __init__(

@@ -1,4 +1,3 @@
-import doctest
 import errno
 import hashlib
 import json
@@ -317,9 +316,3 @@ def test_parts_without_a_triple_have_no_file(tmp_path):
     names = {path.name for path in (tmp_path / "split").iterdir()}
     assert names == {"train.txt", "inference.txt", "inference_test.txt", "split.json"}
     assert len(FolderDataset(tmp_path / "split", "semi-inductive").load().test) == len(split.test)
-
-
-def test_the_example_of_the_docstring_is_right():
-    finder = doctest.DocTestFinder(recurse=False)
-    (test,) = finder.find(split_graph, globs={"split_graph": split_graph})
-    assert doctest.DocTestRunner().run(test) == (0, 2)

@@ -1,6 +1,7 @@
 """Every public name says what it is, names its parameters, and the errors that it raises."""
 
 import ast
+import doctest
 import importlib
 import inspect
 import pkgutil
@@ -139,6 +140,23 @@ def test_public_names_are_documented_with_their_parameters_and_errors(subpackage
         if errors:
             missing.append(f"{name} does not say that it raises {', '.join(sorted(errors))}")
     assert not missing, "\n".join(missing)
+
+
+def test_examples_give_what_they_print():
+    seen, failed = set(), []
+    finder = doctest.DocTestFinder(recurse=False)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    for subpackage in SUBPACKAGES:
+        for name, thing, _ in public_names(subpackage):
+            if id(thing) in seen:
+                continue
+            seen.add(id(thing))
+            module = inspect.getmodule(thing)
+            for test in finder.find(thing, name, module):
+                if test.examples and runner.run(test, out=failed.append).failed:
+                    failed.append(name)
+    assert not failed, "".join(failed)
+    assert runner.tries >= 20
 
 
 def test_the_walk_reaches_every_subpackage():

@@ -1,11 +1,11 @@
-"""What the README prints is what the code does and what the stored results say."""
+"""What the README and the chapters print is what the code does and what the stored results say."""
 
 import re
 from pathlib import Path
 
 import pytest
 from benchmarks.tables.figures import FAMILIES
-from benchmarks.tables.stored_tables import fill_tables
+from benchmarks.tables.stored_tables import fill_tables, marked_documents
 
 from sheafprop.config_files import load_config
 from sheafprop.report.published import NEIGHBOURS, published_rows
@@ -13,10 +13,17 @@ from sheafprop.report.tables import NOTHING
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+LAYER = (ROOT / "docs" / "layer.md").read_text(encoding="utf-8")
+MARKED = [path.relative_to(ROOT).as_posix() for path in marked_documents(ROOT)]
+PYTHON = re.compile(r"```py(?:thon)?\n(.*?)```", flags=re.DOTALL)
+
+
+def test_the_readme_is_short():
+    assert len(TEXT.splitlines()) < 200
 
 
 def test_the_demo_runs_as_printed(capsys):
-    code, _ = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+    (code,) = PYTHON.findall(TEXT)
     assert len([line for line in code.splitlines() if line.strip()]) <= 15
     exec(compile(code, "README.md", "exec"), {})
     expected = re.search(r"print\(.*\)  # (.*)", code)
@@ -24,22 +31,27 @@ def test_the_demo_runs_as_printed(capsys):
     assert capsys.readouterr().out.strip() == expected.group(1)
 
 
-def test_the_mini_batches_agree_as_the_readme_asserts():
-    _, code = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
-    assert "assert torch.allclose" in code
-    exec(compile(code, "README.md", "exec"), {})
+def test_the_chapter_on_the_layer_runs_as_printed():
+    demo, *others = PYTHON.findall(LAYER)
+    assert [demo] == PYTHON.findall(TEXT)
+    assert "assert torch.allclose" in others[0]
+    scope = {}
+    for code in (demo, *others):
+        exec(compile(code, "docs/layer.md", "exec"), scope)
+    assert scope["out"].shape == (4, 2)
+    assert scope["result"].converged
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/results.md", "scripts/results/README.md"])
+@pytest.mark.parametrize("document", MARKED)
 def test_tables_are_those_of_the_stored_results(document):
     printed = (ROOT / document).read_text(encoding="utf-8")
     text, count = fill_tables(printed, ROOT)
     assert text == printed, "run scripts/readme_tables.py"
-    assert count == printed.count("<!-- results ") >= 3
+    assert count == printed.count("<!-- results ") == printed.count("<!-- end -->") >= 1
 
 
 @pytest.mark.parametrize(
-    ("document", "least"), [("README.md", 32), ("scripts/results/README.md", 0)]
+    ("document", "least"), [("docs/results.md", 32), ("scripts/results/README.md", 0)]
 )
 def test_published_figures_were_looked_up_and_are_of_the_protocol_of_their_table(document, least):
     protocol, families, found = None, {v: k for k, v in FAMILIES.items()}, 0
@@ -68,8 +80,44 @@ def test_a_table_of_unknown_kind_is_named():
         fill_tables("<!-- results scripts/results/x.json completed -->\n<!-- end -->", ROOT)
 
 
-def test_every_named_configuration_exists():
-    for path in re.findall(r"--config (\S+)", TEXT) + re.findall(r"configs/\S+\.yaml", TEXT):
+def test_the_documents_with_tables_are_found(tmp_path):
+    assert {"README.md", "docs/results.md", "scripts/results/README.md"} <= set(MARKED)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "scripts" / "results").mkdir(parents=True)
+    marked = "<!-- results scripts/results/x.jsonl service -->\n<!-- end -->\n"
+    for name, text in (("README.md", "no table\n"), ("docs/a.md", "a\n"), ("docs/b.md", marked)):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "scripts/results/README.md").write_text(marked)
+    found = [path.relative_to(tmp_path).as_posix() for path in marked_documents(tmp_path)]
+    assert found == ["docs/b.md", "scripts/results/README.md"]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/runs.md", "docs/results.md"])
+def test_every_named_configuration_exists(document):
+    text = (ROOT / document).read_text(encoding="utf-8")
+    named = re.findall(r"--config (\S+)", text) + re.findall(r"configs/\S+\.yaml", text)
+    assert named
+    for path in named:
         assert load_config(path)
-    for path in re.findall(r"`?(?:bash )?(scripts/\w+\.sh)", TEXT):
+    for path in re.findall(r"(scripts/\w+\.(?:sh|py))", text):
         assert (ROOT / path).is_file()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md")),
+    ],
+)
+def test_links_lead_to_files_and_headings(document):
+    place = ROOT / document
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", place.read_text(encoding="utf-8")):
+        path, _, heading = target.partition("#")
+        file = place.parent / path if path else place
+        assert file.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+            assert heading in slugs, target

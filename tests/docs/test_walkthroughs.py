@@ -12,10 +12,13 @@ import torch
 
 from sheafprop import SheafModel
 from sheafprop.cli.main import main
+from sheafprop.cli.search_space import SearchSpace
 from sheafprop.config_files import load_config
 from tests.docs.walkthrough import ROOT, blocks, environment, follow
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
+RUNS = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
 OVERNIGHT = (ROOT / "docs" / "overnight.md").read_text(encoding="utf-8")
 IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
 EPISODES = (ROOT / "docs" / "episodes.md").read_text(encoding="utf-8")
@@ -31,17 +34,25 @@ def _elsewhere(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_extending_the_model_of_the_quickstart(tmp_path, capsys):
-    chapter = README.split("## Extend a trained model\n")[1].split("\n## ")[0]
-    quickstart = ["--config", "experiment/umls_rotate", "--run.group", "runs/quickstart"]
-    assert main(["fit", *quickstart, "--config", "logger/csv", "--trainer.max_epochs", "1"]) == 0
-    scope = follow(chapter, tmp_path)
+def test_the_readme_and_extending_the_model_of_the_quickstart(tmp_path, capsys):
+    """With one epoch; the model of the quickstart is that of the README's ``fit``."""
+    (_, commands), *others = blocks(README)
+    assert others == []
+    fit, test, *rest = commands.splitlines()
+    assert [line.partition(" #")[0].strip() for line in (fit, test)] == [
+        line.partition(" #")[0].strip() for line in blocks(RUNS)[0][1].splitlines()
+    ]
+    short = "--config logger/csv --trainer.max_epochs 1"
+    for line in (fit.replace("fit --config", f"fit {short} --config"), test):
+        follow(f"```sh\n{line}\n```", tmp_path)
+    shutil.copytree("runs/umls", "runs/quickstart")
+    scope = follow(EXTEND, tmp_path)
     extended = SheafModel.load("extended")
     assert "gene_therapy" in extended.labels()
     assert len((tmp_path / "vectors.txt").read_text().splitlines()) == extended.num_entities + 1
     printed = capsys.readouterr().out
     assert "exact solution" in printed
-    assert f"--query '{scope['query']}'" in chapter
+    assert f"--query '{scope['query']}'" in EXTEND
     answers = extended.answer(scope["query"], k=3)
     assert printed.count(scope["query"]) == len(answers)
     pd.testing.assert_frame_equal(scope["larger"].answer(scope["query"], k=3), answers)
@@ -50,6 +61,15 @@ def test_extending_the_model_of_the_quickstart(tmp_path, capsys):
         extended.predict_tails("gene_therapy", "treats"),
     )
     assert "gene_therapy" not in SheafModel.load("smaller").labels()
+    follow("```sh\n" + "\n".join(rest) + "\n```", tmp_path)
+    pd.testing.assert_frame_equal(SheafModel.load("larger").answer(scope["query"], k=3), answers)
+
+
+def test_the_space_of_the_chapter_on_runs_is_one(tmp_path):
+    (space,) = (content for kind, content in blocks(RUNS) if kind == "yaml")
+    (tmp_path / "space.yaml").write_text(space)
+    options = SearchSpace.load("space.yaml").options
+    assert set(options) == {"model.lr", "model.hidden_channels", "model.loss_args"}
 
 
 def test_models_of_other_libraries(tmp_path, capsys):
@@ -158,18 +178,15 @@ def test_the_files_of_the_night_are_configurations(tmp_path):
             assert load_config(str(place))["trainer"]["max_epochs"] == 50
 
 
-def test_the_readme_calls_what_the_documents_explain():
-    for start, document in (
-        ("sheafprop import", IMPORT),
-        ("sheafprop split", SPLIT),
-        ("bash scripts/run_many", OVERNIGHT),
+def test_the_chapters_call_what_the_walk_throughs_explain():
+    for start, chapter, document in (
+        ("sheafprop import", EXTEND, IMPORT),
+        ("sheafprop split", RUNS, SPLIT),
+        ("bash scripts/run_many", RUNS, OVERNIGHT),
     ):
-        calls = re.findall(rf"^{start}.*", README, flags=re.MULTILINE)
+        calls = re.findall(rf"^{start}.*", chapter, flags=re.MULTILINE)
         assert calls
         assert all(f"\n{call}\n" in document for call in calls)
-    for name in re.findall(r"\]\((docs/\S+?)\)", README):
-        assert (ROOT / name).is_file()
-    assert README.count("](docs/") >= 2
 
 
 def test_relations_that_learn_through_the_diffusion(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 from sheafprop.report.tables import NOTHING, duration, markdown_table, size
 
 __all__ = [
+    "conditions",
     "propagation_headline",
     "propagation_table",
     "query_speed_table",
@@ -290,14 +291,15 @@ def measured_on(cases: Sequence[Case]) -> str:
     parts = ["; ".join(places)] if places else []
     if commits:
         parts.append(f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}")
-    counts = Counter(map(_conditions, cases))
+    counts = Counter(map(conditions, cases))
     for text, count in counts.items():
         parts.append(text if len(counts) == 1 else f"{text} ({count} of {len(cases)} cases)")
     notes = dict.fromkeys(f": {case['note']}" for case in cases if "note" in case)
     return ", ".join(parts) + "".join(notes)
 
 
-def _conditions(case: Case) -> str:
+def conditions(case: Case) -> str:
+    """The threads and the runs of a case, and how their times were combined."""
     threads, runs = case.get("threads"), case.get("runs")
     first = "threads not stored" if threads is None else f"{threads} thread{'s' * (threads != 1)}"
     if runs is None:

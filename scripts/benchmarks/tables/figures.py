@@ -21,7 +21,6 @@ from benchmarks.tables.query_tables import AVERAGINGS, query_figures
 from sheafprop.files import write_bytes
 from sheafprop.query import CONJUNCTIVE
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report.figures import least_span
 from sheafprop.report.published import published_rows
 
 __all__ = [
@@ -62,7 +61,8 @@ def completion_by_version(records: Sequence[Record], path: str | os.PathLike[str
             color = _COLORS.get(model, _GREY)
             own = [_mean(full, f"{family}_{v}", model) for v in VERSIONS]
             if not all(map(math.isnan, own)):
-                axis.plot(VERSIONS, own, color=color, marker="o", label=NAMES.get(model, model))
+                label = f"{NAMES[model]} + sheaf propagation" if model in NAMES else model
+                axis.plot(VERSIONS, own, color=color, marker="o", label=label)
             name = f"{NAMES.get(model)} + harmonic extension"
             paper = [_published(f"{family}_{v}", name) for v in VERSIONS]
             if not all(map(math.isnan, paper)):
@@ -71,7 +71,9 @@ def completion_by_version(records: Sequence[Record], path: str | os.PathLike[str
                     label=f"{NAMES[model]}, the paper's figure",
                 )  # fmt: skip
         axis.set_title(FAMILIES[family])
-        axis.set_ylabel("Hits@10 (%), full, test")
+        axis.set_xlabel("version of the data set")
+        axis.set_ylabel("test Hits@10 (%), protocol full")
+        axis.set_ylim(0, 100)
     _legend(figure, axes)
     write_picture(figure, path)
     return True
@@ -80,7 +82,8 @@ def completion_by_version(records: Sequence[Record], path: str | os.PathLike[str
 def completion_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -> bool:
     r"""Draws validation Hits@10 by iteration with the chosen points marked, as a PNG.
 
-    A panel for each data set; the preset ``best``, one seed of every model, the chosen start.
+    A panel for each data set; the preset ``best``, one seed of every model, the chosen start. The
+    curves begin at one iteration, the first that the records have.
 
     Returns:
         bool: Whether there was anything to draw.
@@ -104,7 +107,7 @@ def completion_by_iteration(records: Sequence[Record], path: str | os.PathLike[s
             _curve(axis, points, record["iterations"], _COLORS[model], NAMES[model])
         axis.set_title(dataset)
         axis.set_ylabel("validation Hits@10 (%)")
-        least_span(axis, 100)
+        axis.set_ylim(0, 100)
     star = Line2D([], [], label="chosen on validation", **_STAR)
     _legend(figure, axes, [star])
     write_picture(figure, path)
@@ -136,8 +139,9 @@ def validation_against_test(records: Sequence[Record], path: str | os.PathLike[s
         height=0.4, color="#0072B2", label="chosen on validation",
     )  # fmt: skip
     axis.set_yticks(list(places), labels, fontsize=8)
-    axis.invert_yaxis()
-    axis.set_xlabel("test Hits@10 (%), full")
+    axis.set_ylim(len(found) - 0.5, -0.5)
+    axis.set_xlim(0, 100)
+    axis.set_xlabel("test Hits@10 (%), protocol full, the paper's settings")
     axis.legend(frameon=False, fontsize=8)
     write_picture(figure, path)
     return True
@@ -146,8 +150,8 @@ def validation_against_test(records: Sequence[Record], path: str | os.PathLike[s
 def hits_by_ratio(records: Sequence[dict[str, Any]], path: str | os.PathLike[str]) -> bool:
     r"""Draws Hits@10 by ratio, a column for each query type and a row for each averaging, as a PNG.
 
-    Lines of this library are solid, those of published figures dashed. The file is put in place
-    when it is complete.
+    A colour is a model, a line style says whose figures they are. The file is put in place when it
+    is complete.
 
     Args:
         records (list): What ``scripts/reproduce_queries.py`` wrote.
@@ -159,37 +163,34 @@ def hits_by_ratio(records: Sequence[dict[str, Any]], path: str | os.PathLike[str
     ratios = sorted({record["ratio"] for record in records}, key=int)
     if not ratios:
         return False
-    figure = Figure(figsize=(2.3 * len(CONJUNCTIVE), 7.2), dpi=110)
+    figure = Figure(figsize=(2.6 * len(CONJUNCTIVE), 11), dpi=110)
     FigureCanvasAgg(figure)
     figure.set_layout_engine("constrained")
     rows = figure.subfigures(len(AVERAGINGS), 1, squeeze=False)[:, 0]
     for part, averaging in zip(rows, AVERAGINGS, strict=True):
         columns = [query_figures(records, ratio, averaging) for ratio in ratios]
         methods = list(dict.fromkeys(name for column in columns for name in column))
-        methods.sort(key=lambda name: "(published" in name)
+        looks = {method: _look(method) for method in methods}
+        methods.sort(key=lambda name: looks[name]["order"])
         axes = part.subplots(1, len(CONJUNCTIVE), sharey=True)
-        part.suptitle(f"Hits@10 (%), {averaging}", fontsize=12)
+        part.suptitle(f"Hits@10 (%), {averaging}: {AVERAGINGS[averaging]}", fontsize=12)
         for axis, kind in zip(axes, CONJUNCTIVE, strict=True):
-            for number, method in enumerate(methods):
+            for method in methods:
                 known = [
                     (place, 100 * statistics.fmean(column[method][kind]))
                     for place, column in enumerate(columns)
                     if kind in column.get(method, {})
                 ]
-                axis.plot(
-                    *zip(*known, strict=True),
-                    color=_CYCLE[number % len(_CYCLE)],
-                    marker=_MARKERS[number % len(_MARKERS)],
-                    linestyle="--" if "(published" in method else "-",
-                    markersize=4,
-                    linewidth=1.5,
-                    label=method,
-                )
+                look = {key: value for key, value in looks[method].items() if key != "order"}
+                axis.plot(*zip(*known, strict=True), linewidth=1.5, label=method, **look)
             axis.set_title(kind, fontsize=11)
             axis.set_xticks(range(len(ratios)), ratios, rotation=90, fontsize=8)
             _style(axis)
         axes[0].set_ylim(bottom=0)
-        part.supxlabel("ratio of the splits (%)", fontsize=10)
+        part.supxlabel(
+            "ratio: entities of the inference graph, in % of those of the training graph",
+            fontsize=10,
+        )
         part.legend(
             *axes[0].get_legend_handles_labels(),
             loc="outside right upper",
@@ -200,6 +201,29 @@ def hits_by_ratio(records: Sequence[dict[str, Any]], path: str | os.PathLike[str
     return True
 
 
+def _look(method: str) -> dict[str, Any]:
+    """A colour and a marker for each model, a line style for each source of figures."""
+    model = method.partition(" (")[0].partition(",")[0].replace("Edge-type Heuristic", HEURISTIC)
+    known = [*NAMES.values(), "NodePiece-QE", "NodePiece-QE w/ GNN", HEURISTIC]
+    place = known.index(model) if model in known else len(known) - 1
+    kinds = {"(published": "--", "best without prior": ":", ", paper": "-."}
+    number, line = next(
+        ((i, style) for i, (mark, style) in enumerate(kinds.items(), 1) if mark in method), (0, "-")
+    )
+    if model == HEURISTIC and number == 0:
+        line = "-" if "expectation" in method else ":"
+    # Hollow markers where only one ratio may be there, and no line tells the source.
+    face = "white" if number == len(kinds) else _CYCLE[place]
+    return {
+        "color": _CYCLE[place],
+        "marker": _MARKERS[place],
+        "markerfacecolor": face,
+        "markersize": 5 if number == len(kinds) else 4,
+        "linestyle": line,
+        "order": (place, number),
+    }
+
+
 def _curve(
     axis: Axes, points: list[tuple[int, float]], chosen: int, color: str, label: str
 ) -> None:
@@ -208,7 +232,7 @@ def _curve(
     axis.plot(*zip(*stars, strict=True), **_STAR | {"color": color})
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_xlabel("iterations")
+    axis.set_xlabel("iterations, from 1 on")
 
 
 def _legend(figure: Figure, axes: Sequence[Axes], further: Sequence[Line2D] = ()) -> None:

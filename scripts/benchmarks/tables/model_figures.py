@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 from torch import Tensor
@@ -33,8 +35,8 @@ def energy_map(
 ) -> None:
     r"""Draws the energy of the facts at an entity, largest first, as a PNG.
 
-    Bars are :math:`\| R_t x_t - R_h x_h - b_r \|^2` (with several sections their weighted mean);
-    a fact above what is usual for its relation in training stands out.
+    Bars are :math:`\| R_t x_t - R_h x_h - b_r \|^2` (with several sections their weighted mean). A
+    mark on each bar is the mean energy of the relation in training; a fact above it stands out.
 
     Args:
         model (SheafModel): The model.
@@ -47,15 +49,26 @@ def energy_map(
     """
     facts = model.explain(entity).head(limit)
     rows = zip(facts["head"], facts["relation"], facts["tail"], strict=True)
-    labels = ["  ".join(_short(part) for part in row) for row in rows]
-    figure, axis = canvas(9.0, 1.4 + 0.28 * len(labels))
+    arrow = "  \N{RIGHTWARDS ARROW}  "
+    labels = [arrow.join(_short(part) for part in row) for row in rows]
+    figure, axis = canvas(9.0, 1.7 + 0.28 * len(labels))
     axis.spines[["top", "right"]].set_visible(False)
     colors = [_NEW if ratio > 1 else _OLD for ratio in facts["ratio"]]
     axis.barh(range(len(labels)), facts["energy"], color=colors)
+    usual = facts["energy"] / facts["ratio"]
+    known = [place for place in range(len(labels)) if 0 < usual.iloc[place] < float("inf")]
+    axis.plot(usual.iloc[known], known, "|", color="black", markersize=16, markeredgewidth=2)
     axis.set_yticks(range(len(labels)), labels, fontsize=8, parse_math=False)
     axis.invert_yaxis()
-    axis.set_xlabel("energy (orange: more than usual for the relation)")
-    axis.set_title(f"facts at {_short(entity)}", parse_math=False)
+    axis.set_xlabel("energy of the fact")
+    axis.set_title(f"which facts fit the vector of {_short(entity)}", parse_math=False)
+    handles = [
+        Patch(color=_OLD, label="at most the usual energy"),
+        Patch(color=_NEW, label="more than the usual energy"),
+        Line2D([], [], color="black", marker="|", markersize=12, markeredgewidth=2, linestyle="",
+            label="usual: mean of the relation in training"),
+    ]  # fmt: skip
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     write_picture(figure, path)
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "NEGATION",
     "entity_summary",
     "entity_table",
+    "mean_of_types",
     "query_curves",
     "query_figures",
     "query_report",
@@ -303,10 +304,28 @@ def _cell(values: Sequence[float] | None) -> str:
 
 def _mean_cell(by_type: dict[str, list[float]]) -> str:
     """The mean over the seven types; nothing unless all of them are there for every seed."""
+    means = _means_of_types(by_type)
+    return _cell(means) if means else NOTHING
+
+
+def mean_of_types(by_type: dict[str, list[float]]) -> float | None:
+    r"""Returns the mean Hits@10 in percent over the seven conjunctive types and the seeds.
+
+    Args:
+        by_type (dict): Hits@10 of every seed by type.
+
+    Returns:
+        float, optional: None unless all types are there for every seed.
+    """
+    means = _means_of_types(by_type)
+    return 100 * statistics.fmean(means) if means else None
+
+
+def _means_of_types(by_type: dict[str, list[float]]) -> list[float]:
     columns = [by_type.get(kind, []) for kind in CONJUNCTIVE]
     if not all(columns) or len({len(column) for column in columns}) > 1:
-        return NOTHING
-    return _cell([statistics.fmean(values) for values in zip(*columns, strict=True)])
+        return []
+    return [statistics.fmean(values) for values in zip(*columns, strict=True)]
 
 
 def _chosen(records: Sequence[Record], ratio: str) -> str:

@@ -22,9 +22,10 @@ from benchmarks.tables.query_tables import (
     query_curves,
     query_summary,
 )
+from benchmarks.tables.summary_table import summary_table
 from sheafprop.report.tables import result_table
 
-__all__ = ["fill_tables"]
+__all__ = ["fill_tables", "marked_documents"]
 
 #: What a marker's second word prints of its file; without one, the file holds records of runs.
 _TABLES: dict[str, Callable[[Any], str]] = {
@@ -48,16 +49,32 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "query-entities-types": entity_table,
     "query-speed": benchmark_tables.query_speed_table,
     "service": benchmark_tables.service_table,
+    "summary": summary_table,
     "training": benchmark_tables.training_table,
     "transductive": benchmark_tables.transductive_table,
 }
 _MARKED = re.compile(r"(<!-- results (\S+) ?(\S*) -->\n)(.*?)(<!-- end -->)", flags=re.DOTALL)
 
 
+def marked_documents(root: Path) -> list[Path]:
+    """Returns the documents of a clone that have such tables.
+
+    Args:
+        root (Path): The folder of the clone.
+    """
+    places = [
+        root / "README.md",
+        *sorted(root.glob("docs/*.md")),
+        root / "scripts/results/README.md",
+    ]
+    return [path for path in places if _MARKED.search(path.read_text(encoding="utf-8"))]
+
+
 def fill_tables(text: str, root: Path) -> tuple[str, int]:
     r"""Returns a document with every marked table as the stored results have it, and their number.
 
-    A table stands between ``<!-- results FILE KIND -->`` and ``<!-- end -->``.
+    A table stands between ``<!-- results FILE KIND -->`` and ``<!-- end -->``; a folder in place
+    of the file gives the records of all its files, by name.
 
     Args:
         text (str): The document.
@@ -73,6 +90,12 @@ def fill_tables(text: str, root: Path) -> tuple[str, int]:
         if kind not in _TABLES:
             known = ", ".join(name for name in _TABLES if name)
             raise ValueError(f"there is no table {kind!r}; there are {known}")
-        return f"{begin}{_TABLES[kind](read_records(root / file))}\n{end}"
+        return f"{begin}{_TABLES[kind](_read(root / file))}\n{end}"
 
     return _MARKED.subn(fill, text)
+
+
+def _read(path: Path) -> Any:
+    if path.is_dir():
+        return {file.stem: read_records(file) for file in sorted(path.glob("*.jsonl"))}
+    return read_records(path)

@@ -40,7 +40,7 @@ def import_arrays(
     r"""Makes a model from plain arrays.
 
     Args:
-        model (str): Its name in :obj:`sheafprop.kge.KGE_REGISTRY`.
+        model (str): Its name in ``sheafprop.kge.KGE_REGISTRY``.
         entities (sequence of str): Labels of the rows of ``vectors``.
         relations (sequence of str): Labels of the rows of the parameters.
         vectors (array): ``[N, d]``, complex for RotatE, or real ``[N, 2d]`` in some ``layout``.

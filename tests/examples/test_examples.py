@@ -1,0 +1,86 @@
+"""Every script of the gallery runs, is short, and prints what its text promises."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+NAMES = [path.stem for path in EXAMPLES]
+
+
+def run(name, capsys, monkeypatch, tmp_path):
+    (path,) = (path for path in EXAMPLES if path.stem == name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    names = runpy.run_path(str(path), run_name="__main__")
+    return capsys.readouterr().out, names
+
+
+def number_after(text, out):
+    return float(re.search(rf"{re.escape(text)}\s*([-+.\de]+)", out)[1])
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=NAMES)
+def test_an_example_is_short_and_has_a_title(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 80
+    title, rule = text.splitlines()[1:3]
+    assert text.startswith('"""\n')
+    assert rule == "=" * len(title)
+
+
+def test_every_example_has_a_test():
+    tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    # The sheaf of one's own has its test beside the helpers that it is checked by.
+    assert set(NAMES) - {"own_sheaf"} <= tests
+
+
+def test_hetero_classifier(capsys, monkeypatch, tmp_path):
+    out, _ = run("hetero_classifier", capsys, monkeypatch, tmp_path)
+    plain, propagated = (number_after(f"{k} steps: test accuracy", out) for k in (0, 4))
+    assert propagated > plain + 0.1
+
+
+def test_feature_propagation(capsys, monkeypatch, tmp_path):
+    out, _ = run("feature_propagation", capsys, monkeypatch, tmp_path)
+    assert number_after("child of:", out) == pytest.approx(-28, abs=3)
+    names = ("mean of the known years:", "without relations:", "with relations:")
+    mean, untyped, typed = (number_after(name, out) for name in names)
+    assert typed < untyped < mean
+
+
+def test_mini_batches(capsys, monkeypatch, tmp_path):
+    out, names = run("mini_batches", capsys, monkeypatch, tmp_path)
+    assert number_after("gap", out) < 1e-4
+    assert number_after("after:", out) < 0.8 * number_after("before:", out)
+    translation = names["model"].sheaf().translation
+    assert translation.flatten().tolist() == pytest.approx([1, 0, 0, 1], abs=0.2)
+
+
+def test_inductive_completion(capsys, monkeypatch, tmp_path):
+    _, names = run("inductive_completion", capsys, monkeypatch, tmp_path)
+    full = {
+        row["method"]: row["metrics"]["mrr"]
+        for row in names["module"].results
+        if row["protocol"] == "full"
+    }
+    assert full["RotatE + sheaf propagation"] > 0.5
+    assert full["RotatE, random vectors (no propagation)"] < 0.1
+    assert "new" in names["larger"].labels()
+
+
+def test_logical_queries(capsys, monkeypatch, tmp_path):
+    _, names = run("logical_queries", capsys, monkeypatch, tmp_path)
+    assert names["answers"]["answer"].iloc[0] == "French"
+    assert set(names["links"]["link"]) == {"fact", "predicted"}
+
+
+def test_extend_pykeen(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("pykeen")
+    out, names = run("extend_pykeen", capsys, monkeypatch, tmp_path)
+    assert "14 countries" in out
+    assert names["larger"].labels()[-1] == "atlantis"
+    known = list(names["model"].labels())
+    assert names["larger"].vectors(known).equal(names["model"].vectors(known))
