@@ -18,13 +18,15 @@ from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.splits import hold_out_mask
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.proximity_scorer import ProximitySettings
+from sheafprop.inductive.proximity_weights import fit_weights, score_hidden
+from sheafprop.inductive.training_graph import TrainingParts, split_training_triples
 from sheafprop.kge import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.progress import progress_bar
@@ -35,6 +37,8 @@ from sheafprop.training.checkpoint_state import AtomicCheckpointIO
 _WARM_UP = 20
 #: Share of the triples of the part set apart that judge the number of steps.
 _JUDGING_SHARE = 0.15
+#: Draws of hidden triples that weights of proximity are fitted to.
+_DRAWS = 4
 #: The first number of steps that is tried; it doubles while that helps.
 _FIRST = 50
 #: Seconds between two checkpoints, at least.
@@ -153,6 +157,7 @@ def train_episodes(
     triples: Tensor,
     settings: EpisodeSettings,
     *,
+    proximity: ProximitySettings | None = None,
     seed: int = 0,
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
@@ -165,10 +170,16 @@ def train_episodes(
     Hits@10, with numbers of steps that double for as long as that helps. A graph that is too small
     to be split takes the first of these numbers, with a warning.
 
+    Where the weight of ``proximity`` is None, weights beside the score are fitted in the same way:
+    episodes that were trained on the first part are judged on the second, whose entities are new to
+    them, see :func:`~sheafprop.inductive.fit_weights`. A graph that is too small to be split takes
+    the default weight, with a warning.
+
     Args:
         kge (KGEModel): The trained model, whose entities are those of the training graph.
         triples (Tensor): The training triples ``[m, 3]``.
         settings (EpisodeSettings): How to train.
+        proximity (ProximitySettings, optional): Proximity beside the score.
         seed (int): The seed.
         folder (Path, optional): Where an interrupted training is kept, to go on with.
         loggers (sequence of Logger): Log the loss of every step of the last training.
@@ -186,7 +197,12 @@ def train_episodes(
     if settings.num_steps is None:
         record.num_steps = _find_num_steps(kge, triples, settings, seed, state, progress)
         record.tried = state.tried
-    model = _build(kge, triples, kge.num_nodes, settings, seed)
+    near = None
+    if proximity is not None and proximity.weight is None:
+        near = _fit_proximity(kge, triples, settings, proximity, record, seed, state, progress)
+    model = EpisodeModel(
+        kge, _prototypes(kge.entity_vectors(), triples, kge.num_relations), settings, seed
+    )
     record.loss = _fit(
         EpisodeTraining(model, triples, kge.num_nodes, record.num_steps, seed),
         "training relations through the diffusion",
@@ -194,6 +210,7 @@ def train_episodes(
         loggers,
         progress,
     )
+    model.near_weight = near
     record.seconds += time.process_time() - begin
     state.clear()
     return model.eval(), record
@@ -247,28 +264,22 @@ def _find_num_steps(
     progress: bool,
 ) -> int:
     try:
-        split = disjoint_split(triples, kge.num_nodes, seed=seed)
+        parts = split_training_triples(triples, kge.num_nodes, seed=seed)
     except DataError as error:
         warnings.warn(f"{error}; so {_FIRST} training steps of the episodes are taken")
         return _FIRST
-    part = _renumber(triples[split.train_mask])
-    other = _renumber(triples[split.new_mask])
+    other, num_other = parts.other, len(parts.other_entities)
     held = hold_out_mask(other, fraction=_JUDGING_SHARE, seed=seed)
-    num_other = int(other[:, [0, 2]].max()) + 1
     known = TripleFilter({"observed": other}, num_other, kge.num_relations)
-    x = kge.entity_vectors().detach()
-    prototypes = _prototypes(x, triples[split.train_mask], kge.num_relations)
     count = _FIRST
     while count <= settings.max_steps and bool(held.any()):
         done = [value for steps, value in state.tried if steps == count]
         if not done:
-            model = EpisodeModel(kge, prototypes, settings, seed)
-            num_nodes = int(part[:, [0, 2]].max()) + 1
-            training = EpisodeTraining(model, part, num_nodes, count, seed)
             text = f"looking for the number of steps ({count})"
-            _fit(training, text, state.path(f"part_{count}"), (), progress)
+            path = state.path(f"part_{count}")
+            model = _train_on_part(kge, parts, settings, count, seed, text, path, progress)
             labels = [str(i) for i in range(num_other)]
-            scorer = EpisodeScorer(model.eval(), other[~held], labels, seed)
+            scorer = EpisodeScorer(model, other[~held], labels, seed)
             result = evaluate(scorer.score_tails, scorer.score_heads, other[held], known)
             metrics = result.metrics("full")
             state.add(count, metrics["mrr"] + metrics["hits@10"])
@@ -277,6 +288,49 @@ def _find_num_steps(
         count *= 2
     best = max(state.tried, key=lambda row: (row[1], -row[0]), default=[_FIRST, 0.0])
     return int(best[0])
+
+
+def _fit_proximity(
+    kge: KGEModel,
+    triples: Tensor,
+    settings: EpisodeSettings,
+    proximity: ProximitySettings,
+    record: EpisodeRecord,
+    seed: int,
+    state: _State,
+    progress: bool,
+) -> Tensor:
+    rows = 2 * kge.num_relations
+    try:
+        parts = split_training_triples(triples, kge.num_nodes, seed=seed)
+    except DataError as error:
+        default = ProximitySettings().weight
+        assert default is not None
+        warnings.warn(f"{error}; so proximity has the weight {default}")
+        return torch.full((rows,), default)
+    text, path = "looking for the weights of proximity", state.path("near")
+    steps = record.num_steps
+    model = _train_on_part(kge, parts, settings, steps, seed, text, path, progress)
+    draws = [score_hidden(model, parts.other, proximity, seed=seed + i) for i in range(_DRAWS)]
+    return fit_weights(draws, rows)
+
+
+def _train_on_part(
+    kge: KGEModel,
+    parts: TrainingParts,
+    settings: EpisodeSettings,
+    num_steps: int,
+    seed: int,
+    text: str,
+    path: Path | None,
+    progress: bool,
+) -> EpisodeModel:
+    """Episodes that have seen nothing of the other part."""
+    x = kge.entity_vectors()[parts.part_entities]
+    model = EpisodeModel(kge, _prototypes(x, parts.part, kge.num_relations), settings, seed)
+    training = EpisodeTraining(model, parts.part, len(x), num_steps, seed)
+    _fit(training, text, path, (), progress)
+    return model.eval()
 
 
 def _fit(
@@ -310,17 +364,10 @@ def _fit(
     return float(trainer.callback_metrics.get("episodes/loss", math.nan))
 
 
-def _build(
-    kge: KGEModel, triples: Tensor, num_nodes: int, settings: EpisodeSettings, seed: int
-) -> EpisodeModel:
-    x = kge.entity_vectors().detach()
-    return EpisodeModel(kge, _prototypes(x, triples, kge.num_relations), settings, seed)
-
-
 def _prototypes(x: Tensor, triples: Tensor, num_relations: int) -> Tensor:
     head, relation, tail = triples.unbind(1)
     return RelationPrototypes.from_triples(
-        x, torch.stack([head, tail]), relation, num_relations
+        x.detach(), torch.stack([head, tail]), relation, num_relations
     ).mean
 
 
@@ -330,9 +377,3 @@ def _fingerprint(kge: KGEModel, triples: Tensor) -> str:
     for tensor in (*kge.state_dict().values(), triples):
         digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _renumber(triples: Tensor) -> Tensor:
-    """The triples with their entities numbered from 0 on, without gaps."""
-    _, ids = torch.unique(triples[:, [0, 2]], return_inverse=True)
-    return torch.stack([ids[:, 0], triples[:, 1], ids[:, 1]], dim=1)
