@@ -16,7 +16,7 @@ from sheafprop.ranking.triple_filter import TripleFilter
 #: Standard deviation, a priori, of the logarithm of a relation's weight around the common one.
 PRIOR = 0.5
 # Numbers of one table of scores: so many queries are asked that it stays below.
-_MOST = 2**24
+_MOST = 2**21
 
 
 class HiddenQueries(NamedTuple):
