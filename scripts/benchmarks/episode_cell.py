@@ -60,7 +60,6 @@ def run_episode_cell(
         model,
         data.train.triples,
         module.episode_settings,
-        proximity=near_settings,
         seed=seed,
         folder=folder / "episodes",
     )

@@ -23,6 +23,7 @@ from benchmarks.command_line import report_errors
 from benchmarks.completion_cell import load_data, train_model
 from benchmarks.episode_search import split_training_graph
 from benchmarks.presets import FAMILIES, VERSIONS, Config, completion_config, config_hash
+from benchmarks.proximity_weights import HiddenQueries, fit_weights, score_hidden
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_model import DiffusedGraph, EpisodeModel
 from sheafprop.inductive.proximity_scorer import (
@@ -31,7 +32,6 @@ from sheafprop.inductive.proximity_scorer import (
     rank_own_last_,
     relations_with_loops,
 )
-from sheafprop.inductive.proximity_weights import HiddenQueries, fit_weights, score_hidden
 from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel
 from sheafprop.kge.base import Side

@@ -178,9 +178,6 @@ class EpisodeModel(torch.nn.Module):
             self.degree_weight = torch.nn.Parameter(torch.zeros(rows))
             self.count_query = torch.nn.Parameter(torch.zeros(rows, self.RANK))
             self.count_candidate = torch.nn.Parameter(drawn)
-        #: Weights of proximity beside the score, ``[2R]``, once they are fitted to it.
-        self.near_weight: Tensor | None
-        self.register_buffer("near_weight", None)
 
     @classmethod
     def from_stored(cls, kge: KGEModel, stored: dict[str, Any]) -> "EpisodeModel":
@@ -192,8 +189,6 @@ class EpisodeModel(torch.nn.Module):
         settings = EpisodeSettings(**stored["settings"])
         rows = torch.zeros(2 * kge.num_relations, kge.node_emb.weight.shape[1])
         model = cls(kge, kge._vectors(rows), settings)
-        if "near_weight" in stored["state"]:
-            model.near_weight = torch.ones(len(rows)).to(rows)
         try:
             model.load_state_dict(stored["state"])
         except RuntimeError as error:

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors, score_spread
-from sheafprop.kge.base import Side
 from sheafprop.nn.proximity import Proximity
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 
@@ -22,9 +21,8 @@ class ProximitySettings:
     r"""How proximity in the observed graph enters a score, in plain values.
 
     Args:
-        weight (float, optional): :math:`\lambda` beside the score of episodes, which is a
-            logarithm of probabilities. None for a weight of each relation and side that is fitted
-            to the training graph, see :func:`~sheafprop.inductive.fit_weights`.
+        weight (float): :math:`\lambda` beside the score of episodes, which is a logarithm of
+            probabilities.
         share (float): :math:`\lambda` beside the score of propagated vectors, in standard
             deviations of that score over the candidates.
         own_last (bool): Whether the query's own entity is ranked last where its relation has no
@@ -36,7 +34,7 @@ class ProximitySettings:
         ValueError: If a number is out of its range.
     """
 
-    weight: float | None = 0.3
+    weight: float = 0.3
     share: float = 0.4
     own_last: bool = True
     teleport: float = 0.15
@@ -45,7 +43,7 @@ class ProximitySettings:
     def __post_init__(self) -> None:
         for name in ("weight", "share"):
             value = getattr(self, name)
-            if (name == "share" or value is not None) and not 0 <= value < math.inf:
+            if not 0 <= value < math.inf:
                 raise ValueError(f"'{name}' must not be negative (got {value})")
         if not 0 < self.teleport < 1:
             raise ValueError(f"'teleport' must lie between 0 and 1 (got {self.teleport})")
@@ -118,8 +116,7 @@ class ProximityScorer:
     Args:
         scorer (Scorer, optional): What gives :math:`f`; None for zero: proximity alone.
         near (LogProximity): The logarithms.
-        weight (float or Tensor): :math:`\lambda`, or one for each relation, tail sides first,
-            ``[2R]``.
+        weight (float): :math:`\lambda`.
         may_loop (Tensor, optional): Relations that have a loop in the training graph, bool ``[R]``.
             Of the others, the query's own entity is ranked last; None to rank it as it is.
         filtered_by (EdgeTypeHeuristic, optional): Ranks candidates that were seen on that side of
@@ -130,7 +127,7 @@ class ProximityScorer:
         self,
         scorer: Scorer | None,
         near: LogProximity,
-        weight: float | Tensor = 1.0,
+        weight: float = 1.0,
         *,
         may_loop: Tensor | None = None,
         filtered_by: EdgeTypeHeuristic | None = None,
@@ -144,7 +141,7 @@ class ProximityScorer:
         seen = None
         if self.filtered_by is not None:
             seen = self.filtered_by.score_tails(head_index, rel_type)
-        return self._add(given, seen, head_index, rel_type, "tail")
+        return self._add(given, seen, head_index, rel_type)
 
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
@@ -152,30 +149,21 @@ class ProximityScorer:
         seen = None
         if self.filtered_by is not None:
             seen = self.filtered_by.score_heads(rel_type, tail_index)
-        return self._add(given, seen, tail_index, rel_type, "head")
+        return self._add(given, seen, tail_index, rel_type)
 
     def _add(
-        self,
-        given: Tensor | None,
-        seen: Tensor | None,
-        entity: Tensor,
-        relation: Tensor,
-        side: Side,
+        self, given: Tensor | None, seen: Tensor | None, entity: Tensor, relation: Tensor
     ) -> Tensor:
-        weight: float | Tensor = self.weight  # type: ignore[assignment]
-        if isinstance(weight, Tensor):
-            query = relation if side == "tail" else relation + len(weight) // 2
-            weight = weight.to(self.near.device)[query].unsqueeze(1)
-        if isinstance(weight, float) and weight == 0:
+        if self.weight == 0:
             assert given is not None
             total = given.clone()
         else:
-            total = weight * self.near(entity)
+            total = self.weight * self.near(entity)
             if given is not None:
                 total = given + total
         if seen is not None:
             # No logarithm differs from another by so much.
-            total = total + seen * (1.0 - 2 * weight * math.log(_FLOOR))
+            total = total + seen * (1.0 - 2 * self.weight * torch.log(torch.tensor(_FLOOR)))
         if self.may_loop is not None:
             rank_own_last_(total, entity, ~self.may_loop[relation])
         return total
@@ -191,8 +179,8 @@ def add_proximity(
 ) -> ProximityScorer:
     r"""A score with proximity as settings say.
 
-    :math:`\lambda` is the weight of the settings beside a score of episodes, or the weights that
-    are fitted to it; beside other scores their share times the spread of the score.
+    :math:`\lambda` is the weight of the settings beside a score of episodes, else their share times
+    the spread of the score.
 
     Args:
         scorer (Scorer): The score: that of episodes, or of propagated vectors.
@@ -201,19 +189,9 @@ def add_proximity(
         observed (Tensor): Observed triples, whose queries show the spread, ``[m, 3]``.
         trained (Tensor): The training triples, whose loops say which relations have some.
         num_relations (int): Number of relations.
-
-    Raises:
-        ValueError: If the settings ask for fitted weights and the episodes have none.
     """
-    weight: float | Tensor | None
     if isinstance(scorer, EpisodeScorer | WithVectors):
-        episodes = scorer if isinstance(scorer, EpisodeScorer) else scorer.episodes
-        weight = episodes.model.near_weight if settings.weight is None else settings.weight
-        if weight is None:
-            raise ValueError(
-                "no weights of proximity are fitted to these episodes: give 'proximity.weight' a "
-                "number, or train them with weight=None"
-            )
+        weight = settings.weight
     elif len(observed):
         weight = settings.share * score_spread(scorer, observed.to(near.device))
     else:

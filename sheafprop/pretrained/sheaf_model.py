@@ -178,7 +178,7 @@ class SheafModel:
                 near = replace(near, weight=proximity, share=proximity)
             if own_last is not None:
                 near = replace(near, own_last=own_last)
-            if near.weight == near.share == 0 and not near.own_last:
+            if not (near.weight or near.share or near.own_last):
                 near = None
         kept = trained.episodes if episodes else None
         same = kept is trained.episodes and near == trained.proximity

@@ -24,9 +24,7 @@ from sheafprop.files import write_text
 from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
-from sheafprop.inductive.proximity_scorer import ProximitySettings
-from sheafprop.inductive.proximity_weights import fit_weights, score_hidden
-from sheafprop.inductive.training_graph import TrainingParts, split_training_triples
+from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.progress import progress_bar
@@ -37,8 +35,6 @@ from sheafprop.training.checkpoint_state import AtomicCheckpointIO
 _WARM_UP = 20
 #: Share of the triples of the part set apart that judge the number of steps.
 _JUDGING_SHARE = 0.15
-#: Draws of hidden triples that weights of proximity are fitted to.
-_DRAWS = 4
 #: The first number of steps that is tried; it doubles while that helps.
 _FIRST = 50
 #: Seconds between two checkpoints, at least.
@@ -157,7 +153,6 @@ def train_episodes(
     triples: Tensor,
     settings: EpisodeSettings,
     *,
-    proximity: ProximitySettings | None = None,
     seed: int = 0,
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
@@ -170,16 +165,10 @@ def train_episodes(
     Hits@10, with numbers of steps that double for as long as that helps. A graph that is too small
     to be split takes the first of these numbers, with a warning.
 
-    Where the weight of ``proximity`` is None, weights beside the score are fitted in the same way:
-    episodes that were trained on the first part are judged on the second, whose entities are new to
-    them, see :func:`~sheafprop.inductive.fit_weights`. A graph that is too small to be split takes
-    the default weight, with a warning.
-
     Args:
         kge (KGEModel): The trained model, whose entities are those of the training graph.
         triples (Tensor): The training triples ``[m, 3]``.
         settings (EpisodeSettings): How to train.
-        proximity (ProximitySettings, optional): Proximity beside the score.
         seed (int): The seed.
         folder (Path, optional): Where an interrupted training is kept, to go on with.
         loggers (sequence of Logger): Log the loss of every step of the last training.
@@ -197,9 +186,6 @@ def train_episodes(
     if settings.num_steps is None:
         record.num_steps = _find_num_steps(kge, triples, settings, seed, state, progress)
         record.tried = state.tried
-    near = None
-    if proximity is not None and proximity.weight is None:
-        near = _fit_proximity(kge, triples, settings, proximity, record, seed, state, progress)
     model = EpisodeModel(
         kge, _prototypes(kge.entity_vectors(), triples, kge.num_relations), settings, seed
     )
@@ -210,7 +196,6 @@ def train_episodes(
         loggers,
         progress,
     )
-    model.near_weight = near
     record.seconds += time.process_time() - begin
     state.clear()
     return model.eval(), record
@@ -271,15 +256,18 @@ def _find_num_steps(
     other, num_other = parts.other, len(parts.other_entities)
     held = hold_out_mask(other, fraction=_JUDGING_SHARE, seed=seed)
     known = TripleFilter({"observed": other}, num_other, kge.num_relations)
+    x = kge.entity_vectors()[parts.part_entities]
+    prototypes = _prototypes(x, parts.part, kge.num_relations)
     count = _FIRST
     while count <= settings.max_steps and bool(held.any()):
         done = [value for steps, value in state.tried if steps == count]
         if not done:
+            model = EpisodeModel(kge, prototypes, settings, seed)
+            training = EpisodeTraining(model, parts.part, len(parts.part_entities), count, seed)
             text = f"looking for the number of steps ({count})"
-            path = state.path(f"part_{count}")
-            model = _train_on_part(kge, parts, settings, count, seed, text, path, progress)
+            _fit(training, text, state.path(f"part_{count}"), (), progress)
             labels = [str(i) for i in range(num_other)]
-            scorer = EpisodeScorer(model, other[~held], labels, seed)
+            scorer = EpisodeScorer(model.eval(), other[~held], labels, seed)
             result = evaluate(scorer.score_tails, scorer.score_heads, other[held], known)
             metrics = result.metrics("full")
             state.add(count, metrics["mrr"] + metrics["hits@10"])
@@ -288,49 +276,6 @@ def _find_num_steps(
         count *= 2
     best = max(state.tried, key=lambda row: (row[1], -row[0]), default=[_FIRST, 0.0])
     return int(best[0])
-
-
-def _fit_proximity(
-    kge: KGEModel,
-    triples: Tensor,
-    settings: EpisodeSettings,
-    proximity: ProximitySettings,
-    record: EpisodeRecord,
-    seed: int,
-    state: _State,
-    progress: bool,
-) -> Tensor:
-    rows = 2 * kge.num_relations
-    try:
-        parts = split_training_triples(triples, kge.num_nodes, seed=seed)
-    except DataError as error:
-        default = ProximitySettings().weight
-        assert default is not None
-        warnings.warn(f"{error}; so proximity has the weight {default}")
-        return torch.full((rows,), default)
-    text, path = "looking for the weights of proximity", state.path("near")
-    steps = record.num_steps
-    model = _train_on_part(kge, parts, settings, steps, seed, text, path, progress)
-    draws = [score_hidden(model, parts.other, proximity, seed=seed + i) for i in range(_DRAWS)]
-    return fit_weights(draws, rows)
-
-
-def _train_on_part(
-    kge: KGEModel,
-    parts: TrainingParts,
-    settings: EpisodeSettings,
-    num_steps: int,
-    seed: int,
-    text: str,
-    path: Path | None,
-    progress: bool,
-) -> EpisodeModel:
-    """Episodes that have seen nothing of the other part."""
-    x = kge.entity_vectors()[parts.part_entities]
-    model = EpisodeModel(kge, _prototypes(x, parts.part, kge.num_relations), settings, seed)
-    training = EpisodeTraining(model, parts.part, len(x), num_steps, seed)
-    _fit(training, text, path, (), progress)
-    return model.eval()
 
 
 def _fit(

@@ -277,10 +277,7 @@ class SheafCompletion(LightningModule):
         choice = stored_selection(checkpoint, self.hparams) or self.choice_of_run
         self.selection = self._choice = choice
         found, wanted = stored.get("episodes"), self.hparams["episodes"]
-        fits = found and found["settings"] == wanted
-        if fits and self.proximity is not None and self.proximity.weight is None:
-            fits = "near_weight" in found["state"]
-        self._stored_episodes = found if fits else None
+        self._stored_episodes = found if found and found["settings"] == wanted else None
         if self._trainer is None:  # load_from_checkpoint
             if not stored:
                 raise ValueError("the checkpoint holds no labels: it is not of a SheafCompletion")
@@ -445,7 +442,6 @@ class SheafCompletion(LightningModule):
                 self.model,
                 self.data.train.triples,
                 self.episode_settings,
-                proximity=self.proximity,
                 seed=self.hparams["seed"],
                 folder=folder,
                 loggers=loggers,

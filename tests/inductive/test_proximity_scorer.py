@@ -3,18 +3,15 @@ import math
 import pytest
 import torch
 
-from sheafprop.inductive.episode_scorer import EpisodeScorer, score_spread
+from sheafprop.inductive.episode_scorer import score_spread
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
-    ProximitySettings,
-    add_proximity,
     rank_own_last_,
     relations_with_loops,
 )
 from sheafprop.nn import proximity
 from sheafprop.ranking import EdgeTypeHeuristic
-from tests.inductive.episode_cases import small_model
 
 TRIPLES = torch.tensor([[0, 0, 1], [1, 1, 2], [3, 0, 2], [4, 1, 4], [2, 0, 5]])
 
@@ -51,38 +48,6 @@ def test_adds_the_logarithm_of_the_rows(kept, monkeypatch):
         )
     alone = ProximityScorer(None, near).score_tails(head, relation)
     torch.testing.assert_close(alone, expected[head])
-
-
-def test_every_relation_and_side_may_have_a_weight():
-    near, weights = LogProximity(TRIPLES, 7), torch.tensor([0.1, 0.9, 0.0, 1.5])
-    entity, relation = torch.tensor([0, 6, 4]), torch.tensor([1, 0, 1])
-    both = ProximityScorer(Fixed(7), near, weights)
-    for name, rows, pair in (
-        ("score_tails", weights[relation], (entity, relation)),
-        ("score_heads", weights[relation + 2], (relation, entity)),
-    ):
-        expected = getattr(Fixed(7), name)(*pair) + rows.unsqueeze(1) * near(entity)
-        torch.testing.assert_close(getattr(both, name)(*pair), expected)
-
-
-def test_fitted_weights_need_episodes_that_have_some():
-    model = small_model("rotate", torch.float32)
-    scorer = EpisodeScorer(model, TRIPLES, [str(i) for i in range(7)])
-    near, settings = LogProximity(TRIPLES, 7), ProximitySettings(weight=None)
-    with pytest.raises(ValueError, match="no weights of proximity are fitted"):
-        add_proximity(scorer, near, settings, TRIPLES, TRIPLES, 3)
-    model.near_weight = torch.linspace(0, 1, 6)
-    assert torch.equal(
-        add_proximity(scorer, near, settings, TRIPLES, TRIPLES, 3).weight, model.near_weight
-    )
-    plain = add_proximity(Fixed(7), near, settings, TRIPLES, TRIPLES, 3)
-    assert plain.weight == pytest.approx(0.4 * score_spread(Fixed(7), TRIPLES))
-
-
-@pytest.mark.parametrize("bad", [{"weight": -0.1}, {"share": -1.0}, {"weight": math.nan}])
-def test_weights_must_not_be_negative(bad):
-    with pytest.raises(ValueError, match="must not be negative"):
-        ProximitySettings(**bad)
 
 
 def test_a_weight_of_zero_leaves_the_scores_as_they_are():

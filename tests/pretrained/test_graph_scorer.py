@@ -23,8 +23,6 @@ def with_episodes(kind="rotate", near=None, episodes=True, share=0.7):
         with torch.no_grad():
             for parameter in model.trained_parameters().values():
                 parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-        if near is not None and near.weight is None:
-            model.near_weight = torch.linspace(0.1, 1.2, 2 * stored.model.num_relations)
         stored = replace(stored, episodes=model.eval())
     return SheafModel(replace(stored, proximity=near))
 
@@ -47,18 +45,16 @@ def expected_scores(model, head, relation, weight=0.0):
         vectors = SectionScorer(model.kge, model.vectors(), (1.0,), model.labels())
         scorer = WithVectors(scorer, vectors, stored.episodes.settings.vector_share, facts)
     scores = scorer.score_tails(one, kind)[0]
-    if weight != 0:
+    if weight:
         near = proximity(facts[:, [0, 2]].T, len(model.labels()), one)[0]
-        if weight is None:
-            weight = stored.episodes.near_weight[kind]
         scores = scores + weight * torch.log(near + 1e-6)
     return scores, int(one)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.5])
-@pytest.mark.parametrize("weight", [0.0, 0.7, None])
+@pytest.mark.parametrize("weight", [0.0, 0.7])
 def test_predictions_are_those_of_episodes_vectors_and_proximity(weight, share):
-    near = ProximitySettings(weight=weight, own_last=False) if weight != 0 else None
+    near = ProximitySettings(weight=weight, own_last=False) if weight else None
     model = with_episodes(near=near, share=share)
     head, relation, _ = model.facts().iloc[0]
     frame = model.predict_tails(head, relation, k=len(model.labels()), include_known=True)
@@ -129,16 +125,15 @@ def test_explanations_are_energies_of_the_episodes():
     assert list(frame["ratio"]) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize(("episodes", "weight"), [(True, 0.2), (True, None), (False, 0.2)])
+@pytest.mark.parametrize("episodes", [True, False])
 @pytest.mark.parametrize("kind", ["rotate", "se"])
-def test_a_saved_model_scores_the_same(kind, episodes, weight, tmp_path):
-    near = ProximitySettings(weight=weight, share=0.6)
-    model = with_episodes(kind, near, episodes)
+def test_a_saved_model_scores_the_same(kind, episodes, tmp_path):
+    model = with_episodes(kind, ProximitySettings(weight=0.2, share=0.6), episodes)
     state = torch.random.get_rng_state()
     again = SheafModel.load(model.save(tmp_path / "model"))
     assert torch.equal(torch.random.get_rng_state(), state)  # loading draws nothing
     head, relation, tail = model.facts().iloc[0]
-    assert again.stored().proximity == near
+    assert again.stored().proximity == ProximitySettings(weight=0.2, share=0.6)
     one, other = (m.predict_tails(head, relation, k=5) for m in (model, again))
     assert list(one["tail"]) == list(other["tail"])
     assert list(one["score"]) == pytest.approx(list(other["score"]), rel=1e-5)
@@ -146,29 +141,6 @@ def test_a_saved_model_scores_the_same(kind, episodes, weight, tmp_path):
     assert model.rank(triple).metrics("full") == again.rank(triple).metrics("full")
     plain = SheafModel(replace(model.stored(), episodes=None, proximity=None))
     assert not plain.predict_tails(head, relation, k=5).equals(one)
-
-
-def test_heads_have_weights_of_their_own():
-    near = ProximitySettings(weight=None, own_last=False)
-    model = with_episodes(near=near)
-    plain = model.with_scores(proximity=0)
-    weights = model.stored().episodes.near_weight
-    facts = ids(model, model.facts())
-    relation, entity = torch.tensor([1]), torch.tensor([2])
-    walk = torch.log(proximity(facts[:, [0, 2]].T, len(model.labels()), entity) + 1e-6)
-    for side, weight in (("tails", weights[1]), ("heads", weights[1 + model.kge.num_relations])):
-        pair = (entity, relation) if side == "tails" else (relation, entity)
-        one, other = (getattr(m.scorer(), f"score_{side}")(*pair) for m in (model, plain))
-        torch.testing.assert_close(one, other + weight * walk)
-
-
-def test_a_weight_that_is_given_takes_the_place_of_fitted_ones():
-    fitted = with_episodes(near=ProximitySettings(weight=None))
-    given = with_episodes(near=ProximitySettings(weight=0.5, share=0.5))
-    head, relation, _ = fitted.facts().iloc[0]
-    one = fitted.with_scores(proximity=0.5).predict_tails(head, relation, k=5)
-    assert one.equals(given.predict_tails(head, relation, k=5))
-    assert fitted.with_scores(own_last=False).stored().proximity.weight is None
 
 
 def test_ranks_are_those_of_the_scores():

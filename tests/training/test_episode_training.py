@@ -5,8 +5,6 @@ import torch
 
 from sheafprop.errors import DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
-from sheafprop.inductive.proximity_scorer import ProximitySettings
-from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import build_model
 from sheafprop.training import episode_training
 from sheafprop.training.episode_training import EpisodeTraining, train_episodes
@@ -125,61 +123,6 @@ def test_a_graph_that_cannot_be_split_takes_the_first_number_of_steps(monkeypatc
     assert (record.num_steps, record.tried) == (2, [])
 
 
-def test_weights_of_proximity_are_fitted_on_entities_that_the_episodes_have_not_seen(monkeypatch):
-    kge, triples = trained_model(num_nodes=60), graph(60, 400)
-    trained, hidden = [], []
-    fit, score = episode_training._fit, episode_training.score_hidden
-
-    def spy_fit(training, *rest):
-        trained.append(training)
-        return fit(training, *rest)
-
-    def spy_score(model, other, *rest, **more):
-        hidden.append((model, other))
-        return score(model, other, *rest, **more)
-
-    monkeypatch.setattr(episode_training, "_fit", spy_fit)
-    monkeypatch.setattr(episode_training, "score_hidden", spy_score)
-    near = ProximitySettings(weight=None)
-    model, _ = train_episodes(kge, triples, SETTINGS, proximity=near, seed=1)
-    parts = split_training_triples(triples, 60, seed=1)
-    assert not set(parts.part_entities.tolist()) & set(parts.other_entities.tolist())
-    assert torch.equal(trained[0]._triples, parts.part)
-    for judged, other in hidden:
-        assert judged is trained[0].model
-        assert torch.equal(other, parts.other)
-    assert model is trained[1].model
-    assert model.near_weight.shape == (6,)
-    assert bool((model.near_weight > 0).all())
-    plain, _ = train_episodes(kge, triples, SETTINGS, seed=1)
-    assert plain.near_weight is None
-    found = states(model)
-    found.pop("near_weight")
-    assert_equal(states(plain), found)
-
-
-def test_weights_are_fitted_again_after_an_interruption(tmp_path, monkeypatch):
-    kge, triples = trained_model(num_nodes=60), graph(60, 400)
-    near = ProximitySettings(weight=None)
-    whole, _ = train_episodes(kge, triples, SETTINGS, proximity=near)
-    monkeypatch.setattr(episode_training, "_CHECKPOINT_SECONDS", 0.0)
-    stop_at(monkeypatch, 3)
-    with pytest.raises(Stopped):
-        train_episodes(kge, triples, SETTINGS, proximity=near, folder=tmp_path / "e")
-    assert (tmp_path / "e/near.ckpt").is_file()
-    again, _ = train_episodes(kge, triples, SETTINGS, proximity=near, folder=tmp_path / "e")
-    assert_equal(states(whole), states(again))
-
-
-def test_a_graph_that_cannot_be_split_takes_the_default_weight():
-    triples = torch.tensor([[0, 0, 1], [0, 1, 1]])
-    with pytest.warns(UserWarning, match="cannot be split.*; so proximity has the weight 0.3"):
-        model, _ = train_episodes(
-            trained_model(), triples, SETTINGS, proximity=ProximitySettings(weight=None)
-        )
-    assert torch.equal(model.near_weight, torch.full((6,), 0.3))
-
-
 def test_the_loss_falls_and_the_given_model_stays():
     kge, triples = trained_model(), graph()
     before = states(kge)
@@ -229,9 +172,6 @@ def test_a_stored_model_scores_the_same(settings):
     kge = build_model("rotate", num_nodes=7, num_relations=3, hidden_channels=4)
     again = EpisodeModel.from_stored(kge, model.stored())
     assert_equal(states(model), states(again))
-    assert again.near_weight is None
-    model.near_weight = torch.linspace(0, 1, 6)
-    assert_equal(states(model), states(EpisodeModel.from_stored(kge, model.stored())))
     wrong = build_model("rotate", num_nodes=7, num_relations=4, hidden_channels=4)
     with pytest.raises(ValueError, match="do not fit"):
         EpisodeModel.from_stored(wrong, model.stored())

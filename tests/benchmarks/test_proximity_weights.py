@@ -1,13 +1,13 @@
 import pytest
 import torch
+from benchmarks import proximity_weights
+from benchmarks.proximity_weights import HiddenQueries, fit_weights, score_hidden
 
-from sheafprop.inductive import proximity_weights
 from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximityScorer, ProximitySettings
-from sheafprop.inductive.proximity_weights import HiddenQueries, fit_weights, score_hidden
 from tests.inductive.episode_cases import random_triples, small_model
 
-WALK = ProximitySettings(weight=None, teleport=0.3, num_iterations=7)
+WALK = ProximitySettings(teleport=0.3, num_iterations=7)
 
 
 def drawn_queries(weights, count=4000, tau=1.0, seed=0):
@@ -110,10 +110,9 @@ def test_scores_are_those_of_the_scorers():
     assert torch.equal(found.query, torch.cat([relation, relation + 3]))
     observed = triples[~torch.isin(torch.arange(len(triples)), found.triple)]
     scorer = EpisodeScorer(model, observed, [str(i) for i in range(9)], 4)
-    weights = torch.linspace(0.2, 1.3, 6)
-    both = ProximityScorer(scorer, LogProximity.of_settings(WALK, observed, 9), weights)
+    both = ProximityScorer(scorer, LogProximity.of_settings(WALK, observed, 9), 0.8)
     expected = torch.cat([both.score_tails(head, relation), both.score_heads(relation, tail)])
-    total = found.score + weights[found.query].unsqueeze(1) * found.near
+    total = found.score + 0.8 * found.near
     known = {tuple(row) for row in triples.tolist()}
     for row in range(2 * half):
         h, r, t = triples[found.triple[row]].tolist()
