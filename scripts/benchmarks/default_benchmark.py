@@ -11,7 +11,7 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +32,7 @@ from sheafprop.data.datasets.folder import FILES
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.errors import SheafpropError
 from sheafprop.hardware import describe_hardware, peak_bytes
+from sheafprop.report.tables import NOTHING, markdown_table
 
 Record = dict[str, Any]
 
@@ -201,28 +202,37 @@ def write_folder(folder: Path, dataset: str, root: str | None = None) -> None:
         write_triples(folder / FILES[key], np.array(names, dtype=object).T)
 
 
-def summarize(records: list[Record]) -> str:
-    """Means over seeds, the difference to the preset in points, and its share of processor time."""
-    lines = []
-    for dataset in dict.fromkeys(record["dataset"] for record in records):
-        mean: dict[str, dict[str, float]] = {}
-        for settings in SETTINGS:
-            own = [r for r in records if (r["dataset"], r["settings"]) == (dataset, settings)]
-            if own:
-                mean[settings] = {name: sum(r[name] for r in own) / len(own) for name in FIELDS}
-                mean[settings]["seeds"] = len(own)
-        for settings, row in mean.items():
-            text = f"{dataset}  {settings}: Hits@10 {100 * row['hits@10']:.1f}"
-            text += f"  MRR {row['mrr']:.3f}  validation {100 * row['validation_hits@10']:.1f}"
-            text += f"  train and select {row['seconds_train']:.0f} s"
-            text += f"  fit {row['seconds_fit']:.0f} s  test {row['seconds_test']:.0f} s"
-            text += f"  ({int(row['seeds'])} seeds)"
-            if settings != "preset" and (best := mean.get("preset")):
-                points = 100 * (row["hits@10"] - best["hits@10"])
-                share = row["seconds_train"] / best["seconds_train"]
-                text += f"  {points:+.1f} points at {share:.2f} of the time"
-            lines.append(text)
-    return "\n".join(lines)
+def default_table(records: Sequence[Record]) -> str:
+    """Means over seeds as Markdown, with the difference to the preset on the seeds of both."""
+    found: dict[tuple[str, str], dict[int, Record]] = {}
+    for record in records:
+        found.setdefault((record["dataset"], record["settings"]), {})[record["seed"]] = record
+    rows = []
+    for (dataset, settings), own in sorted(found.items(), key=lambda item: _place(*item[0])):
+        cells = [dataset, settings, str(len(own))]
+        cells.append(f"{100 * _mean(own, 'hits@10'):.1f} ({_mean(own, 'mrr'):.3f})")
+        best = found.get((dataset, "preset"), {})
+        both = [seed for seed in own if seed in best]
+        points = share = NOTHING
+        if settings != "preset" and both:
+            ours, theirs = ({s: part[s] for s in both} for part in (own, best))
+            gain = _mean(ours, "hits@10") - _mean(theirs, "hits@10")
+            ratio = _mean(ours, "seconds_train") / _mean(theirs, "seconds_train")
+            points, share = f"{100 * gain:+.1f}", f"{ratio:.2f}"
+        cells += [points, f"{_mean(own, 'seconds_train'):.0f} s", share]
+        cells += [f"{_mean(own, f'seconds_{name}'):.0f} s" for name in ("fit", "test")]
+        rows.append(cells)
+    header = ["data set", "settings", "seeds", "Hits@10 (MRR)", "against the preset"]
+    header += ["train and select", "of the preset's", "`fit`", "`test`"]
+    return markdown_table(header, rows, "ll" + "r" * 7)
+
+
+def _place(dataset: str, settings: str) -> tuple[int, int]:
+    return list(DATASETS).index(dataset), SETTINGS.index(settings)
+
+
+def _mean(records: Mapping[int, Record], name: str) -> float:
+    return sum(float(record[name]) for record in records.values()) / len(records)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -243,4 +253,4 @@ def main(arguments: list[str] | None = None) -> None:
             chosen = (options.dataset, options.settings, options.seeds)
             limits = {"jobs": options.jobs, "threads": options.threads, "again": options.again}
             run_cells(cells(*chosen, options.data), store, **limits)
-        print(summarize(store.records()) or f"{options.results} holds no results")
+        print(default_table(store.records()))
