@@ -90,7 +90,7 @@ def test_published_presets_keep_the_counts_that_they_were_measured_with():
     for name in names:
         search = load_config(name)["model"]["propagation"]
         assert search["iterations"][: len(old)] == old
-        assert not {"patience", "max_triples"} & search.keys()
+        assert not {"patience", "max_triples", "max_random"} & search.keys()
     assert {5, 7} <= set(load_config("experiment/folder")["model"]["propagation"]["iterations"])
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import read_records
+from benchmarks.default_benchmark import default_table
+from benchmarks.episode_levers import lever_table
 from benchmarks.own_splits import split_table
 from benchmarks.tables import benchmark_tables, paper_tables
 from benchmarks.tables.completion_tables import (
@@ -36,6 +38,8 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-full": partial(completion_table, protocol="full"),
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
+    "defaults": default_table,
+    "episode-levers": lever_table,
     "own-splits": split_table,
     "paper-curve": paper_tables.curve_table,
     "paper-leak": paper_tables.leak_table,
