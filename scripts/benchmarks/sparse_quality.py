@@ -1,7 +1,7 @@
 """Quality of sparse training against dense training, after as many epochs.
 
-RotatE with the settings of ``configs/model/rotate.yaml`` and candidates that are drawn, so that a
-batch has a part of the entities. The figures are of transductive validation triples among all
+RotatE with the loss of ``configs/model/rotate.yaml``, and candidates that are drawn, so that a batch
+has a part of the entities. The figures are of transductive validation triples among all
 entities of training, filtered; no test triple is read.
 """
 
@@ -26,20 +26,21 @@ from sheafprop.training import SheafCompletion
 
 DATASETS = ("fb237_v4", "codex-s")
 SEEDS = (0, 1, 2)
-EPOCHS, BATCH_SIZE, CANDIDATES = 25, 1024, 512
+EPOCHS, BATCH_SIZE, CANDIDATES = 20, 1024, 512
 TRAINING: dict[str, Any] = {
     "kge": "rotate",
-    "hidden_channels": 64,
+    "hidden_channels": 32,
     "kge_args": {"squared": True, "entity_constraint": "unit"},
     "loss_args": {"label_smoothing": 0.1, "scale": 3.0},
     "num_candidates": CANDIDATES,
     "lr_schedule": "cosine",
 }
-#: The ways to train; the first one is what the others are compared with.
+#: The ways to train; the first one is what the others are compared with. Their learning rates are
+#: those of the highest MRR on fb237_v4 with seed 9, of .03, .05 and .1 (adam), .3, 1 and 2 (adagrad).
 WAYS: dict[str, dict[str, Any]] = {
-    "dense, adam": {"sparse": False, "optimizer": "adam", "lr": 0.03},
-    "sparse, adam": {"sparse": True, "optimizer": "adam", "lr": 0.03},
-    "sparse, rowwise_adagrad": {"sparse": True, "optimizer": "rowwise_adagrad", "lr": 0.1},
+    "dense, adam": {"sparse": False, "optimizer": "adam", "lr": 0.1},
+    "sparse, adam": {"sparse": True, "optimizer": "adam", "lr": 0.1},
+    "sparse, rowwise_adagrad": {"sparse": True, "optimizer": "rowwise_adagrad", "lr": 2.0},
 }
 METRICS = ("mrr", "hits@10")
 

@@ -15,7 +15,6 @@ def one_process(monkeypatch):
             found = cell.function(*cell.arguments, folder=store.folder(cell.key))
             store.put(cell.key, found)
 
-    monkeypatch.setattr(scale_benchmark, "in_own_process", lambda function, *rest: function(*rest))
     monkeypatch.setattr(scale_benchmark, "run_cells", run_here)
 
 
