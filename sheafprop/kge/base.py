@@ -230,16 +230,19 @@ class KGEModel(torch.nn.Module, ABC):
     def rescale_entities(self, x: Tensor) -> Tensor:
         r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
 
-        That is one for :obj:`entity_constraint="unit"`, else the mean length of the trained rows.
+        That is one where these have length one (:meth:`has_unit_rows`), else their mean length.
         Rows of zeros are left alone.
 
         Shapes:
             - **input:** :math:`(N, d)` or :math:`(N, s, d)`
             - **output:** the shape of the input
         """
-        if self.entity_constraint == "unit":
-            return scale_rows(x, 1.0)
-        return scale_rows(x, self._summary().mean_length)
+        target = 1.0
+        if self.entity_constraint != "unit":
+            summary = self._summary()
+            is_unit = self.entity_constraint is None and summary.is_unit
+            target = 1.0 if is_unit else summary.mean_length
+        return scale_rows(x, target)
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:

@@ -9,8 +9,8 @@ from sheafprop.pretrained.graph_scorer import ByVectors, CandidateScores
 
 #: Standard deviation, over the candidates, to which scores that are no logarithms are brought.
 SPREAD = 2.5
-# Queries that show how far scores spread.
-_QUERIES = 32
+#: Queries that show how far scores spread.
+QUERIES = 32
 
 
 class LinkScores:
@@ -47,6 +47,6 @@ def spread_temperature(scores: CandidateScores, queries: Tensor) -> float:
     """
     if not len(queries):
         return 1.0
-    deviation = score_spread(ByVectors(scores), queries, _QUERIES, correction=0)
+    deviation = score_spread(ByVectors(scores), queries, QUERIES, correction=0)
     # Where all entities are alike, any temperature gives the same.
     return SPREAD / deviation if deviation > 1e-12 else 1.0

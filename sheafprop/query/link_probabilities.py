@@ -40,6 +40,13 @@ class LinkScorer(Protocol):
         """
 
 
+class FactSource(Protocol):
+    """Facts by entity and relation, wherever they are kept."""
+
+    def of(self, entities: NDArray[np.int64], relation: int) -> AnswerSets:
+        """What a relation, below :math:`2R`, leads to from each of the entities."""
+
+
 class ObservedAnswers:
     r"""The facts of a graph by entity and relation: what does each lead to?
 
@@ -100,7 +107,8 @@ class LinkProbabilities:
     for any scores.
 
     Args:
-        facts (Tensor): The observed triples ``(head, relation, tail)``, int64 ``[m, 3]``.
+        facts (Tensor or FactSource): The observed triples ``(head, relation, tail)``, int64
+            ``[m, 3]``, or what looks them up.
         num_entities (int): The number of entities :math:`N`.
         num_relations (int): The number of relations :math:`R`; the inverse of :math:`r` is
             :math:`r + R`.
@@ -124,7 +132,7 @@ class LinkProbabilities:
 
     def __init__(
         self,
-        facts: Tensor,
+        facts: Tensor | FactSource,
         num_entities: int,
         num_relations: int,
         scorer: LinkScorer | None = None,
@@ -138,7 +146,9 @@ class LinkProbabilities:
         device: torch.device | str = "cpu",
         cache_bytes: int = 2**28,
     ) -> None:
-        self.facts = ObservedAnswers(facts, num_entities, num_relations)
+        if isinstance(facts, Tensor):
+            facts = ObservedAnswers(facts, num_entities, num_relations)
+        self.facts = facts
         self.num_entities, self.num_relations = num_entities, num_relations
         self.scorer, self.log_proximity = scorer, log_proximity
         self.temperature = _by_relation("temperature", temperature, 2 * num_relations)
