@@ -70,6 +70,18 @@ def sums_of_products(size, start, order, a, b, out, lo, hi):  # type: ignore[no-
 
 
 @_compiled
+def near_squares(rows, target, out, lo, hi):  # type: ignore[no-untyped-def]
+    """Squared distances ``[N]`` of rows ``[N, d]`` to one target ``[d]``."""
+    for n in range(lo, hi):
+        x = rows[n]
+        total = rows.dtype.type(0)
+        for j in range(x.size):
+            difference = x[j] - target[j]
+            total += difference * difference
+        out[n] = total
+
+
+@_compiled
 def scaled_squares(rows, scale, target, out, lo, hi):  # type: ignore[no-untyped-def]
     """Squared distances ``[B, N]`` of rows ``[N, d]``, scaled by ``[B, d]``, to targets."""
     for n in range(lo, hi):

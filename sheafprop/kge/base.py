@@ -260,10 +260,14 @@ class KGEModel(torch.nn.Module, ABC):
 
     @torch.no_grad()
     def trained_length(self) -> float:
-        r"""Returns the length of entities that the model trains with: one for
-        :obj:`entity_constraint="unit"`, else the mean length of the trained rows.
+        r"""Returns the length of entities that the model trains with: one where the trained rows
+        have length one (:meth:`has_unit_rows`), else their mean length.
         """
-        return 1.0 if self.entity_constraint == "unit" else self._summary().mean_length
+        if self.entity_constraint == "unit":
+            return 1.0
+        summary = self._summary()
+        is_unit = self.entity_constraint is None and summary.is_unit
+        return 1.0 if is_unit else summary.mean_length
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:

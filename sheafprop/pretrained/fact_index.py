@@ -248,6 +248,10 @@ class FactIndex:
                     yield found
             offset += len(block)
 
+    def one(self, number: int) -> Tensor:
+        """The fact of a number, ``[1, 3]``."""
+        return next(self.chunks(number, 1))
+
     def from_row(self, start: int) -> Tensor:
         """All facts from a number on; a copy only if they are not in one tensor already."""
         if len(self.blocks) == 1 and self.is_whole:

@@ -29,8 +29,8 @@ _SCORES = 2**24
 #: Standard deviation, over the candidates, to which scores that are no logarithms are brought.
 #: Chosen on validation queries of FB15k-237 at ratios 550 and 175 (docs/results.md).
 SPREAD = 1.0
-# Queries that show how far scores spread.
-_QUERIES = 32
+#: Queries that show how far scores spread.
+QUERIES = 32
 
 
 class GraphScorer:
@@ -195,6 +195,6 @@ def spread_temperature(scores: CandidateScores, queries: Tensor) -> float:
     """
     if not len(queries):
         return 1.0
-    deviation = score_spread(ByVectors(scores), queries, _QUERIES, correction=0)
+    deviation = score_spread(ByVectors(scores), queries, QUERIES, correction=0)
     # Where all entities are alike, any temperature gives the same.
     return SPREAD / deviation if deviation > 0 else 1.0

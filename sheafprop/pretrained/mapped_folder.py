@@ -52,7 +52,8 @@ FOLDERS = ("vectors", "labels", "facts")
 TABLE, EXTENDED = "node_emb.weight", "extended"
 _SHARDING = "DCP_SHARDING_INFO"
 _OFFSETS = "saved_offsets"
-_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+#: Types of rows. Those of half precision are computed with in single precision.
+TABLE_TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 # Bytes of a shard that is written here; facts and labels of a file.
 _SHARD_BYTES = 2**30
 _FACTS, _LABELS = 2**24, 2**24
@@ -300,13 +301,14 @@ def open_rows(model: KGEModel, files: Iterable[StoredFile], sections: int = 1) -
         file = TensorFile(stored.path)
         alone[stored.path] = len(file.tensors) == 1
         for key in found.keys() & file.tensors.keys():
-            rows = file.take(key, dim=2 if key == TABLE else 3, dtypes=_FLOATS)
+            rows = file.take(key, dim=2 if key == TABLE else 3, dtypes=TABLE_TYPES)
             found[key].append(_Shard(_offset(file, key, rows), rows, stored))
     width = model.hidden_channels * (2 if model.is_complex else 1)
+    kind = promote(model.like()).dtype
     blocks: list[Tensor] = []
     kept: list[StoredFile | None] = []
     for key, shards in found.items():
-        end, kind = 0, None
+        end = 0
         # An empty shard begins where another does.
         for shard in sorted(shards, key=lambda shard: (shard.first, len(shard.rows))):
             rows, path = shard.rows, shard.file.path
@@ -315,9 +317,9 @@ def open_rows(model: KGEModel, files: Iterable[StoredFile], sections: int = 1) -
                     f"'{path}' is refused: it begins at row {shard.first} of {key!r}, where row "
                     f"{end} is next; a shard is missing, or is there twice"
                 )
-            if rows.shape[-1] != width or (kind is not None and rows.dtype != kind):
+            if rows.shape[-1] != width or promote(rows[:0]).dtype != kind:
                 raise FormatError(
-                    f"'{path}' is refused: rows of {key!r} must be {width} numbers of one type "
+                    f"'{path}' is refused: rows of {key!r} must be {width} numbers of {kind} "
                     f"(got {rows.shape[-1]} of {rows.dtype})"
                 )
             if rows.dim() == 3 and rows.shape[1] not in (1, sections):
@@ -325,7 +327,7 @@ def open_rows(model: KGEModel, files: Iterable[StoredFile], sections: int = 1) -
                     f"'{path}' is refused: an entity must have {sections} vectors "
                     f"(got {rows.shape[1]})"
                 )
-            end, kind = end + len(rows), rows.dtype
+            end += len(rows)
             if len(rows):
                 vectors = model.as_vectors(promote(rows))
                 blocks.append(vectors.unsqueeze(1) if rows.dim() == 2 else vectors)

@@ -54,7 +54,7 @@ from sheafprop.kge import build_model
 from sheafprop.kge.base import TableSummary
 from sheafprop.nn import RelationPrototypes
 from sheafprop.pretrained.calibration import ModelCalibration
-from sheafprop.pretrained.mapped_folder import PART, Record, open_parts, write_parts
+from sheafprop.pretrained.mapped_folder import PART, TABLE_TYPES, Record, open_parts, write_parts
 from sheafprop.pretrained.model_state import ModelState, real_rows
 from sheafprop.pretrained.stored_model import ModelHead, StoredModel
 from sheafprop.pretrained.tensor_file import StoredFile
@@ -124,7 +124,7 @@ def write_model_folder(
                 more = {
                     "num_trained_facts": state.num_trained_facts,
                     "num_facts": len(state.facts),
-                    "table": _summary(state)._asdict(),
+                    "table": _describe_table(state),
                 }
                 _write_common(temporary, head, _head_tensors(head), more, 4, files)
         else:
@@ -264,10 +264,15 @@ def _additions(head: ModelHead) -> dict[str, Any]:
     return more
 
 
-def _summary(state: ModelState) -> TableSummary:
-    if state.kge.summarize_table is not None:
-        return state.kge.summarize_table()
-    return TableSummary.of(part.flatten(1) for part in real_rows(state.rows.trained()))
+def _describe_table(state: ModelState) -> dict[str, Any]:
+    """What need not be read from the table again: the type and :class:`TableSummary`."""
+    summarize = state.kge.summarize_table
+    if summarize is None:
+        summary = TableSummary.of(part.flatten(1) for part in real_rows(state.rows.trained()))
+    else:
+        summary = summarize()
+    dtype = state.rows.blocks[0].real.dtype
+    return {"dtype": str(dtype).removeprefix("torch.")} | summary._asdict()
 
 
 def _head_tensors(head: ModelHead) -> dict[str, Tensor]:
@@ -408,7 +413,11 @@ def _read_model(path: Path, version: int) -> StoredModel:
 
 def _open_model(path: Path, files: dict[str, StoredFile], read_all: bool) -> ModelState:
     description = json.loads((path / "model.json").read_bytes())
-    head = _head(path, description, load_file(path / "model.safetensors"))
+    dtype = {str(t).removeprefix("torch."): t for t in TABLE_TYPES}[description["table"]["dtype"]]
+    with torch.device("meta"):
+        table = torch.empty(0, dtype=dtype)
+    tensors = {_TABLE: table} | load_file(path / "model.safetensors")
+    head = _head(path, description, tensors)
     summary = TableSummary(
         mean_length=float(description["table"]["mean_length"]),
         is_unit=bool(description["table"]["is_unit"]),
@@ -425,7 +434,7 @@ def _open_model(path: Path, files: dict[str, StoredFile], read_all: bool) -> Mod
 
 
 def _head(path: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -> ModelHead:
-    """The model without entities and facts; its table is on the device ``meta`` if not given."""
+    """The model without entities and facts."""
     mean, count, variance = (
         tensors.pop(name) for name in ("prototypes.mean", "prototypes.count", "residual_variance")
     )
@@ -433,7 +442,9 @@ def _head(path: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -
     # Without numbers of its own, so that loading draws none from the global generator.
     with torch.device("meta"):
         model = build_model(description["model"], **description["config"])
-    model.load_state_dict({_TABLE: model.node_emb.weight.detach()} | tensors, assign=True)
+    if tensors[_TABLE].is_meta:  # kept elsewhere: of no rows so far, but of the right type
+        tensors[_TABLE] = model.node_emb.weight.detach().to(tensors[_TABLE].dtype)
+    model.load_state_dict(tensors, assign=True)
     if model.is_complex:
         mean = torch.view_as_complex(mean)
     near, calibration = description.get("proximity"), description.get("calibration")

@@ -16,8 +16,9 @@ from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.candidate_scorer import CandidateScorer
 from sheafprop.pretrained.entity_index import EntityIndex
+from sheafprop.pretrained.fact_answers import FactAnswers, FactExecutor
 from sheafprop.pretrained.fact_index import FactIndex
-from sheafprop.pretrained.graph_scorer import GraphScorer, LinkScores, spread_temperature
+from sheafprop.pretrained.graph_scorer import QUERIES, GraphScorer, LinkScores, spread_temperature
 from sheafprop.pretrained.stored_model import ModelHead, StoredModel, with_table, without_table
 from sheafprop.pretrained.triple_input import triple_ids
 from sheafprop.query import (
@@ -253,14 +254,13 @@ class ModelState:
     def link_probabilities(self, calibration: LinkCalibration | None) -> LinkProbabilities:
         """The probability of every link as calibrated; without, at the spread of the scores."""
         self.check_finite()
-        facts = self.facts.from_row(0)
         temperature: float | Tensor = 1.0
         if calibration is not None:
             temperature = calibration.temperature
         elif self.trained.episodes is None:
-            temperature = spread_temperature(self._scores_by_vectors, self._queries_to_score(facts))
+            temperature = spread_temperature(self._scores_by_vectors, self._queries_to_score())
         return LinkProbabilities(
-            facts,
+            FactAnswers(self.facts),
             self.num_entities,
             len(self.relations),
             LinkScores(self.candidate_scores),
@@ -281,10 +281,14 @@ class ModelState:
                 out[own] = rows[place, other[own]].double().exp()
         return out
 
-    def _queries_to_score(self, facts: Tensor) -> Tensor:
-        """Pairs of entity and relation: those of facts, or of all entities where there are none."""
-        if len(facts):
-            return facts[:, :2]
+    def _queries_to_score(self) -> Tensor:
+        """Pairs of entity and relation: those of some facts, evenly spaced, or of entities where
+        there are none."""
+        number = len(self.facts)
+        if number:
+            step = max(1, number // QUERIES)
+            numbers = range(0, number, step)[:QUERIES]
+            return torch.cat([self.facts.one(i) for i in numbers])[:, :2]
         entities = torch.arange(self.num_entities)
         return torch.stack([entities, entities % max(1, len(self.relations))], dim=1)
 
@@ -295,7 +299,7 @@ class ModelState:
     @cached_property
     def executor(self) -> GraphExecutor:
         """The answers to queries that follow from the facts alone."""
-        return GraphExecutor(self.facts.from_row(0), self.num_entities, len(self.relations))
+        return FactExecutor(self.facts, self.num_entities, len(self.relations))
 
     # Changes --------------------------------------------------------------------------------------
 

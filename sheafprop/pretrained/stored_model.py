@@ -124,8 +124,9 @@ class ModelHead:
 class StoredModel(ModelHead):
     """What a model folder holds: a trained model with all that propagation needs, in memory.
 
-    Entities are numbered trained ones first, then those that were added later. What is not listed
-    is said at :class:`ModelHead`.
+    Entities are numbered trained ones first, then those that were added later. Of ``model``,
+    ``relations``, ``prototypes``, ``residual_variance``, ``settings``, ``metrics``,
+    ``section_weight``, ``episodes``, ``proximity`` and ``calibration``, see :class:`ModelHead`.
 
     Args:
         entities (Vocabulary): Labels of the trained and of the added entities.

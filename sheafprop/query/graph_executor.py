@@ -86,12 +86,7 @@ class GraphExecutor:
             return functools.reduce(operator.add, inner)
         if shape.operator == "via":
             row = np.repeat(np.arange(count), np.diff(inner[0].indptr))
-            wanted = slots[row, -1] * size + inner[0].indices
-            place = np.searchsorted(self._pairs, wanted)
-            known = place < len(self._pairs)
-            known[known] = self._pairs[place[known]] == wanted[known]
-            start = np.searchsorted(row[known], np.arange(count + 1))
-            return _sets(start, place[known], len(self._pairs)) @ self._targets
+            return self._walk(row, slots[row, -1], inner[0].indices, count)
         if shape.operator == "not":
             excluded, inner = inner, []
         if not inner:
@@ -102,6 +97,17 @@ class GraphExecutor:
             found = found.multiply(np.isin(np.arange(size), self.domain)).tocsr()
         # One Boolean is greater than another where it alone holds.
         return functools.reduce(operator.gt, excluded, found)
+
+    def _walk(
+        self, row: NDArray, relation: NDArray[np.int64], source: NDArray, count: int
+    ) -> csr_array:
+        """Where relations lead to from sources, as sets for ``count`` ascending rows."""
+        wanted = relation * self.num_entities + source
+        place = np.searchsorted(self._pairs, wanted)
+        known = place < len(self._pairs)
+        known[known] = self._pairs[place[known]] == wanted[known]
+        start = np.searchsorted(row[known], np.arange(count + 1))
+        return _sets(start, place[known], len(self._pairs)) @ self._targets
 
     def __repr__(self) -> str:
         return (

@@ -38,6 +38,20 @@ class LinkScorer(Protocol):
         """
 
 
+class FactSource(Protocol):
+    """Facts by entity and relation, wherever they are kept.
+
+    Both look up one relation for each entity and return the distinct pairs of a position and an
+    entity, by position, as :class:`~sheafprop.ranking.TripleFilter` does.
+    """
+
+    def tails(self, head_index: Tensor, rel_type: Tensor) -> tuple[Tensor, Tensor]:
+        """The tails of facts."""
+
+    def heads(self, rel_type: Tensor, tail_index: Tensor) -> tuple[Tensor, Tensor]:
+        """The heads of facts."""
+
+
 class LinkProbabilities:
     r"""How probable each link is: facts are certain, the others are predicted by scores.
 
@@ -57,7 +71,8 @@ class LinkProbabilities:
     for any scores.
 
     Args:
-        facts (Tensor): The observed triples ``(head, relation, tail)``, int64 ``[m, 3]``.
+        facts (Tensor or FactSource): The observed triples ``(head, relation, tail)``, int64
+            ``[m, 3]``, or what looks them up.
         num_entities (int): The number of entities :math:`N`.
         num_relations (int): The number of relations :math:`R`; the inverse of :math:`r` is
             :math:`r + R`.
@@ -81,7 +96,7 @@ class LinkProbabilities:
 
     def __init__(
         self,
-        facts: Tensor,
+        facts: Tensor | FactSource,
         num_entities: int,
         num_relations: int,
         scorer: LinkScorer | None = None,
@@ -95,7 +110,9 @@ class LinkProbabilities:
         device: torch.device | str = "cpu",
         cache_bytes: int = 2**28,
     ) -> None:
-        self.facts = TripleFilter(facts, num_entities, num_relations)
+        if isinstance(facts, Tensor):
+            facts = TripleFilter(facts, num_entities, num_relations)
+        self.facts: FactSource = facts
         self.num_entities, self.num_relations = num_entities, num_relations
         self.scorer, self.log_proximity = scorer, log_proximity
         self.temperature = _by_relation("temperature", temperature, 2 * num_relations)

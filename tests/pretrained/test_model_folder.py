@@ -305,13 +305,13 @@ def test_edits_of_the_manifest_never_load_another_model(folder):
         assert stored.entities.labels == LABELS
 
 
-@pytest.mark.parametrize("version", [0, 4, "1", None, True])
+@pytest.mark.parametrize("version", [0, 5, "1", None, True])
 def test_another_format_version_is_refused(folder, version):
     manifest = json.loads((folder / "manifest.json").read_bytes())
     manifest |= {"format": version, "library": "sheafprop 9.9"}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(
-        FormatError, match=rf"version {version!r} and was written by sheafprop 9\.9.*up to 3"
+        FormatError, match=rf"version {version!r} and was written by sheafprop 9\.9.*up to 4"
     ):
         load_model_folder(folder)
 
