@@ -20,6 +20,8 @@ commands:
              sheafprop test --run runs/umls/rotate
   extend     vectors for the new entities of some facts, as a new model
              sheafprop extend runs/umls/rotate new_facts.tsv --out extended
+  propagate  vectors for the new entities of files that are larger than memory
+             sheafprop propagate facts.tsv --model runs/umls/rotate --memory 16GB --out vectors
   predict    the best heads or tails
              sheafprop predict runs/umls/rotate --head virus --relation causes -k 5
   answer     the best answers to logical queries
@@ -55,6 +57,7 @@ _TRAINING = ("fit", "validate", "test")
 _OWN = (
     *(
         "extend",
+        "propagate",
         "predict",
         "answer",
         "calibrate",

@@ -210,11 +210,14 @@ class KGEModel(torch.nn.Module, ABC):
             - **input:** :math:`(N, d)` or :math:`(N, s, d)`
             - **output:** the shape of the input
         """
-        target = 1.0
-        if self.entity_constraint != "unit":
-            weight = promote(self.node_emb.weight.detach())
-            target = float(torch.linalg.vector_norm(weight, dim=-1).mean())
-        return scale_rows(x, target)
+        return scale_rows(x, self.entity_length())
+
+    def entity_length(self) -> float:
+        r"""Returns the length that :meth:`rescale_entities` gives."""
+        if self.entity_constraint == "unit":
+            return 1.0
+        weight = promote(self.node_emb.weight.detach())
+        return float(torch.linalg.vector_norm(weight, dim=-1).mean())
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:
