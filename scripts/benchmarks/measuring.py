@@ -7,8 +7,9 @@ import gc
 import multiprocessing
 import statistics
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,35 @@ def with_peak(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, in
         return function(), None
     result = function()
     return result, max(0, _status("VmHWM") - held)
+
+
+@contextlib.contextmanager
+def anonymous_peak(interval: float = 0.02) -> Iterator[Callable[[], int]]:
+    """Watches the anonymous memory of this process: what is mapped from files is left out.
+
+    Yields a function for the most bytes so far, as another thread has seen them.
+
+    Raises:
+        OSError: Where there is no ``/proc``.
+    """
+    most, done = [0], threading.Event()
+
+    def look() -> int:
+        most[0] = max(most[0], _status("RssAnon"))
+        return most[0]
+
+    def watch() -> None:
+        while not done.wait(interval):
+            look()
+
+    look()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield look
+    finally:
+        done.set()
+        thread.join()
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
