@@ -122,6 +122,5 @@ def _settings(options: argparse.Namespace, chosen: dict[str, Any]) -> Any:
 
     names = ("iterations", "step_size", "start", "num_random", "seed", "normalize_output")
     given = {name: getattr(options, name) for name in names}
-    return replace(
-        PropagationSettings(**chosen), **{k: v for k, v in given.items() if v is not None}
-    )
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(PropagationSettings.from_stored(chosen), **changes)

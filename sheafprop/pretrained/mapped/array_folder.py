@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ from sheafprop.files import storage_errors, write_json
 from sheafprop.pretrained.mapped.job_record import read_record
 
 _RECORD = "arrays.json"
+_PIECE = 2**22
 
 
 class ArrayFolder:
@@ -98,10 +100,23 @@ def check_size(path: Path, num_bytes: int) -> None:
 
 
 def reserve(handle: int, num_bytes: int) -> None:
-    """Takes space on the disk for a file, where the system can."""
-    if num_bytes and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(handle, 0, num_bytes)
-    os.truncate(handle, num_bytes)
+    """Takes space on the disk for a new file.
+
+    Raises:
+        OSError: If the disk is full.
+    """
+    try:
+        if num_bytes:
+            os.posix_fallocate(handle, 0, num_bytes)
+        return
+    except AttributeError:
+        pass  # not on this system
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+    zeros = bytes(min(num_bytes, _PIECE))
+    for start in range(0, num_bytes, _PIECE):
+        os.pwrite(handle, zeros[: num_bytes - start], start)
 
 
 def _mapped(path: Path, size: int, dtype: Any, mode: Any) -> NDArray:

@@ -85,7 +85,7 @@ def write_fact_ids(
     options: dict[str, Any],
     on_read: Callable[[int], None] = lambda count: None,
 ) -> FactIds:
-    """Reads files of facts once and writes their ids.
+    """Reads files of facts once and writes their ids; ``on_read`` is told how many bytes.
 
     Raises:
         UnknownRelationError: If the model has no maps for a relation, unless such facts are to be
@@ -98,6 +98,7 @@ def write_fact_ids(
     with storage_errors(folder.path, "written"), open(folder.path / "facts.bin", "wb") as file:
         for path in paths:
             for block in triple_blocks(path, known=state.index, **options):
+                on_read(len(block.raw))
                 ids, block = relations.of(block)
                 ends = table.number(
                     block.raw, block.begin[:, [0, 2]].ravel(), block.end[:, [0, 2]].ravel()
@@ -105,7 +106,6 @@ def write_fact_ids(
                 facts = np.stack([ends[:, 0], ids, ends[:, 1]], axis=1)
                 file.write(np.ascontiguousarray(facts, np.int32).data)
                 num_facts += len(facts)
-                on_read(num_facts)
         file.flush()
         os.fsync(file.fileno())
     relations.check(num_facts, on_unknown_relation)

@@ -150,14 +150,23 @@ class PropagationJob:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with storage_errors(self._work, "written"):
-            if self._restart:
-                shutil.rmtree(self._work, ignore_errors=True)
             self._work.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self._work / "lock", timeout=0)
+            try:
+                lock.acquire()
+            except Timeout as error:
+                text = f"'{self._work}' is in use: another process writes it"
+                raise StorageError(text) from error
         try:
-            with FileLock(self._work / "lock", timeout=0):
-                yield
-        except Timeout as error:
-            raise StorageError(f"'{self._work}' is in use: another process writes it") from error
+            if self._restart:
+                for path in self._work.iterdir():
+                    if path.is_dir():
+                        shutil.rmtree(path, ignore_errors=True)
+                    elif path.name != "lock":
+                        path.unlink()
+            yield
+        finally:
+            lock.release()
 
     def _begin(self) -> None:
         """Takes up the record of an earlier process, if it is of the same work."""
@@ -182,14 +191,15 @@ class PropagationJob:
         if found is not None:
             return found
         given = self._given
-        with progress_bar(0, desc="facts", shown=self._shown, unit="fact") as bar:
+        size = sum(path.stat().st_size for path in given.facts)
+        with progress_bar(size, desc="facts", shown=self._shown, unit="B") as bar:
             return write_fact_ids(
                 folder,
                 given.facts,
                 self._state,
                 on_unknown_relation=given.on_unknown_relation,
                 options=given.options,
-                on_read=lambda count: bar.update(count - bar.n),
+                on_read=lambda count: bar.update(min(count, size - bar.n)),
             )
 
     @cached_property

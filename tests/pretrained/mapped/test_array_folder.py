@@ -63,3 +63,18 @@ def test_a_full_disk_is_told_before_memory_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(array_folder.os, "posix_fallocate", refuse, raising=False)
     with pytest.raises(StorageError, match="the disk is full"):
         ArrayFolder(tmp_path).make("a", 10, np.int32)
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_space_is_taken_where_the_system_has_no_call_for_it(tmp_path, monkeypatch, missing):
+    def refuse(handle, offset, length):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(array_folder, "_PIECE", 16)
+    if missing:
+        monkeypatch.delattr(array_folder.os, "posix_fallocate", raising=False)
+    else:
+        monkeypatch.setattr(array_folder.os, "posix_fallocate", refuse, raising=False)
+    array = ArrayFolder(tmp_path).make("a", 10, np.int32)
+    assert array.tolist() == [0] * 10
+    assert (tmp_path / "a.bin").stat().st_size == 40
