@@ -219,21 +219,21 @@ def _parse(
         text = decode(content, source)
         if options.format == "auto":
             refuse_other_formats(text, source)
-        lines, triples = _text_triples(
-            text, source, options, options.delimiter or ("," if is_csv else "\t"), known
-        )
+        delimiter = options.delimiter or ("," if is_csv else "\t")
+        lines, triples, _ = text_triples(text, source, options, delimiter, known)
     if len(triples) == 0 and not allow_empty:
         raise DataError(f"{source}: the file holds no triple ({len(content)} bytes)")
     return lines, triples
 
 
-def _text_triples(
-    text: str, source: str, options: ReadOptions, delimiter: str, known: Container[str]
-) -> tuple[Sequence[int], LabelTriples]:
-    """The lines and triples of text: which columns, without the header, and checked."""
+def text_triples(
+    text: str, source: str, options: ReadOptions, delimiter: str, known: Container[str] = ()
+) -> tuple[Sequence[int], LabelTriples, tuple[int, int, int] | None]:
+    """The lines and triples of text, without the header and checked, and their columns (None for
+    the only three)."""
     first = first_row(text, source, delimiter)
     if first is None:
-        return (), np.empty((0, 3), dtype=object)
+        return (), np.empty((0, 3), dtype=object), None
     line, names = first
     by_name = None
     if options.has_names:
@@ -256,7 +256,7 @@ def _text_triples(
         if not is_header and max(map(len, labels)) == 1:
             # Such as the triple "s r t" of a small graph.
             options = replace(options, header=False)
-            return _text_triples(text, source, options, delimiter, known)
+            return text_triples(text, source, options, delimiter, known)
         if not is_header:
             problem = "these labels occur below too" if len(triples) else "no triple follows"
             raise DataError(
@@ -265,7 +265,17 @@ def _text_triples(
                 "take it as names, or header=False (--header no) to read it as a triple"
             )
     if len(triples) == 0:
-        return (), np.empty((0, 3), dtype=object)
+        return (), np.empty((0, 3), dtype=object), columns
+    check_no_empty(triples, numbers, source)
+    if not has_header and options.header is None:
+        check_first_line(triples, numbers[0], source, known)
+    if columns is None:
+        check_order(triples, source)
+    return numbers, triples, columns
+
+
+def check_no_empty(triples: LabelTriples, numbers: Sequence[int], source: str) -> None:
+    """Refuses triples with an empty label, by the line of the first."""
     empty = np.flatnonzero((triples == "").any(axis=1))
     if len(empty):
         row = int(empty[0])
@@ -273,11 +283,6 @@ def _text_triples(
             f"{source}, line {numbers[row]}: a label is empty (got {show_fields(triples[row])})"
             + others(len(empty))
         )
-    if not has_header and options.header is None:
-        check_first_line(triples, numbers[0], source, known)
-    if columns is None:
-        check_order(triples, source)
-    return numbers, triples
 
 
 def _parquet_triples(content: bytes, source: str, options: ReadOptions) -> LabelTriples:

@@ -33,8 +33,10 @@ class DiagonalCoupling(Coupling):
     with respect to the coefficients a second one over the relations.
     """
 
-    def __init__(self, entries: CouplingEntries, coefficients: Tensor):
-        self._entries = TypedEntries.from_coupling(entries, coefficients.shape[0])
+    def __init__(self, entries: CouplingEntries | TypedEntries, coefficients: Tensor):
+        if isinstance(entries, CouplingEntries):
+            entries = TypedEntries.from_coupling(entries, coefficients.shape[0])
+        self._entries = entries
         self._table = torch.cat([coefficients, coefficients.conj().resolve_conj()])
         self._planes: dict[torch.dtype, Tensor] = {}
 

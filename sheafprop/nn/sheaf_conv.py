@@ -306,7 +306,7 @@ class SheafConv(MessagePassing):
         plan: PropagationPlan,
         sections: Tensor,
         free: Tensor,
-        constant: Tensor,
+        constant: Tensor | None,
         step_size: float,
         out: Tensor | None = None,
     ) -> Tensor:

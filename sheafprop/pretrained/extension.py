@@ -1,7 +1,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -158,10 +158,7 @@ def _choose(
                 "this model has no propagation that was chosen on validation: give "
                 "propagation=PropagationSettings(...), or 'exact'"
             )
-        odd = sorted(set(chosen) - {f.name for f in fields(PropagationSettings)})
-        if odd:
-            raise ValueError(f"the model's settings hold {odd[0]!r}, which is unknown here")
-        settings, name = PropagationSettings(**chosen), propagation
+        settings, name = PropagationSettings.from_stored(chosen), propagation
     if seed is not None:
         settings = replace(settings, seed=seed)
     if normalize_output is not None:

@@ -44,6 +44,9 @@ class RelationSheaf(ABC):
 
     #: Whether the maps act on every coordinate of the stalk separately: :meth:`diagonals` has them.
     independent_columns: ClassVar[bool] = False
+    #: Whether :meth:`vertex_blocks` and :meth:`coupling` also take what
+    #: :class:`~sheafprop.kernels.fact_csr.FactCSR` gives, and a slice of ``columns``.
+    takes_rows: ClassVar[bool] = False
     #: Whether all maps are the identity: the constant sheaf, up to its translations.
     is_constant: ClassVar[bool] = False
     #: Whether ``torch.compile`` can follow the maps, so that layers compile into one graph.
