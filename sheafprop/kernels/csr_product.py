@@ -130,7 +130,7 @@ class CSRProduct:
                 self._start,
                 self._col.long(),
                 self._numbers(),
-                size=(self.num_rows, product.num_cols),
+                size=(self.num_rows, self.num_cols),
                 check_invariants=False,
             )
 
