@@ -64,7 +64,7 @@ ENTITIES, TRIPLES, WIDTH, STEPS = 300_000, 3_000_000, 128, 8
 COMMAND_ENTITIES, COMMAND_TRIPLES = 5_000_000, 20_000_000
 MAPS = ("identity", "diagonal", "diagonal, real")
 #: Columns of a block: as many as an eighth of the memory of version 0.1.0 allows.
-COLUMNS = {"identity": 32, "diagonal": 22, "diagonal, real": 22}
+COLUMNS = {"identity": 32, "diagonal": 16, "diagonal, real": 32}
 _RELATIONS = 200
 _CHUNK = 2**18
 # What constants are measured on, beside entries.
