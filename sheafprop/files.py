@@ -52,7 +52,7 @@ def storage_errors(path: str | PathLike[str], action: Literal["read", "written"]
 _PREFIX = ".sheafprop-"
 
 
-def write_bytes(path: str | PathLike[str], data: bytes) -> None:
+def write_bytes(path: str | PathLike[str], data: bytes | Iterable[bytes | memoryview]) -> None:
     """Writes a file through a temporary one in the same folder, which is made if it is missing.
 
     What is no file, such as ``/dev/stdout``, ``/dev/null`` or a named pipe, is written into as it
@@ -60,22 +60,23 @@ def write_bytes(path: str | PathLike[str], data: bytes) -> None:
 
     Args:
         path: The file.
-        data (bytes): What it is to hold.
+        data (bytes, or parts of them): What it is to hold.
 
     Raises:
         StorageError: If the file cannot be written. The old one is still there then.
     """
+    parts = [data] if isinstance(data, bytes) else data
     # Through a link to the file it points to, so that the link stays one.
     target = Path(os.path.realpath(path))
     with storage_errors(path, "written"):
         if (stream := _stream(path)) is not None:
             with stream:
-                stream.write(data)
+                stream.writelines(parts)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_sibling(target) as temporary:
             with open(temporary, "xb") as file:
-                file.write(data)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
