@@ -109,7 +109,7 @@ def test_columns_are_those_of_the_whole(kind, graph, normalization):
         own = PropagationPlan.from_rows(
             rows, sheaf, columns=part, normalization=normalization, dtype=dtype
         )
-        ours = own.constant_of(x[sources][..., part] if len(sources) else None)
+        ours = own.take_constant(x[sources][..., part] if len(sources) else None)
         step = own.step(free[..., part], ours, 0.9)
         assert same_numbers(step, expected[..., part])
         found = torch.zeros_like(constant[..., part]) if ours is None else ours
