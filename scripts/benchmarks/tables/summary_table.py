@@ -16,7 +16,7 @@ from sheafprop.report.tables import NOTHING, escape, markdown_table
 
 __all__ = ["summary_table"]
 
-Record = Mapping[str, Any]
+Record = dict[str, Any]
 _HEADER = ("task", "method", "protocol", "figure", "best published under the same protocol")
 #: What is shown of completion: a preset, the model in its records, and the method's name.
 _METHODS = (
