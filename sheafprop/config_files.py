@@ -58,6 +58,15 @@ def parse_yaml(text: str) -> Any:
         loader.dispose()
 
 
+def describe_yaml_error(error: yaml.YAMLError) -> str:
+    """What is wrong with a YAML text, and where, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    problem = getattr(error, "problem", None) or "it cannot be read"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
 def dump_yaml(value: Any) -> str:
     """Plain values as YAML that :func:`parse_yaml` and jsonargparse read back as they are."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False)
@@ -75,6 +84,18 @@ def parse_option(name: str, text: str) -> Any:
     return (
         os.path.join(".", text) if name == "data.root" and value is None and text != "~" else text
     )
+
+
+def nest(values: dict[str, Any]) -> dict[str, Any]:
+    """``{"model.lr": 0.1}`` as ``{"model": {"lr": 0.1}}``."""
+    out: dict[str, Any] = {}
+    for option, value in values.items():
+        *groups, key = option.split(".")
+        inner = out
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[key] = value
+    return out
 
 
 def _keep_texts(node: yaml.Node) -> None:
@@ -107,7 +128,7 @@ def load_config(path: str, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     try:
         content = parse_yaml(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise DataError(f"{file} is not valid YAML: {error}") from error
+        raise DataError(f"{file} is not valid YAML: {describe_yaml_error(error)}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{file} is not UTF-8 text: save it as UTF-8") from error
     if content is None:

@@ -1,13 +1,14 @@
 """Writing files so that a crash leaves either the old content or the new, never a part of it."""
 
 import errno
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -21,6 +22,7 @@ _ADVICE = {
     errno.EPERM: "permission denied. Change its permissions or choose another folder",
     errno.EROFS: "the file system is read-only. Choose another folder",
     errno.EEXIST: "a file is where a folder is needed. Choose another place",
+    errno.ENOTEMPTY: "another process has written there meanwhile. Choose another place",
     errno.ENOTDIR: "a file is where a folder is needed. Choose another place",
     errno.EISDIR: "it is a folder. Name a file",
     errno.ENAMETOOLONG: "the name is too long. Choose a shorter one",
@@ -52,6 +54,11 @@ _PREFIX = ".sheafprop-"
 
 
 def write_bytes(path: str | PathLike[str], data: bytes) -> None:
+    """Writes ``data`` to ``path``, see :func:`write_with`."""
+    write_with(path, lambda file: file.write(data))
+
+
+def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Writes a file through a temporary one in the same folder, which is made if it is missing.
 
     What is no file, such as ``/dev/stdout``, ``/dev/null`` or a named pipe, is written into as it
@@ -59,26 +66,80 @@ def write_bytes(path: str | PathLike[str], data: bytes) -> None:
 
     Args:
         path: The file.
-        data (bytes): What it is to hold.
+        write: Writes what it is to hold into an open file.
 
     Raises:
         StorageError: If the file cannot be written. The old one is still there then.
     """
+    with written_after(path, write):
+        pass
+
+
+@contextmanager
+def written_after(
+    path: str | PathLike[str], content: bytes | Callable[[BinaryIO], object]
+) -> Iterator[None]:
+    """Writes a file at the end of a block, if that ends well; see :func:`write_with`.
+
+    What may be refused (its folder, its permissions, a full disk) is refused before the block, so
+    that of two files or folders that belong together both are written or none.
+
+    Args:
+        path: The file.
+        content: What it is to hold, or what writes it into an open file.
+
+    Raises:
+        StorageError: If the file cannot be written. The old one is still there then.
+    """
+
+    def write(file: BinaryIO) -> None:
+        if isinstance(content, bytes):
+            file.write(content)
+        else:
+            content(file)
+
     # Through a link to the file it points to, so that the link stays one.
     target = Path(os.path.realpath(path))
-    with storage_errors(path, "written"):
-        if (stream := _stream(path)) is not None:
-            with stream:
-                stream.write(data)
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_sibling(target) as temporary:
-            with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+    with ExitStack() as stack:
+        with storage_errors(path, "written"):
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if (stream := _stream(path)) is not None:
+                stack.enter_context(stream)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                temporary = stack.enter_context(temporary_sibling(target))
+                with open(temporary, "xb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+        yield
+        with storage_errors(path, "written"):
+            if stream is not None:
+                write(stream)
+                stream.flush()
+                return
             os.replace(temporary, target)
-        sync_folder(target.parent)
+            sync_folder(target.parent)
+
+
+def write_stream(path: str | PathLike[str], parts: Iterable[bytes | memoryview]) -> tuple[int, str]:
+    """Writes a new file part by part, and returns its size and SHA-256.
+
+    It is written where it stands, so it belongs into a folder of :func:`new_folder`.
+
+    Raises:
+        StorageError: If the file exists or cannot be written.
+    """
+    digest, size = hashlib.sha256(), 0
+    with storage_errors(path, "written"), open(path, "xb") as file:
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+            size += len(part)
+        file.flush()
+        os.fsync(file.fileno())
+    return size, digest.hexdigest()
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:
@@ -93,10 +154,19 @@ def write_json(path: str | PathLike[str], value: Any) -> None:
         ValueError: If a value is not plain; names where it is.
         StorageError: If the file cannot be written.
     """
+    write_bytes(path, as_json(value))
+
+
+def as_json(value: Any) -> bytes:
+    """A plain ``value`` as indented JSON.
+
+    Raises:
+        ValueError: If a value is not plain; names where it is.
+    """
     check_plain(value)
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     # Python's own reader of JSON takes lone surrogates, which may stand in labels.
-    write_bytes(path, text.encode("utf-8", "surrogatepass"))
+    return text.encode("utf-8", "surrogatepass")
 
 
 def check_plain(value: Any, where: str = "the value") -> None:
@@ -150,18 +220,19 @@ def remove_temporaries(folder: str | PathLike[str]) -> None:
 
 
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
+def new_folder(target: Path, *, replace: bool) -> Iterator[Path]:
     """Yields a temporary folder beside ``target``, which takes its place at the end of the block.
 
     Where the block raises, ``target`` stays as it was. While an old folder is replaced it carries
-    the name :func:`previous_folder` for the moment between two renames.
+    the name :func:`previous_folder` for the moment between two renames. Without ``replace``, one
+    that another process has made meanwhile stays, and is an error.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f"{_PREFIX}{secrets.token_hex(8)}.tmp")
     try:
         temporary.mkdir()
         yield temporary
-        _move_into_place(temporary, target)
+        _move_into_place(temporary, target, replace)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     sync_folder(target.parent)
@@ -179,6 +250,7 @@ def check_folder_target(
     names: Collection[str],
     record: str,
     what: str,
+    is_part: Callable[[str], bool] = lambda name: False,
 ) -> None:
     """Refuses a place where no folder can be written, before there is anything to write.
 
@@ -188,26 +260,41 @@ def check_folder_target(
         names: The files that such a folder may hold.
         record: The JSON file in it that says which library wrote it.
         what: The kind of folder, such as ``"a model"``.
+        is_part: Whether it may also hold a file, named by its path in the folder.
 
     Raises:
         ValueError: If something is there that must stay.
+        StorageError: If there is no such place.
     """
     target = Path(os.path.realpath(Path(folder).expanduser()))
-    if not target.exists() or _is_empty_folder(target):
-        return
+    with storage_errors(folder, "written"):
+        if not target.exists() or _is_empty_folder(target):
+            return
     if not overwrite:
         raise ValueError(
             f"'{target}' exists: choose another folder, or pass overwrite=True (--overwrite)"
         )
     foreign = "it is a file"
     if target.is_dir():
-        others = sorted({entry.name for entry in target.iterdir()} - {*names, record})
+        others = _foreign_files(target, {*names, record}, is_part)
         if not others and _is_own_record(target / record):
             return
         foreign = f"it is not {what} that sheafprop wrote"
         if others:
             foreign = f"it holds '{others[0]}', which is no file of {what}"
     raise ValueError(f"'{target}' is not overwritten, since {foreign}: choose another folder")
+
+
+def _foreign_files(
+    folder: Path, names: Collection[str], is_part: Callable[[str], bool]
+) -> list[str]:
+    """Files and folders, by their paths in a folder, that are neither named nor parts."""
+    others = []
+    for entry in sorted(folder.iterdir()):
+        inner = [f"{entry.name}/{path.name}" for path in entry.iterdir()] if entry.is_dir() else []
+        found = inner or [entry.name]
+        others += [name for name in found if name not in names and not is_part(name)]
+    return others
 
 
 def _is_own_record(path: Path) -> bool:
@@ -219,8 +306,8 @@ def _is_own_record(path: Path) -> bool:
     return isinstance(record, dict) and str(record.get("library")).startswith("sheafprop ")
 
 
-def _move_into_place(temporary: Path, target: Path) -> None:
-    if not target.exists() or _is_empty_folder(target):
+def _move_into_place(temporary: Path, target: Path, replace: bool) -> None:
+    if not replace or not target.exists() or _is_empty_folder(target):
         os.replace(temporary, target)
         return
     previous = previous_folder(target)

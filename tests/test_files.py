@@ -18,6 +18,7 @@ from sheafprop.files import (
     write_bytes,
     write_json,
     write_text,
+    written_after,
 )
 
 
@@ -194,7 +195,7 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch, is
         (target / "old").write_text("old")
 
     def write(text):
-        with new_folder(target) as temporary:
+        with new_folder(target, replace=True) as temporary:
             assert temporary.parent == target.parent
             (temporary / "new").write_text(text)
 
@@ -218,6 +219,53 @@ def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path, monkeypatch, is
     assert previous_folder(target) == tmp_path / "deep" / ".folder.previous"
 
 
+def test_a_folder_that_another_process_made_meanwhile_stays(tmp_path):
+    target = tmp_path / "folder"
+
+    def write():
+        with new_folder(target, replace=False) as temporary:
+            (temporary / "new").write_text("")
+            target.mkdir(exist_ok=True)
+            (target / "theirs").write_text("theirs")
+
+    with pytest.raises(OSError, match="not empty"):
+        write()
+    assert [p.name for p in tmp_path.rglob("*")] == ["folder", "theirs"]
+
+
+def test_a_file_is_written_after_a_block_that_ends_well(tmp_path):
+    path = tmp_path / "deep" / "file"
+    write_text(path, "old")
+    with pytest.raises(KeyError), written_after(path, b"new"):
+        raise KeyError
+    assert path.read_text() == "old"
+    with written_after(path, b"new"):
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert os.listdir(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("place", ["folder", "file/below", "full"])
+def test_what_cannot_be_written_is_refused_before_the_block(tmp_path, monkeypatch, place):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    if place == "full":
+        monkeypatch.setattr(atomic.os, "fsync", refuse(errno.ENOSPC))
+    begun = []
+    with (
+        pytest.raises(StorageError, match=f"{place}' cannot be written"),
+        written_after(tmp_path / place, b"new"),
+    ):
+        begun.append(place)
+    assert not begun
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+def test_an_error_of_the_block_stays_what_it_is(tmp_path):
+    with pytest.raises(FileNotFoundError, match="theirs"), written_after(tmp_path / "own", b""):
+        raise FileNotFoundError("theirs")
+
+
 def test_only_an_own_folder_may_be_replaced(tmp_path):
     def check(overwrite=True):
         check_folder_target(
@@ -225,6 +273,8 @@ def test_only_an_own_folder_may_be_replaced(tmp_path):
         )
 
     check(overwrite=False)
+    with pytest.raises(StorageError, match="cannot be written: the name is too long"):
+        check_folder_target("x" * 300, False, names=(), record="record.json", what="a thing")
     (tmp_path / "x").mkdir()
     check(overwrite=False)
     write_json(tmp_path / "x" / "record.json", {"library": "sheafprop 9"})

@@ -44,8 +44,9 @@ def read_records(path: Path) -> list[Record]:
     """
     records = []
     with storage_errors(path, "read"):
-        lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    for number, line in enumerate(lines, 1):
+        text = path.read_text("utf-8") if path.exists() else ""
+    # At line feeds alone: JSON keeps the other characters that Python ends lines at.
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], 1):
         try:
             records.append(json.loads(line))
         except ValueError as error:
@@ -64,6 +65,23 @@ def write_records(path: Path, records: Sequence[Record]) -> None:
     """
     check_plain(list(records))
     write_text(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+
+
+def check_hardware(path: Path | None, hardware: str) -> None:
+    """Refuses a file of results of other hardware, before minutes of measuring."""
+    stored = [] if path is None else read_records(path)
+    for other in {case["hardware"] for case in stored} - {hardware}:
+        raise SystemExit(
+            f"--json names a file of results of other hardware ({other}): give another file"
+        )
+
+
+def merge_cases(path: Path, new: Sequence[Record]) -> None:
+    """Writes measured cases in the places of those of a file that they measure again, the others
+    behind."""
+    old = read_records(path)
+    again = {case["name"]: case for case in new}
+    write_records(path, [*(again.pop(case["name"], case) for case in old), *again.values()])
 
 
 class CellStore:
@@ -102,7 +120,7 @@ class CellStore:
             FormatError: If a line is not a record of this experiment.
             StorageError: If the file cannot be read, or nothing can be written beside it.
         """
-        with self._locked():
+        with self._lock():
             self.records()
 
     def holds(self, key: Record) -> bool:
@@ -111,7 +129,7 @@ class CellStore:
 
     def put(self, key: Record, found: Sequence[Record]) -> None:
         """Stores the records of a finished cell; earlier ones of the same cell are replaced."""
-        with self._locked():
+        with self._lock():
             others = [record for record in self.records() if not self._same(record, key)]
             write_records(self.path, others + [key | record for record in found])
 
@@ -125,7 +143,7 @@ class CellStore:
         return self.path.with_suffix(".unfinished") / name
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         with storage_errors(self.path, "written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(self.path.with_suffix(".lock")):

@@ -64,7 +64,7 @@ def run_cell(
             continue  # baselines without a model have cells of their own
         record: Record = {"protocol": protocol} | figures(row["metrics"], protocol)
         if method == own:
-            record |= _chosen(selection) | times(seconds)
+            record |= _report_choice(selection) | times(seconds)
             if protocol == "full":
                 record["validation_curve"] = _curve(selection)
                 if preset == "paper":
@@ -75,7 +75,7 @@ def run_cell(
             record = {"model": name} | record
         records.append(record)
     if preset == "best":
-        records.append(_merged(module.search, model, data, seconds))
+        records.append(_run_merged(module.search, model, data, seconds))
     return records
 
 
@@ -91,7 +91,7 @@ def heuristic_records(name: str, root: str | None, *, folder: Path) -> list[Reco
     )
     scores = heuristic.score_tails, heuristic.score_heads
     result = evaluate(*scores, data.test, inference_filter(data))
-    return _ranked(result, (*MAIN_METRICS, *(f"expected_{name}" for name in MAIN_METRICS)))
+    return _report_ranks(result, (*MAIN_METRICS, *(f"expected_{name}" for name in MAIN_METRICS)))
 
 
 def load_data(config: dict[str, Any], root: str | None) -> InductiveData:
@@ -165,10 +165,10 @@ def _reference(
     result = rank_triples(model, data.test, inference_filter(data))
     seconds["rank"] = time.perf_counter() - begin
     common = {"iterations": 0, "configurations_tried": 0} | times(seconds)
-    return [record | common for record in _ranked(result)]
+    return [record | common for record in _report_ranks(result)]
 
 
-def _merged(
+def _run_merged(
     search: PropagationSearch, model: KGEModel, data: InductiveData, seconds: dict[str, float]
 ) -> Record:
     """Validation and test triples together, so the settings come from the training graph.
@@ -196,7 +196,7 @@ def _merged(
     return (
         {"protocol": "merged"}
         | figures(result.metrics("merged"), "merged")
-        | _chosen(selection, on="training graph")
+        | _report_choice(selection, on="training graph")
         | {"prototype_share": selection.settings.prototype_share}
         | {"configurations_tried": sum(one.tried for one in found)}
         | times(seconds)
@@ -222,7 +222,7 @@ def _curve(selection: Selection) -> list[list[Any]]:
     return [[row["start"], row["iterations"], round(row["hits@10"], 5)] for row in selection.curve]
 
 
-def _chosen(selection: Selection, on: str = "validation") -> Record:
+def _report_choice(selection: Selection, on: str = "validation") -> Record:
     chosen = selection.settings
     wanted = (chosen.start, chosen.step_size, chosen.iterations)
     (row,) = (
@@ -240,7 +240,7 @@ def _chosen(selection: Selection, on: str = "validation") -> Record:
     }
 
 
-def _ranked(result: RankingResult, names: Sequence[str] = MAIN_METRICS) -> list[Record]:
+def _report_ranks(result: RankingResult, names: Sequence[str] = MAIN_METRICS) -> list[Record]:
     return [
         {"protocol": protocol} | figures(result.metrics(protocol), protocol, names)
         for protocol in ("full", "sampled50")

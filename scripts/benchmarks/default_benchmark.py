@@ -1,24 +1,25 @@
 """The default of ``sheafprop fit`` on plain folders, beside the best preset of each data set.
 
-A cell writes a data set as the folder of a user and runs the commands ``fit`` and ``test`` on it,
-with ``experiment/folder`` or with a preset. Times are those of the processor: ``fit`` trains,
-selects and saves, ``test`` ranks the test triples and the baselines. Finished cells are in the file
-of results and are not run again.
+A cell writes a data set as the folder of a user, a whole graph by ``sheafprop split``, and runs the
+commands ``fit`` and ``test`` on it, with ``experiment/folder`` or with a preset. Times are those of
+the processor: ``fit`` starts, trains, selects and saves, ``test`` ranks the test triples and the
+baselines; settings are compared by training and selection, without the start of the command.
+Finished cells are in the file of results and are not run again.
 """
 
 import argparse
 import json
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from lightning.pytorch import Trainer
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import report_errors
@@ -27,19 +28,16 @@ from benchmarks.transductive_data import read_parts
 from sheafprop.cli.main import main as sheafprop
 from sheafprop.config_files import load_config, merge
 from sheafprop.data import build_dataset, write_triples
+from sheafprop.data.datasets.folder import FILES
 from sheafprop.data.datasets.grail import ENVIRONMENT
-from sheafprop.data.disjoint_split import disjoint_split
-from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.data.splits import hold_out_mask, semi_inductive_split
 from sheafprop.errors import SheafpropError
 from sheafprop.hardware import describe_hardware, peak_bytes
-from sheafprop.seeding import combine_keys, seeded_uniform
+from sheafprop.report.tables import NOTHING, markdown_table
 
 Record = dict[str, Any]
-Files = dict[str, np.ndarray]
 
 KEYS = ("dataset", "settings", "seed", "config_hash")
-FIELDS = ("hits@10", "mrr", "validation_hits@10", "seconds_fit", "seconds_test")
+FIELDS = ("hits@10", "mrr", "validation_hits@10", "seconds_fit", "seconds_train", "seconds_test")
 #: The default; the same without validation triples of the inference graph; the best preset.
 SETTINGS = ("default", "default without validation", "preset")
 #: The mode of each data set, and the preset it is compared with.
@@ -50,15 +48,8 @@ DATASETS = {
     "codex-s": ("semi-inductive", "fb237_rotate"),
     "FB15k-237": ("fully-inductive", "fb237_rotate"),
 }
-#: Triples that FB15k-237 is cut to.
-_CUT = 170_000
-_NAMES = {
-    "train": "train.txt",
-    "train_valid": "valid.txt",
-    "observed": "inference.txt",
-    "valid": "inference_valid.txt",
-    "test": "inference_test.txt",
-}
+#: What ``sheafprop split`` is told of a whole graph; the others are splits already.
+_SPLIT = {"codex-s": ("--new-fraction", "0.1"), "FB15k-237": ("--max-triples", "170000")}
 
 
 def config_of(dataset: str, settings: str) -> list[str]:
@@ -94,17 +85,19 @@ def run_cell(
     shutil.rmtree(folder, ignore_errors=True)  # what an interrupted cell has left
     import_module("sheafprop.cli.lightning")  # no part of what a command costs
     own, whole = folder / "own" / dataset, folder / "whole" / dataset
-    files = read_files(dataset, root)
-    write_folder(whole, files)
-    valid = {} if settings.endswith("without validation") else {"valid": files["valid"]}
-    write_folder(own, {k: v for k, v in files.items() if k != "valid"} | valid)
+    write_folder(whole, dataset, root)
+    shutil.copytree(whole, own)
+    valid = not settings.endswith("without validation")
+    if not valid:
+        (own / FILES["valid"]).unlink()
     runs = folder / "runs"
     words = [word for name in config_of(dataset, settings) for word in ("--config", name)]
     words += ["--data.root", str(own), "--data.mode", DATASETS[dataset][0]]
     words += ["--run.group", str(runs), "--run.name", f"seed-{seed}"]
     words += ["--seed_everything", str(seed), "--trainer.accelerator", "cpu"]
     run = runs / f"seed-{seed}"
-    seconds = {"seconds_fit": _run(folder, "fit", *words)}
+    with _timed_training() as seconds:
+        seconds["seconds_fit"] = _run(folder, "fit", *words)
     if valid:
         seconds["seconds_test"] = _run(folder, "test", "--run", str(run))
         found = json.loads((run / "metrics.json").read_text("utf-8"))
@@ -144,6 +137,24 @@ def run_cell(
     ]
 
 
+@contextmanager
+def _timed_training() -> Iterator[dict[str, float]]:
+    """Counts the processor time of training, selection and saving, all within ``Trainer.fit``."""
+    seconds: dict[str, float] = {}
+    fit = Trainer.fit
+
+    def timed(self: Trainer, *arguments: Any, **more: Any) -> None:
+        begin = time.process_time()
+        fit(self, *arguments, **more)
+        seconds["seconds_train"] = round(time.process_time() - begin, 2)
+
+    Trainer.fit = timed  # type: ignore[method-assign]
+    try:
+        yield seconds
+    finally:
+        Trainer.fit = fit  # type: ignore[method-assign]
+
+
 def _run(folder: Path, *words: str) -> float:
     """Runs a command of sheafprop; returns its processor time."""
     begin = time.process_time()
@@ -163,19 +174,16 @@ def _first_method(table: Path) -> dict[str, float]:
     return dict(zip(first["metric"], first["value"], strict=True))
 
 
-def write_folder(folder: Path, files: Files) -> None:
-    """Writes the parts of a data set as the files of a user."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for key, triples in files.items():
-        write_triples(folder / _NAMES[key], triples)
-
-
-def read_files(dataset: str, root: str | None = None) -> Files:
-    """The label triples of a data set, by part."""
-    if dataset == "codex-s":
-        return split_semi(np.concatenate(read_parts(dataset)))
-    if dataset == "FB15k-237":
-        return split_disjoint(np.concatenate(read_parts(dataset)))
+def write_folder(folder: Path, dataset: str, root: str | None = None) -> None:
+    """Writes a data set as the files of a user."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if dataset in _SPLIT:
+        graph = folder.parent / "graph.tsv"
+        write_triples(graph, np.concatenate(read_parts(dataset)))
+        words = [str(graph), "--out", str(folder), "--mode", DATASETS[dataset][0]]
+        _run(folder.parent, "split", *words, *_SPLIT[dataset])
+        return
+    folder.mkdir()
     data = build_dataset("grail", name=dataset, root=root).load()
     sets = {
         "train": (data.train.triples, data.train),
@@ -184,79 +192,47 @@ def read_files(dataset: str, root: str | None = None) -> Files:
         "valid": (data.valid, data.inference),
         "test": (data.test, data.inference),
     }
-    found = {}
     for key, (triples, graph) in sets.items():
         assert triples is not None
-        found[key] = _labels(graph, triples)
-    return found
+        assert graph.entities is not None
+        assert graph.relations is not None
+        head, relation, tail = triples.T
+        names = [graph.entities.labels_of(head), graph.relations.labels_of(relation)]
+        names.append(graph.entities.labels_of(tail))
+        write_triples(folder / FILES[key], np.array(names, dtype=object).T)
 
 
-def split_semi(triples: np.ndarray) -> Files:
-    """Makes a tenth of the entities new, and holds out a tenth of the training triples."""
-    graph = KnowledgeGraph.from_labels(triples)
-    count = graph.num_nodes or 0
-    split = semi_inductive_split(graph.triples, count, new_fraction=0.1)
-    masks = {"observed": split.observed_mask, "valid": split.valid_mask, "test": split.test_mask}
-    return _held_out(graph, split.train_mask) | {
-        key: _labels(graph, graph.triples[mask]) for key, mask in masks.items()
-    }
+def default_table(records: Sequence[Record]) -> str:
+    """Means over seeds as Markdown, with the difference to the preset on the seeds of both."""
+    found: dict[tuple[str, str], dict[int, Record]] = {}
+    for record in records:
+        found.setdefault((record["dataset"], record["settings"]), {})[record["seed"]] = record
+    rows = []
+    for (dataset, settings), own in sorted(found.items(), key=lambda item: _place(*item[0])):
+        cells = [dataset, settings, str(len(own))]
+        cells.append(f"{100 * _mean(own, 'hits@10'):.1f} ({_mean(own, 'mrr'):.3f})")
+        best = found.get((dataset, "preset"), {})
+        both = [seed for seed in own if seed in best]
+        points = share = NOTHING
+        if settings != "preset" and both:
+            ours, theirs = ({s: part[s] for s in both} for part in (own, best))
+            gain = _mean(ours, "hits@10") - _mean(theirs, "hits@10")
+            ratio = _mean(ours, "seconds_train") / _mean(theirs, "seconds_train")
+            points, share = f"{100 * gain:+.1f}", f"{ratio:.2f}"
+        cells += [points, f"{_mean(own, 'seconds_train'):.0f} s", share]
+        cells += [f"{_mean(own, f'seconds_{name}'):.0f} s" for name in ("fit", "test")]
+        rows.append(cells)
+    header = ["data set", "settings", "seeds", "Hits@10 (MRR)", "against the preset"]
+    header += ["train and select", "of the preset's", "`fit`", "`test`"]
+    return markdown_table(header, rows, "ll" + "r" * 7)
 
 
-def split_disjoint(triples: np.ndarray) -> Files:
-    """Cuts a graph to a seeded part of its triples, and splits that without a common entity."""
-    order = seeded_uniform(combine_keys(6, np.arange(len(triples))), 1, 0)[:, 0].argsort()
-    graph = KnowledgeGraph.from_labels(triples[np.sort(order[:_CUT])])
-    split = disjoint_split(graph.triples, graph.num_nodes or 0)
-    inside = graph.triples[split.new_mask]
-    held = hold_out_mask(inside, fraction=0.2)
-    targets = inside[held]
-    return _held_out(graph, split.train_mask) | {
-        "observed": _labels(graph, inside[~held]),
-        "valid": _labels(graph, targets[::2]),
-        "test": _labels(graph, targets[1::2]),
-    }
+def _place(dataset: str, settings: str) -> tuple[int, int]:
+    return list(DATASETS).index(dataset), SETTINGS.index(settings)
 
 
-def _held_out(graph: KnowledgeGraph, mask: Tensor) -> Files:
-    """The training triples, a tenth of them held out."""
-    train = graph.triples[mask]
-    held = hold_out_mask(train, fraction=0.1)
-    return {"train": _labels(graph, train[~held]), "train_valid": _labels(graph, train[held])}
-
-
-def _labels(graph: KnowledgeGraph, triples: Tensor) -> np.ndarray:
-    assert graph.entities is not None
-    assert graph.relations is not None
-    head, relation, tail = triples.T
-    columns: list[tuple[Callable[[Tensor], list[str]], Tensor]] = [
-        (graph.entities.labels_of, head),
-        (graph.relations.labels_of, relation),
-        (graph.entities.labels_of, tail),
-    ]
-    return np.array([name(ids) for name, ids in columns], dtype=object).T
-
-
-def summarize(records: list[Record]) -> str:
-    """Means over seeds, the difference to the preset in points, and its share of processor time."""
-    lines = []
-    for dataset in dict.fromkeys(record["dataset"] for record in records):
-        mean: dict[str, dict[str, float]] = {}
-        for settings in SETTINGS:
-            own = [r for r in records if (r["dataset"], r["settings"]) == (dataset, settings)]
-            if own:
-                mean[settings] = {name: sum(r[name] for r in own) / len(own) for name in FIELDS}
-                mean[settings]["seeds"] = len(own)
-        for settings, row in mean.items():
-            text = f"{dataset}  {settings}: Hits@10 {100 * row['hits@10']:.1f}"
-            text += f"  MRR {row['mrr']:.3f}  validation {100 * row['validation_hits@10']:.1f}"
-            text += f"  fit {row['seconds_fit']:.0f} s  test {row['seconds_test']:.0f} s"
-            text += f"  ({int(row['seeds'])} seeds)"
-            if settings != "preset" and (best := mean.get("preset")):
-                points = 100 * (row["hits@10"] - best["hits@10"])
-                share = row["seconds_fit"] / best["seconds_fit"]
-                text += f"  {points:+.1f} points at {share:.2f} of the time"
-            lines.append(text)
-    return "\n".join(lines)
+def _mean(records: Mapping[int, Record], name: str) -> float:
+    return sum(float(record[name]) for record in records.values()) / len(records)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -277,4 +253,4 @@ def main(arguments: list[str] | None = None) -> None:
             chosen = (options.dataset, options.settings, options.seeds)
             limits = {"jobs": options.jobs, "threads": options.threads, "again": options.again}
             run_cells(cells(*chosen, options.data), store, **limits)
-        print(summarize(store.records()) or f"{options.results} holds no results")
+        print(default_table(store.records()))

@@ -1,155 +1,122 @@
-"""Queries over entities beside the energy: one cell trains, chooses on validation, ranks once.
+"""Queries over entities beside the energy: a cell ranks the queries of a ratio by one method, once.
 
 Vertices between are entities, facts are certain, and the scores of propagated vectors predict the
-other links, with proximity beside them. Temperature, weight of proximity, beam and iterations are
-chosen one after the other on a seeded choice of validation queries. What is finished of a cell is
-kept in its folder.
+other links, with proximity beside them. The number of steps is chosen on validation queries of one
+hop; the rest of :class:`EntitySettings` was chosen once, on validation queries of ratios 550 and
+175. The cells of a ratio share its trained model; what is finished of a cell is kept in its folder.
 """
 
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from benchmarks.presets import QueryConfig
+from benchmarks.entity_links import EntitySettings, ObservedLinks
+from benchmarks.presets import QueryConfig, completion_config
 from benchmarks.query_cell import TYPES, Record, choose_settings, train
 from benchmarks.query_task import QueryTask, read_queries
 from benchmarks.tables.query_tables import NEGATION
 from sheafprop.files import write_json
+from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.inductive_propagation import InductivePropagation
-from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.proximity_scorer import LogProximity
 from sheafprop.kge import KGEModel, build_model
-from sheafprop.kge.base import Side
-from sheafprop.pretrained.blocks import RowBlocks
-from sheafprop.pretrained.candidate_scorer import CandidateScorer
-from sheafprop.query import EntityScorer, LinkProbabilities, QueryRanking
+from sheafprop.query import QueryRanking, QueryScorer
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.ranking.metrics import query_values
 from sheafprop.ranking.protocols import MAIN_METRICS
+from sheafprop.training.episode_training import train_episodes
 
 #: Queries of each type, at most, for rows that are not the final ones.
 SAMPLE = 2000
-#: What is tried, one field after the other from the defaults of :class:`EntitySettings`.
-GRID: dict[str, tuple[Any, ...]] = {
-    "iterations": (1, 2, 4, 8),
-    "temperature": (1.25, 2.5, 5.0, 10.0),
-    "proximity": (0.0, 0.25, 0.5, 1.0),
-    "beam": (16, 64, 128),
+#: Numbers of steps to choose from.
+ITERATIONS = (1, 2, 4, 8)
+# Random sections of episodes, a quarter of the preset's: a row costs in proportion.
+_SECTIONS = 8
+#: Methods by name: what differs from the chosen settings, or None for the energy, whose vertices
+#: between are free.
+METHODS: dict[str, dict[str, Any] | None] = {
+    "entities": {},
+    "energy": None,
+    "energy without prior": None,
+    "entities without proximity": {"proximity": 0.0},
+    "entities without facts": {"facts": False},
+    "entities with episodes": {"scores": "episodes", "temperature": 1.0, "proximity": 0.4},
 }
 
 
-@dataclass(frozen=True)
-class EntitySettings:
-    """What is chosen on validation, in plain values.
+class TrainedCell:
+    """The trained model of a ratio, kept in a folder that its cells share.
 
     Args:
-        iterations: Steps of propagation.
-        temperature: The inverse temperature of the model's scores.
-        proximity: The weight of the log of proximity.
-        beam: Entities at a vertex between.
-        facts: Whether the observed graph's facts are certain, and count.
+        place (Path): Where the splits are.
+        ratio: The ratio.
+        config (QueryConfig): How to train and propagate.
+        seed (int): The seed.
+        folder (Path): Where the model, and what validation chose, is kept.
     """
 
-    iterations: int = 1
-    temperature: float = 2.5
-    proximity: float = 0.5
-    beam: int = 64
-    facts: bool = True
+    def __init__(self, place: Path, ratio: str, config: QueryConfig, seed: int, folder: Path):
+        self.data, self.config, self.seed = read_queries(place, ratio), config, seed
+        self.folder, self.kept = folder, KeptResults(folder)
+        self.valid = QueryTask(self.data, "valid", config.inverse_relations)
+        self.model, self.seconds = self._model()
+        self.propagation = replace(config.propagation, seed=seed)
 
-
-class ObservedLinks:
-    """Links between the entities of one split: vectors, facts and proximity of its observed graph.
-
-    Args:
-        task (QueryTask): The split.
-        model (KGEModel): The trained model.
-        propagation (PropagationSettings): How vectors are propagated.
-    """
-
-    def __init__(self, task: QueryTask, model: KGEModel, propagation: PropagationSettings):
-        self.task, self.model, self.propagation = task, model, propagation
-        self.facts = task.data.observed(task.split)
-        self._vectors: dict[int, Tensor] = {}
-        self._scorer: CandidateScorer | None = None
-        self._near: Callable[[Tensor], Tensor] | None = None
-
-    def scorer(self, settings: EntitySettings) -> EntityScorer:
-        """The scorer of queries, in the ids of the data set."""
-        data = self.task.data
-        x = self._propagated(settings.iterations)
-        self._scorer = CandidateScorer(
-            self.model, self.model.sheaf(), RowBlocks([x]), self.propagation.section_weight
-        )
-        links = LinkProbabilities(
-            self.facts if settings.facts else self.facts[:0],
-            len(data.entities),
-            len(data.relations),
-            self,
-            temperature=settings.temperature,
-            log_proximity=self._log_proximity(),
-            proximity_weight=settings.proximity,
-            domain=data.candidates(self.task.split),
-            cache_bytes=2**30,
-        )
-        return EntityScorer(links, settings.beam)
-
-    @torch.no_grad()
-    def score_links(self, entities: Tensor, relation: int, inverse: bool) -> Tensor:
-        """Scores of all entities at the other end of a relation, by propagated vectors."""
-        assert self._scorer is not None
-        own = int(self.task.relations[relation + inverse * len(self.task.data.relations)])
-        backwards, own = divmod(own, self.model.num_relations)
-        side: Side = "head" if backwards else "tail"
-        kinds = torch.full_like(entities, own)
-        return self._scorer.scores(self._scorer.rows.select(entities), kinds, side)
-
-    @torch.no_grad()
-    def _propagated(self, iterations: int) -> Tensor:
-        """Vectors ``[N, s, d]`` in the ids of the data set, zero outside the split."""
-        if iterations not in self._vectors:
-            task = self.task
-            x = InductivePropagation(self.model, task.completion, self.propagation).vectors(
-                iterations
+    def _model(self) -> tuple[KGEModel, float]:
+        path = self.folder / "model.pt"
+        if "seconds" not in self.kept:
+            model, seconds = train(self.config, self.valid.completion, self.seed, self.folder)
+            torch.save(
+                {"name": model.name, "config": model.config(), "state": model.state_dict()}, path
             )
-            entities = task.completion.inference.entities
-            assert entities is not None
-            place = entities.lookup(task.data.entities.labels)
-            vectors = x.new_zeros(len(place), *x.shape[1:])
-            vectors[place >= 0] = x[place[place >= 0]]
-            self._vectors = {iterations: vectors}
-        return self._vectors[iterations]
+            self.kept.put("seconds", round(seconds, 1))
+        stored = torch.load(path, weights_only=True)
+        model = build_model(stored["name"], **stored["config"])
+        model.load_state_dict(stored["state"])
+        return model.eval(), self.kept["seconds"]
 
-    def _log_proximity(self) -> Callable[[Tensor], Tensor]:
-        if self._near is None:
-            self._near = KeptRows(
-                LogProximity(self.facts, len(self.task.data.entities)),
-                len(self.task.data.entities),
-            )
-        return self._near
+    def episodes(self) -> EpisodeModel:
+        """Relations trained through the diffusion by the preset of FB15k-237, on the training graph
+        alone."""
+        path = self.folder / "episodes.pt"
+        if not path.exists():
+            config = completion_config("episodes", "fb237", "v1", self.model.name)
+            settings = EpisodeSettings(**config["model"]["episodes"] | {"num_random": _SECTIONS})
+            triples = self.valid.completion.train.triples
+            folder = self.folder / "episodes"
+            model, _ = train_episodes(self.model, triples, settings, seed=self.seed, folder=folder)
+            torch.save(model.stored(), path)
+        return EpisodeModel.from_stored(self.model, torch.load(path, weights_only=True))
 
+    def links(self, task: QueryTask) -> ObservedLinks:
+        """The links of a split."""
+        return ObservedLinks(task, self.model, self.propagation, self.episodes)
 
-class KeptRows:
-    """Rows of all entities, each computed once and kept in half precision."""
+    def energy_steps(self) -> int:
+        """The number of steps with the best energies on validation."""
+        return self.kept.get(
+            "energy steps",
+            lambda: choose_settings(self.valid, self.model, self.config, self.seed)[0].iterations,
+        )
 
-    def __init__(self, rows: Callable[[Tensor], Tensor], count: int):
-        self._compute = rows
-        self._rows = torch.from_numpy(np.empty((count, count), dtype=np.float16))
-        self._known = torch.zeros(count, dtype=torch.bool)
+    def settings(self, most: int) -> EntitySettings:
+        """The settings with the number of steps that ranks validation queries of one hop best."""
+        return replace(
+            EntitySettings(),
+            iterations=self.kept.get(f"steps {most}", lambda: self._choose(most)),
+        )
 
-    def __call__(self, entities: Tensor) -> Tensor:
-        """The rows ``[n, N]`` of some entities."""
-        for missing in entities[~self._known[entities]].split(256):
-            self._rows[missing] = self._compute(missing).half()
-            self._known[missing] = True
-        return self._rows[entities].float()
+    def _choose(self, most: int) -> int:
+        links = self.links(self.valid)
+        tried = [replace(EntitySettings(), iterations=count) for count in ITERATIONS]
+        found = compare_settings(links, tried, most, ("1p",))
+        self.kept.put("tried steps", [value for _, value in found])
+        return max(found, key=lambda pair: (pair[1], -pair[0].iterations))[0].iterations
 
 
 def run_entities(
@@ -157,79 +124,70 @@ def run_entities(
     ratio: str,
     config: QueryConfig,
     seed: int,
+    method: str,
     most_valid: int,
     most_test: int | None,
+    models: Path,
     *,
     folder: Path,
 ) -> list[Record]:
-    """Trains, chooses on validation queries, and ranks test queries once.
+    """Ranks test queries by one method, once; trains and chooses on validation where no other cell
+    of the ratio has.
 
     Args:
-        most_valid: Validation queries of each type that choose, at most.
-        most_test: Test queries of each type for the rows of energy and entities. (None: all)
+        method: One of ``METHODS``.
+        most_valid: Validation queries that choose, at most.
+        most_test: Test queries of each type. (None: all)
+        models: Where the trained model is kept for other cells.
 
     Returns:
-        A record for each method, query type and averaging.
+        A record for each query type and averaging.
     """
-    data = read_queries(place, ratio)
-    kept = KeptResults(folder)
-    valid = QueryTask(data, "valid", config.inverse_relations)
-    model, seconds = _trained(config, valid, seed, folder, kept)
-    propagation = replace(config.propagation, seed=seed)
-    steps = kept.get("energy", lambda: choose_settings(valid, model, config, seed)[0].iterations)
-    chosen = EntitySettings(
-        **kept.get(
-            "chosen",
-            lambda: asdict(
-                choose(ObservedLinks(valid, model, propagation), steps, most_valid, kept)
-            ),
-        )
-    )
-    test = QueryTask(data, "test", config.inverse_relations)
-    links = ObservedLinks(test, model, propagation)
-    energy = replace(propagation, iterations=steps)
+    cell = TrainedCell(place, ratio, config, seed, models)
+    # Of two libraries for products of single precision numbers, the one for this processor.
+    torch.set_float32_matmul_precision("medium")
+    test = QueryTask(cell.data, "test", config.inverse_relations)
+    more: Record = {"train_seconds": cell.seconds, "limit": most_test}
+    changed, kept = METHODS[method], KeptResults(folder)
+    build: Callable[[], QueryScorer]
+    if changed is None:
+        settings = replace(cell.propagation, iterations=cell.energy_steps())
+        prior = config.interior_prior and "without prior" not in method
+        more |= {"iterations": settings.iterations}
 
-    def energy_scorer() -> Any:
-        x = InductivePropagation(model, test.completion, energy).vectors()
-        return test.scorer(model, x, energy, config.interior_prior)
+        def build() -> QueryScorer:
+            x = InductivePropagation(cell.model, test.completion, settings).vectors()
+            return test.scorer(cell.model, x, settings, prior)
+    else:
+        chosen = replace(cell.settings(most_valid), **changed)
+        more |= {"chosen": asdict(chosen), "most_valid": most_valid}
 
-    sample = SAMPLE if most_test is None else min(SAMPLE, most_test)
-    rows: dict[str, tuple[Callable[[], Any], int | None]] = {
-        "entities": (lambda: links.scorer(chosen), most_test),
-        "energy": (energy_scorer, most_test),
-        "entities without proximity": (lambda: links.scorer(replace(chosen, proximity=0)), sample),
-        "entities without facts": (lambda: links.scorer(replace(chosen, facts=False)), sample),
-    }
-    records: list[Record] = []
-    more = {"chosen": asdict(chosen), "train_seconds": seconds, "most_valid": most_valid}
-    for method, (build, limit) in rows.items():
-        scorer = None
-        for kind in TYPES if method == "energy" else (*TYPES, *NEGATION):
-            key = f"{method} {kind}"
-            if key not in kept:
-                scorer = scorer or build()
-                begin = time.perf_counter()
-                found = figures(test.rank(scorer, kind, limit))
-                kept.put(key, [r | {"seconds": time.perf_counter() - begin} for r in found])
-            same = {"method": method, "type": kind, "limit": limit}
-            records += [same | record | more for record in kept[key]]
+        def build() -> QueryScorer:
+            return cell.links(test).scorer(chosen)
+
+    scorer, records = None, []
+    for kind in TYPES if changed is None else (*TYPES, *NEGATION):
+        if kind not in kept:
+            scorer = scorer or build()
+            begin = time.perf_counter()
+            found = list(figures(test.rank(scorer, kind, most_test)))
+            seconds = round(time.perf_counter() - begin, 1)
+            kept.put(kind, [record | {"seconds": seconds} for record in found])
+        records += [{"type": kind} | record | more for record in kept[kind]]
     return records
 
 
-def choose(links: ObservedLinks, iterations: int, most: int, kept: "KeptResults") -> EntitySettings:
-    """The settings of the best macro Hits@10, its mean over all types, a field at a time."""
-    best, value = EntitySettings(iterations=iterations), -math.inf
-    for name, choices in GRID.items():
-        for settings in dict.fromkeys([best, *(replace(best, **{name: c}) for c in choices)]):
-            key = f"valid {json.dumps(asdict(settings))}"
-            if key not in kept:
-                scorer = links.scorer(settings)
-                found = [links.task.rank(scorer, kind, most) for kind in (*TYPES, *NEGATION)]
-                hits = [r.metrics("macro")["hits@10"] for r in found if len(r.counts)]
-                kept.put(key, sum(hits) / len(hits))
-            if kept[key] > value:
-                best, value = settings, kept[key]
-    return best
+def compare_settings(
+    links: ObservedLinks, settings: Iterable[EntitySettings], most: int, types: Iterable[str]
+) -> list[tuple[EntitySettings, float]]:
+    """Macro Hits@10, its mean over query types, of each of some settings."""
+    found = []
+    for one in settings:
+        scorer = links.scorer(one)
+        rankings = [links.task.rank(scorer, kind, most) for kind in types]
+        hits = [r.metrics("macro")["hits@10"] for r in rankings if len(r.counts)]
+        found.append((one, sum(hits) / len(hits)))
+    return found
 
 
 def figures(ranking: QueryRanking) -> Iterator[Record]:
@@ -278,20 +236,3 @@ class KeptResults:
         self.found[name] = value
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self.path, self.found)
-
-
-def _trained(
-    config: QueryConfig, valid: QueryTask, seed: int, folder: Path, kept: KeptResults
-) -> tuple[KGEModel, float]:
-    """The trained model, kept with its seconds."""
-    path = folder / "model.pt"
-    if "seconds" not in kept:
-        model, seconds = train(config, valid.completion, seed, folder)
-        torch.save(
-            {"name": model.name, "config": model.config(), "state": model.state_dict()}, path
-        )
-        kept.put("seconds", round(seconds, 1))
-    stored = torch.load(path, weights_only=True)
-    model = build_model(stored["name"], **stored["config"])
-    model.load_state_dict(stored["state"])
-    return model.eval(), kept["seconds"]

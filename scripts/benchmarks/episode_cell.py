@@ -14,7 +14,6 @@ from benchmarks.completion_cell import (
     train_model,
 )
 from sheafprop.data.inductive_data import InductiveData
-from sheafprop.inductive.baselines import FILTERED_PROXIMITY, PROXIMITY
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import inference_filter
@@ -24,6 +23,7 @@ from sheafprop.inductive.proximity_scorer import (
     ProximitySettings,
     add_proximity,
 )
+from sheafprop.inductive.rank_completion import FILTERED_PROXIMITY, PROXIMITY
 from sheafprop.ranking import EdgeTypeHeuristic, evaluate
 from sheafprop.training.episode_training import train_episodes
 from sheafprop.training.sheaf_completion import SheafCompletion

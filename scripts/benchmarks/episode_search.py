@@ -22,7 +22,6 @@ from benchmarks.command_line import report_errors
 from benchmarks.completion_cell import load_data, train_model
 from benchmarks.presets import FAMILIES, VERSIONS, Config, completion_config, config_hash
 from sheafprop.data import KnowledgeGraph, Vocabulary, hold_out_mask
-from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_model import EpisodeSettings
@@ -34,6 +33,7 @@ from sheafprop.inductive.proximity_scorer import (
     ProximityScorer,
     relations_with_loops,
 )
+from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import evaluate
 from sheafprop.training.episode_training import train_episodes
@@ -109,9 +109,9 @@ def split_training_graph(data: InductiveData, seed: int) -> InductiveData:
     """Two parts of the training graph without a common entity, as a fully inductive data set."""
     train = data.train
     assert train.entities is not None
-    split = disjoint_split(train.triples, len(train.entities), seed=seed)
-    part = _graph(train.triples[split.train_mask], train)
-    other = _graph(train.triples[split.new_mask], train)
+    parts = split_training_triples(train.triples, len(train.entities), seed=seed)
+    part = _graph(parts.part, parts.part_entities, train)
+    other = _graph(parts.other, parts.other_entities, train)
     held = hold_out_mask(other.triples, fraction=HELD_SHARE, seed=seed)
     count = other.num_nodes or 0
     return InductiveData(
@@ -129,12 +129,11 @@ def split_training_graph(data: InductiveData, seed: int) -> InductiveData:
     )
 
 
-def _graph(triples: torch.Tensor, of: KnowledgeGraph) -> KnowledgeGraph:
+def _graph(triples: torch.Tensor, ids: torch.Tensor, of: KnowledgeGraph) -> KnowledgeGraph:
     assert of.entities is not None
-    used, ids = torch.unique(triples[:, [0, 2]], return_inverse=True)
     return KnowledgeGraph.from_triples(
-        torch.stack([ids[:, 0], triples[:, 1], ids[:, 1]], dim=1),
-        entities=Vocabulary(of.entities.labels_of(used), kind="entities"),
+        triples,
+        entities=Vocabulary(of.entities.labels_of(ids), kind="entities"),
         relations=of.relations,
     )
 
@@ -163,7 +162,7 @@ def run_search(
             assert data.inference.entities is not None
             scorer = EpisodeScorer(episodes, data.inference.triples, data.inference.entities.labels)
             seconds = time.process_time() - begin
-            found = _ranked(name, scorer, data, near, 1.0, {"seconds": round(seconds, 2)})
+            found = _rank(name, scorer, data, near, 1.0, {"seconds": round(seconds, 2)})
             write_text(done, json.dumps(found))
         records += json.loads(done.read_text("utf-8"))
     return records
@@ -179,7 +178,7 @@ def _base_records(
         propagation = InductivePropagation(model, data, replace(settings, iterations=count))
         scorer = propagation.scorer(propagation.vectors())
         spread = score_spread(scorer, data.inference.triples)
-        rows = _ranked("propagation", scorer, data, near, spread, {"iterations": count})
+        rows = _rank("propagation", scorer, data, near, spread, {"iterations": count})
         if not best or _value(rows) > _value(best):
             best = rows
     return best
@@ -189,7 +188,7 @@ def _value(rows: Sequence[dict[str, Any]]) -> float:
     return float(max(row["hits@10"] + row["mrr"] for row in rows))
 
 
-def _ranked(
+def _rank(
     name: str,
     scorer: Scorer,
     data: InductiveData,

@@ -7,8 +7,9 @@ import gc
 import multiprocessing
 import statistics
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from sheafprop.hardware import describe_hardware
 _TURN = 0.005
 
 
-def interleaved(
+def interleave(
     functions: dict[str, Callable[[], Any]],
     rounds: int = 6,
     *,
@@ -106,7 +107,7 @@ def measured_here() -> dict[str, Any]:
     return {"hardware": hardware, "torch": version, "commit": current_commit()}
 
 
-def timed(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, float]:
+def time_call(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, float]:
     """The result of one call and its time in seconds."""
     synchronize(device)
     start = time.perf_counter()
@@ -134,6 +135,35 @@ def with_peak(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, in
         return function(), None
     result = function()
     return result, max(0, _status("VmHWM") - held)
+
+
+@contextlib.contextmanager
+def anonymous_peak(interval: float = 0.02) -> Iterator[Callable[[], int]]:
+    """Watches the anonymous memory of this process: what is mapped from files is left out.
+
+    Yields a function for the most bytes so far, as another thread has seen them.
+
+    Raises:
+        OSError: Where there is no ``/proc``.
+    """
+    most, done = [0], threading.Event()
+
+    def look() -> int:
+        most[0] = max(most[0], _status("RssAnon"))
+        return most[0]
+
+    def watch() -> None:
+        while not done.wait(interval):
+            look()
+
+    look()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield look
+    finally:
+        done.set()
+        thread.join()
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -36,8 +36,8 @@ def clamp_rows(rows: Tensor) -> Tensor:
 class ProjectedTransR(TransR):
     """TransR with projected entities of length at most one, which no linear map gives."""
 
-    def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
-        return clamp_rows(super()._mapped(rows, rel_type, side))
+    def _map(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        return clamp_rows(super()._map(rows, rel_type, side))
 
     def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
         def distance(queries: Tensor, candidates: Tensor) -> Tensor:

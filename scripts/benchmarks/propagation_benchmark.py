@@ -27,17 +27,17 @@ from benchmarks.benchmark_cases import (
     make_sheaf,
     power_law_multigraph,
 )
-from benchmarks.cells import read_records, write_records
+from benchmarks.cells import check_hardware, merge_cases
 from benchmarks.limit_benchmark import KNOWN, limit_cases
 from benchmarks.measuring import (
     add_runs,
     in_own_process,
-    interleaved,
+    interleave,
     measured_here,
     memory_held,
     most_memory_held,
     summarize,
-    timed,
+    time_call,
 )
 from benchmarks.step_benchmark import dense_case, parity_cases, step_case
 from sheafprop.sheaf import PropagationPlan
@@ -92,9 +92,9 @@ def _scaling(maps: str, num_nodes: int, num_triples: int, width: int) -> Case:
     build(power_law_multigraph(100, 1000), make_features(maps, 100, width))
     held = memory_held()
     graph, x = power_law_multigraph(num_nodes, num_triples), make_features(maps, num_nodes, width)
-    (plan, constant), starting = timed(lambda: build(graph, x))
+    (plan, constant), starting = time_call(lambda: build(graph, x))
     out = torch.empty_like(x)
-    median = interleaved({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 6)
+    median = interleave({"step": lambda: plan.step(x, constant, STEP_SIZE, out)}, 6)
     return benchmark_case(
         graph,
         maps,
@@ -183,17 +183,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", choices=PARTS, help="one part instead of all")
     options = parser.parse_args(arguments)
     parts = PARTS if options.only is None else (options.only,)
+    check_hardware(options.json, measured_here()["hardware"])
     found = run(quick=options.quick, device=options.device, parts=parts, runs=options.runs)
     if options.json is not None:
-        write_records(options.json, _merge(read_records(options.json), found))
-
-
-def _merge(old: list[Case], new: list[Case]) -> list[Case]:
-    """The new cases in the places of those that they measure again, the others behind."""
-    for hardware in {case["hardware"] for case in old} - {case["hardware"] for case in new}:
-        raise SystemExit(f"the file holds results of other hardware: {hardware}")
-    again = {case["name"]: case for case in new}
-    return [*(again.pop(case["name"], case) for case in old), *again.values()]
+        merge_cases(options.json, found)
 
 
 def _short(value: Any) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import integer, report_errors
-from benchmarks.entity_cell import GRID, SAMPLE, run_entities
+from benchmarks.entity_cell import ITERATIONS, METHODS, SAMPLE, run_entities
+from benchmarks.entity_links import EntitySettings
 from benchmarks.presets import MODELS, QUERY_PRESETS, RATIOS, WITH_PRIOR, query_config
 from benchmarks.query_cell import SHARES, heuristic_records, run_cell, run_curve
 from benchmarks.query_task import check_queries
@@ -30,7 +31,8 @@ ENTITIES = "query_entities.jsonl"
 KEYS = ("ratio", "model", "preset", "seed", "config_hash")
 FIELDS = ("type", "averaging", "hits@10")
 CURVE_FIELDS = ("steps", "micro", "macro")
-ENTITY_FIELDS = ("method", "type", "averaging", "hits@10")
+ENTITY_KEYS = (*KEYS, "method")
+ENTITY_FIELDS = ("type", "averaging", "hits@10")
 
 
 def cells(
@@ -95,17 +97,26 @@ def entity_cells(
     presets: Sequence[str],
     seeds: Sequence[int],
     folder: Path,
+    methods: Sequence[str],
     most_valid: int,
     most_test: int | None,
+    trained: Path,
 ) -> list[Cell]:
-    """Cells that rank over entities beside the energy; ``most_valid`` and ``most_test`` are those
-    of :func:`run_entities`."""
+    """Cells that rank over entities or beside, one method of all ratios after the other.
+
+    ``methods``, ``most_valid`` and ``most_test`` are those of :func:`run_entities`; trained models
+    are kept in folders of ``trained``.
+    """
     found = []
-    for cell in cells(ratios, models, presets, seeds, folder):
-        config, seed = cell.arguments[2:]
-        own = config.hash(cell.key["ratio"], seed, GRID, most_valid, most_test)
-        arguments = (*cell.arguments, most_valid, most_test)
-        found.append(Cell(cell.key | {"config_hash": own}, run_entities, arguments))
+    for method in dict.fromkeys(methods):
+        for cell in cells(ratios, models, presets, seeds, folder):
+            config, seed = cell.arguments[2:]
+            model = trained / config.hash(cell.key["ratio"], seed)
+            chosen: Any = (EntitySettings(), METHODS[method], ITERATIONS)
+            own = config.hash(cell.key["ratio"], seed, repr(chosen), most_valid, most_test)
+            arguments = (*cell.arguments, method, most_valid, most_test, model)
+            key = cell.key | {"method": method, "config_hash": own}
+            found.append(Cell(key, run_entities, arguments))
     return found
 
 
@@ -150,14 +161,21 @@ def main(arguments: list[str] | None = None) -> None:
         "--entities",
         action="store_true",
         help="instead, rank with entities between, beside the energy, also queries with negation "
-        f"(results: {ENTITIES} beside the others)",
+        f"(results: {ENTITIES} beside the others; trained models stay in a folder there)",
+    )
+    add(
+        "--method",
+        nargs="+",
+        choices=METHODS,
+        default=["entities"],
+        help="for --entities: what is ranked (entities)",
     )
     add(
         "--most-valid",
         metavar="N",
         type=integer(1),
         default=SAMPLE,
-        help=f"for --entities: validation queries of each type that choose ({SAMPLE:,} at most)",
+        help=f"for --entities: validation queries that choose ({SAMPLE:,} at most)",
     )
     add(
         "--most-test",
@@ -206,9 +224,9 @@ def _run(options: argparse.Namespace, store: CellStore) -> None:
         selection = cells(*chosen, options.seed, folder, steps=options.curve)
     elif options.entities:
         path = options.results.with_name(ENTITIES)
-        store, show = CellStore(path, KEYS, ENTITY_FIELDS), entity_table
-        limits = (options.most_valid, options.most_test)
-        selection = entity_cells(*chosen, options.seed, folder, *limits)
+        store, show = CellStore(path, ENTITY_KEYS, ENTITY_FIELDS), entity_table
+        limits = (options.most_valid, options.most_test, path.with_suffix(".models"))
+        selection = entity_cells(*chosen, options.seed, folder, options.method, *limits)
     elif options.tune:
         selection = tuning_cells(*chosen[:2], options.seed, folder)
     else:

@@ -1,7 +1,9 @@
-"""Times logical queries: against a Schur complement for each query, and against bare distances."""
+"""Times logical queries: against a Schur complement for each, against bare distances, and with
+entities between against bare scores."""
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.benchmark_cases import power_law_multigraph
-from benchmarks.cells import write_records
-from benchmarks.measuring import add_runs, interleaved, measured_here, summarize, with_peak
+from benchmarks.cells import check_hardware, merge_cases
+from benchmarks.entity_benchmark import LARGE, beam_cases, single_case
+from benchmarks.measuring import add_runs, interleave, measured_here, summarize, with_peak
 from benchmarks.query_files import read_compact_queries
 from benchmarks.query_sampling import BackwardWalk
 from sheafprop.data.answer_sets import AnswerSets
@@ -34,6 +37,8 @@ _QUICK = 1_000
 # Rows of a block of bare distances: that of the scores.
 _ROWS = 2**23 // NUM_ENTITIES
 _HARD, _EASY = 10, 100
+#: Free vertices between, and entities between.
+PARTS = ("energy", "entities")
 
 
 def schur_scores(sheaf: DenseSheaf, x: Tensor, query: tuple[int, int, int]) -> Tensor:
@@ -93,7 +98,7 @@ def schur_case(name: str, slots: Tensor) -> dict[str, Any]:
         for _ in answering.blocks(batch):
             pass
 
-    median = interleaved({"loop": loop, "together": together}, rounds=3)
+    median = interleave({"loop": loop, "together": together}, rounds=3)
     each, ours = median["loop"] / len(queries), median["together"] / len(slots)
     return {
         "name": f"2p of SE, d = 32, {name}",
@@ -134,7 +139,7 @@ def ranking_cases(num_queries: int) -> list[dict[str, Any]]:
                 pairwise_distance(part, rows, p=2.0, squared=False, paired=False)
 
         _, peak = with_peak(rank)
-        median = interleaved({"rank": rank, "distances": distances}, rounds=3)
+        median = interleave({"rank": rank, "distances": distances}, rounds=3)
         found.append(
             {
                 "name": f"{name} of RotatE, d = 128 complex",
@@ -195,15 +200,26 @@ def walks(name: str, count: int) -> Tensor:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the queries")
+    parser.add_argument("--only", choices=PARTS, help="one part instead of both")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there")
     add_runs(parser)
     options = parser.parse_args(arguments)
+    check_hardware(options.json, measured_here()["hardware"])
     count = _QUICK if options.quick else 10_000
-    runs = [schur_cases(count) + ranking_cases(count) for _ in range(options.runs)]
+    parts = PARTS if options.only is None else (options.only,)
+    runs = [_run(parts, count, options.quick) for _ in range(options.runs)]
     facts = measured_here()
     cases = [summarize(found) | facts for found in zip(*runs, strict=True)]
     for case in cases:
         numbers = (f"{k}={v:.4g}" for k, v in case.items() if isinstance(v, float | int))
         print(case["name"], *numbers, sep="  ")
     if options.json is not None:
-        write_records(options.json, cases)
+        merge_cases(options.json, cases)
+
+
+def _run(parts: Sequence[str], count: int, quick: bool) -> list[dict[str, Any]]:
+    found = schur_cases(count) + ranking_cases(count) if "energy" in parts else []
+    if "entities" in parts:
+        found += beam_cases(NUM_ENTITIES, NUM_TRIPLES, count, walks)
+        found.append(single_case(*(number // (10 if quick else 1) for number in LARGE)))
+    return found

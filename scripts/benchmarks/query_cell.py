@@ -48,7 +48,7 @@ def run_cell(
     settings, value = choose_settings(valid, model, config, seed)
     test = QueryTask(data, "test", config.inverse_relations)
     vectors = InductivePropagation(model, test.completion, settings).vectors()
-    records = _ranked(test, test.scorer(model, vectors, settings, config.interior_prior))
+    records = _rank(test, test.scorer(model, vectors, settings, config.interior_prior))
     more = {
         "iterations": settings.iterations,
         "validation_hits@10": round(value, 6),
@@ -60,7 +60,7 @@ def run_cell(
 def heuristic_records(place: Path, ratio: str, *, folder: Path) -> list[Record]:
     """Ranks every test query by the edge-type heuristic, under both conventions for ties."""
     test = QueryTask(read_queries(place, ratio), "test", inverse_relations=False)
-    return _ranked(
+    return _rank(
         test, test.heuristic(), (*MAIN_METRICS, *(f"expected_{name}" for name in MAIN_METRICS))
     )
 
@@ -135,7 +135,7 @@ def mean_hits(rankings: Sequence[QueryRanking], averaging: Averaging) -> float:
     return sum(values) / len(values)
 
 
-def _ranked(
+def _rank(
     test: QueryTask, scorer: QueryScorer, names: Sequence[str] = MAIN_METRICS
 ) -> list[Record]:
     records = []

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.query_data import QueryData
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.query.graph_executor import GraphExecutor, differences_of, group_triples
+from sheafprop.query.graph_executor import GraphExecutor, differences_of
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape, structure
 
@@ -39,12 +39,11 @@ class BackwardWalk:
 
     def __init__(self, triples: NDArray[np.int64], num_entities: int, num_relations: int) -> None:
         head, relation, tail = triples.T
-        self.start, self.relation, self.source_start, self.source = group_triples(
+        self.start, self.relation, self.source_start, self.source = _group_triples(
             np.concatenate([tail, head]),
             np.concatenate([relation, relation + num_relations]),
             np.concatenate([head, tail]),
             num_entities,
-            unique=False,
         )
         self.entities = np.flatnonzero(np.diff(self.start))
 
@@ -241,3 +240,19 @@ def _positive(shape: QueryShape) -> QueryShape:
 def _concatenate(parts: Sequence[AnswerSets]) -> AnswerSets:
     sizes = np.concatenate([part.sizes for part in parts])
     return AnswerSets.from_sizes(sizes, np.concatenate([part.values for part in parts]))
+
+
+def _group_triples(
+    outer: NDArray[np.int64], inner: NDArray[np.int64], value: NDArray[np.int64], num_outer: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For each outer id its inner ids, ascending, and for each of those its values, ascending.
+
+    Returns where the inner ids start, the inner ids, where the values start, and the values.
+    """
+    order = np.lexsort((value, inner, outer))
+    outer, inner, value = outer[order], inner[order], value[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (outer[1:] != outer[:-1]) | (inner[1:] != inner[:-1])
+    first = np.flatnonzero(new)
+    start = np.searchsorted(outer[first], np.arange(num_outer + 1))
+    return start, inner[first], np.append(first, len(value)), value

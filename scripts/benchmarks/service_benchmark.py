@@ -14,10 +14,10 @@ from torch import Tensor
 from benchmarks.cells import write_records
 from benchmarks.measuring import (
     add_runs,
-    interleaved,
+    interleave,
     measured_here,
     summarize,
-    timed,
+    time_call,
     with_peak,
 )
 from benchmarks.tables.benchmark_tables import service_table
@@ -136,17 +136,17 @@ def _measure(model: SheafModel, width: int) -> dict[str, Any]:
     num_entities = model.num_entities
     thousand, one = new_facts(1000, num_entities), new_facts(1, num_entities)
     grown, peak = with_peak(lambda: model.extend(thousand))
-    extensions = interleaved(
+    extensions = interleave(
         {"thousand": lambda: model.extend(thousand), "one": lambda: model.extend(one)}, _TURNS
     )
-    predictions = interleaved(
+    predictions = interleave(
         {
             "predict": lambda: model.predict_tails("e1", "r1", k=10),
             "bare": _bare_product(model, width),
         },
         _TURNS,
     )
-    recomputed = _recomputed(model, grown)
+    recomputed = _time_recompute(model, grown)
     return {
         "maps": _MODELS[model.kge.name][0],
         "threads": torch.get_num_threads(),
@@ -171,7 +171,7 @@ def _bare_product(model: SheafModel, width: int) -> Callable[[], Tensor]:
     return lambda: torch.addmv(squares, table, query, alpha=-2, out=out).clamp_(0).sqrt_()
 
 
-def _recomputed(model: SheafModel, grown: SheafModel) -> float:
+def _time_recompute(model: SheafModel, grown: SheafModel) -> float:
     """Seconds for the same extension over all rows, as one call of the layer."""
     facts = grown.stored().facts
     new = grown.vectors(grown.labels()[model.num_entities :])[:, 0]
@@ -179,7 +179,7 @@ def _recomputed(model: SheafModel, grown: SheafModel) -> float:
     known = torch.arange(len(x)) < model.num_entities
     layer = HarmonicExtension(tol=1e-6)
     with torch.no_grad():
-        _, seconds = timed(
+        _, seconds = time_call(
             lambda: layer(
                 x, facts[:, [0, 2]].T, facts[:, 1], model.kge.sheaf(), boundary_mask=known
             )

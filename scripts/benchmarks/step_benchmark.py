@@ -24,9 +24,9 @@ from benchmarks.benchmark_cases import (
 )
 from benchmarks.measuring import (
     copy_bandwidth,
-    interleaved,
+    interleave,
     matrix_product,
-    timed,
+    time_call,
     with_peak,
 )
 from sheafprop.kernels.dense_coupling import DenseCoupling
@@ -57,9 +57,9 @@ def step_case(
 
     # Once on a few triples: compiling is a cost of its own, paid once for each machine.
     few, small = graph.part(slice(64)), x[:, :, :1].expand_as(x).contiguous()
-    _, compiling = timed(lambda: few.plan(sheaf, x).step(small, small, STEP_SIZE), device)
+    _, compiling = time_call(lambda: few.plan(sheaf, x).step(small, small, STEP_SIZE), device)
     (plan, constant, out), peak = with_peak(build, device)
-    _, starting = timed(build, device)
+    _, starting = time_call(build, device)
 
     coefficients = None if maps == "identity" else _coefficients(sheaf)
     inverse = plan.blocks.inverse.unsqueeze(1)  # type: ignore[attr-defined]
@@ -95,10 +95,10 @@ def step_case(
     _, peak_scatter = with_peak(functions["scatter"], device)
 
     slow = ("scatter", "lean", "torch-sparse") if graph.edge_type.numel() > 10**6 else ()
-    median = interleaved(functions, rounds, slow=slow, device=device)
+    median = interleave(functions, rounds, slow=slow, device=device)
     # Apart from them, since it empties the caches that small graphs live in.
     copy, copied = copy_bandwidth(device)
-    median |= interleaved({"copy": copy}, device=device)
+    median |= interleave({"copy": copy}, device=device)
     entries = 2 * graph.edge_type.numel() if maps != "identity" else matrix.values().numel()
     row = width * x.real.element_size()
     moved = entries * (row + 8) + 3 * graph.num_nodes * row
@@ -139,7 +139,7 @@ def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: st
     # Once on a few triples, so that the peak counts no code that is read in for the first time.
     build(graph.part(slice(64)))
     ((plan, constant), starting), peak = with_peak(
-        lambda: timed(lambda: build(graph), device), device
+        lambda: time_call(lambda: build(graph), device), device
     )
     coupling = dense_coupling(graph, sheaf)
     assert isinstance(plan.blocks, DenseBlocks)
@@ -154,7 +154,7 @@ def dense_case(graph: BenchmarkGraph, width: int, *, rounds: int = 4, device: st
     two = TwoPropagates(sheaf.tail.mH @ sheaf.head)
     copy, copied = copy_bandwidth(device)
     product, operations = matrix_product(device)
-    median = interleaved(
+    median = interleave(
         {
             "step": lambda: plan.step(x, constant, STEP_SIZE),
             "scatter": lambda: in_chunks(two, x[:, 0], part, chunk),
@@ -316,7 +316,7 @@ def _feature_propagation(graph: BenchmarkGraph, x: Tensor) -> float:
     both = torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1)
     missing = torch.ones_like(x, dtype=torch.bool)
     missing[: len(x) // 20] = False
-    median = interleaved(
+    median = interleave(
         {
             "one": lambda: FeaturePropagation(missing, 1)(Data(x, both)),
             "four": lambda: FeaturePropagation(missing, 4)(Data(x, both)),

@@ -54,7 +54,7 @@ class TrainingCase:
 
     def data(self) -> TransductiveData:
         """The triples."""
-        return TransductiveData.load(self.dataset).shortened(self.num_train, self.num_test)
+        return TransductiveData.load(self.dataset).shorten(self.num_train, self.num_test)
 
     def module(self) -> SheafCompletion:
         """Our module."""
@@ -106,7 +106,7 @@ def _ours(case: TrainingCase) -> tuple[dict[str, Any], dict[str, Any], dict[str,
     data, module, clock = case.data(), case.module(), [time.process_time()]
     after_epoch = lambda: clock.append(time.process_time())  # noqa: E731
     model, _ = train(module, data, _EPOCHS, case.batch_size, after_epoch)
-    turns = [_timed(lambda: rank(model, data).metrics("full")) for _ in range(_EPOCHS)]
+    turns = [_process_time(lambda: rank(model, data).metrics("full")) for _ in range(_EPOCHS)]
     seconds = {"epoch": _median(clock), "ranking": statistics.median(turns)}
     seconds["threads"] = torch.get_num_threads()
     state = {name: value.numpy().copy() for name, value in model.state_dict().items()}
@@ -123,7 +123,8 @@ def _theirs(case: TrainingCase, state: dict[str, Any]) -> tuple[dict[str, Any], 
     baseline.load(model)
     # The faster batch size counts, by its median.
     turns = [
-        [_timed(partial(baseline.rank, size)) for _ in range(_EPOCHS)] for size in _PYKEEN_BATCHES
+        [_process_time(partial(baseline.rank, size)) for _ in range(_EPOCHS)]
+        for size in _PYKEEN_BATCHES
     ]
     seconds = {"epoch": _median(clock), "ranking": min(map(statistics.median, turns))}
     seconds["threads"] = torch.get_num_threads()
@@ -132,7 +133,7 @@ def _theirs(case: TrainingCase, state: dict[str, Any]) -> tuple[dict[str, Any], 
     return seconds, baseline.rank(_PYKEEN_BATCHES[0])[0]
 
 
-def _timed(function: Callable[[], Any]) -> float:
+def _process_time(function: Callable[[], Any]) -> float:
     begin = time.process_time()
     function()
     return time.process_time() - begin

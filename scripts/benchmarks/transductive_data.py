@@ -98,7 +98,7 @@ class TransductiveData:
         assert self.train.entities is not None
         return len(self.train.entities)
 
-    def shortened(self, num_train: int, num_test: int) -> "TransductiveData":
+    def shorten(self, num_train: int, num_test: int) -> "TransductiveData":
         """The same entities and relations, with a seeded choice of triples to train and to test."""
         generator = torch.Generator().manual_seed(0)
         triples = self.train.triples

@@ -87,11 +87,14 @@ def run(words: Sequence[str]) -> int:
         prior=options.prior,
     )
     nested = table.attrs.get("derivations")
-    if options.picture is not None:
-        from sheafprop.report.derivation_figure import draw_derivations
 
-        draw_derivations(nested, Path(options.picture).expanduser())
-    write_table(table, options, nested)
+    def draw() -> None:
+        if options.picture is not None:
+            from sheafprop.report.derivation_figure import draw_derivations
+
+            draw_derivations(nested, Path(options.picture).expanduser())
+
+    write_table(table, options, nested, draw)
     if table.empty:
         report("note: no entity answers these queries")
     return 0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sheafprop.cli.command_parser import CommandParser, folder, read_facts, report
+from sheafprop.cli.command_parser import CommandParser, folder, read_facts
 
 
 def run(words: Sequence[str]) -> int:
@@ -23,23 +23,25 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
     parser.add_argument("--report", metavar="FILE", help="also write the tables, as JSON")
+    parser.add_argument(
+        "--picture", metavar="FILE", help="also draw predicted against observed shares, as PNG"
+    )
     parser.add_file_options()
     options = parser.parse_args(list(words))
     source = parser.model_of(options, options.triples)
 
     from sheafprop.cli.answer import read_queries
-    from sheafprop.files import write_json
-    from sheafprop.pretrained.model_folder import check_model_target
+    from sheafprop.cli.extend import check_places, save_model
     from sheafprop.pretrained.sheaf_model import SheafModel
 
-    check_model_target(options.out, options.overwrite)
+    check_places(options)
     old = SheafModel.load(source)
     triples = read_facts(options.triples, options, old.relations, compare=False)
     queries = () if options.queries is None else read_queries(options.queries)
     model, found = old.calibrate(triples, queries)
-    model.save(options.out, overwrite=options.overwrite)
-    if options.report:
-        write_json(Path(options.report).expanduser(), found.to_dict())
-    report(found.summary())
-    print(options.out)
+    save_model(model, options, found)
+    if options.picture:
+        from sheafprop.report.figures import draw_reliability
+
+        draw_reliability(found.to_dict(), Path(options.picture).expanduser())
     return 0

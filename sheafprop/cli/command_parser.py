@@ -9,7 +9,7 @@ import os
 import sys
 import textwrap
 import warnings
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -124,7 +124,10 @@ class CommandParser(LiteralParser):
             return options.run
         if (options.model is None) == (options.run is None):
             self.error("give a model, or --run RUN" + ("" if files is None else ", and a file"))
-        return options.model or options.run
+        given = options.run if options.model is None else options.model
+        if not given:
+            self.error("the model's folder has a name (got '')")
+        return given
 
     def load_model(
         self, options: argparse.Namespace, files: list[str] | None = None
@@ -334,18 +337,26 @@ def _table_format(options: argparse.Namespace) -> str:
 
 
 def write_table(
-    frame: "pd.DataFrame", options: argparse.Namespace, nested: list[Any] | None = None
+    frame: "pd.DataFrame",
+    options: argparse.Namespace,
+    nested: list[Any] | None = None,
+    write_more: Callable[[], None] = lambda: None,
 ) -> None:
-    """Writes a frame to the chosen place in the chosen format; in JSON, what is nested if given."""
+    """Writes a frame to the chosen place in the chosen format; in JSON, what is nested if given.
+
+    What else belongs to the table is written with it by ``write_more``, or neither is.
+    """
     nests = nested is not None and options.format == "json"
-    content = _as_json(nested) if nests else _rendered(frame, options.format)
+    content = _as_json(nested) if nests else _render(frame, options.format)
     place = Path(options.out).expanduser() if options.out not in (None, "-") else None
     if place is None:
+        write_more()
         write_output(content.decode("utf-8", "surrogatepass"))
         return
-    from sheafprop.files import write_bytes
+    from sheafprop.files import written_after
 
-    write_bytes(place, content)
+    with written_after(place, content):
+        write_more()
 
 
 def write_output(text: str) -> None:
@@ -364,7 +375,7 @@ def write_output(text: str) -> None:
     sys.stdout.write(text)
 
 
-def _rendered(frame: "pd.DataFrame", kind: str) -> bytes:
+def _render(frame: "pd.DataFrame", kind: str) -> bytes:
     if kind == "parquet":
         import io
 
@@ -399,5 +410,5 @@ def report(text: str) -> None:
 
 
 def show_progress() -> bool:
-    """Whether somebody watches."""
+    """Whether standard error is a terminal."""
     return sys.stderr.isatty()

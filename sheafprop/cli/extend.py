@@ -1,10 +1,19 @@
 """``sheafprop extend``: vectors for new entities."""
 
 import argparse
+import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sheafprop.cli.command_parser import CommandParser, folder, is_output, read_facts, report
+from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    from sheafprop.pretrained.calibration import CalibrationReport
+    from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
+    from sheafprop.pretrained.sheaf_model import SheafModel
 
 
 def run(words: Sequence[str]) -> int:
@@ -54,11 +63,9 @@ def run(words: Sequence[str]) -> int:
     options = parser.parse_args(list(words))
     source = parser.model_of(options, options.facts)
 
-    from sheafprop.files import write_json
-    from sheafprop.pretrained.model_folder import check_model_target
     from sheafprop.pretrained.sheaf_model import SheafModel
 
-    check_model_target(options.out, options.overwrite)
+    check_places(options)
     old = SheafModel.load(source)
     facts = read_facts(options.facts, options, old.relations, compare=False)
     model = old.extend(
@@ -71,11 +78,47 @@ def run(words: Sequence[str]) -> int:
         normalize_output=options.normalize_output,
     )
     assert model.report is not None
-    if options.report:  # first, as a place that was misspelt must not leave half of what was asked
-        place = "/dev/stdout" if options.report == "-" else options.report
-        write_json(Path(place).expanduser(), model.report.to_dict())
-    model.save(options.out, overwrite=options.overwrite)
-    report(model.report.summary())
-    if not is_output(options.report or ""):
-        print(options.out)
+    save_model(model, options, model.report)
     return 0
+
+
+def check_places(options: argparse.Namespace) -> None:
+    """Refuses places for a model and its report where these cannot be written, before any work.
+
+    Args:
+        options: Those of a command: ``out``, ``overwrite`` and ``report``.
+
+    Raises:
+        DataError: If the report would lie in the folder of the model.
+        ValueError: If something is there that must stay.
+    """
+    from sheafprop.pretrained.model_folder import check_model_target
+
+    check_model_target(options.out, options.overwrite)
+    if options.report and _real(options.report).is_relative_to(_real(options.out)):
+        raise DataError(f"--report {options.report} lies in the folder of --out: take another")
+
+
+def save_model(
+    model: "SheafModel",
+    options: argparse.Namespace,
+    found: "ExtensionReport | RemovalReport | CalibrationReport",
+) -> None:
+    """Saves a model and the report on how it was made, both or neither, and prints where it is."""
+    from sheafprop.files import as_json, written_after
+
+    place = "/dev/stdout" if options.report == "-" else options.report
+    reported = (
+        written_after(Path(place).expanduser(), as_json(found.to_dict()))
+        if place
+        else nullcontext()
+    )
+    with reported:
+        model.save(options.out, overwrite=options.overwrite)
+    report(found.summary())
+    if not is_output(place or ""):
+        print(options.out)
+
+
+def _real(place: str) -> Path:
+    return Path(os.path.realpath(Path(place).expanduser()))

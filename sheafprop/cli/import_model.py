@@ -31,6 +31,9 @@ _PARAMETERS = {
 }
 
 
+#: Engines whose tables are read a block at a time.
+_ENGINES = ("dglke", "pbg", "graphstorm")
+
 #: What checkpoints call the state dict of the model.
 _STATES = ("state_dict", "model_state_dict", "model")
 
@@ -42,16 +45,35 @@ def run(words: Sequence[str]) -> int:
         "Turn a trained model of another library, or plain arrays, into a model folder.",
         "sheafprop import pykeen results/transe --out model",
     )
-    parser.add_argument("source", choices=("pykeen", "pyg", "arrays"))
+    parser.add_argument("source", choices=("pykeen", "pyg", *_ENGINES, "arrays"))
     parser.add_argument(
-        "path", nargs="?", help="pykeen: the pipeline folder; pyg: the saved model or state dict"
+        "path",
+        nargs="?",
+        help="pykeen: the pipeline folder; pyg: the saved model or state dict; dglke: what "
+        "--save_path was; pbg: what checkpoint_path was; graphstorm: what save_embed_path was",
     )
     parser.add_argument(
         "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
-    parser.add_argument("--entities", metavar="FILE", help="labels, one a line, or a JSON list")
-    parser.add_argument("--relations", metavar="FILE", help="labels, one a line, or a JSON list")
+    parser.add_argument(
+        "--entities",
+        metavar="FILE",
+        help="labels, one a line, or a JSON list; dglke: ids and labels, where the configuration "
+        "names no file that is there; pbg: the folder of entity_path, where it has moved",
+    )
+    parser.add_argument(
+        "--relations", metavar="FILE", help="labels, one a line, or a JSON list; dglke: as above"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="graphstorm: the YAML of the training, if it is elsewhere"
+    )
+    parser.add_argument(
+        "--operator-side",
+        choices=("lhs", "rhs"),
+        default="lhs",
+        help="pbg: the operator of dynamic relations that is taken (lhs, which ranks tails)",
+    )
     parser.add_argument("--facts", metavar="FILE", nargs="+", help="the training triples")
     parser.add_argument(
         "--model",
@@ -107,6 +129,8 @@ def _import(options: argparse.Namespace) -> "StoredModel":
 
     if options.source == "pykeen":
         return import_pykeen(options.path, keep_unused=options.keep_unused)
+    if options.source in _ENGINES:
+        return _import_engine(options)
     for name in ("entities", "relations"):
         if getattr(options, name) is None:
             raise DataError(f"{options.source} needs --{name} FILE, the labels in order of ids")
@@ -145,6 +169,33 @@ def _import(options: argparse.Namespace) -> "StoredModel":
         for name, (parameter, _) in _PARAMETERS.items():
             text = text.replace(f"'{parameter}'", f"--{name.replace('_', '-')}")
         raise DataError(text) from error
+
+
+def _import_engine(options: argparse.Namespace) -> "StoredModel":
+    from sheafprop.pretrained.importers.dglke import import_dglke
+    from sheafprop.pretrained.importers.graphstorm import import_graphstorm
+    from sheafprop.pretrained.importers.pbg import import_pbg
+
+    # On the disk of the model, which takes as much.
+    scratch = Path(options.out).absolute().parent
+    while not scratch.is_dir():
+        scratch = scratch.parent
+    common: dict[str, Any] = {
+        "facts": read_facts(options.facts, options) if options.facts else None,
+        "keep_unused": options.keep_unused,
+        "scratch": scratch,
+    }
+    if options.source == "dglke":
+        labels = {"entities": options.entities, "relations": options.relations}
+        return import_dglke(options.path, **labels, **common)
+    if options.source == "pbg":
+        return import_pbg(
+            options.path,
+            entity_path=options.entities,
+            operator_side=options.operator_side,
+            **common,
+        )
+    return import_graphstorm(options.path, config=options.config, **common)
 
 
 def _labels(name: str) -> list[str]:

@@ -1,7 +1,6 @@
 """``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders."""
 
 import inspect
-import json
 import logging
 import os
 import re
@@ -24,20 +23,20 @@ from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.command_parser import report
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.stored_run import own_classes, trust
+from sheafprop.cli.stored_run import own_classes, read_run, trust
 from sheafprop.config_files import add_callbacks
 from sheafprop.errors import DataError
 from sheafprop.files import remove_temporaries, write_text
-from sheafprop.inductive.propagation_search import Selection
+from sheafprop.pretrained.model_folder import check_model_target
 from sheafprop.report.own_files import check_places
 from sheafprop.report.run_report_callback import RunReport
 from sheafprop.training import InductiveDataModule, SaveModel, SheafCompletion
 from sheafprop.training.budget import TrainingLines, apply_budget
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
-    KEY,
     check_checkpoint,
-    count_epochs,
+    check_schedule,
+    choice_of_old_run,
     describe_unfinished_training,
     is_other_data,
     renumber_like,
@@ -196,6 +195,8 @@ class SheafCLI(LightningCLI):
             check_places(self.folder.path)
         if self.config.subcommand == "test":
             check_places(self.folder.path.parent)
+        if self.config.subcommand == "fit":
+            check_model_target(self.folder.path / "model", overwrite=True)
         for logger in self.trainer.loggers:
             if isinstance(logger, WandbLogger):
                 # Lightning hands it on unset, and W&B complains of it whatever it is.
@@ -211,10 +212,14 @@ class SheafCLI(LightningCLI):
         try:
             checkpoint = torch.load(path, weights_only=True, mmap=True, map_location="cpu")
         except (RuntimeError, EOFError, KeyError, UnpicklingError) as error:
-            raise DataError(f"{path} is not a checkpoint that can be read ({error})") from error
+            reason = "it was cut off, or is none" if "mmap" in str(error) else error
+            raise DataError(f"{path} is not a checkpoint that can be read ({reason})") from error
         resume, keys = self.config.subcommand == "fit", self.datamodule.keys
         if resume and _is_fast(self.trainer):
             raise DataError("trainer.fast_dev_run tries a new run, and does not go on with one")
+        if resume:
+            now = self._parser("fit").dump(self.config.fit, skip_none=False)
+            check_schedule(read_run(self.folder.path)["model"], yaml.safe_load(now)["model"])
         renumber_like(checkpoint, self.datamodule.data)
         check_checkpoint(
             self.model.hparams,
@@ -232,7 +237,9 @@ class SheafCLI(LightningCLI):
             )
         if is_other_data(checkpoint, keys):
             self.trainer.loggers = []  # which hold the curves of the run
-        self.model.choice_of_run = _choice_of_old_run(self.folder.path, checkpoint, self.model)
+        self.model.choice_of_run = choice_of_old_run(
+            self.folder.path, checkpoint, self.model.hparams
+        )
 
     def _loggers(self, given: Any) -> Any:
         """The loggers with their folders inside the run folder, W&B only where it is installed."""
@@ -314,21 +321,6 @@ class _SaveRunConfig(SaveConfigCallback):
 
     def _text(self) -> str:
         return self.parser.dump(self.config, skip_none=False)
-
-
-def _choice_of_old_run(
-    folder: Path, checkpoint: dict[str, Any], model: SheafCompletion
-) -> Selection | None:
-    """What a run of version 0.1.0 chose, which stands beside its model alone."""
-    file, stored = folder / "model" / "metrics.json", checkpoint.get(KEY, {})
-    trained = checkpoint["hyper_parameters"].get("propagation")
-    if "data" in stored or trained != model.hparams["propagation"] or not file.is_file():
-        return None
-    found = json.loads(file.read_text(encoding="utf-8"))
-    training, plain = found.get("training", {}), found.get("selection")
-    if not plain or training.get("best_epoch") != count_epochs(checkpoint):
-        return None  # the weights have been trained further since
-    return Selection.from_dict(plain)
 
 
 def _is_fast(trainer: Trainer) -> bool:

@@ -20,6 +20,8 @@ commands:
              sheafprop test --run runs/umls/rotate
   extend     vectors for the new entities of some facts, as a new model
              sheafprop extend runs/umls/rotate new_facts.tsv --out extended
+  propagate  vectors for the new entities of files that are larger than memory
+             sheafprop propagate facts.tsv --model runs/umls/rotate --memory 16GB --out vectors
   predict    the best heads or tails
              sheafprop predict runs/umls/rotate --head virus --relation causes -k 5
   answer     the best answers to logical queries
@@ -51,19 +53,11 @@ options:
 Set SHEAFPROP_DEBUG=1 to see the traceback of an error.
 """
 _TRAINING = ("fit", "validate", "test")
-#: Commands with a module of their own, which is imported when they are called.
+#: Commands whose module has their name and a function ``run``; it is imported at the call. To add
+#: one, add its module, its name here and its line in the help above.
 _OWN = (
-    *(
-        "extend",
-        "predict",
-        "answer",
-        "calibrate",
-        "score",
-        "explain",
-        "evaluate",
-        "inspect",
-        "export",
-    ),
+    *("extend", "propagate", "predict", "answer", "calibrate", "score", "explain"),
+    *("evaluate", "inspect"),
     *("export", "import", "split", "tune"),
 )
 

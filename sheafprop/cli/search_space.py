@@ -1,5 +1,6 @@
 """What ``sheafprop tune`` tries: options of a configuration and the values each may take."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,18 +61,6 @@ class SearchSpace:
         return values
 
 
-def nested(values: dict[str, Any]) -> dict[str, Any]:
-    """``{"model.lr": 0.1}`` as ``{"model": {"lr": 0.1}}``."""
-    out: dict[str, Any] = {}
-    for option, value in values.items():
-        *groups, key = option.split(".")
-        inner = out
-        for group in groups:
-            inner = inner.setdefault(group, {})
-        inner[key] = value
-    return out
-
-
 def _problem(option: Any, entry: Any) -> str | None:
     """What is wrong with an entry of a space."""
     if not isinstance(option, str) or option.split(".")[0] not in _SECTIONS or "." not in option:
@@ -92,7 +81,8 @@ def _problem(option: Any, entry: Any) -> str | None:
     for key in ("low", "high", "step"):
         value = entry.get(key, 0 if key == "step" else None)
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if not (whole or (entry["type"] == "float" and isinstance(value, float))):
+        real = isinstance(value, float) and math.isfinite(value)
+        if not (whole or (entry["type"] == "float" and real)):
             return f"needs a number of type {entry['type']} as '{key}' (got {value!r})"
     if not entry["low"] <= entry["high"]:
         return f"needs low <= high (got low={entry['low']!r}, high={entry['high']!r})"

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from sheafprop.config_files import describe_yaml_error
 from sheafprop.errors import DataError
 from sheafprop.files import storage_errors
 
@@ -35,7 +36,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: the configuration cannot be read (it is not UTF-8)") from error
     except yaml.YAMLError as error:
-        raise DataError(f"{file} is not valid YAML: {error}") from error
+        raise DataError(f"{file} is not valid YAML: {describe_yaml_error(error)}") from error
     if not isinstance(config, dict):
         raise DataError(f"{file} is not the configuration of a run")
     for name, kind in (("data", dict), ("model", dict), ("seed_everything", int)):

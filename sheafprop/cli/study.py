@@ -16,9 +16,9 @@ from sqlalchemy.pool import NullPool
 
 from sheafprop.cli.lightning import launch
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.search_space import SearchSpace, nested
+from sheafprop.cli.search_space import SearchSpace
 from sheafprop.cli.training_commands import config_digest
-from sheafprop.config_files import dump_yaml, merge
+from sheafprop.config_files import dump_yaml, merge, nest
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_json, write_text
 from sheafprop.training import InductiveDataModule
@@ -129,7 +129,7 @@ class Study:
 
     def _with(self, values: dict[str, Any]) -> dict[str, Any]:
         """The configuration with the values of a trial; its loss arguments go with its own loss."""
-        config, change = self.config, nested(values)
+        config, change = self.config, nest(values)
         model = config.get("model") or {}
         own = model.get("loss", "cross_entropy")
         if change.get("model", {}).get("loss", own) != own:

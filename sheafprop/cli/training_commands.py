@@ -13,7 +13,7 @@ from typing import Any
 from sheafprop.cli.command_parser import LiteralParser, add_file_options, report_warnings
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.stored_run import read_run_to_continue
-from sheafprop.config_files import dump_yaml, load_config, merge, parse_option
+from sheafprop.config_files import dump_yaml, load_config, merge, nest, parse_option
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
 
@@ -58,6 +58,9 @@ options:
                             leave out triples whose relation has no training triple
   --model.hidden_channels N dimension of the vectors
   --model.lr X              learning rate
+  --model.sparse true|false whether a step reads and writes only the rows of its batch (by default
+                            for more than 200 000 entities)
+  --model.optimizer NAME    adam, adagrad, sgd; or rowwise_adagrad, which needs the least memory
   --trainer.max_epochs N    passes over the training triples; experiment/folder takes as many as the
                             size of the graph asks for
   --seed_everything N       seed of parameters, batches and random starts (0)
@@ -149,12 +152,19 @@ def run(command: str, words: Sequence[str]) -> int:
         raise DataError("fit makes its own run folder; to go on with one, give --resume FOLDER")
     if own.trust and not finished:
         raise DataError("--trust goes with the folder of a run: a new one imports what it is given")
+    if own.callbacks and command != "fit":
+        raise DataError(f"--run.callbacks goes with fit (got {command})")
     if own.reselect and command != "test":
         raise DataError(f"--reselect goes with test (got {command})")
     if finished:
+        if own.group is not None or own.name is not None:
+            raise DataError(
+                "--run.group and --run.name say where a new run is made; one that is there stays: "
+                "move its folder instead"
+            )
         folder = RunFolder(finished)
         stored = read_run_to_continue(folder.path, own.trust)
-        config = merge(stored, _nested(vars(own)))
+        config = merge(stored, _nest_options(vars(own)))
         same = config == stored and not rest
         checkpoint = _checkpoint(folder.path, bool(own.resume))
     else:
@@ -166,12 +176,12 @@ def run(command: str, words: Sequence[str]) -> int:
         config, word = {}, {"run": {"callbacks": own.callbacks}} if own.callbacks else {}
         for name in own.config:
             config = merge(config, merge(load_config(name), word))
-        config = merge(config, _nested(vars(own)))
+        config = merge(config, _nest_options(vars(own)))
         place = config.pop("run", {})
         own.callbacks = own.callbacks or place.get("callbacks")
         folder = _new_folder(place, config, own.group, own.name)
     if own.callbacks != "replace":
-        rest = _adding_callbacks(rest)
+        rest = _append_callbacks(rest)
     check_data(config.get("data", {}), rest)
     digest = config_digest(config, rest)
     if finished and same:
@@ -197,7 +207,7 @@ def run(command: str, words: Sequence[str]) -> int:
     return 0
 
 
-def _adding_callbacks(words: list[str]) -> list[str]:
+def _append_callbacks(words: list[str]) -> list[str]:
     """``--trainer.callbacks X`` in the parser's words for adding, instead of replacing."""
     option, out, words = "--trainer.callbacks", [], list(words)
     while words:
@@ -256,15 +266,9 @@ def check_data(options: dict[str, Any], rest: Sequence[str] = ()) -> None:
         dataset.check()
 
 
-def _nested(options: dict[str, Any]) -> dict[str, Any]:
+def _nest_options(options: dict[str, Any]) -> dict[str, Any]:
     """``{"data.name": "umls"}`` as ``{"data": {"name": "umls"}}``; without those that are unset."""
-    out: dict[str, Any] = {}
-    for name in _OPTIONS:
-        if options[name] is None:
-            continue
-        # Numbers as YAML reads them; names and places as they are typed.
-        plain = name in ("data.root", "data.hold_out", "data.seed", "seed_everything")
-        value = parse_option(name, options[name]) if plain else options[name]
-        group, _, key = name.rpartition(".")
-        (out.setdefault(group, {}) if group else out)[key] = value
-    return out
+    # Numbers as YAML reads them; names and places as they are typed.
+    plain = ("data.root", "data.hold_out", "data.seed", "seed_everything")
+    given = {name: options[name] for name in _OPTIONS if options[name] is not None}
+    return nest({k: parse_option(k, v) if k in plain else v for k, v in given.items()})

@@ -10,9 +10,16 @@ import yaml
 
 from sheafprop.cli.command_parser import CommandParser
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.search_space import SearchSpace, nested
+from sheafprop.cli.search_space import SearchSpace
 from sheafprop.cli.training_commands import check_data
-from sheafprop.config_files import config_root, load_config, merge, parse_option
+from sheafprop.config_files import (
+    config_root,
+    describe_yaml_error,
+    load_config,
+    merge,
+    nest,
+    parse_option,
+)
 from sheafprop.errors import DataError
 from sheafprop.files import write_text
 
@@ -40,8 +47,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--pruner",
         choices=("median", "halving", "none"),
-        default="median",
-        help="stops trials whose validation curve lags behind",
+        help="stops trials whose validation curve lags behind (median)",
     )
     parser.add_argument("--run.group", dest="group", help="where the folder is made (runs/tune)")
     parser.add_argument("--run.name", dest="name", help="what it is called (the model's name)")
@@ -51,21 +57,22 @@ def run(words: Sequence[str]) -> int:
         parser.error(f"--trials must be at least 1 (got {options.trials})")
     if bool(options.resume) == bool(options.config):
         parser.error("give --config FILE for a new study, or --resume RUN for one there is")
+    own = (options.space, options.pruner, options.group, options.name)
+    if options.resume and (rest or any(value is not None for value in own)):
+        parser.error("a study that goes on keeps its space, configuration, pruner and place")
     if find_spec("optuna") is None:
         raise DataError("'sheafprop tune' needs Optuna: pip install 'sheafprop[tune]'")
     if options.resume:
         place = RunFolder(options.resume)
         folder = place.path
-        stored = _stored(folder)
-        if options.space or rest:
-            parser.error("a study that goes on keeps its space and its configuration")
+        stored = _read_study(folder)
         _resolve_old_root(folder, stored["config"])
         check_data(stored["config"].get("data") or {})
     else:
         config: dict[str, Any] = {}
         for name in options.config:
             config = merge(config, load_config(name))
-        config = merge(config, nested(_given(parser, rest)))
+        config = merge(config, nest(_parse_options(parser, rest)))
         config.pop("run", None)
         root = (config.get("data") or {}).get("root")
         if root is not None:
@@ -76,7 +83,7 @@ def run(words: Sequence[str]) -> int:
         if not (options.space or (config_root() / f"search/paper_{kge}.yaml").is_file()):
             raise DataError(f"the package has no space for '{kge}': give --space FILE")
         space = SearchSpace.load(options.space or f"search/paper_{kge}")
-        stored = {"config": config, "space": space.options, "pruner": options.pruner}
+        stored = {"config": config, "space": space.options, "pruner": options.pruner or "median"}
         place = RunFolder(Path(options.group or "runs/tune") / (options.name or kge), new=True)
     from sheafprop.cli.study import Study, read_keys  # some seconds
 
@@ -102,7 +109,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def _given(parser: CommandParser, rest: Sequence[str]) -> dict[str, Any]:
+def _parse_options(parser: CommandParser, rest: Sequence[str]) -> dict[str, Any]:
     """``--model.lr 0.1`` and ``--model.lr=0.1`` as values by option, read as YAML."""
     values: dict[str, Any] = {}
     words = list(rest)
@@ -120,11 +127,17 @@ def _given(parser: CommandParser, rest: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _stored(folder: Path) -> dict[str, Any]:
+def _read_study(folder: Path) -> dict[str, Any]:
     file = folder / _STORED
     if not file.is_file():
         raise DataError(f"{folder} is not the folder of a study: it has no {_STORED}")
-    stored = yaml.safe_load(file.read_text(encoding="utf-8"))
+    try:
+        stored = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} does not describe a study: it is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        problem = describe_yaml_error(error)
+        raise DataError(f"{file} does not describe a study: it is no YAML ({problem})") from error
     if not isinstance(stored, dict) or not {"config", "space", "pruner"} <= stored.keys():
         raise DataError(f"{file} does not describe a study")
     return stored

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.checks import agree, check_choice, count_noun
+from sheafprop.checks import agree, count_noun
 from sheafprop.data.graph_counts import connected_components, first_occurrences, triple_codes
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
@@ -18,12 +18,11 @@ from sheafprop.data.label_checks import (
     EXAMPLES,
     Mode,
     check_labels,
+    format_counts,
     lookalike_notes,
-    named_counts,
 )
 from sheafprop.data.triples import LabelTriples, as_label_triples
 from sheafprop.data.vocabulary import Vocabulary
-from sheafprop.errors import DataError
 
 __all__ = ["assemble"]
 
@@ -46,12 +45,12 @@ def assemble(
     valid: Iterable[Sequence[str]] | None = None,
     test: Iterable[Sequence[str]] | None = None,
     on_unknown_relation: Literal["error", "drop"] = "error",
-    on_overlap: Literal["warn", "error"] = "warn",
     notes: Sequence[str] = (),
 ) -> InductiveData:
     r"""Makes :class:`InductiveData` from label triples, with all checks and the report.
 
-    Triples to predict are never added to a graph; those that a graph holds already are reported.
+    Triples to predict are never added to a graph; those that a graph holds already, or that are in
+    two sets, give a warning and are reported.
     Those with an entity that does not occur in the graph they belong to are removed and reported.
     A triple counts once, however often it is given: repeated ones are left out of the training
     graph, of the inference graph and of those to predict, and are reported.
@@ -67,8 +66,6 @@ def assemble(
         test: Test triples of the inference graph.
         on_unknown_relation: Whether triples with a relation that has no training triple are an
             error or are dropped (and reported).
-        on_overlap: Whether triples to predict that are known already, or are in two sets, give a
-            warning or an error.
         notes: Sentences to put first among the report's notes.
 
     Raises:
@@ -76,7 +73,6 @@ def assemble(
             the mode that needs some.
         UnknownRelationError: If a relation has no training triple; it is named with its triples.
     """
-    check_choice("on_overlap", on_overlap, ("warn", "error"))
     given = {"train_valid": train_valid, "observed": observed, "valid": valid, "test": test}
     train_labels = as_label_triples(train, "train")
     labels = {key: as_label_triples(part, key) for key, part in given.items() if part is not None}
@@ -96,7 +92,7 @@ def assemble(
         number = sum(dropped.values())
         found.append(
             f"{count_noun(number, 'triple')} {agree(number, 'was', 'were')} dropped for a relation "
-            f"without training triples ({named_counts(unknown_relations)})"
+            f"without training triples ({format_counts(unknown_relations)})"
         )
 
     entities = Vocabulary(kind="entities").extend(train_labels[:, [0, 2]].ravel())
@@ -116,7 +112,7 @@ def assemble(
         ids = torch.stack([head, relations.lookup(rows[:, 1]), tail], dim=1)
         seen = (ids >= 0).all(dim=1)
         if not seen.all():
-            unseen[key] = _unseen(rows[~seen.numpy()], vocabulary)
+            unseen[key] = _report_unseen(rows[~seen.numpy()], vocabulary)
             number = unseen[key]["triples"]
             found.append(
                 f"{count_noun(number, f'{_SPOKEN[key]} triple')} {agree(number, 'was', 'were')} "
@@ -170,17 +166,14 @@ def assemble(
             f"among the {first} and the {second} triples (first: {overlap['example']})"
         )
         found.append(text)
-        if key == "train/observed":  # counts once in the graph; nothing that is to be predicted
-            continue
-        if on_overlap == "error":
-            raise DataError(f"{name}: {text}")
-        warnings.warn(f"{name}: {text}", stacklevel=2)
+        if key != "train/observed":  # counts once in the graph; nothing that is to be predicted
+            warnings.warn(f"{name}: {text}", stacklevel=2)
     if not semi and shared:
         found.append(
             f"{count_noun(shared, 'label')} {agree(shared, 'occurs', 'occur')} in both graphs; "
             "the fully inductive mode takes them for different entities"
         )
-    isolated = _isolated(inference, boundary_mask)
+    isolated = _isolated_labels(inference, boundary_mask)
     if isolated:
         number = len(isolated)
         found.append(
@@ -208,7 +201,7 @@ def assemble(
         **_targets(parts, inference, boundary_mask),
         "unknown_relations": dict(unknown_relations.most_common()),
         "dropped_triples": dropped,
-        **{f"unseen_entities_{key}": unseen.get(key) or _unseen() for key in parts},
+        **{f"unseen_entities_{key}": unseen.get(key) or _report_unseen() for key in parts},
         "overlaps": overlaps,
         "notes": found,
     }
@@ -226,7 +219,7 @@ def assemble(
     )
 
 
-def _unseen(
+def _report_unseen(
     labels: LabelTriples | None = None, vocabulary: Vocabulary | None = None
 ) -> dict[str, Any]:
     """What is reported of triples that were removed for their entities."""
@@ -276,7 +269,7 @@ def _components(graph: KnowledgeGraph, boundary_mask: Tensor) -> dict[str, int]:
     }
 
 
-def _isolated(graph: KnowledgeGraph, boundary_mask: Tensor) -> list[str]:
+def _isolated_labels(graph: KnowledgeGraph, boundary_mask: Tensor) -> list[str]:
     """The labels of free entities that have loops at most."""
     head, tail = graph.edge_index
     alone = ~boundary_mask

@@ -14,8 +14,8 @@ __all__ = [
     "check_order",
     "columns_by_name",
     "is_column_name",
-    "named_columns",
     "occur",
+    "recognize_columns",
     "show_fields",
 ]
 
@@ -43,9 +43,9 @@ _FEW = 100
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
-def named_columns(names: Sequence[object]) -> tuple[int, int, int] | None:
+def recognize_columns(names: Sequence[object]) -> tuple[int, int, int] | None:
     """The columns of head, relation and tail by their usual names, if exactly one reading fits."""
-    folded = [_folded(name) for name in names]
+    folded = [_fold(name) for name in names]
     found = []
     for head, tail, relations in _NAMES:
         present = [name for name in relations if name in folded]
@@ -72,9 +72,7 @@ def columns_by_name(
             number = column
         else:
             places = [i for i, text in enumerate(texts) if text == column]
-            places = places or [
-                i for i, text in enumerate(texts) if _folded(text) == _folded(column)
-            ]
+            places = places or [i for i, text in enumerate(texts) if _fold(text) == _fold(column)]
             if len(places) != 1:
                 problem = "is not there" if not places else "is there several times"
                 raise DataError(
@@ -94,7 +92,7 @@ def columns_by_name(
 
 def is_column_name(field: str) -> bool:
     """Whether a field is a word that headers have."""
-    return _folded(field) in _WORDS
+    return _fold(field) in _WORDS
 
 
 def check_first_line(
@@ -201,5 +199,5 @@ def show_fields(fields: Sequence[str]) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _folded(name: object) -> str:
+def _fold(name: object) -> str:
     return str(name).strip().lstrip("#").strip().casefold()

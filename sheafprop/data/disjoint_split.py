@@ -12,6 +12,8 @@ from sheafprop.seeding import combine_keys, seeded_uniform
 
 # Differences of shares below this are broken by the seed.
 _JITTER = 1e-3
+# Entities in a region, at most.
+_REGION_SIZE = 200
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,6 @@ def disjoint_split(
     num_entities: int,
     *,
     new_fraction: float = 0.35,
-    region_size: int = 200,
     seed: int = 0,
 ) -> DisjointSplit:
     r"""Sets regions of a graph apart, so that few triples are cut.
@@ -49,17 +50,14 @@ def disjoint_split(
         triples: Id triples ``(head, relation, tail)`` of shape ``[m, 3]``.
         num_entities: The number of entities.
         new_fraction: The share of the entities, among those with triples, that are set apart.
-        region_size: Entities in a region, at most.
         seed: The seed. Equal triples and seeds give equal splits on every machine.
 
     Raises:
         DataError: If one of the two graphs has no triple.
-        ValueError: If ``new_fraction`` does not lie between 0 and 1, or ``region_size`` is none.
+        ValueError: If ``new_fraction`` does not lie between 0 and 1.
     """
     if not 0 < new_fraction < 1:
         raise ValueError(f"'new_fraction' must lie between 0 and 1 (got {new_fraction})")
-    if region_size < 1:
-        raise ValueError(f"'region_size' must be positive (got {region_size})")
     head, relation, tail = triples.cpu().numpy().T
     unique = np.unique(triples.cpu().numpy(), axis=0)
     ends = np.concatenate([unique[:, 0], unique[:, 2]])
@@ -82,7 +80,7 @@ def disjoint_split(
         if count >= wanted:
             break
         heap, size = [(key(root), root)], 0
-        while heap and size < region_size and count < wanted:
+        while heap and size < _REGION_SIZE and count < wanted:
             found, entity = heapq.heappop(heap)
             if new[entity] or found > key(entity):
                 continue  # inside already, or listed again since with a larger share

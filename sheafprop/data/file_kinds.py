@@ -64,7 +64,7 @@ def plain_name(name: str) -> str:
 
 
 def file_suffix(name: str) -> str:
-    """The ending that tells a file's format, in lower case: ``.csv`` of ``x.CSV.gz``."""
+    """The ending that gives a file's format, in lower case: ``.csv`` of ``x.CSV.gz``."""
     return PurePath(plain_name(name)).suffix.lower()
 
 
@@ -148,7 +148,7 @@ _COMPRESSIONS: dict[re.Pattern[bytes], tuple[str, Callable[[Any], Any]]] = {
 
 
 def refuse_other_formats(text: str, source: str) -> None:
-    """Raises :class:`DataError` for RDF, OWL, OBO, JSON and XML, told by name or by content."""
+    """Raises :class:`DataError` for RDF, OWL, OBO, JSON and XML, recognised by name or content."""
     found = _by_content(text)
     kind, line = found if found is not None else (_SUFFIXES.get(file_suffix(source)), 0)
     if kind is None:

@@ -1,7 +1,7 @@
 """Names the entities or relations whose numbers are not finite."""
 
 import cmath
-from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,8 +12,14 @@ from sheafprop.errors import DivergenceError
 __all__ = ["check_finite_rows", "name_nonfinite_rows"]
 
 
+class Named(Protocol):
+    """Labels by their numbers."""
+
+    def __getitem__(self, number: int, /) -> str: ...
+
+
 def name_nonfinite_rows(
-    table: Tensor, labels: Sequence[str], kind: str = "entity", ids: Tensor | None = None
+    table: Tensor, labels: Named, kind: str = "entity", ids: Tensor | None = None
 ) -> str | None:
     r"""Returns which rows of a table hold NaN or infinity, in words, or None if all are finite.
 
@@ -36,7 +42,7 @@ def name_nonfinite_rows(
 
 def check_finite_rows(
     table: Tensor,
-    labels: Sequence[str],
+    labels: Named,
     what: str,
     *,
     kind: str = "entity",

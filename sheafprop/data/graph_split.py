@@ -13,7 +13,7 @@ import torch
 from sheafprop.checks import agree, check_choice, check_integer, count_noun
 from sheafprop.data.datasets.folder import FILES, SPLIT_RECORD
 from sheafprop.data.disjoint_split import disjoint_split
-from sheafprop.data.label_checks import MODES, Mode, lookalike_notes, named_counts
+from sheafprop.data.label_checks import MODES, Mode, format_counts, lookalike_notes
 from sheafprop.data.splits import (
     check_fractions,
     divide_triples,
@@ -82,7 +82,7 @@ class GraphSplit:
         }
         with storage_errors(folder, "written"):
             check_split_target(folder, overwrite)
-            with new_folder(Path(os.path.realpath(place))) as temporary:
+            with new_folder(Path(os.path.realpath(place)), replace=overwrite) as temporary:
                 for name, content in contents.items():
                     if content:
                         write_bytes(temporary / name, content)
@@ -106,7 +106,7 @@ class GraphSplit:
             "beyond_max_triples": "outside the sample of --max-triples",
             "between_graphs": "between an old and a new entity",
             "unseen_relation": f"of {count_noun(len(unseen), 'relation')} without a training "
-            f"triple ({named_counts(Counter(unseen))})",
+            f"triple ({format_counts(Counter(unseen))})",
         }
         total = sum(dropped.values())
         lines.append(f"dropped: {count_noun(total, 'triple')}")

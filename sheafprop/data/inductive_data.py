@@ -155,26 +155,26 @@ def renumber(data: InductiveData, entities: Vocabulary, relations: Vocabulary) -
     source = data.boundary_source[old_row]
     source = torch.where(source >= 0, entity_id[source.clamp_min(0)], source)
 
-    def mapped(triples: Tensor | None, ids: Tensor) -> Tensor | None:
+    def renumber(triples: Tensor | None, ids: Tensor) -> Tensor | None:
         if triples is None:
             return None
         head, relation, tail = triples.unbind(1)
         return torch.stack([ids[head], relation_id[relation], ids[tail]], dim=1)
 
     def graph(old: KnowledgeGraph, ids: Tensor, labels: Vocabulary) -> KnowledgeGraph:
-        triples = mapped(old.triples, ids)
+        triples = renumber(old.triples, ids)
         assert triples is not None
         return KnowledgeGraph.from_triples(triples, entities=labels, relations=relations)
 
     return replace(
         data,
         train=graph(data.train, entity_id, entities),
-        train_valid=mapped(data.train_valid, entity_id),
+        train_valid=renumber(data.train_valid, entity_id),
         inference=graph(data.inference, inference_id, inference_entities),
         boundary_mask=data.boundary_mask[old_row],
         boundary_source=source,
-        valid=mapped(data.valid, inference_id),
-        test=mapped(data.test, inference_id),
+        valid=renumber(data.valid, inference_id),
+        test=renumber(data.test, inference_id),
     )
 
 

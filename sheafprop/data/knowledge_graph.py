@@ -99,7 +99,7 @@ class KnowledgeGraph(Data):
             triples: Rows ``(head, relation, tail)`` of strings or integers, or a frame of pandas or
                 polars. Integers are taken as their decimal text, so the vocabularies hold text, and
                 their look-ups take either.
-            entities: A fixed vocabulary. A warning tells how many of its labels no triple uses.
+            entities: A fixed vocabulary. Warns of labels that no triple uses.
             relations: A fixed vocabulary.
 
         Raises:

@@ -17,10 +17,10 @@ __all__ = [
     "advise_on_order",
     "check_labels",
     "fold",
+    "format_counts",
+    "format_lookalikes",
     "lookalike_notes",
     "lookalikes",
-    "named_counts",
-    "named_lookalikes",
 ]
 
 Mode = Literal["semi-inductive", "fully-inductive"]
@@ -77,7 +77,7 @@ def check_labels(
         )
         raise UnknownRelationError(
             f"{name}: {count_noun(len(total), 'relation')} {agree(len(total), 'has', 'have')} no "
-            f"training triple and thus no maps: {named_counts(total)}; triples affected: {where}. "
+            f"training triple and thus no maps: {format_counts(total)}; triples affected: {where}. "
             f"{advice}"
         )
     observed = kept["observed"]
@@ -101,7 +101,7 @@ def check_labels(
     return kept, unknown
 
 
-def named_counts(counts: Counter[str]) -> str:
+def format_counts(counts: Counter[str]) -> str:
     """The most frequent labels with their numbers of triples."""
     names = [
         f"{quote(label)}: {count_noun(count, 'triple')}"
@@ -165,7 +165,7 @@ def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
     return {label: earlier for label, earlier in near.items() if earlier != label}
 
 
-def named_lookalikes(kind: str, near: Mapping[str, str]) -> str:
+def format_lookalikes(kind: str, near: Mapping[str, str]) -> str:
     """The number of :func:`lookalikes`, and the first ones."""
     pairs = [f"{quote(label)} and {quote(earlier)}" for label, earlier in near.items()]
     more = f" and {len(pairs) - EXAMPLES} more" if len(pairs) > EXAMPLES else ""
@@ -194,7 +194,7 @@ def lookalike_notes(entities: Iterable[str], relations: Iterable[str]) -> list[s
     kinds = {"entities": entities, "relations": relations}
     near = {kind: lookalikes(list(dict.fromkeys(labels))) for kind, labels in kinds.items()}
     return [
-        f"{named_lookalikes(kind, pairs)}; labels are taken literally"
+        f"{format_lookalikes(kind, pairs)}; labels are taken literally"
         for kind, pairs in near.items()
         if pairs
     ]

@@ -163,7 +163,7 @@ def split_rows(
 
 
 def _is_regular(text: str) -> bool:
-    """Whether every line has exactly three fields and none is empty, told from the separators."""
+    """Whether every line has exactly three fields and none is empty, by the separators."""
     raw = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
     places = np.flatnonzero((raw == 9) | (raw == 10))
     if len(raw) and raw[-1] != 10:

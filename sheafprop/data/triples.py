@@ -13,8 +13,8 @@ from sheafprop.data.column_names import (
     check_first_line,
     check_order,
     columns_by_name,
-    named_columns,
     occur,
+    recognize_columns,
     show_fields,
 )
 from sheafprop.data.file_kinds import decompress, file_suffix, read_file, refuse_other_formats
@@ -37,6 +37,10 @@ __all__ = [
     "read_triples",
     "write_triples",
 ]
+
+
+#: What a single label may be; see :func:`as_label`.
+LABEL = str | int | np.integer
 
 
 def as_label(value: Any, what: str = "a label") -> str:
@@ -137,7 +141,7 @@ def read_triples(
             ``"auto"``.
         delimiter: With any other character than the tab, the file is read as CSV: fields may then
             be quoted. (default: the comma in CSV, else the tab)
-        format: ``"tsv"``, ``"csv"`` or ``"parquet"``. By default the name tells: ``.csv``,
+        format: ``"tsv"``, ``"csv"`` or ``"parquet"``. By default inferred from the name: ``.csv``,
             ``.parquet`` (also before ``.gz`` and the like), else TSV; RDF, OWL, OBO and JSON are
             recognised and refused.
         allow_empty: Whether a file without a triple is fine.
@@ -191,7 +195,7 @@ def parse_triples(
 
     Args:
         content: The bytes.
-        source: The name of the file, for error messages and to tell its format.
+        source: The name of the file, for error messages and its format.
 
     Raises:
         DataError: As :func:`read_triples`.
@@ -215,28 +219,28 @@ def _parse(
         text = decode(content, source)
         if options.format == "auto":
             refuse_other_formats(text, source)
-        lines, triples = _text_triples(
-            text, source, options, options.delimiter or ("," if is_csv else "\t"), known
-        )
+        delimiter = options.delimiter or ("," if is_csv else "\t")
+        lines, triples, _ = text_triples(text, source, options, delimiter, known)
     if len(triples) == 0 and not allow_empty:
         raise DataError(f"{source}: the file holds no triple ({len(content)} bytes)")
     return lines, triples
 
 
-def _text_triples(
-    text: str, source: str, options: ReadOptions, delimiter: str, known: Container[str]
-) -> tuple[Sequence[int], LabelTriples]:
-    """The lines and triples of text: which columns, without the header, and checked."""
+def text_triples(
+    text: str, source: str, options: ReadOptions, delimiter: str, known: Container[str] = ()
+) -> tuple[Sequence[int], LabelTriples, tuple[int, int, int] | None]:
+    """The lines and triples of text, without the header and checked, and their columns (None for
+    the only three)."""
     first = first_row(text, source, delimiter)
     if first is None:
-        return (), np.empty((0, 3), dtype=object)
+        return (), np.empty((0, 3), dtype=object), None
     line, names = first
     by_name = None
     if options.has_names:
         assert options.columns is not None
         by_name = columns_by_name(options.columns, names, f"{source}, line {line}")
     elif options.columns is None and options.header is not False:
-        by_name = named_columns(names)
+        by_name = recognize_columns(names)
     columns: Any = by_name or options.columns
     has_header = options.header or by_name is not None
     numbers, rows = split_rows(
@@ -252,7 +256,7 @@ def _text_triples(
         if not is_header and max(map(len, labels)) == 1:
             # Such as the triple "s r t" of a small graph.
             options = replace(options, header=False)
-            return _text_triples(text, source, options, delimiter, known)
+            return text_triples(text, source, options, delimiter, known)
         if not is_header:
             problem = "these labels occur below too" if len(triples) else "no triple follows"
             raise DataError(
@@ -261,7 +265,17 @@ def _text_triples(
                 "take it as names, or header=False (--header no) to read it as a triple"
             )
     if len(triples) == 0:
-        return (), np.empty((0, 3), dtype=object)
+        return (), np.empty((0, 3), dtype=object), columns
+    check_no_empty(triples, numbers, source)
+    if not has_header and options.header is None:
+        check_first_line(triples, numbers[0], source, known)
+    if columns is None:
+        check_order(triples, source)
+    return numbers, triples, columns
+
+
+def check_no_empty(triples: LabelTriples, numbers: Sequence[int], source: str) -> None:
+    """Refuses triples with an empty label, by the line of the first."""
     empty = np.flatnonzero((triples == "").any(axis=1))
     if len(empty):
         row = int(empty[0])
@@ -269,11 +283,6 @@ def _text_triples(
             f"{source}, line {numbers[row]}: a label is empty (got {show_fields(triples[row])})"
             + others(len(empty))
         )
-    if not has_header and options.header is None:
-        check_first_line(triples, numbers[0], source, known)
-    if columns is None:
-        check_order(triples, source)
-    return numbers, triples
 
 
 def _parquet_triples(content: bytes, source: str, options: ReadOptions) -> LabelTriples:
@@ -320,7 +329,7 @@ def frame_cells(frame: Any, source: str, columns: Any = None) -> tuple[LabelTrip
     """The values of :func:`frame_triples` as they came, and whether their columns were named."""
     names = list(frame.columns)
     chosen: Any = ReadOptions.of(columns).columns
-    chosen = named_columns(names) if chosen is None else columns_by_name(chosen, names, source)
+    chosen = recognize_columns(names) if chosen is None else columns_by_name(chosen, names, source)
     if chosen is None and len(names) != 3:
         raise DataError(
             f"{source} needs the columns head, relation and tail, or three columns (got "

@@ -1,9 +1,9 @@
 """The two-way map between labels and ids."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,12 +11,47 @@ from torch import Tensor
 
 from sheafprop.checks import quote
 from sheafprop.data.label_checks import fold
-from sheafprop.data.triples import as_label
+from sheafprop.data.triples import LABEL, as_label
 from sheafprop.errors import DataError
 
 # Searching for near spellings is quadratic in the labels' lengths: not worth it in huge lists.
-_MAX_SUGGESTION_LABELS = 100_000
+MAX_SUGGESTION_LABELS = 100_000
 _MAX_SUGGESTION_LENGTH = 1000
+
+
+class Labels(Protocol):
+    """Labels by their ids, as a :class:`Vocabulary` has them, wherever they are kept."""
+
+    def lookup(self, labels: Iterable[str]) -> Tensor:
+        """Ids of labels, -1 for unknown ones, int64 ``[n]``."""
+
+    def ids(self, labels: Iterable[str]) -> Tensor:
+        """Ids of labels, int64 ``[n]``; raises a :class:`DataError` for unknown ones."""
+
+    def labels_of(self, ids: Tensor | Iterable[int]) -> list[str]:
+        """Labels of ids."""
+
+    def __len__(self) -> int: ...
+
+
+def unknown_labels(
+    missing: Sequence[str], size: int, kind: str, suggestion: Callable[[str], str]
+) -> DataError:
+    """The error that names the first of some unknown labels with the nearest spelling.
+
+    Args:
+        missing: Labels that are unknown; repeated ones count once.
+        size: How many are known.
+        kind: What they stand for, in the plural.
+        suggestion: Says what may be meant.
+    """
+    missing = list(dict.fromkeys(missing))
+    named = ", ".join(quote(label) + suggestion(label) for label in missing[:3])
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    return DataError(
+        f"{len(missing)} of the given labels {'is' if len(missing) == 1 else 'are'} not "
+        f"among the {size} {kind}: {named}{more}"
+    )
 
 
 class Vocabulary:
@@ -66,16 +101,10 @@ class Vocabulary:
         Raises:
             DataError: If labels are unknown; names the first of them with the nearest spelling.
         """
-        wanted = list(_texts([labels] if isinstance(labels, str | int) else labels, self.kind))
+        wanted = list(_texts([labels] if isinstance(labels, LABEL) else labels, self.kind))
         ids = self.lookup(wanted)
-        missing = list(dict.fromkeys(wanted[row] for row in (ids < 0).nonzero().flatten().tolist()))
-        if missing:
-            named = ", ".join(quote(label) + self.suggestion(label) for label in missing[:3])
-            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-            raise DataError(
-                f"{len(missing)} of the given labels {'is' if len(missing) == 1 else 'are'} not "
-                f"among the {len(self)} {self.kind}: {named}{more}"
-            )
+        if missing := [wanted[row] for row in (ids < 0).nonzero().flatten().tolist()]:
+            raise unknown_labels(missing, len(self), self.kind, self.suggestion)
         return ids
 
     def labels_of(self, ids: Tensor | Iterable[int]) -> list[str]:
@@ -107,7 +136,7 @@ class Vocabulary:
             return ""
         folded = fold(label)
         near = next((known for known in self._labels if fold(known) == folded), None)
-        if near is None and len(self) <= _MAX_SUGGESTION_LABELS:
+        if near is None and len(self) <= MAX_SUGGESTION_LABELS:
             near = next(
                 iter(difflib.get_close_matches(label, self._labels, n=1, cutoff=0.75)), None
             )

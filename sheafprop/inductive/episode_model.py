@@ -188,7 +188,7 @@ class EpisodeModel(torch.nn.Module):
         """
         settings = EpisodeSettings(**stored["settings"])
         rows = torch.zeros(2 * kge.num_relations, kge.node_emb.weight.shape[1])
-        model = cls(kge, kge._vectors(rows), settings)
+        model = cls(kge, kge.as_vectors(rows), settings)
         try:
             model.load_state_dict(stored["state"])
         except RuntimeError as error:
@@ -220,7 +220,7 @@ class EpisodeModel(torch.nn.Module):
         width = self.maps.node_emb.weight.shape[1]
         shape = (num_nodes, self.settings.num_training_random, width)
         drawn = torch.randn(shape, generator=generator) / width**0.5
-        return self.maps._vectors(drawn.to(self.prototypes))
+        return self.maps.as_vectors(drawn.to(self.prototypes))
 
     def draw_sections(self, labels: Sequence[str], seed: int) -> Tensor:
         """Random sections ``[N, s, d]`` to score with, each entity's from its own label.
@@ -244,9 +244,9 @@ class EpisodeModel(torch.nn.Module):
         head, relation, tail = triples.unbind(1)
         edge_index = torch.stack([head, tail])
         weight = self.log_weight.exp()
-        sheaf = self.maps.sheaf().weighted(weight, self.maps.hidden_channels)
+        sheaf = self.maps.sheaf().scale_energy(weight, self.maps.hidden_channels)
         every = torch.ones(2 * self.num_relations, device=head.device)
-        prototypes = RelationPrototypes(self.maps._vectors(self.prototypes), every)
+        prototypes = RelationPrototypes(self.maps.as_vectors(self.prototypes), every)
         start, _ = prototypes.start(edge_index, relation, num_nodes)
         x = torch.cat([start.unsqueeze(1), random], dim=1)
         layer = SheafPropagation(self.settings.times[-1], step_size=self.settings.step_size)
@@ -285,22 +285,6 @@ class EpisodeModel(torch.nn.Module):
                 energy = -self.score_maps.score_candidates(rows[entity], relation, rows, side)
                 total = total - strength[i, query].exp().unsqueeze(1) / 2 * energy
             total = total + (self.direction[i, unique] @ real_rows(p.squeeze(1)).T)[place]
-        return total
-
-    def score_triples(
-        self, graph: DiffusedGraph, head: Tensor, relation: Tensor, tail: Tensor, side: Side
-    ) -> Tensor:
-        """Scores ``[B]`` of triples as answers at a side, those of :meth:`score`."""
-        query = relation if side == "tail" else relation + self.num_relations
-        answer = tail if side == "tail" else head
-        unique, place = torch.unique(query, return_inverse=True)
-        total = self._observed(graph, unique)[place, answer]
-        for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):
-            for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
-                energy = -self.score_maps.score_triples(rows, head, relation, tail)
-                total = total - strength[i, query].exp() / 2 * energy
-            row = real_rows(p.squeeze(1)[answer])
-            total = total + (self.direction[i, query] * row).sum(1)
         return total
 
     def energy(self, graph: DiffusedGraph, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
@@ -354,7 +338,7 @@ def _relations_of(kge: KGEModel, settings: EpisodeSettings, seed: int) -> KGEMod
         own = {k: v for k, v in kge.state_dict().items() if k != "node_emb.weight"}
         maps.load_state_dict(own | {"node_emb.weight": maps.node_emb.weight.detach()})
     maps.node_emb.weight.requires_grad_(False)
-    return maps.to(kge.node_emb.weight)
+    return maps.to(kge.like())
 
 
 def _unit(x: Tensor) -> Tensor:

@@ -6,6 +6,9 @@ from torch import Tensor
 
 from sheafprop.inductive.episode_model import EpisodeModel
 
+# Scores of entities that are alike differ by so many roundings at most.
+_ROUNDING = 8
+
 
 class Scorer(Protocol):
     """What ranks triples: scores of all entities as tails or heads."""
@@ -77,7 +80,8 @@ class WithVectors:
 
 @torch.no_grad()
 def score_spread(scorer: Scorer, queries: Tensor, most: int = 200, *, correction: int = 1) -> float:
-    """Mean standard deviation of the scores of a query over all entities.
+    """Mean standard deviation of the scores of a query over all entities; zero where these differ
+    by rounding alone.
 
     Args:
         scorer (Scorer): The scorer.
@@ -87,4 +91,8 @@ def score_spread(scorer: Scorer, queries: Tensor, most: int = 200, *, correction
     """
     step = max(1, len(queries) // most)
     head, relation = queries[::step][:most, :2].unbind(1)
-    return float(scorer.score_tails(head, relation).std(1, correction=correction).mean())
+    scores = scorer.score_tails(head, relation)
+    spread = float(scores.std(1, correction=correction).mean())
+    # In the unit of the scores, which differs from model to model.
+    rounding = _ROUNDING * torch.finfo(scores.dtype).eps * float(scores.abs().mean())
+    return spread if spread > rounding else 0.0

@@ -72,8 +72,8 @@ def solve_lone_blocks(system: FreeSystem, sheaf: RelationSheaf) -> Tensor | None
 _TOL = 1e-12
 _SINGLE_TOL = 1e-9
 _GOOD = 1e-8
-#: Rows of an exact solution that are shorter than this may be rounding: the residual that is
-#: accepted, relative to known vectors of about length one.
+#: Rows of an exact solution that are shorter than this share of the length that the model trains
+#: with may be rounding: the residual that is accepted.
 RESOLVED = _GOOD
 _MAX_ITERATIONS = 20_000
 # A random vector keeps more than this share of its length where the system has a kernel.
@@ -260,7 +260,7 @@ class ExtensionSolver:
         Rows below what the solution is accurate to have no direction, and stay as they are.
         """
         length = torch.linalg.vector_norm(x, dim=-1)
-        long = length > RESOLVED
+        long = length > RESOLVED * self.model.trained_length()
         out = torch.where(long.unsqueeze(-1), self.model.rescale_entities(x), x)
         return out, length[long].float()
 

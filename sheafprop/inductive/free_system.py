@@ -80,7 +80,7 @@ class FreeSystem:
         return PropagationPlan(
             self.edge_index,
             edge_type,
-            sheaf.select(used).mapped(lambda tensor: double_precision(tensor.detach())),
+            sheaf.select(used).map_tensors(lambda tensor: double_precision(tensor.detach())),
             len(self.x),
             boundary_mask=self.boundary_mask,
             normalization="block",

@@ -112,6 +112,9 @@ class PropagationSearch:
         patience: Counts in a row that may stay behind the best one before the rest of the list is
             left untried. A later start or step size begins with the count before the best one. None
             to try the whole list every time.
+        max_random: Random sections that are propagated to search, at most: cheaper, and what is
+            tried ranks a little worse than it will. The chosen settings keep their own number.
+            None for that number.
     """
 
     start: tuple[Start, ...] = ("mixed", "random")
@@ -121,6 +124,7 @@ class PropagationSearch:
     settings: PropagationSettings = PropagationSettings()  # noqa: RUF009 (frozen)
     max_triples: int | None = None
     patience: int | None = None
+    max_random: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("start", "step_size", "iterations"):
@@ -133,14 +137,14 @@ class PropagationSearch:
             raise ValueError(
                 f"'metric' must be mrr, hits@1, hits@3 or hits@10 (got {self.metric!r})"
             )
-        for name in ("max_triples", "patience"):
+        for name in ("max_triples", "patience", "max_random"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), 1)
 
     def to_dict(self) -> dict[str, Any]:
         """The search as plain values, without limits that are not set."""
         plain = json.loads(json.dumps(asdict(self)))
-        limits = ("max_triples", "patience")
+        limits = ("max_triples", "patience", "max_random")
         return {key: v for key, v in plain.items() if key not in limits or v is not None}
 
     def select(
@@ -189,7 +193,9 @@ class PropagationSearch:
         with bar:
             for start, step_size in product(starts, steps):
                 settings = replace(self.settings, start=start, step_size=step_size)
-                propagation = InductivePropagation(model, data, settings)
+                number = min(settings.num_random, self.max_random or settings.num_random)
+                tried_settings = replace(settings, num_random=number)
+                propagation = InductivePropagation(model, data, tried_settings)
                 counts = self._counts(None if best is None else best[1].iterations, quick)
                 bar.update(len(self.iterations) - len(counts))
                 behind, tried = 0, 0

@@ -1,4 +1,4 @@
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from sheafprop.checks import check_integer
@@ -63,6 +63,18 @@ class PropagationSettings:
             return (1 / self.num_sections,) * self.num_sections
         rest = (1 - self.prototype_share) / self.num_random
         return (self.prototype_share, *(rest,) * self.num_random)
+
+    @classmethod
+    def from_stored(cls, chosen: dict[str, Any]) -> "PropagationSettings":
+        """The settings that a model folder holds.
+
+        Raises:
+            ValueError: If one of them is not known here.
+        """
+        odd = sorted(set(chosen) - {field.name for field in fields(cls)})
+        if odd:
+            raise ValueError(f"the model's settings hold {odd[0]!r}, which is unknown here")
+        return cls(**chosen)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values."""

@@ -44,7 +44,7 @@ class ProximitySettings:
         for name in ("weight", "share"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
-                raise ValueError(f"'{name}' must not be negative (got {value})")
+                raise ValueError(f"'{name}' must be finite and not negative (got {value})")
         if not 0 < self.teleport < 1:
             raise ValueError(f"'teleport' must lie between 0 and 1 (got {self.teleport})")
         check_integer("num_iterations", self.num_iterations, 0)

@@ -7,7 +7,6 @@ import torch
 
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.errors import DataError
-from sheafprop.inductive.baselines import baselines, proximity_is_cheap
 from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors
 from sheafprop.inductive.inductive_propagation import InductivePropagation
@@ -15,13 +14,21 @@ from sheafprop.inductive.propagation_search import inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
+    ProximityScorer,
     ProximitySettings,
     add_proximity,
 )
 from sheafprop.kge.base import KGEModel
-from sheafprop.ranking import RankingResult, evaluate
+from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, evaluate
+from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.ranking.query_strata import label_queries, strata_metrics
 
+PROXIMITY = "proximity alone"
+FILTERED_PROXIMITY = "proximity after the edge-type filter"
+MEAN = "mean of messages, one step"
+
+#: Products that the baselines of proximity may take; beyond, they are left to those who ask.
+_MOST_PRODUCTS = 2e10
 NO_PROXIMITY = "the graph is large: proximity is ranked only where model.proximity is set"
 
 
@@ -173,3 +180,44 @@ def rank_completion(
             mark = "selected on half of the test" if chosen else None
             out.add(method, result, ["merged"], strata_of_both, mark)
     return out
+
+
+def proximity_is_cheap(data: InductiveData, num_iterations: int = 20) -> bool:
+    """Whether the proximities of all entities that test triples ask for are soon computed."""
+    test = data.test
+    assert test is not None
+    sources = len(test[:, [0, 2]].unique())
+    return 2.0 * sources * data.inference.num_edges * num_iterations <= _MOST_PRODUCTS
+
+
+def baselines(
+    model: KGEModel, data: InductiveData, near: LogProximity | None, seed: int = 0
+) -> dict[str, Scorer]:
+    """The baselines of an inference graph, by name.
+
+    Args:
+        model (KGEModel): The trained model, which draws random vectors.
+        data (InductiveData): The graphs; only observed triples are looked at.
+        near (LogProximity, optional): Proximity in the observed inference graph; None to do without
+            its baselines.
+        seed (int): Seed of the random vectors.
+    """
+    name = type(model).__name__
+    random = InductivePropagation(
+        model, data, PropagationSettings(start="random", num_random=1, seed=seed)
+    )
+    found: dict[str, Scorer] = {
+        f"{name}, random vectors (no propagation)": random.scorer(random.vectors(0))
+    }
+    if bool(data.boundary_mask.any()):
+        settings = PropagationSettings(start="zeros", iterations=1, step_size=1.0)
+        mean = InductivePropagation(model, data, settings)
+        found[f"{name}, {MEAN}"] = mean.scorer(mean.vectors())
+    heuristic = EdgeTypeHeuristic(
+        data.inference.triples, data.inference.num_nodes or 0, data.num_relations
+    )
+    found[HEURISTIC] = heuristic
+    if near is not None:
+        found[PROXIMITY] = ProximityScorer(None, near)
+        found[FILTERED_PROXIMITY] = ProximityScorer(None, near, filtered_by=heuristic)
+    return found

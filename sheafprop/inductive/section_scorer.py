@@ -58,10 +58,6 @@ class SectionScorer:
         """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
         return self._sum(lambda x: self.model.score_heads(x, rel_type, tail_index))
 
-    def score_triples(self, head_index: Tensor, rel_type: Tensor, tail_index: Tensor) -> Tensor:
-        """Scores ``[B]`` of the triples (``head_index``, ``rel_type``, ``tail_index``)."""
-        return self._sum(lambda x: self.model.score_triples(x, head_index, rel_type, tail_index))
-
     def _sum(self, score: Callable[[Tensor], Tensor]) -> Tensor:
         total: Tensor | None = None
         for value, x in self._groups:

@@ -1,10 +1,12 @@
 """The training graph in the place of the inference graph, with some of its entities as new."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.data.splits import hold_out_mask, semi_inductive_split
@@ -76,6 +78,45 @@ def training_graph_as_new(data: InductiveData, *, seed: int = 0) -> InductiveDat
         test=others,
         report={},
     )
+
+
+class TrainingParts(NamedTuple):
+    """Two parts of a training graph without a common entity, each numbered from 0 on.
+
+    Args:
+        part (Tensor): Triples to train on, ``[m, 3]``.
+        part_entities (Tensor): What its entities are in the training graph.
+        other (Tensor): Triples of the other part, to judge on.
+        other_entities (Tensor): What its entities are in the training graph.
+    """
+
+    part: Tensor
+    part_entities: Tensor
+    other: Tensor
+    other_entities: Tensor
+
+
+def split_training_triples(triples: Tensor, num_nodes: int, *, seed: int = 0) -> TrainingParts:
+    """Splits a training graph as :func:`~sheafprop.data.disjoint_split` does.
+
+    Args:
+        triples (Tensor): The training triples ``[m, 3]``.
+        num_nodes (int): Number of entities.
+        seed (int): The seed.
+
+    Raises:
+        DataError: If the graph is too small to be split.
+    """
+    split = disjoint_split(triples, num_nodes, seed=seed)
+    part, part_entities = _renumber(triples[split.train_mask])
+    other, other_entities = _renumber(triples[split.new_mask])
+    return TrainingParts(part, part_entities, other, other_entities)
+
+
+def _renumber(triples: Tensor) -> tuple[Tensor, Tensor]:
+    """The triples with their entities numbered from 0 on, and what these were."""
+    entities, ids = torch.unique(triples[:, [0, 2]], return_inverse=True)
+    return torch.stack([ids[:, 0], triples[:, 1], ids[:, 1]], dim=1), entities
 
 
 def draw_triples(triples: Tensor, count: int, seed: int = 0) -> Tensor:

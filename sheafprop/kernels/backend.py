@@ -56,7 +56,7 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 @contextmanager
-def lasting() -> Iterator[None]:
+def leave_inference_mode() -> Iterator[None]:
     """For tensors that are kept for later calls: what is made in ``torch.inference_mode`` could
     neither take part in gradients nor be written to outside of it."""
     if not torch.is_inference_mode_enabled():
@@ -71,7 +71,7 @@ def outside_inference(tensor: Tensor) -> Tensor:
     """A copy, where the tensor was made in ``torch.inference_mode``; else the tensor itself."""
     if is_traced(tensor) or not tensor.is_inference():
         return tensor
-    with lasting():
+    with leave_inference_mode():
         return tensor.clone()
 
 

@@ -84,9 +84,15 @@ class EmptyCoupling(Coupling):
 
 
 class IdentityCoupling(Coupling):
-    """Messages of identity maps: one sparse product, parallel triples merged into one entry."""
+    """Messages of identity maps: one sparse product, parallel triples merged into one entry.
 
-    def __init__(self, entries: CouplingEntries):
+    ``entries`` may be that product.
+    """
+
+    def __init__(self, entries: CouplingEntries | CSRProduct):
+        if isinstance(entries, CSRProduct):
+            self._product = entries
+            return
         self._product = CSRProduct(
             entries.dst,
             entries.src,

@@ -13,7 +13,7 @@ from sheafprop.kernels.backend import (
     compact,
     entries_ahead,
     is_traced,
-    lasting,
+    leave_inference_mode,
     numba_loops,
     run_starts,
     scalars,
@@ -57,11 +57,38 @@ class CSRProduct:
         merge: bool = True,
     ):
         self.num_rows, self.num_cols = num_rows, num_cols
-        self._start, self._col, self._value = _sorted(
+        self._value: Tensor | None
+        self._start, self._col, self._value = _sort_entries(
             row, col, value, num_rows, num_cols, merge=merge
         )
         self._transposed: CSRProduct | None = self if symmetric else None
         self._values: dict[torch.dtype, Tensor] = {}
+
+    @classmethod
+    def of_rows(
+        cls,
+        start: Tensor,
+        col: Tensor,
+        value: Tensor | None,
+        num_cols: int,
+        *,
+        symmetric: bool = False,
+    ) -> "CSRProduct":
+        """The product of entries that lie in rows already.
+
+        Args:
+            start (Tensor): First entry of each row and their number, int64 ``[num_rows + 1]``.
+            col (Tensor): Columns, in small integers.
+            value (Tensor, optional): Entries, as small integers too; None for ones.
+            num_cols (int): Number of columns.
+            symmetric (bool): As above.
+        """
+        product = object.__new__(cls)
+        product.num_rows, product.num_cols = start.numel() - 1, num_cols
+        product._start, product._col, product._value = start, col, value
+        product._transposed = product if symmetric else None
+        product._values = {}
+        return product
 
     @property
     def nnz(self) -> int:
@@ -76,7 +103,8 @@ class CSRProduct:
         entries += torch.repeat_interleave(begin - start[:-1], counts)
         part = object.__new__(CSRProduct)
         part.num_rows, part.num_cols = index.numel(), self.num_cols
-        part._start, part._col, part._value = start, self._col[entries], self._value[entries]
+        part._start, part._col = start, self._col[entries]
+        part._value = None if self._value is None else self._value[entries]
         part._transposed, part._values = None, {}
         return part
 
@@ -84,26 +112,25 @@ class CSRProduct:
         """First entry of each row ``[num_rows + 1]``, columns, and values in a real number type."""
         return self._start, self._col, self._value_as(dtype)
 
-    def transposed(self) -> "CSRProduct":
+    def transpose(self) -> "CSRProduct":
         if self._transposed is None:
-            with lasting():
+            with leave_inference_mode():
                 self._transposed = CSRProduct(
-                    self._col.long(), self._row(), self._value, self.num_cols, self.num_rows
+                    self._col.long(), self._row(), self._numbers(), self.num_cols, self.num_rows
                 )
             self._transposed._transposed = self
         return self._transposed
 
-    def matrix(self, *, transposed: bool = False) -> Tensor:
+    def matrix(self) -> Tensor:
         """The matrix as torch holds it, ``torch.sparse_csr``."""
-        product = self.transposed() if transposed else self
         with warnings.catch_warnings():
             # "Sparse CSR support is in beta": nothing a user could act on.
             warnings.simplefilter("ignore", UserWarning)
             return torch.sparse_csr_tensor(
-                product._start,
-                product._col.long(),
-                product._value,
-                size=(product.num_rows, product.num_cols),
+                self._start,
+                self._col.long(),
+                self._numbers(),
+                size=(self.num_rows, self.num_cols),
                 check_invariants=False,
             )
 
@@ -145,7 +172,7 @@ class CSRProduct:
         arguments = (
             self._start,
             self._col,
-            self._value_as(dtype),
+            self._value_as(dtype) if backend_of(x) == "triton" else self._value_of_loop(dtype),
             rows,
             ones if own is None else own.detach().to(dtype),
             ones if gain is None else gain.detach().to(dtype),
@@ -164,12 +191,28 @@ class CSRProduct:
         return out
 
     def _value_as(self, dtype: torch.dtype) -> Tensor:
-        if self._value.dtype == dtype:
+        if self._value is not None and self._value.dtype == dtype:
             return self._value
         if dtype not in self._values:
-            with lasting():
-                self._values[dtype] = self._value.to(dtype)
+            with leave_inference_mode():
+                self._values[dtype] = (
+                    torch.ones(self.nnz, dtype=dtype, device=self._col.device)
+                    if self._value is None
+                    else self._value.to(dtype)
+                )
         return self._values[dtype]
+
+    def _value_of_loop(self, dtype: torch.dtype) -> Tensor | None:
+        """Values as compiled loops take them: small integers, and None for ones, as they are."""
+        if self._value is None or self._value.dtype == torch.uint8:
+            return self._value
+        return self._value_as(dtype)
+
+    def _numbers(self) -> Tensor:
+        """Values in floating point."""
+        if self._value is not None and self._value.is_floating_point():
+            return self._value
+        return self._value_as(torch.float32)
 
     def _row(self) -> Tensor:
         counts = self._start[1:] - self._start[:-1]
@@ -186,7 +229,7 @@ class _SparseMatmul(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return _SparseMatmul.apply(grad, ctx.product.transposed()), None
+        return _SparseMatmul.apply(grad, ctx.product.transpose()), None
 
 
 def _torch_product(product: CSRProduct, x: Tensor) -> Tensor:
@@ -209,7 +252,7 @@ def _gathered_product(product: CSRProduct, x: Tensor) -> Tensor:
     if x.is_complex():
         return torch.view_as_complex(_gathered_product(product, as_pairs(x)))
     row, col = product._row(), product._col.long()
-    value = product._value.to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+    value = product._numbers().to(x.dtype).view(-1, *[1] * (x.dim() - 1))
     out = x.new_zeros(product.num_rows, *x.shape[1:])
     block = max(1, _BLOCK_BYTES // max(1, x[:1].numel() * x.element_size()))
     for start in range(0, product.nnz, block):
@@ -218,7 +261,7 @@ def _gathered_product(product: CSRProduct, x: Tensor) -> Tensor:
     return out
 
 
-def _sorted(
+def _sort_entries(
     row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int, *, merge: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Entries sorted by row and column, equal places added up if asked: starts, columns, values."""

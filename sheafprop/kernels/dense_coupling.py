@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import backend_of, is_traced, lasting
+from sheafprop.kernels.backend import backend_of, is_traced, leave_inference_mode
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
 from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.memory import announce, empty
@@ -128,7 +128,7 @@ class DenseCoupling(Coupling):
         # The system takes as long to give fresh memory as the products take to fill it.
         if [(part.numel(), part.dtype) for part in spare] != [(size, x.dtype) for size in sizes]:
             announce(sum(sizes) * x.element_size(), "features in the edge stalks")
-            with lasting():
+            with leave_inference_mode():
                 spare = [empty((size,), x) for size in sizes]
         first, second = spare
         sent = self.map_out(x, first[: sections * source * k].view(source, sections, k))

@@ -9,7 +9,7 @@ from sheafprop.kernels.backend import (
     backend_of,
     entries_ahead,
     is_traced,
-    lasting,
+    leave_inference_mode,
     numba_loops,
     scalars,
     triton_loops,
@@ -33,13 +33,15 @@ class DiagonalCoupling(Coupling):
     with respect to the coefficients a second one over the relations.
     """
 
-    def __init__(self, entries: CouplingEntries, coefficients: Tensor):
-        self._entries = TypedEntries.from_coupling(entries, coefficients.shape[0])
+    def __init__(self, entries: CouplingEntries | TypedEntries, coefficients: Tensor):
+        if isinstance(entries, CouplingEntries):
+            entries = TypedEntries.from_coupling(entries, coefficients.shape[0])
+        self._entries = entries
         self._table = torch.cat([coefficients, coefficients.conj().resolve_conj()])
         self._planes: dict[torch.dtype, Tensor] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
-        x, table = self._promoted(x)
+        x, table = self._promote(x)
         if is_traced(x):
             return reference_messages(x, table, self._entries)
         if needs_gradient(x, table):
@@ -57,14 +59,14 @@ class DiagonalCoupling(Coupling):
     ) -> Tensor:
         if backend_of(x) == "torch" or needs_gradient(x, self._table, own, gain, constant):
             return super().combine(x, factors, own, gain, constant)
-        x, _ = self._promoted(x)
+        x, _ = self._promote(x)
         if x.dtype not in self._planes:
-            with lasting():
+            with leave_inference_mode():
                 self._planes[x.dtype] = _planes(self._table.to(x.dtype))
         planes = self._planes[x.dtype]
         return fused_messages(x, planes, self._entries, factors, own, gain, constant, out)
 
-    def _promoted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _promote(self, x: Tensor) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(x.dtype, self._table.dtype)
         return x.to(dtype), self._table.to(dtype)
 

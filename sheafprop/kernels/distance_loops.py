@@ -42,7 +42,7 @@ def weighted_sums(start, order, weight, a, b, in_b, out, lo, hi):  # type: ignor
 
 
 @_compiled
-def mapped(table, group, x, out, lo, hi):  # type: ignore[no-untyped-def]
+def map_rows(table, group, x, out, lo, hi):  # type: ignore[no-untyped-def]
     """``out_i = x_i table[group_i]``; every row of ``group`` stands for as many rows of ``x``."""
     size = x.shape[0] // group.size
     for i in range(lo, hi):
@@ -67,6 +67,18 @@ def sums_of_products(size, start, order, a, b, out, lo, hi):  # type: ignore[no-
                     factor, row = a[i, j], out[v, j]
                     for k in range(y.size):
                         row[k] += factor * y[k]
+
+
+@_compiled
+def near_squares(rows, target, out, lo, hi):  # type: ignore[no-untyped-def]
+    """Squared distances ``[N]`` of rows ``[N, d]`` to one target ``[d]``."""
+    for n in range(lo, hi):
+        x = rows[n]
+        total = rows.dtype.type(0)
+        for j in range(x.size):
+            difference = x[j] - target[j]
+            total += difference * difference
+        out[n] = total
 
 
 @_compiled

@@ -94,7 +94,7 @@ def _fill_inverses(blocks: Tensor, out: Tensor, spare: Tensor, *, roots: bool = 
     are definite. ``spare`` is flat and as large as the blocks; ``out`` may be the blocks."""
     n, size, _ = blocks.shape
     if size <= _LOOP_SIZE:
-        root = out if roots and out.is_contiguous() else _taken(spare, n, size, size)[0]
+        root = out if roots and out.is_contiguous() else _take(spare, n, size, size)[0]
         definite = torch.empty(n, dtype=torch.bool)
         numba_loops().roots_of_inverses(  # type: ignore[union-attr]
             root.copy_(blocks).numpy(), definite.numpy()
@@ -107,14 +107,14 @@ def _fill_inverses(blocks: Tensor, out: Tensor, spare: Tensor, *, roots: bool = 
     # No smaller than the other, whose inversion then has room where the product will be.
     half = (size + 1) // 2
     first, second = slice(half), slice(half, size)
-    root, spare = _taken(spare, n, half, half)
+    root, spare = _take(spare, n, half, half)
     definite = _fill_inverses(blocks[:, first, first], root, spare, roots=True)
-    factor, spare = _taken(spare, n, half, size - half)
-    rest, spare = _taken(spare, n, size - half, size - half)
+    factor, spare = _take(spare, n, half, size - half)
+    rest, spare = _take(spare, n, size - half, size - half)
     torch.bmm(root, blocks[:, first, second], out=factor)
     torch.baddbmm(blocks[:, second, second], factor.mT, factor, alpha=-1, out=rest)
     definite &= _fill_inverses(rest, rest, spare, roots=roots)
-    product, _ = _taken(spare, n, size - half, half)
+    product, _ = _take(spare, n, size - half, half)
     torch.bmm(factor.mT, root, out=product)
     corner = out[:, second, first]
     torch.baddbmm(corner, rest, product, beta=0, alpha=-1, out=corner)
@@ -127,7 +127,7 @@ def _fill_inverses(blocks: Tensor, out: Tensor, spare: Tensor, *, roots: bool = 
     return definite
 
 
-def _taken(spare: Tensor, *shape: int) -> tuple[Tensor, Tensor]:
+def _take(spare: Tensor, *shape: int) -> tuple[Tensor, Tensor]:
     """The beginning of flat memory as a tensor of some shape, and what is left."""
     size = math.prod(shape)
     return spare[:size].view(shape), spare[size:]

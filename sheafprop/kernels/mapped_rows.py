@@ -60,12 +60,12 @@ class _MappedRows(torch.autograd.Function):
     def forward(rows: Tensor, maps: Tensor, rel_type: Tensor) -> Tensor:
         size, width = rows.size(1), maps.size(1)
         if _is_small(rows, maps.shape, rel_type):
-            from sheafprop.kernels.distance_loops import mapped
+            from sheafprop.kernels.distance_loops import map_rows
 
             out = rows.new_empty(*rows.shape[:2], width)
             table = maps.transpose(1, 2)
             arguments = as_arrays(table, rel_type, rows.flatten(0, 1), out.view(-1, width))
-            run_rows(mapped, arguments, np.arange(out[..., 0].numel() + 1), maps[0].numel())
+            run_rows(map_rows, arguments, np.arange(out[..., 0].numel() + 1), maps[0].numel())
             return out
         order, relations, counts = groups(rel_type)
         ordered = rows.new_empty(*rows.shape[:2], width)

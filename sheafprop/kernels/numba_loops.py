@@ -124,8 +124,12 @@ def _finish(x, own, gain, factors, period, pair, out, lo, hi):  # type: ignore[n
 def csr_rows(  # type: ignore[no-untyped-def]
     start, col, value, x, own, gain, constant, factors, ahead, out, lo, hi
 ):
-    """Real entries: ``out_v = sum_e value_e x[col_e]``."""
-    width, last = x.shape[1], col.size - 1
+    """Real entries: ``out_v = sum_e value_e x[col_e]``; values may be small integers.
+
+    Without values (None) numba compiles a loop of its own, for ones.
+    """
+    width, last, kind = x.shape[1], col.size - 1, x.dtype.type
+    one = kind(1)
     while lo < hi:
         end = min(lo + _ROWS, hi)
         _begin(constant, out, lo, end)
@@ -136,13 +140,17 @@ def csr_rows(  # type: ignore[no-untyped-def]
                 for k in range(4):
                     _prefetch(x, col[min(e + k + ahead, last)])
                 x0, x1, x2, x3 = x[col[e]], x[col[e + 1]], x[col[e + 2]], x[col[e + 3]]
-                w0, w1, w2, w3 = value[e], value[e + 1], value[e + 2], value[e + 3]
+                w0 = one if value is None else kind(value[e])
+                w1 = one if value is None else kind(value[e + 1])
+                w2 = one if value is None else kind(value[e + 2])
+                w3 = one if value is None else kind(value[e + 3])
                 for j in range(width):
                     y[j] += (w0 * x0[j] + w1 * x1[j]) + (w2 * x2[j] + w3 * x3[j])
                 e += 4
             while e < stop:
                 _prefetch(x, col[min(e + ahead, last)])
-                x0, w0 = x[col[e]], value[e]
+                x0 = x[col[e]]
+                w0 = one if value is None else kind(value[e])
                 for j in range(width):
                     y[j] += w0 * x0[j]
                 e += 1
@@ -196,6 +204,12 @@ def real_rows(  # type: ignore[no-untyped-def]
                 _prefetch(x, col[min(e + ahead, last)])
                 c0 = table[label[e]]
                 w0 = one if weight is None else weight[e]
+                if width == d:
+                    # One section is a row as it is: slices would take longer than a narrow row.
+                    x0, y = x[col[e]], out[v]
+                    for j in range(d):
+                        y[j] += (w0 * c0[j]) * x0[j]
+                    continue
                 base = 0
                 while base < width:
                     x0, y = x[col[e], base : base + d], out[v, base : base + d]
@@ -212,7 +226,7 @@ def complex_rows(  # type: ignore[no-untyped-def]
 ):
     """Complex diagonal maps: ``x`` holds pairs, ``table[0]`` real, ``table[1]`` imaginary parts."""
     half, last, d = x.shape[1] // 2, col.size - 1, table.shape[2]
-    one = x.dtype.type(1)
+    one, table_re, table_im = x.dtype.type(1), table[0], table[1]
     real, imaginary = np.empty(half, x.dtype), np.empty(half, x.dtype)
     while lo < hi:
         end = min(lo + _ROWS, hi)
@@ -222,11 +236,26 @@ def complex_rows(  # type: ignore[no-untyped-def]
                 real[j] = 0
                 imaginary[j] = 0
             e, stop = start[v], start[v + 1]
+            # One section, as in real_rows.
+            while half == d and e + 1 < stop:
+                _prefetch(x, col[min(e + ahead, last)])
+                _prefetch(x, col[min(e + 1 + ahead, last)])
+                a0, b0 = table_re[label[e]], table_im[label[e]]
+                a1, b1 = table_re[label[e + 1]], table_im[label[e + 1]]
+                w0 = one if weight is None else weight[e]
+                w1 = one if weight is None else weight[e + 1]
+                x0, x1 = x[col[e]], x[col[e + 1]]
+                for j in range(d):
+                    p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
+                    p1, q1 = w1 * x1[2 * j], w1 * x1[2 * j + 1]
+                    real[j] += (a0[j] * p0 - b0[j] * q0) + (a1[j] * p1 - b1[j] * q1)
+                    imaginary[j] += (a0[j] * q0 + b0[j] * p0) + (a1[j] * q1 + b1[j] * p1)
+                e += 2
             while e + 1 < stop:
                 _prefetch(x, col[min(e + ahead, last)])
                 _prefetch(x, col[min(e + 1 + ahead, last)])
-                a0, b0 = table[0, label[e]], table[1, label[e]]
-                a1, b1 = table[0, label[e + 1]], table[1, label[e + 1]]
+                a0, b0 = table_re[label[e]], table_im[label[e]]
+                a1, b1 = table_re[label[e + 1]], table_im[label[e + 1]]
                 w0 = one if weight is None else weight[e]
                 w1 = one if weight is None else weight[e + 1]
                 base = 0
@@ -243,7 +272,7 @@ def complex_rows(  # type: ignore[no-untyped-def]
                 e += 2
             if e < stop:
                 _prefetch(x, col[min(e + ahead, last)])
-                a0, b0 = table[0, label[e]], table[1, label[e]]
+                a0, b0 = table_re[label[e]], table_im[label[e]]
                 w0 = one if weight is None else weight[e]
                 base = 0
                 while base < half:

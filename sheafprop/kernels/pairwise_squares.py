@@ -95,9 +95,16 @@ def near_squares(
         lengths (callable, optional): Returns :func:`square_lengths` of the rows.
         out (Tensor, optional): Where to put the result.
     """
-    squares = square_lengths(rows) if lengths is None else lengths()
     rows, target = real_rows(rows), real_rows(target)
     out = target.new_empty(len(target), len(rows)) if out is None else out
+    if len(target) == 1 and rows.is_contiguous() and backend_of(rows) == "numba":
+        # Twice as fast as a product, and right in all digits without the lengths.
+        from sheafprop.kernels.distance_loops import near_squares as loop
+
+        arrays = (rows.numpy(), target[0].contiguous().numpy(), out[0].numpy())
+        run_rows(loop, arrays, np.arange(len(rows) + 1), rows.shape[1])
+        return out
+    squares = square_lengths(rows) if lengths is None else lengths()
     own = target.square().sum(1, keepdim=True)
     if len(target) > 1:
         torch.addmm(squares.unsqueeze(0), target, rows.T, alpha=-2, out=out).add_(own)

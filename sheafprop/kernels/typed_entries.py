@@ -4,7 +4,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.backend import compact, lasting, run_starts, sort_rows, stable_order
+from sheafprop.kernels.backend import (
+    compact,
+    leave_inference_mode,
+    run_starts,
+    sort_rows,
+    stable_order,
+)
 from sheafprop.kernels.coupling import CouplingEntries
 
 # Entries behind one partial sum of a table's gradient; fixed, so that no sum depends on threads.
@@ -47,7 +53,7 @@ class TypedEntries:
     @classmethod
     def from_coupling(cls, entries: CouplingEntries, num_relations: int) -> "TypedEntries":
         weighted = not bool((entries.weight == 1).all())
-        return _sorted(
+        return _sort_entries(
             entries.dst,
             entries.src,
             entries.label,
@@ -74,13 +80,15 @@ class TypedEntries:
         return self._transposed, table
 
     @cached_property
-    @lasting()
+    @leave_inference_mode()
     def _transposed(self) -> "TypedEntries":
         sizes = (self.num_src, self.num_dst, self.num_labels)
-        return _sorted(self.src.long(), self.dst(), self.label.long(), self.weight, sizes, False)
+        return _sort_entries(
+            self.src.long(), self.dst(), self.label.long(), self.weight, sizes, False
+        )
 
     @cached_property
-    @lasting()
+    @leave_inference_mode()
     def pieces(self) -> LabelPieces:
         """The entries by label, for sums over the entries of each."""
         start, order = stable_order(self.label.long(), self.num_labels)
@@ -99,7 +107,7 @@ class TypedEntries:
         )
 
 
-def _sorted(
+def _sort_entries(
     dst: Tensor,
     src: Tensor,
     label: Tensor,

@@ -5,8 +5,9 @@ Long because all that a model does is documented here, once.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,8 +31,35 @@ EntityConstraint = Literal["unit", "ball"]
 LeftOut = Mapping[Side, tuple[Tensor, Tensor]]
 
 
+# Rows of the entity table that are measured at once.
+_ROWS = 2**16
 # Lengths of unit rows that were stored in half precision differ from one by less than this.
 _UNIT_TOLERANCE = 1e-3
+# Rows of the entity table that are drawn at once, a multiple of 16.
+_DRAWN_ROWS = 2**16
+
+
+class TableSummary(NamedTuple):
+    """What scaling to the length of the trained rows needs to know of them.
+
+    Args:
+        mean_length (float): The mean length of the rows.
+        is_unit (bool): Whether all have length one.
+    """
+
+    mean_length: float
+    is_unit: bool
+
+    @classmethod
+    def of(cls, parts: Iterable[Tensor]) -> "TableSummary":
+        """The summary of the rows of a table, which come in parts ``[n, m]``."""
+        total, number, is_unit = 0.0, 0, True
+        for rows in parts:
+            length = torch.linalg.vector_norm(promote(rows), dim=-1)
+            total += float(length.double().sum())
+            number += len(length)
+            is_unit = is_unit and bool(((length - 1).abs() <= _UNIT_TOLERANCE).all())
+        return cls(total / max(1, number), is_unit)
 
 
 class KGEModel(torch.nn.Module, ABC):
@@ -75,6 +103,8 @@ class KGEModel(torch.nn.Module, ABC):
     #: Whether all maps keep lengths, so that candidates are compared with as they are and one moved
     #: vector stands for a query.
     isometric: ClassVar[bool] = False
+    #: The summary of an entity table that is kept elsewhere; None where it is in the model.
+    summarize_table: Callable[[], TableSummary] | None = None
     #: How entities start: Gaussian, or uniform in a cube. Both are scaled by the width.
     _start: ClassVar[Literal["normal", "uniform"]] = "normal"
 
@@ -127,12 +157,14 @@ class KGEModel(torch.nn.Module, ABC):
                 one. (default: :obj:`None`)
         """
         generator = None if seed is None else torch.Generator().manual_seed(seed)
-        shape = tuple(self.node_emb.weight.shape)
-        if self._start == "normal":
-            start = torch.randn(shape, generator=generator, dtype=torch.float64)
-        else:
-            start = torch.rand(shape, generator=generator, dtype=torch.float64)
-        fill_(self.node_emb.weight, self._scale_start(start))
+        draw = torch.randn if self._start == "normal" else torch.rand
+        # The numbers of one draw of the whole table, which would take four times its memory: torch
+        # draws 16 at a time, so blocks hold multiples of 16, and the last one no less.
+        table = self.node_emb.weight.detach()
+        bounds = [*range(0, max(1, len(table) - _DRAWN_ROWS), _DRAWN_ROWS), len(table)]
+        for first, end in pairwise(bounds):
+            start = draw((end - first, table.size(1)), generator=generator, dtype=torch.float64)
+            fill_(table[first:end], self._scale_start(start))
         self._reset_relations(generator)
         self.constrain_entities_()
 
@@ -145,13 +177,22 @@ class KGEModel(torch.nn.Module, ABC):
         return start / scale if self._start == "normal" else (12 * start - 6) / scale
 
     @torch.no_grad()
-    def constrain_entities_(self) -> None:
+    def constrain_entities_(self, index: Tensor | None = None) -> None:
         r"""Moves the rows of the entity table onto the unit sphere or into the unit ball, in place.
 
         Training calls it after every optimizer step. Rows of zeros stay, and so do all relations.
+
+        Args:
+            index (torch.Tensor, optional): The rows to move, each once. (default: all)
         """
-        if self.entity_constraint is not None:
-            self.node_emb.weight.div_(self._excess(self.node_emb.weight))
+        if self.entity_constraint is None:
+            return
+        table = self.node_emb.weight
+        if index is None:
+            table.div_(self._excess(table))
+        else:
+            rows = table.index_select(0, index)
+            table.index_copy_(0, index, rows.div_(self._excess(rows)))
 
     def _excess(self, rows: Tensor) -> Tensor:
         """What rows are divided by to fulfil the constraint."""
@@ -159,14 +200,20 @@ class KGEModel(torch.nn.Module, ABC):
         keep = length == 0 if self.entity_constraint == "unit" else length <= 1
         return length.masked_fill_(keep, 1.0)
 
-    def _constrained(self, rows: Tensor) -> Tensor:
+    def _constrain(self, rows: Tensor) -> Tensor:
         return rows if self.entity_constraint is None else rows / self._excess(rows)
 
     # Vectors -------------------------------------------------------------------------------------
 
-    def entity_vectors(self) -> Tensor:
-        r"""Returns the trained vectors of all entities, of shape :math:`(N, d)`."""
-        return self._vectors(promote(self.node_emb.weight))
+    def entity_vectors(self, index: Tensor | None = None) -> Tensor:
+        r"""Returns the trained vectors of all entities, of shape :math:`(N, d)`.
+
+        Args:
+            index (torch.Tensor, optional): The :math:`n` entities to return instead of all. Where
+                :obj:`node_emb` is sparse, the gradient then has their rows alone.
+        """
+        rows = self.node_emb.weight if index is None else self.node_emb(index)
+        return self.as_vectors(promote(rows))
 
     @torch.no_grad()
     def draw_entities(
@@ -197,24 +244,30 @@ class KGEModel(torch.nn.Module, ABC):
         width = self.node_emb.weight.size(1)
         draw = seeded_normal if self._start == "normal" else seeded_uniform
         start = torch.from_numpy(draw(keys, num_sections * width, seed))
-        rows = self._constrained(self._scale_start(start.view(-1, num_sections, width)))
-        return self._vectors(rows.to(promote(self.node_emb.weight.detach())))
+        rows = self._constrain(self._scale_start(start.view(-1, num_sections, width)))
+        return self.as_vectors(rows.to(promote(self.like())))
 
     def rescale_entities(self, x: Tensor) -> Tensor:
         r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
 
-        That is one for :obj:`entity_constraint="unit"`, else the mean length of the trained rows.
-        Rows of zeros are left alone.
+        That is :meth:`trained_length`. Rows of zeros are left alone.
 
         Shapes:
             - **input:** :math:`(N, d)` or :math:`(N, s, d)`
             - **output:** the shape of the input
         """
-        target = 1.0
-        if self.entity_constraint != "unit":
-            weight = promote(self.node_emb.weight.detach())
-            target = float(torch.linalg.vector_norm(weight, dim=-1).mean())
-        return scale_rows(x, target)
+        return scale_rows(x, self.trained_length())
+
+    @torch.no_grad()
+    def trained_length(self) -> float:
+        r"""Returns the length of entities that the model trains with: one where the trained rows
+        have length one (:meth:`has_unit_rows`), else their mean length.
+        """
+        if self.entity_constraint == "unit":
+            return 1.0
+        summary = self._summary()
+        is_unit = self.entity_constraint is None and summary.is_unit
+        return 1.0 if is_unit else summary.mean_length
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:
@@ -223,14 +276,24 @@ class KGEModel(torch.nn.Module, ABC):
         """
         if self.entity_constraint is not None:
             return self.entity_constraint == "unit"
-        length = torch.linalg.vector_norm(promote(self.node_emb.weight), dim=-1)
-        return bool(((length - 1).abs() <= _UNIT_TOLERANCE).all())
+        return self._summary().is_unit
+
+    def _summary(self) -> TableSummary:
+        if self.summarize_table is not None:
+            return self.summarize_table()
+        return TableSummary.of(self.node_emb.weight.detach().split(_ROWS))
+
+    def like(self) -> Tensor:
+        """An empty tensor of the type of the entity table, and on its device where it has one."""
+        weight = self.node_emb.weight.detach()
+        return torch.empty(0, dtype=weight.dtype) if weight.is_meta else weight.new_empty(0)
 
     @abstractmethod
     def sheaf(self) -> RelationSheaf:
         r"""Returns the sheaf that the relations induce, differentiable in their parameters."""
 
-    def _vectors(self, rows: Tensor) -> Tensor:
+    def as_vectors(self, rows: Tensor) -> Tensor:
+        """Real ``rows`` of the entity table as vectors: pairs become complex numbers."""
         if not self.is_complex:
             return rows
         return torch.view_as_complex(rows.unflatten(-1, (-1, 2)))
@@ -287,13 +350,7 @@ class KGEModel(torch.nn.Module, ABC):
             )
         return -distance.sum(1).view(head_index.shape)
 
-    def score_tails(
-        self,
-        x: Tensor,
-        head_index: Tensor,
-        rel_type: Tensor,
-        candidates: Tensor | None = None,
-    ) -> Tensor:
+    def score_tails(self, x: Tensor, head_index: Tensor, rel_type: Tensor) -> Tensor:
         r"""Returns the scores of :math:`(h, r, \cdot)` for all tails.
 
         Candidates are treated in blocks, so that intermediate results stay below 64 MiB or the size
@@ -303,52 +360,30 @@ class KGEModel(torch.nn.Module, ABC):
             x (torch.Tensor): The vectors of the entities.
             head_index (torch.Tensor): The head indices, as rows of :obj:`x`.
             rel_type (torch.Tensor): The relation types.
-            candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
-                (default: :obj:`None`)
 
         Shapes:
             - **x:** :math:`(N, d)` or :math:`(N, s, d)`
-            - **head_index, rel_type:** :math:`(B)`, **candidates:** :math:`(C)`
-            - **output:** :math:`(B, C)`
+            - **head_index, rel_type:** :math:`(B)`
+            - **output:** :math:`(B, N)`
         """
-        return self._score_all(x, head_index, rel_type, "tail", candidates)
+        rows = self._rows(x)
+        return self._score_rows(rows.index_select(0, head_index), rel_type, rows, "tail")
 
-    def score_heads(
-        self,
-        x: Tensor,
-        rel_type: Tensor,
-        tail_index: Tensor,
-        candidates: Tensor | None = None,
-    ) -> Tensor:
+    def score_heads(self, x: Tensor, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         r"""Returns the scores of :math:`(\cdot, r, t)` for all heads.
 
         Args:
             x (torch.Tensor): The vectors of the entities.
             rel_type (torch.Tensor): The relation types.
             tail_index (torch.Tensor): The tail indices, as rows of :obj:`x`.
-            candidates (torch.Tensor, optional): The rows of :obj:`x` to score, instead of all.
-                (default: :obj:`None`)
 
         Shapes:
             - **x:** :math:`(N, d)` or :math:`(N, s, d)`
-            - **rel_type, tail_index:** :math:`(B)`, **candidates:** :math:`(C)`
-            - **output:** :math:`(B, C)`
+            - **rel_type, tail_index:** :math:`(B)`
+            - **output:** :math:`(B, N)`
         """
-        return self._score_all(x, tail_index, rel_type, "head", candidates)
-
-    def _score_all(
-        self,
-        x: Tensor,
-        known_index: Tensor,
-        rel_type: Tensor,
-        side: Side,
-        candidates: Tensor | None,
-    ) -> Tensor:
         rows = self._rows(x)
-        known = rows.index_select(0, known_index)
-        if candidates is not None:
-            rows = rows.index_select(0, candidates)
-        return self._score_rows(known, rel_type, rows, side)
+        return self._score_rows(rows.index_select(0, tail_index), rel_type, rows, "head")
 
     def score_candidates(
         self,
@@ -495,7 +530,7 @@ class KGEModel(torch.nn.Module, ABC):
             # What a map is applied to goes through it at once, the ends that stay only once.
             for side, index in ends:
                 triple = place[side][0]
-                mapped = self._mapped(
+                mapped = self._map(
                     rows.index_select(0, torch.cat([index, entity[place[side]]])),
                     torch.cat([rel_type, rel_type[triple]]),
                     side,
@@ -503,7 +538,7 @@ class KGEModel(torch.nn.Module, ABC):
                 known[side], put[side] = mapped.split([index.numel(), triple.numel()])
             distance = rows.new_zeros(entity.shape)
             for side in SIDES[::-1]:
-                query = self._shifted(known[_other(side)], rel_type, side)
+                query = self._shift(known[_other(side)], rel_type, side)
                 residual = query.index_select(0, place[side][0]) - put[side]
                 found = row_distance(
                     residual, p=self.p, squared=self.squared, paired=self.is_complex
@@ -517,11 +552,12 @@ class KGEModel(torch.nn.Module, ABC):
         """The sheaf in the form that scores are computed with."""
         return self.sheaf()
 
-    def _mapped(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+    def _map(self, rows: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Each row of [B, s, m] under the map of its own relation."""
-        return real_rows(self._score_sheaf().restrict_sections(self._vectors(rows), rel_type, side))
+        x = self.as_vectors(rows)
+        return real_rows(self._score_sheaf().restrict_sections(x, rel_type, side))
 
-    def _shifted(self, mapped: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+    def _shift(self, mapped: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Mapped rows of the known ends, moved to where candidates at a side should be."""
         shift = self._score_sheaf().translation_of(rel_type)
         if shift is None:
@@ -531,10 +567,10 @@ class KGEModel(torch.nn.Module, ABC):
     def _query(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """What candidates at a side are compared with, [B, s, m]: after their maps, or, where these
         keep distances, before."""
-        query = self._shifted(self._mapped(known, rel_type, _other(side)), rel_type, side)
+        query = self._shift(self._map(known, rel_type, _other(side)), rel_type, side)
         if not self.isometric:
             return query
-        back = self._vectors(query).transpose(0, 1)
+        back = self.as_vectors(query).transpose(0, 1)
         back = self._score_sheaf().restrict_adjoint(back, rel_type, side)
         return real_rows(back.transpose(0, 1))
 
@@ -547,7 +583,7 @@ class KGEModel(torch.nn.Module, ABC):
     def _residual(self, heads: Tensor, rel_type: Tensor, tails: Tensor) -> Tensor:
         """The residual of each triple up to its sign, of shape [B, s, m]."""
         query = self._query(heads, rel_type, "tail")
-        return query - (tails if self.isometric else self._mapped(tails, rel_type, "tail"))
+        return query - (tails if self.isometric else self._map(tails, rel_type, "tail"))
 
     def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
         """The distances of each known row to all candidates on the given side, [B, C]."""
@@ -566,7 +602,7 @@ class KGEModel(torch.nn.Module, ABC):
         order, relations, counts = groups(rel_type)
         return grouped_distance(
             distance,
-            lambda rows, maps: real_rows(sheaf.apply_map(self._vectors(rows), maps)),
+            lambda rows, maps: real_rows(sheaf.apply_map(self.as_vectors(rows), maps)),
             order.split(counts),
             queries,
             rows,

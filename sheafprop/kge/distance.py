@@ -86,13 +86,13 @@ def _paired_distance(a: Tensor, b: Tensor, p: float) -> Tensor:
     column_blocks = b.split(num_columns)
     return torch.cat(
         [
-            torch.cat([recomputed(block, rows, columns) for columns in column_blocks], dim=1)
+            torch.cat([recompute(block, rows, columns) for columns in column_blocks], dim=1)
             for rows in a.split(num_rows)
         ]
     )
 
 
-def recomputed(function: Callable[..., Tensor], *args: Tensor) -> Tensor:
+def recompute(function: Callable[..., Tensor], *args: Tensor) -> Tensor:
     """Calls :obj:`function` and keeps nothing but its arguments for the backward pass.
 
     The non-reentrant checkpoint of PyTorch holds what it computed again until all of the backward

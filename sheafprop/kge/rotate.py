@@ -54,4 +54,4 @@ class RotatE(KGEModel):
         phase = promote(self.rel_emb(rel_type)).unsqueeze(1)
         sine = phase.sin() if side == "tail" else -phase.sin()
         turn = torch.complex(phase.cos(), sine)
-        return torch.view_as_real(self._vectors(known) * turn).flatten(-2)
+        return torch.view_as_real(self.as_vectors(known) * turn).flatten(-2)

@@ -1,6 +1,6 @@
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -175,35 +175,7 @@ class HarmonicExtension(SheafConv):
         self.max_iterations = max_iterations
         self.teleport = teleport
 
-    @overload  # type: ignore[override]
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Adj,
-        edge_type: Tensor | None,
-        sheaf: RelationSheaf,
-        *,
-        edge_weight: Tensor | None = ...,
-        boundary_mask: Tensor | None = ...,
-        plan: PropagationPlan | None = ...,
-        return_result: Literal[False] = ...,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Adj,
-        edge_type: Tensor | None,
-        sheaf: RelationSheaf,
-        *,
-        edge_weight: Tensor | None = ...,
-        boundary_mask: Tensor | None = ...,
-        plan: PropagationPlan | None = ...,
-        return_result: Literal[True],
-    ) -> tuple[Tensor, HarmonicResult]: ...
-
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Tensor,
         edge_index: Adj,
@@ -283,7 +255,7 @@ class HarmonicExtension(SheafConv):
                     components_without_boundary=plan.components_without_boundary,
                     isolated=int(plan.isolated.sum()),
                     singular=is_singular(plan, x.shape[-1]),
-                    frozen=int(plan.blocks.frozen(x.shape[-1])[~plan.isolated].sum()),
+                    frozen=int(plan.blocks.num_frozen(x.shape[-1])[~plan.isolated].sum()),
                     collapsed=collapsed,
                 )
             return out, result

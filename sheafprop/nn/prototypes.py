@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -61,17 +62,23 @@ class RelationPrototypes:
         Returns:
             The means ``[N, d]``, and a bool mask ``[N]`` of the vertices that have one.
         """
-        # Sums of half precision would lose what they add.
-        mean = self.mean.to(torch.promote_types(self.mean.dtype, torch.float32))
+        real = torch.promote_types(self.mean.real.dtype, torch.float32)
         weight = (
-            mean.real.new_ones(edge_type.numel())
+            self.mean.real.new_ones(edge_type.numel(), dtype=real)
             if edge_weight is None
-            else edge_weight.to(mean.real.dtype)
+            else edge_weight.to(real)
         )
         ends = RelationIncidence.of_triples(
             edge_index[0], edge_index[1], edge_type, weight, num_nodes, self.count.numel() // 2
         )
-        usable = (self.count > 0).to(weight.dtype).unsqueeze(1)
-        total = ends.sum(usable)
+        return self.average(ends.sum)
+
+    def average(self, sum_ends: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """The same from a function that sums rows of a table ``[2R, d]`` over each vertex's ends,
+        with their weights."""
+        # Sums of half precision would lose what they add.
+        mean = self.mean.to(torch.promote_types(self.mean.dtype, torch.float32))
+        usable = (self.count > 0).to(mean.real.dtype).unsqueeze(1)
+        total = sum_ends(usable)
         found = total.flatten() > 0
-        return ends.sum(mean * usable) / torch.where(total > 0, total, 1.0), found
+        return sum_ends(mean * usable) / torch.where(total > 0, total, 1.0), found

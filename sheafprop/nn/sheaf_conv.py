@@ -155,7 +155,7 @@ class SheafConv(MessagePassing):
         given, x = x, prepare_features(x, sheaf)
         if plan is None and self._is_traced(sheaf):
             with torch.autocast(x.device.type, enabled=False):
-                return round_result(self._apply_traced(self._traced(x, graph), x), given)
+                return round_result(self._apply_traced(self._trace(x, graph), x), given)
         return round_result(self._forward_eager(x, graph, plan), given)
 
     @torch.compiler.disable
@@ -273,7 +273,7 @@ class SheafConv(MessagePassing):
 
     @property
     def _sends_messages(self) -> bool:
-        """Whether somebody wants to see or change the messages."""
+        """Whether a hook or ``explain`` needs the messages."""
         return bool(self.explain) or any(
             (
                 self._propagate_forward_pre_hooks,
@@ -306,7 +306,7 @@ class SheafConv(MessagePassing):
         plan: PropagationPlan,
         sections: Tensor,
         free: Tensor,
-        constant: Tensor,
+        constant: Tensor | None,
         step_size: float,
         out: Tensor | None = None,
     ) -> Tensor:
@@ -321,7 +321,7 @@ class SheafConv(MessagePassing):
     def _is_traced(self, sheaf: RelationSheaf) -> bool:
         return torch.compiler.is_compiling() and sheaf.is_traceable and not self._sends_messages
 
-    def _traced(self, x: Tensor, graph: GraphInput) -> TracedPropagation:
+    def _trace(self, x: Tensor, graph: GraphInput) -> TracedPropagation:
         check_places(x, *graph)
         edge_index, edge_type, _, edge_weight, boundary_mask = graph
         check_graph_shapes(edge_index, edge_type, x.shape[-2], edge_weight, boundary_mask)
@@ -344,7 +344,7 @@ class SheafConv(MessagePassing):
             the residual :math:`\rho_e = R_t x_t - R_h x_h - b_r`.
         """
         dtype = working_dtype(x_i.dtype, sheaf)
-        x_i, x_j, sheaf = x_i.to(dtype), x_j.to(dtype), sheaf.promoted(dtype)
+        x_i, x_j, sheaf = x_i.to(dtype), x_j.to(dtype), sheaf.promote(dtype)
         residual = sheaf.restrict(x_i, edge_type, "tail") - sheaf.restrict(x_j, edge_type, "head")
         translation = sheaf.translation_of(edge_type)
         if translation is not None:

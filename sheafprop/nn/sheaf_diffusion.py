@@ -93,7 +93,7 @@ class SheafDiffusion(SheafConv):
         time = guard_scalar(self.diffusion_time * (1 + self.teleport))
         eps = guard_scalar(self.eps or expansion_error(x.dtype))
         moved = affine_chebyshev(
-            lambda y: traced.pulled_step(y, x, 1.0, self.teleport),
+            lambda y: traced.step_with_teleport(y, x, 1.0, self.teleport),
             x,
             exponential_weights(time, eps),
         )

@@ -1,6 +1,6 @@
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from sheafprop.checks import check_integer
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite
+from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.kernels.rows import take_rows
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, power_weights
 from sheafprop.nn.features import from_sections, round_result, to_sections, with_free
@@ -20,8 +21,8 @@ from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import largest_eigenvalue, reaches_two, upper_bound
 
-# From so many steps on their result is computed by a Chebyshev expansion.
-_LEAP = 128
+#: From so many steps on their result is computed by a Chebyshev expansion.
+LEAP = 128
 # Steps between two looks at the energy where no bound keeps it from rising.
 _WATCH = 32
 
@@ -134,7 +135,7 @@ class SheafPropagation(SheafConv):
         # A copy, as a plan gives it, also where no step is made.
         first = x = x.clone()
         for _ in range(self.num_iterations):
-            x = traced.pulled_step(x, first, self.step_size, self.teleport)
+            x = traced.step_with_teleport(x, first, self.step_size, self.teleport)
         return x
 
     def _apply_plan(self, plan: PropagationPlan, x: Tensor) -> Tensor:
@@ -173,20 +174,95 @@ class SheafPropagation(SheafConv):
         check_finite_features(sections.transpose(0, 1))
         stable = self._check_step(plan, sections.shape[-1])
         constant = plan.constant(sections)
-        free = first = take_rows(sections, 0, plan.free_index)
-        run = _Run(plan, sections, first, constant)
+        free = take_rows(sections, 0, plan.free_index)
+        # The start stays as it is: a teleport pulls to it, and it may be what was given.
+        run = _Run(plan, sections, free, constant)
+        for count, moved in self._take_steps(run, free, iterations, stable):
+            yield count, with_free(sections, plan, moved)
+
+    def run_columns(
+        self,
+        rows: FactCSR,
+        sheaf: RelationSheaf,
+        free: Tensor,
+        *,
+        columns: slice = slice(None),
+        known: Callable[[], Tensor] | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> Tensor:
+        r"""Propagates some columns of the features of a graph whose messages lie in rows.
+
+        Identity and diagonal maps act on every column by itself, so that features larger than
+        memory are propagated block by block, with the vectors of the whole. Every block holds two
+        tensors like ``free`` (three with a teleport), and one for the constant where there are
+        translations or known vertices.
+
+        Args:
+            rows (FactCSR): The messages, in memory or mapped.
+            sheaf (RelationSheaf): The maps of all columns.
+            free (Tensor): Start of the free vertices, ``[n, s, b]``; it is written to.
+            columns (slice): Which columns of the vertex stalks these are. (default: all)
+            known (callable, optional): Returns these columns of the known vertices, ``[m, s, b]``,
+                which are needed before the first step alone.
+            on_step (callable, optional): Called with the number of steps done after each.
+
+        Returns:
+            Tensor: Vectors of the free vertices, ``[n, s, b]``.
+
+        Raises:
+            ValueError: If the maps mix columns, the layer has a ``tol`` (which all columns decide)
+                or hooks, the shapes do not fit, or the features are not finite.
+            DivergenceError: As the layer itself.
+        """
+        if self.tol is not None or self._sends_messages:
+            raise ValueError("columns are not run one by one with a 'tol' or hooks on messages")
+        plan = PropagationPlan.from_rows(
+            rows, sheaf, columns=columns, normalization=self.normalization, dtype=free.dtype
+        )
+        size = plan.sheaf.stalk_dim
+        width = free.shape[-1] if size is None else len(range(size)[columns])
+        self._check_columns("free", free, rows.num_free, width, plan.dtype)
+        with torch.no_grad(), torch.autocast(free.device.type, enabled=False):
+            stable = self._check_step(plan, width)
+            constant = plan.constant_of(None)
+            if rows.num_known:
+                if known is None:
+                    raise ValueError(f"'known' must give {rows.num_known} known vertices")
+                vectors = known()
+                self._check_columns("known", vectors, rows.num_known, width, plan.dtype)
+                constant = plan.constant_of(vectors)
+                del vectors
+            run = _Run(plan, free, free, constant, on_step, self.teleport == 0)
+            ((_, out),) = self._take_steps(run, free, [self.num_iterations], stable)
+        return out
+
+    @staticmethod
+    def _check_columns(name: str, x: Tensor, size: int, width: int, dtype: torch.dtype) -> None:
+        if x.dim() != 3 or (len(x), x.shape[2], x.dtype) != (size, width, dtype):
+            raise ValueError(
+                f"'{name}' must be [{size}, s, {width}] in {dtype} (got {list(x.shape)} in "
+                f"{x.dtype})"
+            )
+        check_finite_features(x.transpose(0, 1))
+
+    def _take_steps(
+        self, run: "_Run", free: Tensor, iterations: Iterable[int], stable: bool
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The free vertices after each count of steps."""
+        plan = run.plan
         stop_below = None if self.tol is None else self.tol * self._residual(run, free)
         done, converged = 0, stop_below == 0
         leaps = stable and self.tol is None and not self._sends_messages
         # Masks on messages change the energy that is watched.
         watched = not (stable or self._sends_messages)
         energy = math.inf
-        # Two tensors take the steps in turn; the start and what was yielded stay as they are.
-        kept, spare = free, None
+        # Two tensors take the steps in turn; the start, unless it is given away, and what was
+        # yielded stay as they are.
+        kept, spare = None if run.takes_start else free, None
         for count in iterations:
             if count < done:
                 raise ValueError(f"iteration counts must ascend (got {count} after {done})")
-            if leaps and count - done >= _LEAP:
+            if leaps and count - done >= LEAP:
                 weights = power_weights(count - done, expansion_error(free.dtype))
                 free = plan.keep_isolated(
                     affine_chebyshev(lambda y: self._advance(run, y), free, weights), free
@@ -202,13 +278,15 @@ class SheafPropagation(SheafConv):
                     if stop_below is not None:
                         converged = self._residual(run, free) <= stop_below
                 done += 1
+                if run.on_step is not None:
+                    run.on_step(done)
             if not all_finite(free):
                 raise DivergenceError(
                     f"propagation left the finite numbers within {count} steps of size "
                     f"{self.step_size}: take a smaller step_size, or scale features and maps down"
                 )
             kept = free
-            yield count, with_free(sections, plan, free)
+            yield count, free
 
     def _advance(self, run: "_Run", free: Tensor, out: Tensor | None = None) -> Tensor:
         if self.teleport == 0:
@@ -266,7 +344,9 @@ class SheafPropagation(SheafConv):
         with torch.no_grad():
             plan = run.plan
             drawn = inner(free, plan.laplacian(free), (0, 1, 2)).double()
-            given = 2 * inner(free, run.constant, (0, 1, 2)).double()
+            given = torch.zeros((), dtype=torch.double, device=free.device)
+            if run.constant is not None:
+                given = 2 * inner(free, run.constant, (0, 1, 2)).double()
             moved = free - run.first
             pulled = self.teleport * inner(moved, plan.apply_metric(moved), (0, 1, 2)).double()
             energy = float(drawn - given + pulled)
@@ -281,9 +361,11 @@ class SheafPropagation(SheafConv):
 
 
 class _Run(NamedTuple):
-    """What the steps of one run share."""
+    """What the steps of one run share; ``takes_start`` where the start may be written to."""
 
     plan: PropagationPlan
     sections: Tensor
     first: Tensor
-    constant: Tensor
+    constant: Tensor | None
+    on_step: Callable[[int], None] | None = None
+    takes_start: bool = False

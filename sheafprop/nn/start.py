@@ -93,18 +93,34 @@ def start_sections(
     free = (~boundary_mask).nonzero().flatten()
     if start == "zeros" or random is None:
         return x.index_fill(0, free, 0)
-    values = random[free]
+    mean = found = None
     if start != "random":
         if prototypes is None:
             raise ValueError(f"start={start!r} needs 'prototypes'")
         mean, found = prototypes.start(edge_index, edge_type, x.shape[0], edge_weight)
-        replaced = torch.where(
-            found[free].view(-1, 1, 1), mean[free].unsqueeze(1).to(values.dtype), values
-        )
-        values = (
-            replaced if start == "prototype" else torch.cat([replaced[:, :1], values[:, 1:]], 1)
-        )
+        mean, found = mean[free], found[free]
+    values = start_values(random[free], start, mean, found)
     return x.index_copy(0, free, values.to(x.dtype))
+
+
+def start_values(
+    random: Tensor, start: Start, mean: Tensor | None = None, found: Tensor | None = None
+) -> Tensor:
+    """The start of free nodes from random values and means of prototypes.
+
+    Args:
+        random (Tensor): Random values ``[n, s, d]``.
+        start (str): As in :func:`start_sections`.
+        mean (Tensor, optional): Means of prototypes ``[n, d]``, for ``"prototype"`` and
+            ``"mixed"``.
+        found (Tensor, optional): Which nodes have one, bool ``[n]``.
+    """
+    if start == "zeros":
+        return torch.zeros_like(random)
+    if mean is None or found is None:
+        return random
+    replaced = torch.where(found.view(-1, 1, 1), mean.unsqueeze(1).to(random.dtype), random)
+    return replaced if start == "prototype" else torch.cat([replaced[:, :1], random[:, 1:]], 1)
 
 
 def rescale_sections(x: Tensor, boundary_mask: Tensor, length: float | None = None) -> Tensor:

@@ -31,7 +31,7 @@ class TracedPropagation:
     ):
         edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
         real = torch.zeros((), dtype=dtype).real.dtype
-        sheaf = sheaf.promoted(dtype)
+        sheaf = sheaf.promote(dtype)
         head, tail = edge_index[0].long(), edge_index[1].long()
         self._head, self._tail, self._edge_type = head, tail, edge_type.long()
         self._weight = (
@@ -64,7 +64,9 @@ class TracedPropagation:
         r"""One explicit Euler step of the free rows, :math:`x_U - h M^+ g_U`."""
         return self.keep_boundary(x, x - step_size * self._precondition(self._gradient(x)))
 
-    def pulled_step(self, x: Tensor, first: Tensor, step_size: float, teleport: float) -> Tensor:
+    def step_with_teleport(
+        self, x: Tensor, first: Tensor, step_size: float, teleport: float
+    ) -> Tensor:
         r"""A step with a pull of strength :math:`a` back to the first features."""
         if teleport == 0:
             return self.step(x, step_size)

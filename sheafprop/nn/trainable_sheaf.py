@@ -85,7 +85,7 @@ def warn_unregistered(sheaf: RelationSheaf) -> None:
     or in dicts, lists and tuples there, but no calling module has registered the parameters: an
     optimizer will not find them either.
 
-    The callers alone can tell this apart from a sheaf that a module builds in its ``forward``. Not
+    Only the callers can distinguish this from a sheaf that a module builds in its ``forward``. Not
     found are parameters in containers of many items or inside other objects.
     """
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():

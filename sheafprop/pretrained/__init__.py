@@ -4,7 +4,6 @@ from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.model_folder import (
     check_model_target,
     load_model_folder,
-    save_model_folder,
     write_model_folder,
 )
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -20,6 +19,5 @@ __all__ = [
     "check_model_target",
     "export_vectors",
     "load_model_folder",
-    "save_model_folder",
     "write_model_folder",
 ]

@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from sheafprop.checks import check_choice, check_integer
+from sheafprop.checks import check_integer
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
 from sheafprop.pretrained.model_state import ModelState
@@ -54,11 +54,11 @@ def answer_by_entities(
             "'min_probability' needs a calibrated model: truths are no probabilities; see "
             "SheafModel.calibrate"
         )
-    given, batches = _parse_all(state, queries, "entities")
+    given, parsed = parse_queries(state, queries)
     scorer = state.entity_scorer(beam)
     lines: dict[int, list[Line]] = {}
     trees: dict[int, list[Line]] = {}
-    for batch, rows in batches:
+    for batch, rows in QueryBatch.from_queries(parsed, state.index, state.relations):
         observed = state.executor.answers(batch)
         found = scorer.answer(batch, k, calibration=calibration, min_probability=min_probability)
         for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
@@ -99,7 +99,7 @@ def answer_by_entities(
 
 def _links(state: ModelState, derivations: list[Derivation]) -> list[Line]:
     """A row for each link of each derivation, in columns over labels."""
-    labels = state.entities.labels
+    labels = state.index
     return [
         {
             "derivation": number,
@@ -130,9 +130,9 @@ def answer_by_energy(
     import pandas as pd
 
     check_integer("k", k, 1)
-    given, batches = _parse_all(state, queries, "free")
+    given, parsed = parse_queries(state, queries, "free")
     tables: dict[int, list[Line]] = {}
-    for batch, rows in batches:
+    for batch, rows in QueryBatch.from_queries(parsed, state.index, state.relations):
         observed = state.executor.answers(batch)
         found = state.query_scorer(prior).answer(batch, k, explain=explain)
         for own, (row, answers) in enumerate(zip(rows.tolist(), found, strict=True)):
@@ -159,25 +159,15 @@ def answer_by_energy(
     return pd.DataFrame(lines, columns=list(kinds)).astype(kinds)
 
 
-def parse_queries(state: ModelState, queries: Queries) -> list[Query]:
-    """Queries that can be answered over entities; the errors are those of answers."""
-    if not isinstance(queries, LocatedRows):
-        several = [queries] if isinstance(queries, str | Query) else list(queries)
-        queries = LocatedRows.number(several, "query", 1)
-    return [_parse(state, queries, row, "entities") for row in range(len(queries.rows))]
-
-
-def _parse_all(
-    state: ModelState, queries: Queries, interior: Interior
-) -> tuple[list[str | Query], list[tuple[QueryBatch, torch.Tensor]]]:
-    """The queries as they were given, and as batches of one shape with their positions."""
-    check_choice("interior", interior, ("entities", "free"))
+def parse_queries(
+    state: ModelState, queries: Queries, interior: Interior = "entities"
+) -> tuple[list[str | Query], list[Query]]:
+    """Queries as they were given, and as ones that can be answered."""
     if not isinstance(queries, LocatedRows):
         several = [queries] if isinstance(queries, str | Query) else list(queries)
         queries = LocatedRows.number(several, "query", 1)
     parsed = [_parse(state, queries, row, interior) for row in range(len(queries.rows))]
-    batches = QueryBatch.from_queries(parsed, state.entities, state.relations)
-    return list(queries.rows), batches
+    return list(queries.rows), parsed
 
 
 def _parse(state: ModelState, queries: LocatedRows, row: int, interior: Interior) -> Query:
@@ -185,7 +175,7 @@ def _parse(state: ModelState, queries: LocatedRows, row: int, interior: Interior
     query = queries.rows[row]
     try:
         parsed = parse_query(query) if isinstance(query, str) else query
-        ids = parsed.ids(state.entities, state.relations)
+        ids = parsed.ids(state.index, state.relations)
         if interior == "free":
             QueryBatch(parsed.shape, torch.atleast_2d(ids)).conjunctions()
         elif parsed.shape.operator == "anchor":

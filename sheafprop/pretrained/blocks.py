@@ -1,18 +1,16 @@
-"""Labels, vectors and facts of a model in blocks, so that adding copies little more than is new.
+"""Rows of a model in blocks, so that adding copies little more than is new.
 
-The first block is never copied. Later ones are merged when they are of about equal size.
+The first blocks, those of training, are never copied. Later ones are merged when they are of about
+equal size. Removed rows stay where they are: :class:`Numbering` numbers those that are left.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
-from sheafprop.data.triples import as_label
-from sheafprop.kge.base import Side
+from sheafprop.pretrained.tensor_file import StoredFile
 
 Block = TypeVar("Block")
 
@@ -22,117 +20,61 @@ def append_block(
     block: Block,
     size: Callable[[Block], int],
     merge: Callable[[Block, Block], Block],
+    fixed: int = 1,
 ) -> list[Block]:
-    """The blocks with one more, merged with those before it that are no larger."""
+    """The blocks with one more, merged with those before it, but the fixed ones, that are no
+    larger."""
     blocks = list(blocks)
-    while len(blocks) > 1 and size(block) >= size(blocks[-1]):
+    while len(blocks) > fixed and size(block) >= size(blocks[-1]):
         block = merge(blocks.pop(), block)
     return [*blocks, block] if size(block) else blocks
 
 
-class EntityIndex:
-    r"""Labels and origins of a model's entities; adding gives a new index.
+class Numbering:
+    """The numbers of what is left, where some of what was numbered is removed.
 
     Args:
-        entities (Vocabulary): Labels of the first entities.
-        origins (sequence of str): Where the vector of each comes from.
+        removed (Tensor, optional): Numbers that are gone, distinct and ascending, int64.
     """
 
-    def __init__(self, entities: Vocabulary, origins: Sequence[str]):
-        self._blocks: list[tuple[Vocabulary, Sequence[str]]] = [(entities, origins)]
+    def __init__(self, removed: Tensor | None = None):
+        self.removed = torch.zeros(0, dtype=torch.int64) if removed is None else removed
+        self._shift = self.removed - torch.arange(len(self.removed))
 
-    @classmethod
-    def _of(cls, blocks: list[tuple[Vocabulary, Sequence[str]]]) -> "EntityIndex":
-        index = object.__new__(cls)
-        index._blocks = blocks
-        return index
+    def old(self, numbers: Tensor) -> Tensor:
+        """The numbers before the removal."""
+        if not len(self.removed):
+            return numbers
+        return numbers + torch.searchsorted(self._shift, numbers.contiguous(), right=True)
 
-    def lookup(self, labels: Iterable[str]) -> Tensor:
-        """Ids of labels, -1 for unknown ones, ``[n]``."""
-        labels = list(labels)
-        ids = self._blocks[0][0].lookup(labels)
-        offset = len(self._blocks[0][0])
-        for vocabulary, _ in self._blocks[1:]:
-            missing = (ids < 0).nonzero().flatten()
-            found = vocabulary.lookup(labels[i] for i in missing.tolist())
-            ids[missing] = torch.where(found < 0, -1, found + offset)
-            offset += len(vocabulary)
-        return ids
+    def new(self, old: Tensor) -> Tensor:
+        """The numbers after the removal, -1 for what is gone (and for negative numbers)."""
+        if not len(self.removed):
+            return old
+        place = torch.searchsorted(self.removed, old.contiguous())
+        gone = self.removed[place.clamp(max=len(self.removed) - 1)] == old
+        return torch.where(gone | (old < 0), -1, old - place)
 
-    def ids(self, labels: Iterable[str]) -> Tensor:
-        """Ids of labels, ``[n]``.
+    def within(self, start: int, stop: int) -> Tensor:
+        """What of ``start`` to ``stop`` (old numbers) is gone, counted from ``start``."""
+        ends = torch.searchsorted(self.removed, torch.tensor([start, stop])).tolist()
+        return self.removed[ends[0] : ends[1]] - start
 
-        Raises:
-            DataError: If labels are unknown; names the first with the nearest spelling.
-        """
-        given = [labels] if isinstance(labels, str | int) else labels
-        labels = [as_label(label, "a label of an entity") for label in given]
-        ids = self.lookup(labels)
-        if bool((ids < 0).any()):
-            # Only now, to name what is near in all blocks.
-            self.vocabulary().ids(labels)
-        return ids
+    def remove(self, old: Tensor) -> "Numbering":
+        """A numbering without more of the old numbers."""
+        return Numbering(torch.unique(torch.cat([self.removed, old])))
 
-    def labels_of(self, ids: Tensor) -> list[str]:
-        """Labels of ids."""
-        return [self._entry(i)[0] for i in ids.flatten().tolist()]
-
-    def origins_of(self, ids: Tensor) -> list[str]:
-        """Origins of ids."""
-        return [self._entry(i)[1] for i in ids.flatten().tolist()]
-
-    def _entry(self, number: int) -> tuple[str, str]:
-        for vocabulary, origins in self._blocks:
-            if number < len(vocabulary):
-                return vocabulary.labels[number], origins[number]
-            number -= len(vocabulary)
-        raise IndexError(number)
-
-    def add(self, labels: Sequence[str], origins: Sequence[str]) -> "EntityIndex":
-        """An index with new labels after the old ones."""
-        block = (Vocabulary(labels, kind="entities"), tuple(origins))
-        return self._of(
-            append_block(
-                self._blocks,
-                block,
-                size=lambda block: len(block[0]),
-                merge=lambda old, new: (old[0].extend(new[0].labels), (*old[1], *new[1])),
-            )
-        )
-
-    def with_origins(self, origins: Mapping[int, str]) -> "EntityIndex":
-        """An index of the same labels in which some ids have other origins."""
-        blocks, offset = [], 0
-        for vocabulary, old in self._blocks:
-            end = offset + len(vocabulary)
-            new = {id - offset: origin for id, origin in origins.items() if offset <= id < end}
-            if new:
-                names = list(old)
-                for number, origin in new.items():
-                    names[number] = origin
-                old = names
-            blocks.append((vocabulary, old))
-            offset = end
-        return self._of(blocks)
-
-    def vocabulary(self) -> Vocabulary:
-        """All labels in one vocabulary; made anew if there are several blocks."""
-        if len(self._blocks) == 1:
-            return self._blocks[0][0]
-        return Vocabulary((label for v, _ in self._blocks for label in v.labels), kind="entities")
-
-    def origins(self) -> tuple[str, ...]:
-        """Origins of all entities."""
-        return tuple(origin for _, origins in self._blocks for origin in origins)
+    def keep(self, rows: Tensor, start: int) -> Tensor:
+        """Rows, the first of which has the old number ``start``, without those that are gone."""
+        gone = self.within(start, start + len(rows))
+        if not len(gone):
+            return rows
+        kept = torch.ones(len(rows), dtype=torch.bool)
+        kept[gone] = False
+        return rows[kept]
 
     def __len__(self) -> int:
-        return sum(len(vocabulary) for vocabulary, _ in self._blocks)
-
-    def __contains__(self, label: object) -> bool:
-        return any(label in vocabulary for vocabulary, _ in self._blocks)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} entities)"
+        return len(self.removed)
 
 
 class RowBlocks:
@@ -141,18 +83,57 @@ class RowBlocks:
     Args:
         blocks (list of Tensor): ``[n_i, ...]`` each; second dimensions (sections) of one are
             stretched where blocks with several are merged.
+        fixed (int): How many blocks are never copied, from the first on.
+        files (list, optional): The file that each block is mapped from, if any.
     """
 
-    def __init__(self, blocks: list[Tensor]):
-        self.blocks = blocks
+    def __init__(
+        self, blocks: list[Tensor], *, fixed: int = 1, files: list[StoredFile | None] | None = None
+    ):
+        self.blocks, self.fixed = blocks, fixed
+        self.files: list[StoredFile | None] = [None] * len(blocks) if files is None else files
+        self.numbering = Numbering()
+
+    def _with(self, blocks: list[Tensor]) -> "RowBlocks":
+        """The same with other blocks; those that are still there keep their files."""
+        files: list[StoredFile | None] = [
+            file if old is new else None
+            for old, new, file in zip(self.blocks, blocks, self.files, strict=False)
+        ]
+        files += [None] * (len(blocks) - len(files))
+        other = RowBlocks(blocks, fixed=self.fixed, files=files)
+        other.numbering = self.numbering
+        return other
 
     def append(self, rows: Tensor) -> "RowBlocks":
         """Blocks with more rows at the end."""
-        return RowBlocks(append_block(self.blocks, rows, len, lambda *parts: _cat(parts)))
+        return self._with(
+            append_block(self.blocks, rows, len, lambda *parts: _cat(parts), self.fixed)
+        )
+
+    def without(self, ids: Tensor) -> "RowBlocks":
+        """The same blocks without some rows."""
+        other = self._with(self.blocks)
+        other.numbering = self.numbering.remove(self.numbering.old(ids))
+        return other
+
+    def with_rows(self, ids: Tensor, rows: Tensor) -> "RowBlocks":
+        """Blocks in which some rows ``[n, s, d]`` are others; only blocks with such are copied."""
+        blocks, ids, offset = [], self.numbering.old(ids), 0
+        for block in self.blocks:
+            inside = ((ids >= offset) & (ids < offset + len(block))).nonzero().flatten()
+            place, offset = ids[inside] - offset, offset + len(block)
+            if len(inside):
+                sections = max(block.shape[1], rows.shape[1])
+                block = block.expand(-1, sections, -1).clone()
+                block[place] = rows[inside].expand(-1, sections, -1)
+            blocks.append(block)
+        return self._with(blocks)
 
     def select(self, index: Tensor) -> Tensor:
         """Rows of an index, ``[n, ...]``."""
         parts, positions, offset = [], [], 0
+        index = self.numbering.old(index)
         for block in self.blocks:
             inside = ((index >= offset) & (index < offset + len(block))).nonzero().flatten()
             if inside.numel():
@@ -165,16 +146,40 @@ class RowBlocks:
         rows = _cat(parts)
         return torch.empty_like(rows).index_copy_(0, order, rows)
 
-    def from_row(self, start: int) -> Tensor:
-        """All rows from one on; a copy only if they lie in several blocks."""
-        parts, offset = [], 0
+    def slices(self, size: int, start: int = 0) -> Iterator[Tensor]:
+        """All rows from one on, in their order, in views of up to ``size``; copies of slices in
+        which some are removed."""
+        first, offset = int(self.numbering.old(torch.tensor(start))), 0
         for block in self.blocks:
-            parts.append(block[max(0, start - offset) :])
+            for begin in range(max(0, first - offset), len(block), size):
+                rows = self.numbering.keep(block[begin : begin + size], offset + begin)
+                if len(rows):
+                    yield rows
             offset += len(block)
-        return _cat([part for part in parts if len(part)] or parts[:1])
+
+    def part(self, first: int, last: int | None = None) -> "RowBlocks":
+        """Some of the blocks, numbered from zero."""
+        start = sum(map(len, self.blocks[:first]))
+        blocks = self.blocks[first:last]
+        part = RowBlocks(blocks, files=self.files[first:last])
+        part.numbering = Numbering(self.numbering.within(start, start + sum(map(len, blocks))))
+        return part
+
+    def trained(self) -> "RowBlocks":
+        """The fixed blocks."""
+        return self.part(0, self.fixed)
+
+    def added(self) -> "RowBlocks":
+        """The other blocks."""
+        return self.part(self.fixed)
+
+    def from_row(self, start: int) -> Tensor:
+        """All rows from one on; a copy only if they lie in several blocks or some are removed."""
+        parts = list(self.slices(max(map(len, self.blocks), default=0) + 1, start))
+        return _cat(parts) if parts else self.blocks[0][:0]
 
     def __len__(self) -> int:
-        return sum(map(len, self.blocks))
+        return sum(map(len, self.blocks)) - len(self.numbering)
 
 
 def _cat(parts: Sequence[Tensor]) -> Tensor:
@@ -184,111 +189,3 @@ def _cat(parts: Sequence[Tensor]) -> Tensor:
         sections = max(part.shape[1] for part in parts)
         parts = [part.expand(-1, sections, -1) for part in parts]
     return torch.cat(list(parts))
-
-
-class FactIndex:
-    r"""Facts that are looked up by their ends; each block is sorted once, when first asked.
-
-    Adding facts gives a new index that shares the sorted blocks of the old one.
-
-    Args:
-        facts (Tensor): Triples ``(head, relation, tail)``, ``[m, 3]``.
-        num_relations (int): The number of relations.
-    """
-
-    def __init__(self, facts: Tensor, num_relations: int):
-        self.num_relations = num_relations
-        self._rows = RowBlocks([facts])
-        self._blocks = [_FactBlock(facts, num_relations)]
-
-    def append(self, facts: Tensor) -> "FactIndex":
-        """An index with more facts after the old ones."""
-        grown = object.__new__(FactIndex)
-        grown.num_relations = self.num_relations
-        grown._rows = self._rows.append(facts)
-        rows = grown._rows.blocks
-        kept = [old for old, block in zip(self._blocks, rows, strict=False) if old.facts is block]
-        new = [_FactBlock(block, self.num_relations) for block in rows[len(kept) :]]
-        grown._blocks = kept + new
-        return grown
-
-    def from_row(self, start: int) -> Tensor:
-        """All facts from a number on; a copy only if they lie in several blocks."""
-        return self._rows.from_row(start)
-
-    def answers(self, side: Side, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
-        """What facts name at a side of relations, the entities at the other side being given.
-
-        Args:
-            side (str): ``"tail"`` or ``"head"``: the side that is asked for.
-            entity, relation (Tensor): One of each for every query, ``[B]``.
-
-        Returns:
-            Positions of queries and entities, ``[p]`` each; repeated facts repeat them.
-        """
-        given: Side = "head" if side == "tail" else "tail"
-        code = entity * self.num_relations + relation
-        parts = []
-        for block in self._blocks:
-            query, found = block.between(given, code, code + 1)
-            parts.append((query, block.facts[found, 2 if side == "tail" else 0]))
-        rows, entities = zip(*parts, strict=True)
-        return torch.cat(rows), torch.cat(entities)
-
-    def contain(self, triples: Tensor) -> Tensor:
-        """Whether triples ``[n, 3]`` are facts, bool ``[n]``."""
-        found = torch.zeros(len(triples), dtype=torch.bool)
-        row, tail = self.answers("tail", triples[:, 0], triples[:, 1])
-        found[row[tail == triples[row, 2]]] = True
-        return found
-
-    def at(self, entities: Tensor) -> Tensor:
-        """The facts with one of some entities at an end, ``[m, 3]``, in the order they came."""
-        low = entities * self.num_relations
-        parts = []
-        for block in self._blocks:
-            ends = [block.between(side, low, low + self.num_relations)[1] for side in _ENDS]
-            parts.append(block.facts[torch.unique(torch.cat(ends))])
-        return torch.cat(parts)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} facts)"
-
-
-_ENDS: tuple[Side, Side] = ("head", "tail")
-
-
-class _Sorted(NamedTuple):
-    code: Tensor
-    order: Tensor
-
-
-class _FactBlock:
-    """Facts with their order by (head, relation) and by (tail, relation)."""
-
-    def __init__(self, facts: Tensor, num_relations: int):
-        self.facts, self.num_relations = facts, num_relations
-
-    @cached_property
-    def head(self) -> _Sorted:
-        return self._sorted(0)
-
-    @cached_property
-    def tail(self) -> _Sorted:
-        return self._sorted(2)
-
-    def _sorted(self, column: int) -> _Sorted:
-        code = self.facts[:, column] * self.num_relations + self.facts[:, 1]
-        return _Sorted(*torch.sort(code, stable=True))
-
-    def between(self, end: Side, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions of ranges ``[low, high)`` of codes, and of the facts in them."""
-        code, order = self.head if end == "head" else self.tail
-        first, last = torch.searchsorted(code, low), torch.searchsorted(code, high)
-        count = last - first
-        row = torch.repeat_interleave(count)
-        offset = torch.cumsum(count, 0) - count
-        return row, order[first[row] + torch.arange(len(row)) - offset[row]]

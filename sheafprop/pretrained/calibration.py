@@ -138,14 +138,14 @@ def calibrate(
         scorer = EntityScorer(state.link_probabilities(links), 64)
         by_query = _query_pairs(state, scorer, held, queries)
         answers = _cross_fitted(by_query)
-        pairs |= _joined(by_query)
+        pairs |= _join(by_query)
     truths = TruthCalibration.fit(pairs)
     table = ReliabilityTable.of(probability, is_true)
     report = CalibrationReport(table, answers, len(held), int(known.sum()))
     return ModelCalibration(links, truths), report
 
 
-def _asked(state: "ModelState", triples: Tensor) -> Iterator[tuple[int, Tensor, AnswerSets]]:
+def _questions(state: "ModelState", triples: Tensor) -> Iterator[tuple[int, Tensor, AnswerSets]]:
     """Relation, entities and their true answers among the triples, in parts."""
     number = len(state.relations)
     ends: tuple[tuple[int, int, int], ...] = ((0, 2, 0), (2, 0, number))
@@ -162,7 +162,7 @@ def _asked(state: "ModelState", triples: Tensor) -> Iterator[tuple[int, Tensor, 
 def _rows(state: "ModelState", triples: Tensor) -> Iterator[ScoredRows]:
     """Scores of all entities for every (entity, relation) of the triples, facts excluded."""
     number = len(state.relations)
-    for relation, entities, answers in _asked(state, triples):
+    for relation, entities, answers in _questions(state, triples):
         side: Side = "head" if relation >= number else "tail"
         kinds = torch.full_like(entities, relation % number)
         scores = state.candidate_scores(entities, kinds, side).clone()
@@ -175,7 +175,7 @@ def _probabilities(state: "ModelState", links: LinkCalibration, triples: Tensor)
     found: list[Pairs] = []
     probabilities = state.link_probabilities(links)
     number = len(state.relations)
-    for relation, entities, answers in _asked(state, triples):
+    for relation, entities, answers in _questions(state, triples):
         rows = probabilities.log_rows(entities, relation).exp()
         side: Side = "head" if relation >= number else "tail"
         kinds = torch.full_like(entities, relation % number)
@@ -202,7 +202,7 @@ def _query_pairs(
         for part in (facts, torch.cat([facts, held]))
     ]
     found = []
-    for batch, _ in QueryBatch.from_queries(queries, state.entities, state.relations):
+    for batch, _ in QueryBatch.from_queries(queries, state.index, state.relations):
         easy, hard = easy_and_hard(executors[0], executors[1], batch)
         for rows, truth in scorer.blocks(batch):
             for row, values in zip(rows.tolist(), truth, strict=True):
@@ -215,7 +215,7 @@ def _query_pairs(
     return found
 
 
-def _joined(found: Iterable[tuple[QueryShape, Pairs]]) -> dict[str, TruthPairs]:
+def _join(found: Iterable[tuple[QueryShape, Pairs]]) -> dict[str, TruthPairs]:
     by_name: dict[str, list[Pairs]] = {}
     for shape, pairs in found:
         by_name.setdefault(structure_name(shape), []).append(pairs)
@@ -232,7 +232,7 @@ def _cross_fitted(found: Sequence[tuple[QueryShape, Pairs]]) -> ReliabilityTable
     for one, other in (halves, halves[::-1]):
         if not any(len(x) for _, (x, _) in one):
             return None
-        curves = TruthCalibration.fit(_joined(one))
+        curves = TruthCalibration.fit(_join(one))
         for shape, (x, is_true) in other:
             p.append(curves.probability(torch.from_numpy(x), shape).numpy())
             true.append(is_true)

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -9,8 +9,10 @@ from sheafprop.kge.base import KGEModel, Side
 from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.sheaf import RelationSheaf
 
-# Scores that are held at once.
+# Scores that are held at once, and numbers of the vectors that are scored at once: a piece of the
+# table that several threads share, read once from where it lies.
 _SCORES = 2**24
+_NUMBERS = 2**23
 
 
 class CandidateScorer:
@@ -39,8 +41,18 @@ class CandidateScorer:
         self._lengths: dict[tuple[int, int], Tensor] = {}
 
     def block_size(self) -> int:
-        """Queries to score at once."""
+        """Queries whose scores of all entities may be held at once."""
         return max(1, _SCORES // max(1, len(self.rows)))
+
+    def queries_at_once(self) -> int:
+        """Queries to score in one pass through the blocks."""
+        return max(1, _SCORES // self._step)
+
+    @property
+    def _step(self) -> int:
+        block = self.rows.blocks[0]
+        width = block[:1].numel() * (2 if block.is_complex() else 1)
+        return max(1024, _NUMBERS // max(1, width))
 
     @torch.no_grad()
     def scores(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
@@ -53,30 +65,47 @@ class CandidateScorer:
         """
         out = known.real.new_empty(len(known), len(self.rows))
         offset = 0
-        for number, block in enumerate(self.rows.blocks):
-            part = out[:, offset : offset + len(block)]
-            sections = max(known.shape[1], block.shape[1])
-            if sections == 1:
-                self._score(part, known[:, 0], rel_type, number, 0, side)
-            else:
-                part.zero_()
-                one = torch.empty_like(part)
-                for section, weight in enumerate(self.section_weight):
-                    query = known[:, section if known.shape[1] > 1 else 0]
-                    column = section if block.shape[1] > 1 else 0
-                    self._score(one, query, rel_type, number, column, side)
-                    part.add_(one, alpha=weight)
-            offset += len(block)
+        for number, rows in enumerate(self.rows.slices(self._step)):
+            self._fill(out[:, offset : offset + len(rows)], known, rel_type, number, rows, side)
+            offset += len(rows)
         return out
 
-    def _score(
-        self, out: Tensor, known: Tensor, rel_type: Tensor, number: int, section: int, side: Side
+    @torch.no_grad()
+    def blocks(self, known: Tensor, rel_type: Tensor, side: Side) -> Iterator[tuple[int, Tensor]]:
+        """The same scores block by block: the first entity of a block, and ``[B, n]``."""
+        offset = 0
+        for number, rows in enumerate(self.rows.slices(self._step)):
+            out = known.real.new_empty(len(known), len(rows))
+            self._fill(out, known, rel_type, number, rows, side)
+            yield offset, out
+            offset += len(rows)
+
+    def _fill(
+        self, out: Tensor, known: Tensor, rel_type: Tensor, number: int, rows: Tensor, side: Side
     ) -> None:
-        candidates = self.rows.blocks[number][:, section]
+        if max(known.shape[1], rows.shape[1]) == 1:
+            self._score(out, known[:, 0], rel_type, (number, 0), rows[:, 0], side)
+            return
+        out.zero_()
+        one = torch.empty_like(out)
+        for section, weight in enumerate(self.section_weight):
+            query = known[:, section if known.shape[1] > 1 else 0]
+            column = section if rows.shape[1] > 1 else 0
+            self._score(one, query, rel_type, (number, column), rows[:, column], side)
+            out.add_(one, alpha=weight)
+
+    def _score(
+        self,
+        out: Tensor,
+        known: Tensor,
+        rel_type: Tensor,
+        place: tuple[int, int],
+        candidates: Tensor,
+        side: Side,
+    ) -> None:
         if self.model.p == 2.0:
 
             def lengths() -> Tensor:
-                place = number, section
                 if place not in self._lengths:
                     self._lengths[place] = square_lengths(candidates)
                 return self._lengths[place]

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from sheafprop.checks import agree, count_noun, quote
-from sheafprop.data.label_checks import named_lookalikes
+from sheafprop.data.label_checks import format_lookalikes
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class ExtensionReport:
                 f"solves them again): {_some(self.touched)}"
             )
         if self.lookalikes:
-            near = named_lookalikes("new entities", self.lookalikes)
+            near = format_lookalikes("new entities", self.lookalikes)
             lines.append(f"{near}; labels are taken literally")
         return "\n".join(lines)
 

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from sheafprop.data.triples import LABEL
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.triple_input import (
     TripleInput,
-    given_labels,
     label_triples,
+    labels_as_given,
     restore_integers,
 )
 from sheafprop.sheaf import edge_energy
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
     """The facts at an entity or a triple by energy; see :meth:`SheafModel.explain`."""
-    if isinstance(target, str | int):
+    if isinstance(target, LABEL):
         asked, ids = torch.zeros(0, 3, dtype=torch.int64), state.index.ids(target)
     else:
         asked = state.triple_ids(label_triples([tuple(target)]))
@@ -37,7 +38,7 @@ def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
     frame["energy"] = energy[order].tolist()
     frame["ratio"] = ratio[order].tolist()
     frame["fact"] = [*state.facts.contain(asked).tolist(), *[True] * len(facts)]
-    given = ([target], []) if isinstance(target, str | int) else (target[::2], target[1:2])
+    given = ([target], []) if isinstance(target, LABEL) else (target[::2], target[1:2])
     return restore_integers(frame, *given)
 
 
@@ -59,7 +60,7 @@ def score_triples(state: ModelState, triples: TripleInput) -> "pd.DataFrame":
         ]
         frame["probability"] = ((sides[0] + sides[1]) / 2).tolist()
     frame["known"] = state.facts.contain(ids).tolist()
-    return restore_integers(frame, *given_labels(triples))
+    return restore_integers(frame, *labels_as_given(triples))
 
 
 @torch.no_grad()

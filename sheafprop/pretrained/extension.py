@@ -1,7 +1,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from sheafprop.checks import agree, check_choice, check_integer, count_noun, quote
 from sheafprop.data import connected_components, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
-from sheafprop.data.label_checks import advise_on_order, lookalikes
+from sheafprop.data.label_checks import advise_on_order
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.inductive.extension_solver import FreeSolution
@@ -26,6 +26,7 @@ Propagation = Literal["exact", "selected"] | PropagationSettings
 Mode = Literal["keep", "refine"]
 
 _EXAMPLES = 5
+_NO_FACTS = torch.zeros(0, 3, dtype=torch.int64)
 
 
 def extend(
@@ -85,13 +86,9 @@ def extend(
         pull=pull,
         refined=state.index.labels_of(again),
         seconds=time.perf_counter() - begin,
-        find_lookalikes=partial(_lookalikes, grown, state.num_entities),
+        find_lookalikes=partial(grown.index.lookalikes, state.num_entities),
     )
     return grown, report
-
-
-def _lookalikes(state: ModelState, start: int) -> dict[str, str]:
-    return lookalikes(state.index.vocabulary().labels, start)
 
 
 def remove_entities(
@@ -104,23 +101,19 @@ def remove_entities(
     begin = time.perf_counter()
     check_choice("mode", mode, ("keep", "refine"))
     gone = torch.unique(state.index.ids(entities))
-    kept = torch.ones(state.num_entities, dtype=torch.bool)
-    kept[gone] = False
-    if not bool(kept[: state.num_trained].any()):
+    if int((gone < state.num_trained).sum()) == state.num_trained:
         raise DataError("no trained entity would be left, so the model would know nothing")
-    facts = state.facts.from_row(0)
-    ends = facts[:, [0, 2]]
-    lost = torch.isin(ends, gone).any(1)
-    affected = torch.unique(ends[lost])
-    affected = affected[(affected >= state.num_trained) & kept[affected]]
+    lost = state.facts.at(gone)
+    affected = torch.unique(lost[:, [0, 2]])
+    affected = affected[(affected >= state.num_trained) & ~torch.isin(affected, gone)]
     labels = state.index.labels_of(affected)
     again: list[str] = []
-    smaller = ModelState.from_stored(state.stored(kept, facts[~lost]))
+    smaller = state.without(gone)
     if mode == "refine" and labels:
         smaller, again = _resolve(smaller, labels, normalize_output)
     report = RemovalReport(
         entities=len(gone),
-        facts=int(lost.sum()),
+        facts=len(lost),
         affected=labels,
         refined=again,
         seconds=time.perf_counter() - begin,
@@ -132,7 +125,7 @@ def _resolve(
     state: ModelState, labels: Sequence[str], normalize_output: bool | None = None
 ) -> tuple[ModelState, list[str]]:
     """Solves some added entities, and those that facts connect to them, again; names them all."""
-    again, used = _neighbourhood(state, state.facts.from_row(0)[:0], state.index.ids(labels))
+    again, used = _neighbourhood(state, _NO_FACTS, state.index.ids(labels))
     names = state.index.labels_of(again)
     system, nodes = _build(state, used, again, names)
     choice = _choose(state, "exact", None, normalize_output)
@@ -165,10 +158,7 @@ def _choose(
                 "this model has no propagation that was chosen on validation: give "
                 "propagation=PropagationSettings(...), or 'exact'"
             )
-        odd = sorted(set(chosen) - {f.name for f in fields(PropagationSettings)})
-        if odd:
-            raise ValueError(f"the model's settings hold {odd[0]!r}, which is unknown here")
-        settings, name = PropagationSettings(**chosen), propagation
+        settings, name = PropagationSettings.from_stored(chosen), propagation
     if seed is not None:
         settings = replace(settings, seed=seed)
     if normalize_output is not None:
@@ -296,8 +286,7 @@ def _build(
     is_free = torch.isin(nodes, free)
     known = state.rows.select(nodes[~is_free])
     if not all_finite(known):
-        names = state.index.vocabulary().labels
-        check_finite_rows(known, names, "known vectors", ids=nodes[~is_free])
+        check_finite_rows(known, state.index, "known vectors", ids=nodes[~is_free])
     x = known.new_zeros(len(nodes), known.shape[1], state.kge.hidden_channels)
     x[~is_free] = known
     system = FreeSystem(

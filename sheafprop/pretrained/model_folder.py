@@ -13,6 +13,10 @@
 ``manifest.json``     format version, library version, size and SHA-256 of every other file
 ===================== ==============================================================================
 
+The folder of a large model has ``vectors/``, ``labels/`` and ``facts/`` in place of the vectors in
+``model.safetensors``, ``facts.npy`` and ``entities.jsonl``: mapped files, see
+:mod:`~sheafprop.pretrained.mapped_folder`.
+
 Long because what is written and what is read of every file stand together.
 """
 
@@ -21,9 +25,10 @@ import io
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,7 +36,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from sheafprop.data import KnowledgeGraph, Vocabulary
+from sheafprop.checks import check_choice
+from sheafprop.data import Vocabulary
 from sheafprop.errors import FormatError
 from sheafprop.files import (
     check_folder_target,
@@ -44,102 +50,56 @@ from sheafprop.files import (
 )
 from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.proximity_scorer import ProximitySettings
-from sheafprop.kge import KGEModel, build_model
+from sheafprop.kge import build_model
+from sheafprop.kge.base import TableSummary
 from sheafprop.nn import RelationPrototypes
 from sheafprop.pretrained.calibration import ModelCalibration
-from sheafprop.pretrained.stored_model import StoredModel
+from sheafprop.pretrained.mapped_folder import PART, TABLE_TYPES, Record, open_parts, write_parts
+from sheafprop.pretrained.model_state import ModelState, real_rows
+from sheafprop.pretrained.stored_model import ModelHead, StoredModel
+from sheafprop.pretrained.tensor_file import StoredFile
 from sheafprop.version import __version__
 
-FORMAT_VERSION = 3
-#: Format 1 had no added entities; their trained vectors were a parameter among the others. Only
-#: format 3 has episodes, proximity and a calibration; a model without is written in format 2.
-_READABLE = (1, 2, 3)
+FORMAT_VERSION = 4
+#: Format 1 had no added entities; their trained vectors were a parameter among the others. Format 3
+#: has episodes, proximity or a calibration, and format 2 none of them. Format 4 has mapped files.
+_READABLE = (1, 2, 3, 4)
+#: From so many entities on, a model is written in format 4.
+LARGE = 200_000
+
+Verify = Literal["sizes", "full"]
+Layout = Literal["auto", "plain", "mapped"]
 
 _TRAINED, _EXTENDED = "vectors.trained", "vectors.extended"
 _EPISODES = "episodes."
 _TABLE = "node_emb.weight"
 _MANIFEST = "manifest.json"
 _AGAIN = "; copy or write the model folder again"
-_FILES = (
-    "model.safetensors",
-    "facts.npy",
-    "entities.jsonl",
-    "relations.jsonl",
-    "model.json",
-    "metrics.json",
-)
-
-
-def save_model_folder(
-    folder: str | PathLike[str],
-    *,
-    model: KGEModel,
-    entities: Vocabulary,
-    relations: Vocabulary,
-    train: KnowledgeGraph,
-    settings: dict[str, Any],
-    metrics: dict[str, Any],
-    episodes: EpisodeModel | None = None,
-    proximity: ProximitySettings | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """Writes the model folder of a model that was just trained; see :func:`write_model_folder`.
-
-    Args:
-        folder: Where to write; missing parents are made.
-        model (KGEModel): The trained model.
-        entities (Vocabulary): Labels of its entities.
-        relations (Vocabulary): Labels of its relations.
-        train (KnowledgeGraph): The triples that it was trained on.
-        settings (dict): The chosen propagation, as plain values.
-        metrics (dict): What was measured, as plain values.
-        episodes (EpisodeModel, optional): Relations trained through the diffusion.
-        proximity (ProximitySettings, optional): Proximity beside the scores.
-        overwrite (bool, optional): Replaces an existing model folder. (default: :obj:`False`)
-
-    Raises:
-        ValueError: If model, labels and graph do not belong together.
-    """
-    train.validate_ids()
-    for kind, labels, size, own in (
-        ("entities", entities, train.num_nodes, train.entities),
-        ("relations", relations, train.num_relations, train.relations),
-    ):
-        if size != len(labels):
-            raise ValueError(
-                f"training graph and labels must have the same {kind} (got {size} and "
-                f"{len(labels)})"
-            )
-        if own is not None and own != labels:
-            raise ValueError(f"'{kind}' are not the labels of the {kind} of the training graph")
-    check_plain(settings, "settings")
-    check_plain(metrics, "metrics")
-    stored = StoredModel.from_training(
-        model,
-        entities,
-        relations,
-        train.triples,
-        settings=settings,
-        metrics=metrics,
-        episodes=episodes,
-        proximity=proximity,
-    )
-    return write_model_folder(folder, stored, overwrite=overwrite)
+# Files of every folder, and of small models.
+_COMMON = ("model.safetensors", "relations.jsonl", "model.json", "metrics.json")
+_PLAIN = ("facts.npy", "entities.jsonl")
 
 
 def write_model_folder(
-    folder: str | PathLike[str], stored: StoredModel, *, overwrite: bool = False
+    folder: str | PathLike[str],
+    model: StoredModel | ModelState,
+    *,
+    overwrite: bool = False,
+    layout: Layout = "auto",
 ) -> Path:
     """Writes a model folder: complete or not at all.
 
     Everything is written into a temporary folder beside it, which is renamed at the end. While an
     old folder is replaced it carries the name ``.NAME.previous`` for the moment between two
-    renames.
+    renames. Files of a mapped model that are as they were are not written again: they get a second
+    name (a hard link), where the file system has such, as nothing ever changes them.
 
     Args:
         folder: Where to write; missing parents are made.
-        stored (StoredModel): What to write.
+        model (StoredModel or ModelState): What to write.
         overwrite (bool, optional): Replaces an existing model folder. (default: :obj:`False`)
+        layout (str, optional): ``"plain"`` for formats 2 and 3, ``"mapped"`` for format 4. By
+            default, models from 200 000 entities on are mapped, and what was mapped stays so.
 
     Returns:
         Path: The folder.
@@ -149,68 +109,95 @@ def write_model_folder(
             holds other files than a model's.
         StorageError: If the disk refuses; what was there before is still there.
     """
+    check_choice("layout", layout, ("auto", "plain", "mapped"))
     target = Path(os.path.realpath(folder))
-    check_plain(stored.settings, "settings")
-    check_plain(stored.metrics, "metrics")
+    head = model if isinstance(model, StoredModel) else model.trained
+    check_plain(head.settings, "settings")
+    check_plain(head.metrics, "metrics")
     with storage_errors(folder, "written"):
         check_model_target(target, overwrite)
-        more: dict[str, Any] = {}
-        if stored.episodes is not None:
-            more["episodes"] = stored.episodes.settings.to_dict()
-        if stored.proximity is not None:
-            more["proximity"] = stored.proximity.to_dict()
-        if stored.calibration is not None:
-            more["calibration"] = stored.calibration.state()
-        with new_folder(target) as temporary:
-            write_bytes(temporary / "model.safetensors", save(_tensors(stored)))
-            write_bytes(temporary / "facts.npy", _npy(stored.facts))
-            write_bytes(
-                temporary / "entities.jsonl",
-                _json_lines(
-                    {"label": label, "origin": origin}
-                    for label, origin in zip(stored.entities.labels, stored.origins, strict=True)
-                ),
-            )
-            write_bytes(
-                temporary / "relations.jsonl",
-                _json_lines({"label": label} for label in stored.relations.labels),
-            )
-            write_json(
-                temporary / "model.json",
-                {
-                    "model": stored.model.name,
-                    "config": stored.model.config(),
-                    "settings": stored.settings,
-                    "section_weight": list(stored.section_weight),
+        if layout == "mapped" or (layout == "auto" and _is_large(model)):
+            state = ModelState.from_stored(model) if isinstance(model, StoredModel) else model
+            with new_folder(target, replace=overwrite) as temporary:
+                files = write_parts(temporary, state)
+                head = replace(state.trained, section_weight=state.section_weight)
+                more = {
+                    "num_trained_facts": state.num_trained_facts,
+                    "num_facts": len(state.facts),
+                    "table": _describe_table(state),
                 }
-                | more,
-            )
-            write_json(temporary / "metrics.json", stored.metrics)
-            write_json(
-                temporary / _MANIFEST,
-                {
-                    "format": FORMAT_VERSION if more else FORMAT_VERSION - 1,
-                    "library": f"sheafprop {__version__}",
-                    "files": {name: _fingerprint(temporary / name) for name in _FILES},
-                },
-            )
+                _write_common(temporary, head, _head_tensors(head), more, 4, files)
+        else:
+            stored = model if isinstance(model, StoredModel) else model.stored()
+            with new_folder(target, replace=overwrite) as temporary:
+                write_bytes(temporary / "facts.npy", _npy(stored.facts))
+                write_bytes(
+                    temporary / "entities.jsonl",
+                    _json_lines(
+                        {"label": label, "origin": origin}
+                        for label, origin in zip(
+                            stored.entities.labels, stored.origins, strict=True
+                        )
+                    ),
+                )
+                files = {name: _fingerprint(temporary / name) for name in _PLAIN}
+                tensors = _head_tensors(stored) | _vector_tensors(stored)
+                version = 3 if _additions(stored) else 2
+                _write_common(temporary, stored, tensors, {}, version, files)
     return Path(folder)
 
 
-def load_model_folder(folder: str | PathLike[str]) -> StoredModel:
-    """Reads a model folder, or that of a run, after checking every file against the manifest.
+def _is_large(model: StoredModel | ModelState) -> bool:
+    if isinstance(model, StoredModel):
+        return len(model.entities) >= LARGE
+    return model.is_mapped or model.num_entities >= LARGE
+
+
+def load_model_folder(folder: str | PathLike[str], *, verify: Verify | None = None) -> StoredModel:
+    """Reads a model folder, or that of a run, into memory; see :func:`open_model_folder`.
 
     Raises:
         FormatError: If a file is missing, truncated, edited or of another format version; names it.
         StorageError: If a file cannot be read.
     """
+    found = _read(folder, verify)
+    return found if isinstance(found, StoredModel) else found.stored()
+
+
+def open_model_folder(folder: str | PathLike[str], *, verify: Verify | None = None) -> ModelState:
+    """Opens a model folder, or that of a run, after checking every file against the manifest.
+
+    Files of format 4 are mapped: what is not looked at is not read.
+
+    Args:
+        folder: The folder.
+        verify (str, optional): ``"full"`` compares the SHA-256 of every file, and reads the mapped
+            ones whole; ``"sizes"`` compares the size of the mapped ones only. What is read later is
+            checked to be in range either way. (default: ``"sizes"`` for format 4, ``"full"`` for
+            the others, which are read whole)
+
+    Raises:
+        FormatError: If a file is missing, truncated, edited or of another format version; names it.
+        StorageError: If a file cannot be read.
+    """
+    found = _read(folder, verify)
+    return ModelState.from_stored(found) if isinstance(found, StoredModel) else found
+
+
+def _read(folder: str | PathLike[str], verify: Verify | None) -> StoredModel | ModelState:
+    if verify is not None:
+        check_choice("verify", verify, ("sizes", "full"))
     path = Path(folder).expanduser()
     if not (path / _MANIFEST).exists() and (path / "model").is_dir():
         path = path / "model"
     with storage_errors(path, "read"):
-        version = _check_manifest(path)
+        version, files = _check_manifest(path, verify)
         try:
-            return _read_model(path, version)
+            if version < 4:
+                return _read_model(path, version)
+            return _open_model(path, files, verify == "full")
+        except FormatError:
+            raise
         except (
             ArithmeticError,
             AttributeError,
@@ -230,19 +217,82 @@ def load_model_folder(folder: str | PathLike[str]) -> StoredModel:
 # Writing -----------------------------------------------------------------------------------------
 
 
-def _tensors(stored: StoredModel) -> dict[str, Tensor]:
-    state = {name: value.detach() for name, value in stored.model.state_dict().items()}
-    table = state.pop(_TABLE).unsqueeze(1)
-    mean = stored.prototypes.mean
-    state |= {
-        _TRAINED: table.unflatten(-1, (-1, 2)) if stored.model.is_complex else table,
-        "prototypes.mean": torch.view_as_real(mean) if mean.is_complex() else mean,
-        "prototypes.count": stored.prototypes.count,
-        "residual_variance": stored.residual_variance,
+def _write_common(
+    folder: Path,
+    head: ModelHead,
+    tensors: dict[str, Tensor],
+    more: dict[str, Any],
+    version: int,
+    files: Record,
+) -> None:
+    """Writes what every folder has, and the manifest at the end."""
+    write_bytes(folder / "model.safetensors", save(tensors))
+    write_bytes(
+        folder / "relations.jsonl", _json_lines({"label": label} for label in head.relations.labels)
+    )
+    description = {
+        "model": head.model.name,
+        "config": head.model.config(),
+        "settings": head.settings,
+        "section_weight": list(head.section_weight),
     }
-    if stored.episodes is not None:
-        own = stored.episodes.stored()["state"]
+    write_json(folder / "model.json", description | _additions(head) | more)
+    write_json(folder / "metrics.json", head.metrics)
+    files = files | {name: _fingerprint(folder / name) for name in _COMMON}
+    write_json(
+        folder / _MANIFEST,
+        {
+            "format": version,
+            "library": f"sheafprop {__version__}",
+            "files": {
+                name: {"size": size, "sha256": digest}
+                for name, (size, digest) in sorted(files.items())
+            },
+        },
+    )
+
+
+def _additions(head: ModelHead) -> dict[str, Any]:
+    """What only some models have."""
+    more: dict[str, Any] = {}
+    if head.episodes is not None:
+        more["episodes"] = head.episodes.settings.to_dict()
+    if head.proximity is not None:
+        more["proximity"] = head.proximity.to_dict()
+    if head.calibration is not None:
+        more["calibration"] = head.calibration.state()
+    return more
+
+
+def _describe_table(state: ModelState) -> dict[str, Any]:
+    """What need not be read from the table again: the type and :class:`TableSummary`."""
+    summarize = state.kge.summarize_table
+    if summarize is None:
+        summary = TableSummary.of(part.flatten(1) for part in real_rows(state.rows.trained()))
+    else:
+        summary = summarize()
+    dtype = state.rows.blocks[0].real.dtype
+    return {"dtype": str(dtype).removeprefix("torch.")} | summary._asdict()
+
+
+def _head_tensors(head: ModelHead) -> dict[str, Tensor]:
+    state = {name: value.detach() for name, value in head.model.state_dict().items()}
+    del state[_TABLE]
+    mean = head.prototypes.mean
+    state |= {
+        "prototypes.mean": torch.view_as_real(mean) if mean.is_complex() else mean,
+        "prototypes.count": head.prototypes.count,
+        "residual_variance": head.residual_variance,
+    }
+    if head.episodes is not None:
+        own = head.episodes.stored()["state"]
         state |= {f"{_EPISODES}{name}": value for name, value in own.items()}
+    return {name: value.cpu().contiguous() for name, value in state.items()}
+
+
+def _vector_tensors(stored: StoredModel) -> dict[str, Tensor]:
+    table = stored.model.node_emb.weight.detach().unsqueeze(1)
+    state = {_TRAINED: table.unflatten(-1, (-1, 2)) if stored.model.is_complex else table}
     if stored.extended is not None:
         x = stored.extended.detach()
         state[_EXTENDED] = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
@@ -259,7 +309,14 @@ def check_model_target(folder: str | PathLike[str], overwrite: bool = False) -> 
     Raises:
         ValueError: If something is there that must stay.
     """
-    check_folder_target(folder, overwrite, names=_FILES, record=_MANIFEST, what="a model")
+    check_folder_target(
+        folder,
+        overwrite,
+        names=(*_COMMON, *_PLAIN),
+        record=_MANIFEST,
+        what="a model",
+        is_part=lambda name: PART.fullmatch(name) is not None,
+    )
 
 
 def _npy(triples: Tensor) -> bytes:
@@ -273,16 +330,17 @@ def _json_lines(rows: Iterable[dict[str, str]]) -> bytes:
     return "".join(lines).encode("utf-8", "surrogatepass")
 
 
-def _fingerprint(path: Path) -> dict[str, Any]:
+def _fingerprint(path: Path) -> tuple[int, str]:
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"size": os.fstat(file.fileno()).st_size, "sha256": digest}
+        return os.fstat(file.fileno()).st_size, digest
 
 
 # Reading -----------------------------------------------------------------------------------------
 
 
-def _check_manifest(path: Path) -> int:
+def _check_manifest(path: Path, verify: Verify | None) -> tuple[int, dict[str, StoredFile]]:
+    """The format version, and the files of the manifest, which are as it says."""
     manifest_path = path / _MANIFEST
     if not manifest_path.is_file():
         previous = previous_folder(Path(os.path.realpath(path)))
@@ -309,9 +367,11 @@ def _check_manifest(path: Path) -> int:
             f"{__version__} reads format versions up to {FORMAT_VERSION}; install the other "
             "version",
         )
-    if set(recorded) != set(_FILES):
-        odd = sorted(set(recorded) ^ set(_FILES))[0]
-        raise _refusal(manifest_path, f"it was edited, see the entry of {odd!r}")
+    wanted = {*_COMMON, *(() if version > 3 else _PLAIN)}
+    parts = {name for name in recorded if version > 3 and PART.fullmatch(name)}
+    if odd := sorted(set(recorded) - parts ^ wanted):
+        raise _refusal(manifest_path, f"it was edited, see the entry of {odd[0]!r}")
+    files = {}
     for name, (size, digest) in recorded.items():
         file = path / name
         if not file.is_file():
@@ -319,9 +379,10 @@ def _check_manifest(path: Path) -> int:
         found = file.stat().st_size
         if found != size:
             raise _refusal(file, f"it should have {size} bytes (got {found}){_AGAIN}")
-        if _fingerprint(file)["sha256"] != digest:
+        if (name not in parts or verify == "full") and _fingerprint(file)[1] != digest:
             raise _refusal(file, f"its content was changed after it was written{_AGAIN}")
-    return version
+        files[name] = StoredFile.of(file, size, digest)
+    return version, files
 
 
 def _refusal(path: Path, reason: str) -> FormatError:
@@ -331,43 +392,75 @@ def _refusal(path: Path, reason: str) -> FormatError:
 def _read_model(path: Path, version: int) -> StoredModel:
     description = json.loads((path / "model.json").read_bytes())
     entity_rows = _read_json_lines(path / "entities.jsonl")
-    relation_rows = _read_json_lines(path / "relations.jsonl")
     tensors = load_file(path / "model.safetensors")
+    extended = tensors.pop(_EXTENDED, None)
+    if version > 1:
+        tensors[_TABLE] = tensors.pop(_TRAINED).flatten(1)
+    has_more = any(name in description for name in ("episodes", "proximity", "calibration"))
+    if (version > 2) != has_more:
+        raise ValueError(f"format version {version} does not fit what '{path}' holds")
+    head = _head(path, description, tensors)
+    if head.model.is_complex and extended is not None:
+        extended = torch.view_as_complex(extended)
+    return StoredModel(
+        **{part.name: getattr(head, part.name) for part in fields(head)},
+        entities=Vocabulary(_labels(entity_rows), kind="entities"),
+        origins=tuple(row["origin"] for row in entity_rows),
+        facts=torch.from_numpy(np.load(path / "facts.npy", allow_pickle=False)),
+        extended=extended,
+    )
+
+
+def _open_model(path: Path, files: dict[str, StoredFile], read_all: bool) -> ModelState:
+    description = json.loads((path / "model.json").read_bytes())
+    dtype = {str(t).removeprefix("torch."): t for t in TABLE_TYPES}[description["table"]["dtype"]]
+    with torch.device("meta"):
+        table = torch.empty(0, dtype=dtype)
+    tensors = {_TABLE: table} | load_file(path / "model.safetensors")
+    head = _head(path, description, tensors)
+    summary = TableSummary(
+        mean_length=float(description["table"]["mean_length"]),
+        is_unit=bool(description["table"]["is_unit"]),
+    )
+    head.model.summarize_table = lambda: summary
+    parts = {name: file for name, file in files.items() if PART.fullmatch(name)}
+    rows, index, facts = opened = open_parts(head.model, parts, len(head.section_weight))
+    if len(facts) != description["num_facts"]:
+        raise ValueError(f"there are {len(facts)} facts of {description['num_facts']}")
+    if read_all:
+        opened.check()
+    trained = int(description["num_trained_facts"])
+    return ModelState(head, index, rows, facts, head.section_weight, trained)
+
+
+def _head(path: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -> ModelHead:
+    """The model without entities and facts."""
     mean, count, variance = (
         tensors.pop(name) for name in ("prototypes.mean", "prototypes.count", "residual_variance")
     )
-    extended = tensors.pop(_EXTENDED, None)
     own = {name: tensors.pop(name) for name in sorted(tensors) if name.startswith(_EPISODES)}
-    if version > 1:
-        tensors[_TABLE] = tensors.pop(_TRAINED).flatten(1)
     # Without numbers of its own, so that loading draws none from the global generator.
     with torch.device("meta"):
         model = build_model(description["model"], **description["config"])
+    if tensors[_TABLE].is_meta:  # kept elsewhere: of no rows so far, but of the right type
+        tensors[_TABLE] = model.node_emb.weight.detach().to(tensors[_TABLE].dtype)
     model.load_state_dict(tensors, assign=True)
     if model.is_complex:
         mean = torch.view_as_complex(mean)
-        extended = None if extended is None else torch.view_as_complex(extended)
-    episodes, near = None, description.get("proximity")
-    calibration = description.get("calibration")
-    has_more = "episodes" in description or near is not None or calibration is not None
-    if (version > 2) != has_more:
-        raise ValueError(f"format version {version} does not fit what '{path}' holds")
+    near, calibration = description.get("proximity"), description.get("calibration")
+    episodes = None
     if "episodes" in description:
         state = {name.removeprefix(_EPISODES): value for name, value in own.items()}
         episodes = EpisodeModel.from_stored(
             model, {"settings": description["episodes"], "state": state}
         )
-    return StoredModel(
+    return ModelHead(
         model=model,
-        entities=Vocabulary(_labels(entity_rows), kind="entities"),
-        relations=Vocabulary(_labels(relation_rows), kind="relations"),
-        origins=tuple(row["origin"] for row in entity_rows),
-        facts=torch.from_numpy(np.load(path / "facts.npy", allow_pickle=False)),
+        relations=Vocabulary(_labels(_read_json_lines(path / "relations.jsonl")), kind="relations"),
         prototypes=RelationPrototypes(mean, count),
         residual_variance=variance,
         settings=dict(description["settings"]),
         metrics=dict(json.loads((path / "metrics.json").read_bytes())),
-        extended=extended,
         section_weight=tuple(description.get("section_weight", (1.0,))),
         episodes=episodes,
         proximity=None if near is None else ProximitySettings(**near),

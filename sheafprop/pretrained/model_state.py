@@ -1,5 +1,5 @@
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -13,11 +13,13 @@ from sheafprop.errors import DataError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
 from sheafprop.kge.base import Side
-from sheafprop.pretrained.blocks import EntityIndex, FactIndex, RowBlocks
+from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.candidate_scorer import CandidateScorer
-from sheafprop.pretrained.graph_scorer import GraphScorer
-from sheafprop.pretrained.link_scores import LinkScores, spread_temperature
-from sheafprop.pretrained.stored_model import StoredModel, select_entities
+from sheafprop.pretrained.entity_index import EntityIndex
+from sheafprop.pretrained.fact_answers import FactAnswers, FactExecutor
+from sheafprop.pretrained.fact_index import FactIndex
+from sheafprop.pretrained.graph_scorer import QUERIES, GraphScorer, LinkScores, spread_temperature
+from sheafprop.pretrained.stored_model import ModelHead, StoredModel, with_table, without_table
 from sheafprop.pretrained.triple_input import triple_ids
 from sheafprop.query import (
     EnergyScorer,
@@ -31,8 +33,9 @@ from sheafprop.query import (
 if TYPE_CHECKING:
     import pandas as pd
 
-# Probabilities that are held at once.
+# Probabilities that are held at once, and numbers of vectors that are looked at at once.
 _NUMBERS = 2**24
+_PIECE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +43,20 @@ class ModelState:
     """The labels, vectors and facts of a trained model and what was added to it.
 
     Args:
-        trained (StoredModel): The model as it was loaded or trained.
+        trained (ModelHead): The model as it was loaded or trained, without entities and facts.
         index (EntityIndex): Labels and origins of all entities.
         rows (RowBlocks): Their vectors, ``[n, s, d]`` in blocks.
         facts (FactIndex): The observed triples.
         section_weight (tuple of float): The weight of each section in a score.
+        num_trained_facts (int): Facts of training; those that were added come after them.
     """
 
-    trained: StoredModel
+    trained: ModelHead
     index: EntityIndex
     rows: RowBlocks
     facts: FactIndex
     section_weight: tuple[float, ...]
+    num_trained_facts: int
     _query_scorers: dict[bool, EnergyScorer] = field(default_factory=dict, init=False)
 
     @classmethod
@@ -64,29 +69,37 @@ class ModelState:
         if stored.extended is not None and len(stored.extended):
             rows.append(stored.extended)
         return cls(
-            stored,
+            stored.head(),
             EntityIndex(stored.entities, stored.origins),
             RowBlocks(rows),
-            FactIndex(stored.facts, len(stored.relations)),
+            FactIndex(stored.facts),
             stored.section_weight,
+            stored.num_trained_facts,
         )
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the trained table lies in mapped files."""
+        return any(file is not None for file in self.rows.files)
 
     # Contents -------------------------------------------------------------------------------------
 
     @property
     def kge(self) -> KGEModel:
-        """The trained embedding model."""
+        """The trained embedding model, whose entity table may be elsewhere: in ``rows``."""
         return self.trained.model
+
+    @cached_property
+    def whole_kge(self) -> KGEModel:
+        """The trained embedding model with its table: a copy where that lies in several blocks."""
+        if not self.kge.node_emb.weight.is_meta:
+            return self.kge
+        return with_table(self.kge, self.rows.trained().from_row(0)[:, 0])
 
     @property
     def relations(self) -> Vocabulary:
         """Labels of the relations."""
         return self.trained.relations
-
-    @cached_property
-    def entities(self) -> Vocabulary:
-        """Labels of all entities, kept for queries."""
-        return self.index.vocabulary()
 
     @property
     def num_entities(self) -> int:
@@ -117,7 +130,7 @@ class ModelState:
 
     def added_facts(self) -> Tensor:
         """Facts that touch an added entity; they all came after those of training."""
-        facts = self.facts.from_row(self.trained.num_trained_facts)
+        facts = self.facts.from_row(self.num_trained_facts)
         return facts[(facts[:, [0, 2]] >= self.num_trained).any(1)]
 
     def triple_ids(self, triples: LocatedRows) -> Tensor:
@@ -158,9 +171,9 @@ class ModelState:
             trained.episodes,
             trained.proximity,
             self.facts.from_row(0),
-            trained.num_trained_facts,
+            self.num_trained_facts,
             len(self.relations),
-            self.index.vocabulary().labels,
+            self.index.all_labels(),
             self._scores_by_vectors,
             int(trained.settings.get("seed", 0)),
         )
@@ -170,6 +183,21 @@ class ModelState:
         if self.graph_scorer is not None:
             return self.graph_scorer.scores(entity, relation, side)
         return self._scores_by_vectors(entity, relation, side)
+
+    def score_blocks(
+        self, entity: Tensor, relation: Tensor, side: Side
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The same scores, ``[B, n]`` of a part of the entities at a time, with its first id."""
+        if self.graph_scorer is not None:
+            yield 0, self.graph_scorer.scores(entity, relation, side)
+        else:
+            yield from self.scorer.blocks(self.rows.select(entity), relation, side)
+
+    def queries_at_once(self) -> int:
+        """Queries to score in one pass of :meth:`score_blocks`."""
+        if self.graph_scorer is not None:
+            return self.graph_scorer.block_size()
+        return self.scorer.queries_at_once()
 
     def _scores_by_vectors(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         return self.scorer.scores(self.rows.select(entity), relation, side)
@@ -194,11 +222,11 @@ class ModelState:
     def check_finite(self) -> None:
         """Refuses vectors that are not finite; the first such entity is named."""
         start = 0
-        for block in self.rows.blocks:
-            if not all_finite(block):
-                numbers = torch.arange(start, start + len(block))
-                check_finite_rows(block, self.index.vocabulary().labels, "vectors", ids=numbers)
-            start += len(block)
+        for rows in self.rows.slices(max(1, _PIECE // self.kge.hidden_channels)):
+            if not all_finite(rows):
+                numbers = torch.arange(start, start + len(rows))
+                check_finite_rows(rows, self.index, "vectors", ids=numbers)
+            start += len(rows)
 
     def query_scorer(self, prior: bool) -> EnergyScorer:
         """The scorer of queries, with a prior on the vertices between or without."""
@@ -210,7 +238,7 @@ class ModelState:
             self._query_scorers[prior] = EnergyScorer(
                 sheaf,
                 x,
-                entities=self.entities,
+                entities=self.index,
                 relations=self.relations,
                 section_weight=self.section_weight,
                 interior_prior=InteriorPrior.of_facts(sheaf, x, facts) if prior else None,
@@ -226,14 +254,13 @@ class ModelState:
     def link_probabilities(self, calibration: LinkCalibration | None) -> LinkProbabilities:
         """The probability of every link as calibrated; without, at the spread of the scores."""
         self.check_finite()
-        facts = self.facts.from_row(0)
         temperature: float | Tensor = 1.0
         if calibration is not None:
             temperature = calibration.temperature
         elif self.trained.episodes is None:
-            temperature = spread_temperature(self._scores_by_vectors, self._queries_to_score(facts))
+            temperature = spread_temperature(self._scores_by_vectors, self._queries_to_score())
         return LinkProbabilities(
-            facts,
+            FactAnswers(self.facts),
             self.num_entities,
             len(self.relations),
             LinkScores(self.candidate_scores),
@@ -254,21 +281,25 @@ class ModelState:
                 out[own] = rows[place, other[own]].double().exp()
         return out
 
-    def _queries_to_score(self, facts: Tensor) -> Tensor:
-        """Pairs of entity and relation: those of facts, or of all entities where there are none."""
-        if len(facts):
-            return facts[:, :2]
+    def _queries_to_score(self) -> Tensor:
+        """Pairs of entity and relation: those of some facts, evenly spaced, or of entities where
+        there are none."""
+        number = len(self.facts)
+        if number:
+            step = max(1, number // QUERIES)
+            numbers = range(0, number, step)[:QUERIES]
+            return torch.cat([self.facts.one(i) for i in numbers])[:, :2]
         entities = torch.arange(self.num_entities)
         return torch.stack([entities, entities % max(1, len(self.relations))], dim=1)
 
     def entity_scorer(self, beam: int | Literal["all"]) -> EntityScorer:
         """The scorer of queries whose vertices between are entities."""
-        return EntityScorer(self.links, beam, entities=self.entities, relations=self.relations)
+        return EntityScorer(self.links, beam, entities=self.index, relations=self.relations)
 
     @cached_property
     def executor(self) -> GraphExecutor:
         """The answers to queries that follow from the facts alone."""
-        return GraphExecutor(self.facts.from_row(0), self.num_entities, len(self.relations))
+        return FactExecutor(self.facts, self.num_entities, len(self.relations))
 
     # Changes --------------------------------------------------------------------------------------
 
@@ -280,41 +311,46 @@ class ModelState:
             vectors (Tensor): Their vectors, ``[n, s, d]``.
             origins (sequence of str): Where these come from.
         """
-        base, rows = self.rows.blocks[0], self.rows.from_row(self.num_trained)
-        sections = max(rows.shape[1], vectors.shape[1])
-        rows = rows.expand(-1, sections, -1).clone()
-        rows[added - self.num_trained] = vectors.expand(-1, sections, -1)
         index = self.index.with_origins(dict(zip(added.tolist(), origins, strict=True)))
-        return replace(self, index=index, rows=RowBlocks([base, rows]))
+        return replace(self, index=index, rows=self.rows.with_rows(added, vectors))
 
-    def stored(self, kept: Tensor | None = None, facts: Tensor | None = None) -> StoredModel:
-        """Everything in one place, as a model folder holds it.
+    def without(self, gone: Tensor) -> "ModelState":
+        """A state without some entities and the facts that name them; nothing is copied.
 
         Args:
-            kept (Tensor, optional): Entities to keep, bool ``[N]``. (default: all)
-            facts (Tensor, optional): The facts to keep, which name no other entity. (default: all)
+            gone (Tensor): Their ids, ``[n]``.
         """
-        model, index = self.kge, self.index
-        labels, origins = index.vocabulary().labels, index.origins()
-        facts = self.facts.from_row(0) if facts is None else facts
+        rows, num_lost = self.rows.without(gone), int((gone < self.num_trained).sum())
+        trained, facts = self.trained, self.facts.without(gone)
+        if num_lost:
+            size = self.num_trained - num_lost
+            bare = without_table(self.kge, size, lambda: real_rows(rows.trained()))
+            trained = replace(trained, model=bare)
+        return replace(
+            self,
+            trained=trained,
+            index=self.index.without(gone),
+            rows=rows,
+            facts=facts,
+            num_trained_facts=facts.count_before(self.num_trained_facts),
+        )
+
+    def stored(self) -> StoredModel:
+        """Everything in one place, in memory, as a model folder holds it."""
         extended = None
         if self.num_entities > self.num_trained:
             extended = self.rows.from_row(self.num_trained).expand(-1, self.num_sections, -1)
-        if kept is not None:
-            ids = kept.nonzero().flatten().tolist()
-            labels, origins = tuple(labels[i] for i in ids), tuple(origins[i] for i in ids)
-            number = torch.cumsum(kept, 0) - 1
-            facts = torch.stack([number[facts[:, 0]], facts[:, 1], number[facts[:, 2]]], dim=1)
-            trained, added = kept[: self.num_trained], kept[self.num_trained :]
-            extended = None if extended is None else extended[added]
-            if not bool(trained.all()):
-                model = select_entities(model, trained)
-        return replace(
-            self.trained,
-            model=model,
-            entities=Vocabulary(labels, kind="entities"),
-            origins=origins,
-            facts=facts,
+        head = replace(self.trained, model=self.whole_kge, section_weight=self.section_weight)
+        return StoredModel(
+            **{part.name: getattr(head, part.name) for part in fields(head)},
+            entities=self.index.vocabulary(),
+            origins=self.index.origins(),
+            facts=self.facts.from_row(0),
             extended=extended,
-            section_weight=self.section_weight,
         )
+
+
+def real_rows(rows: RowBlocks, start: int = 0) -> Iterator[Tensor]:
+    """Rows from one on as real ones ``[n, s, m]``, as files hold them, in parts."""
+    for x in rows.slices(max(1, _PIECE // rows.blocks[0].shape[-1]), start):
+        yield torch.view_as_real(x.resolve_conj()).flatten(2) if x.is_complex() else x

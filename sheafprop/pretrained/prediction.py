@@ -1,5 +1,5 @@
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from tqdm import tqdm
 from sheafprop.checks import check_integer, count_noun
 from sheafprop.data.label_checks import advise_on_order
 from sheafprop.data.text_rows import LocatedRows
-from sheafprop.data.triples import as_label
+from sheafprop.data.triples import LABEL, as_label
 from sheafprop.errors import DataError
 from sheafprop.kernels.threads import small_operations
 from sheafprop.kge.base import Side
@@ -33,8 +33,8 @@ def predict(
     include_known: bool,
 ) -> "pd.DataFrame":
     """The best entities at a side; see :meth:`SheafModel.predict_tails`."""
-    given = [given] if isinstance(given, str | int) else list(given)
-    relation = [relation] * len(given) if isinstance(relation, str | int) else list(relation)
+    given = [given] if isinstance(given, LABEL) else list(given)
+    relation = [relation] * len(given) if isinstance(relation, LABEL) else list(relation)
     if len(relation) != len(given):
         raise ValueError(
             f"give one relation, or one for each of the {len(given)} queries (got {len(relation)})"
@@ -125,18 +125,14 @@ def _best_answers(
     none = torch.zeros(0, dtype=torch.int64)
     parts: list[tuple[Tensor, ...]] = [(none, none, none.double(), none.bool())]
     with tqdm(total=len(entity), unit="query", disable=not progress) as bar:
-        for rows in order.split(state.scorer.block_size()) if len(order) else ():
+        for rows in order.split(state.queries_at_once()) if len(order) else ():
             heads, kinds = entity[rows], edge_type[rows]
-            scores = state.candidate_scores(heads, kinds, side)
-            state.check_scores(scores)
             query, known = state.facts.answers(side, heads, kinds)
-            if not include_known:
-                scores[query, known] = -torch.inf
-            for i, one in enumerate(scores):
-                with small_operations(len(one)):
-                    found, value = _best(state, one, heads[i], kinds[i], side, k)
+            best = _best_candidates(state, side, heads, kinds, k, known=(query, known),
+                                    include_known=include_known)  # fmt: skip
+            for i, (found, value) in enumerate(best):
                 seen = torch.isin(found, known[query == i])
-                parts.append((rows[i].expand_as(found), found, value.double(), seen))
+                parts.append((rows[i].expand_as(found), found, value, seen))
             bar.update(len(rows))
     where, found, value, seen = (torch.cat(column) for column in zip(*parts, strict=True))
     back = torch.sort(where, stable=True).indices
@@ -159,18 +155,71 @@ def _best_answers(
     return frame.astype({name: str for name in ("head", "relation", "tail", "origin")})
 
 
-def _best(
-    state: ModelState, scores: Tensor, entity: Tensor, relation: Tensor, side: Side, k: int
-) -> tuple[Tensor, Tensor]:
-    """The best candidates by the definition of the score, best first."""
-    if state.graph_scorer is not None:
-        value, found = torch.sort(scores, descending=True, stable=True)
-        kept = value[:k] > -torch.inf
-        return found[:k][kept], value[:k][kept]
-    value, found = torch.topk(scores, min(k + _SPARE, len(scores)))
-    found = found[value > -torch.inf].sort().values
-    known = entity.expand_as(found)
-    head, tail = (known, found) if side == "tail" else (found, known)
-    value = state.score(head, relation.expand_as(found), tail)
-    order = torch.sort(value, descending=True, stable=True).indices[:k]
-    return found[order], value[order]
+def _best_candidates(
+    state: ModelState,
+    side: Side,
+    entity: Tensor,
+    relation: Tensor,
+    k: int,
+    known: tuple[Tensor, Tensor],
+    include_known: bool,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The best candidates for each query by the definition of the score, and their scores."""
+    by_graph = state.graph_scorer is not None
+    best = [BestOf(k if by_graph else k + _SPARE) for _ in entity]
+    entities, order = torch.sort(known[1])
+    queries = known[0][order]
+    for first, scores in state.score_blocks(entity, relation, side):
+        state.check_scores(scores)
+        if not include_known:
+            ends = torch.searchsorted(entities, torch.tensor([first, first + scores.shape[1]]))
+            own = slice(*ends.tolist())
+            scores[queries[own], entities[own] - first] = -torch.inf
+        with small_operations(scores.shape[1]):
+            for one, row in zip(best, scores, strict=True):
+                one.add(first, row)
+    for i, one in enumerate(best):
+        found, value = one.found, one.value.double()
+        if not by_graph:
+            given = entity[i].expand_as(found)
+            head, tail = (given, found) if side == "tail" else (found, given)
+            value = state.score(head, relation[i].expand_as(found), tail)
+        order = torch.sort(value, descending=True, stable=True).indices[:k]
+        yield found[order], value[order].double()
+
+
+class BestOf:
+    """The highest scores of those that come block by block; of equal ones, the first.
+
+    Args:
+        k (int): How many. Scores of minus infinity are none of them.
+    """
+
+    def __init__(self, k: int):
+        self.k = k
+        self.found = torch.zeros(0, dtype=torch.int64)
+        self.value = torch.zeros(0)
+        self._least = -torch.inf
+
+    def add(self, first: int, scores: Tensor) -> None:
+        """Takes the scores ``[n]`` of the candidates from ``first`` on."""
+        if not len(scores) or not float(scores.max()) > self._least:
+            return
+        if len(scores) > self.k:
+            # The k-th highest; of those that are equal to it, the first ones fill up.
+            limit = torch.topk(scores, self.k, sorted=False).values.min()
+            limit = torch.clamp(limit, min=self._least)
+            above = (scores > limit).nonzero().flatten()
+            level = (scores == limit).nonzero().flatten()[: self.k - len(above)]
+            place = torch.cat([above, level]).sort().values
+        else:
+            place = torch.arange(len(scores))
+        place = place[scores[place] > -torch.inf]
+        found = torch.cat([self.found, place + first])
+        value = torch.cat([self.value.to(scores), scores[place]])
+        if len(found) > self.k:
+            kept = torch.sort(value, descending=True, stable=True).indices[: self.k].sort().values
+            found, value = found[kept], value[kept]
+        self.found, self.value = found, value
+        if len(found) == self.k:
+            self._least = float(value.min())

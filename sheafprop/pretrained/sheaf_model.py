@@ -28,7 +28,7 @@ from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.explanation import explain, score_triples
 from sheafprop.pretrained.extension import Mode, Propagation, extend, remove_entities
 from sheafprop.pretrained.graph_scorer import GraphScorer
-from sheafprop.pretrained.model_folder import load_model_folder, write_model_folder
+from sheafprop.pretrained.model_folder import Layout, open_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.prediction import predict, predict_queries
 from sheafprop.pretrained.stored_model import StoredModel
@@ -66,17 +66,30 @@ class SheafModel:
         self.report: ExtensionReport | RemovalReport | None = None
 
     @classmethod
-    def load(cls, folder: str | PathLike[str]) -> "SheafModel":
+    def load(
+        cls, folder: str | PathLike[str], *, verify: Literal["sizes", "full"] | None = None
+    ) -> "SheafModel":
         """Loads a model folder, or the model of a run folder. Runs no code.
+
+        The folder of a large model (from 200 000 entities on) is opened without being read: its
+        vectors, labels and facts are mapped, and read where they are needed.
+
+        Args:
+            folder: The folder.
+            verify: Whether to compare the SHA-256 of all files (``"full"``) or of mapped ones the
+                sizes alone (``"sizes"``). (default: ``"sizes"`` for the folders of large models,
+                ``"full"`` for others)
 
         Raises:
             FormatError: If a file is missing, truncated, edited or of a newer version.
             StorageError: If a file cannot be read.
         """
-        return cls(load_model_folder(folder))
+        return cls._of(open_model_folder(folder, verify=verify))
 
     @classmethod
-    def _of(cls, state: ModelState, report: ExtensionReport | RemovalReport) -> "SheafModel":
+    def _of(
+        cls, state: ModelState, report: ExtensionReport | RemovalReport | None = None
+    ) -> "SheafModel":
         model = object.__new__(cls)
         model._state, model.report = state, report
         return model
@@ -84,7 +97,7 @@ class SheafModel:
     @property
     def kge(self) -> KGEModel:
         """The trained embedding model, with its trained entities only."""
-        return self._state.kge
+        return self._state.whole_kge
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -123,7 +136,7 @@ class SheafModel:
 
     def labels(self) -> tuple[str, ...]:
         """Labels of all entities, trained ones first."""
-        return self._state.index.vocabulary().labels
+        return self._state.index.all_labels()
 
     def entities(self) -> "pd.DataFrame":
         """A frame of all entities: ``entity`` and ``origin``."""
@@ -186,18 +199,32 @@ class SheafModel:
         same = kept is trained.episodes and near == trained.proximity
         calibration = trained.calibration if same else None
         trained = replace(trained, episodes=kept, proximity=near, calibration=calibration)
-        model = object.__new__(SheafModel)
-        model._state, model.report = replace(self._state, trained=trained), self.report
-        return model
+        return self._of(replace(self._state, trained=trained), self.report)
 
-    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
+    def save(
+        self,
+        folder: str | PathLike[str],
+        *,
+        overwrite: bool = False,
+        layout: Layout = "auto",
+    ) -> Path:
         """Writes a model folder, completely or not at all.
+
+        Files of a mapped folder that are as they were are not written again, but linked.
+
+        Args:
+            folder: Where to write.
+            overwrite: Whether a model folder that is there is replaced.
+            layout: ``"mapped"`` for a folder that opens without being read, ``"plain"`` for one
+                that is read whole. (default: mapped from 200 000 entities on, and where the model
+                was opened from a mapped folder)
 
         Raises:
             ValueError: If the folder exists and ``overwrite`` is False.
             StorageError: If the disk refuses; what was there before is still there.
         """
-        return write_model_folder(Path(folder).expanduser(), self.stored(), overwrite=overwrite)
+        path = Path(folder).expanduser()
+        return write_model_folder(path, self._state, overwrite=overwrite, layout=layout)
 
     def stored(self) -> StoredModel:
         """Everything in one place, as a model folder holds it."""
@@ -488,12 +515,10 @@ class SheafModel:
                 query.
         """
         ids = self._state.triple_ids(label_triples(triples, self.relations))
-        parsed = parse_queries(self._state, queries)
+        _, parsed = parse_queries(self._state, queries)
         calibration, report = calibrate(self._state, ids, parsed)
-        model = object.__new__(SheafModel)
         trained = replace(self._state.trained, calibration=calibration)
-        model._state, model.report = replace(self._state, trained=trained), self.report
-        return model, report
+        return self._of(replace(self._state, trained=trained), self.report), report
 
     def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
         r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.

@@ -1,6 +1,6 @@
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.extension_solver import ExtensionSolver
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.kge import KGEModel, build_model
+from sheafprop.kge.base import TableSummary
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
 from sheafprop.pretrained.calibration import ModelCalibration
@@ -22,25 +23,19 @@ from sheafprop.sheaf import RelationSheaf
 ORIGINS = ("trained", "extended", "unanchored")
 
 
-@dataclass(frozen=True, eq=False)
-class StoredModel:
-    """What a model folder holds: a trained model with all that propagation needs.
-
-    Entities are numbered trained ones first, then those that were added later.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelHead:
+    """All of a trained model but its entities and facts.
 
     Args:
-        model (KGEModel): The model with its trained parameters.
-        entities (Vocabulary): Labels of the trained and of the added entities.
+        model (KGEModel): The model with its trained parameters; its entity table may be elsewhere,
+            and is on the device ``meta`` then.
         relations (Vocabulary): Labels of its relations.
-        origins (tuple of str): Where the vector of each entity comes from: ``"trained"``,
-            ``"extended"``, or ``"unanchored"`` where no fact leads to a trained entity.
-        facts (Tensor): The observed triples ``(head, relation, tail)``, int64 ``[m, 3]``.
         prototypes (RelationPrototypes): Mean trained vectors at each (relation, side).
         residual_variance (Tensor): Mean squared residual of every relation in training, ``[R]``;
             zero for relations without facts.
         settings (dict): The chosen propagation, as plain values.
         metrics (dict): What was measured, as plain values.
-        extended (Tensor, optional): Vectors of the added entities, ``[n, s, d]``.
         section_weight (tuple of float): The weight of each section in a score.
         episodes (EpisodeModel, optional): Relations trained through the diffusion, which score
             instead of the vectors.
@@ -49,31 +44,115 @@ class StoredModel:
 
     Raises:
         ValueError: If the parts do not belong together.
-        DivergenceError: If a parameter or vector is not finite; names the entity or relation.
+        DivergenceError: If a parameter is not finite; names the relation.
     """
 
     model: KGEModel
-    entities: Vocabulary
     relations: Vocabulary
-    origins: tuple[str, ...]
-    facts: Tensor
     prototypes: RelationPrototypes
     residual_variance: Tensor
     settings: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
-    extended: Tensor | None = None
     section_weight: tuple[float, ...] = (1.0,)
     episodes: EpisodeModel | None = None
     proximity: ProximitySettings | None = None
     calibration: ModelCalibration | None = None
 
     def __post_init__(self) -> None:
-        graph = KnowledgeGraph.from_triples(
+        self._check_sizes()
+        self._check_parameters()
+
+    def head(self) -> "ModelHead":
+        """The parts of a model that are listed above."""
+        return ModelHead(**{part.name: getattr(self, part.name) for part in fields(ModelHead)})
+
+    @cached_property
+    def sheaf(self) -> RelationSheaf:
+        """The sheaf of the trained relations."""
+        with torch.no_grad():
+            return self.model.sheaf()
+
+    @cached_property
+    def solver(self) -> ExtensionSolver:
+        """The solver of new vectors."""
+        return ExtensionSolver(self.model, self.sheaf, self.prototypes, self.residual_variance)
+
+    @cached_property
+    def has_unit_rows(self) -> bool:
+        """Whether the model trains with entities of length one."""
+        return self.model.has_unit_rows()
+
+    def _check_sizes(self) -> None:
+        model, number = self.model, len(self.relations)
+        if model.num_relations != number:
+            raise ValueError(
+                "vectors and labels must have the same relations "
+                f"(got {model.num_relations} and {number})"
+            )
+        num_ends, width = 2 * number, model.hidden_channels
+        for name, tensor, shape in (
+            ("prototypes.mean", self.prototypes.mean, [num_ends, width]),
+            ("prototypes.count", self.prototypes.count, [num_ends]),
+            ("residual_variance", self.residual_variance, [number]),
+        ):
+            if list(tensor.shape) != shape:
+                raise ValueError(f"the shape of {name} must be {shape} (got {list(tensor.shape)})")
+        if self.calibration is not None:
+            fitted = len(self.calibration.links.temperature)
+            if fitted != num_ends:
+                raise ValueError(f"the calibration must be of {num_ends} ends (got {fitted})")
+        weights: Sequence[float] = self.section_weight
+        if not weights or not all(0 < w <= 1 for w in weights) or abs(sum(weights) - 1) > 1e-6:
+            raise ValueError(f"'section_weight' must be positive and add up to 1 (got {weights})")
+
+    def _check_parameters(self) -> None:
+        if self.episodes is not None:
+            state = self.episodes.stored()["state"]
+            if not all(bool(torch.isfinite(value).all()) for value in state.values()):
+                raise DivergenceError("a parameter of the episodes is not finite")
+        relations = self.relations.labels
+        own = {k: v for k, v in self.model.state_dict().items() if k != "node_emb.weight"}
+        check_finite(own, (), relations)
+        for name, table in (
+            ("the mean vectors", self.prototypes.mean.unflatten(0, (2, -1)).transpose(0, 1)),
+            ("the residual variances", self.residual_variance.unsqueeze(1)),
+        ):
+            check_finite_rows(table, relations, name, kind="relation")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StoredModel(ModelHead):
+    """What a model folder holds: a trained model with all that propagation needs, in memory.
+
+    Entities are numbered trained ones first, then those that were added later. Of ``model``,
+    ``relations``, ``prototypes``, ``residual_variance``, ``settings``, ``metrics``,
+    ``section_weight``, ``episodes``, ``proximity`` and ``calibration``, see :class:`ModelHead`.
+
+    Args:
+        entities (Vocabulary): Labels of the trained and of the added entities.
+        origins (tuple of str): Where the vector of each entity comes from: ``"trained"``,
+            ``"extended"``, or ``"unanchored"`` where no fact leads to a trained entity.
+        facts (Tensor): The observed triples ``(head, relation, tail)``, int64 ``[m, 3]``.
+        extended (Tensor, optional): Vectors of the added entities, ``[n, s, d]``.
+
+    Raises:
+        ValueError: If the parts do not belong together.
+        DivergenceError: If a parameter or vector is not finite; names the entity or relation.
+    """
+
+    entities: Vocabulary
+    origins: tuple[str, ...]
+    facts: Tensor
+    extended: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        KnowledgeGraph.from_triples(
             self.facts, num_nodes=len(self.entities), num_relations=len(self.relations)
         )
-        self._check_sizes(graph)
+        super().__post_init__()
+        self._check_entities()
         self._check_origins()
-        self._check_tensors()
+        self._check_vectors()
 
     @classmethod
     def from_training(
@@ -125,51 +204,20 @@ class StoredModel:
         )
 
     @cached_property
-    def sheaf(self) -> RelationSheaf:
-        """The sheaf of the trained relations."""
-        with torch.no_grad():
-            return self.model.sheaf()
-
-    @cached_property
-    def solver(self) -> ExtensionSolver:
-        """The solver of new vectors."""
-        return ExtensionSolver(self.model, self.sheaf, self.prototypes, self.residual_variance)
-
-    @cached_property
-    def has_unit_rows(self) -> bool:
-        """Whether the model trains with entities of length one."""
-        return self.model.has_unit_rows()
-
-    @cached_property
     def num_trained_facts(self) -> int:
         """Facts before the first one that touches an added entity."""
         added = (self.facts[:, [0, 2]] >= self.model.num_nodes).any(1)
         return int(added.to(torch.uint8).argmax()) if bool(added.any()) else len(added)
 
-    def _check_sizes(self, graph: KnowledgeGraph) -> None:
+    def _check_entities(self) -> None:
         model, num_added = self.model, 0 if self.extended is None else len(self.extended)
-        for kind, got, labels in (
-            ("entities", model.num_nodes + num_added, len(self.entities)),
-            ("relations", model.num_relations, len(self.relations)),
-        ):
-            if got != labels:
-                raise ValueError(
-                    f"vectors and labels must have the same {kind} (got {got} and {labels})"
-                )
-        num_ends, width = 2 * len(self.relations), model.hidden_channels
-        for name, tensor, shape in (
-            ("prototypes.mean", self.prototypes.mean, [num_ends, width]),
-            ("prototypes.count", self.prototypes.count, [num_ends]),
-            ("residual_variance", self.residual_variance, [len(self.relations)]),
-        ):
-            if list(tensor.shape) != shape:
-                raise ValueError(f"the shape of {name} must be {shape} (got {list(tensor.shape)})")
-        if self.calibration is not None:
-            fitted = len(self.calibration.links.temperature)
-            if fitted != num_ends:
-                raise ValueError(f"the calibration must be of {num_ends} ends (got {fitted})")
+        if model.num_nodes + num_added != len(self.entities):
+            raise ValueError(
+                "vectors and labels must have the same entities "
+                f"(got {model.num_nodes + num_added} and {len(self.entities)})"
+            )
         if self.extended is not None:
-            shape = [num_added, len(self.section_weight), width]
+            shape = [num_added, len(self.section_weight), model.hidden_channels]
             if list(self.extended.shape) != shape or (
                 self.extended.is_complex() != model.is_complex
             ):
@@ -190,24 +238,13 @@ class StoredModel:
                 f"others (got {len(self.origins)} of them{f', {wrong[0]!r}' if wrong else ''})"
             )
 
-    def _check_tensors(self) -> None:
-        if self.episodes is not None:
-            state = self.episodes.stored()["state"]
-            if not all(bool(torch.isfinite(value).all()) for value in state.values()):
-                raise DivergenceError("a parameter of the episodes is not finite")
-        entities, relations = self.entities.labels, self.relations.labels
-        check_finite(self.model.state_dict(), entities, relations)
+    def _check_vectors(self) -> None:
+        entities = self.entities.labels
+        table = {"node_emb.weight": self.model.node_emb.weight}
+        check_finite(table, entities, ())
         if self.extended is not None:
             numbers = torch.arange(self.model.num_nodes, len(entities))
             check_finite_rows(self.extended, entities, "vectors of added entities", ids=numbers)
-        for name, table in (
-            ("the mean vectors", self.prototypes.mean.unflatten(0, (2, -1)).transpose(0, 1)),
-            ("the residual variances", self.residual_variance.unsqueeze(1)),
-        ):
-            check_finite_rows(table, relations, name, kind="relation")
-        weights: Sequence[float] = self.section_weight
-        if not weights or not all(0 < w <= 1 for w in weights) or abs(sum(weights) - 1) > 1e-6:
-            raise ValueError(f"'section_weight' must be positive and add up to 1 (got {weights})")
 
 
 def select_entities(model: KGEModel, kept: Tensor) -> KGEModel:
@@ -217,6 +254,33 @@ def select_entities(model: KGEModel, kept: Tensor) -> KGEModel:
         smaller = build_model(model.name, **model.config() | {"num_nodes": len(rows)})
     smaller.load_state_dict(model.state_dict() | {"node_emb.weight": rows}, assign=True)
     return smaller
+
+
+def without_table(
+    model: KGEModel, num_nodes: int, rows: Callable[[], Iterable[Tensor]]
+) -> KGEModel:
+    """The model with its table elsewhere: on the device ``meta`` here.
+
+    Args:
+        model (KGEModel): The model, with a table or without.
+        num_nodes (int): How many entities the table has.
+        rows: Returns the rows of the table, in parts; they are read when first needed.
+    """
+    with torch.device("meta"):
+        bare = build_model(model.name, **model.config() | {"num_nodes": num_nodes})
+        table = torch.empty_like(bare.node_emb.weight, dtype=model.node_emb.weight.dtype)
+    bare.load_state_dict(model.state_dict() | {"node_emb.weight": table}, assign=True)
+    bare.summarize_table = cache(lambda: TableSummary.of(rows()))
+    return bare
+
+
+def with_table(model: KGEModel, vectors: Tensor) -> KGEModel:
+    """The model with the vectors ``[n, d]`` of its entities as its table, which is not copied."""
+    rows = torch.view_as_real(vectors).flatten(1) if vectors.is_complex() else vectors
+    with torch.device("meta"):
+        whole = build_model(model.name, **model.config())
+    whole.load_state_dict(model.state_dict() | {"node_emb.weight": rows}, assign=True)
+    return whole
 
 
 def check_finite(

@@ -14,7 +14,7 @@ from sheafprop.data.label_checks import advise_on_order
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import LabelTriples, frame_cells, is_frame, read_located
 from sheafprop.errors import DataError
-from sheafprop.pretrained.blocks import EntityIndex
+from sheafprop.pretrained.entity_index import EntityIndex
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def triple_ids(
     return ids
 
 
-def given_labels(triples: TripleInput) -> tuple[list[Any], list[Any]]:
+def labels_as_given(triples: TripleInput) -> tuple[list[Any], list[Any]]:
     """The entities and relations of rows or a frame as they came; none of a file, which has text.
 
     Rows must not be an iterator, which could be read once only.

@@ -56,7 +56,7 @@ def rank_triples(
         num_dropped=len(ranked) - len(kept),
         test_set="given",
         progress=progress,
-        entity_labels=state.index.vocabulary().labels,
+        entity_labels=state.index.all_labels(),
     )
     return replace(result, notes=tuple(notes))
 

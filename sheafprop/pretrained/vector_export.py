@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.errors import DataError
-from sheafprop.files import write_bytes, write_json
+from sheafprop.files import as_json, write_bytes, written_after
 
 EXPORT_FORMATS = ("safetensors", "npy", "tsv", "word2vec")
 _SUFFIXES = {".safetensors": "safetensors", ".npy": "npy", ".tsv": "tsv", ".txt": "word2vec"}
@@ -67,14 +67,12 @@ def export_vectors(
     x = vectors.detach().cpu()
     x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
     if kind == "safetensors":
-        write_bytes(path, save({"vectors": x.contiguous()}))
-        return [path, _write_labels(path, labels)]
+        return _write_with_labels(path, save({"vectors": x.contiguous()}), labels)
     rows = x.flatten(1).float().numpy()
     if kind == "npy":
         buffer = io.BytesIO()
         np.save(buffer, rows, allow_pickle=False)
-        write_bytes(path, buffer.getvalue())
-        return [path, _write_labels(path, labels)]
+        return _write_with_labels(path, buffer.getvalue(), labels)
     if kind == "tsv":
         bad = next((label for label in labels if re.search("[\t\n\r]", label)), None)
         if bad is not None:
@@ -94,10 +92,11 @@ def export_vectors(
     return [path]
 
 
-def _write_labels(path: Path, labels: Iterable[str]) -> Path:
+def _write_with_labels(path: Path, content: bytes, labels: Sequence[str]) -> list[Path]:
     target = path.with_name(path.name + ".labels.json")
-    write_json(target, list(labels))
-    return target
+    with written_after(target, as_json(list(labels))):
+        write_bytes(path, content)
+    return [path, target]
 
 
 def _text(labels: Sequence[str], rows: np.ndarray, separator: str) -> bytes:

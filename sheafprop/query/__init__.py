@@ -3,6 +3,7 @@
 - Language: :class:`Query` over labels (``query``) and its text (``parser``).
 - Shape: the tree of operators, with the structures that have names (``query_shape``), and many
   queries of one shape in ids (``query_batch``).
+- Scores: every :class:`QueryScorer` (``query_scorer``) scores all entities, in blocks of queries.
 - Scores by energy: :class:`EnergyScorer` (``energy_scorer``) eliminates the interior of the query
   graph (``elimination``, for ``diagonal_elimination`` and ``dense_elimination`` maps), which leaves
   a quadratic at the target (``branch_energy``); ``candidate_scores`` evaluates it at all entities.
@@ -35,9 +36,9 @@ from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_ranking import (
     EdgeTypeScorer,
     QueryRanking,
-    QueryScorer,
     evaluate_queries,
 )
+from sheafprop.query.query_scorer import QueryScorer
 from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
 from sheafprop.query.reliability import ReliabilityTable
 from sheafprop.query.truth_calibration import TruthCalibration, TruthPairs

@@ -137,7 +137,7 @@ class DenseElimination(Elimination):
             factor = torch.nn.functional.pad(factor, (0, 0, 0, missing))
             pull = torch.nn.functional.pad(pull, (0, missing))
         else:
-            left, factor = _compressed(factor)
+            left, factor = _compress(factor)
             pull, constant = _within(left, index, pull)
 
         def inverse(rows: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class DenseElimination(Elimination):
                 return
             root = w[rest].sqrt().view(-1, 1, 1)
             own, felt = _left_kernel(energy.factor[before[rows]][rest], source[rest], root)
-            left, compressed = _compressed(felt @ target[rest])
+            left, compressed = _compress(felt @ target[rest])
             offset = own.new_zeros(own.shape[:2])
             if b is not None:
                 offset = (felt @ b[rest].unsqueeze(2)).squeeze(2)
@@ -220,12 +220,12 @@ class DenseElimination(Elimination):
         left = torch.empty_like(stacked)
 
         def make(rows: slice) -> None:
-            left[rows], factor[rows], inverse[rows], fine = _joined(stacked[rows])
+            left[rows], factor[rows], inverse[rows], fine = _join_by_cholesky(stacked[rows])
             rest = (~(fine & regular[rows])).nonzero().flatten()
             regular[rows] &= fine
             if rest.numel():
                 place = rows.start + rest
-                left[place], factor[place] = _compressed(stacked[place])
+                left[place], factor[place] = _compress(stacked[place])
 
         _in_chunks(make, first.numel(), stacked.shape[1] * d)
         pull, constant = _within(left, index, torch.cat([part.pull for part in parts], dim=2))
@@ -333,7 +333,7 @@ def _column_units(matrices: Tensor) -> Tensor:
     return torch.where(units > 0, units, 1.0)
 
 
-def _compressed(matrices: Tensor) -> tuple[Tensor, Tensor]:
+def _compress(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Orthonormal columns and a square factor whose product is each matrix, ``[n, rows, d]``."""
     left, values, right = torch.linalg.svd(matrices, full_matrices=False)
     return left, values.unsqueeze(2) * right
@@ -345,8 +345,8 @@ def _within(left: Tensor, index: Tensor, pull: Tensor) -> tuple[Tensor, Tensor]:
     return own, squares(pull - _matvec(left, index, own)).sum(2)
 
 
-def _joined(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As :func:`_compressed` by Cholesky, the inverse factor, and where that is good enough."""
+def _join_by_cholesky(stacked: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As :func:`_compress` by Cholesky, the inverse factor, and where that is good enough."""
     d = stacked.shape[-1]
     eye = torch.eye(d, dtype=stacked.dtype, device=stacked.device)
     lower, info = torch.linalg.cholesky_ex(stacked.mH @ stacked)

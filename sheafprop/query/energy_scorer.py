@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.candidate_scores import CandidateScores
 from sheafprop.query.dense_elimination import DenseElimination
 from sheafprop.query.diagonal_elimination import DiagonalElimination
 from sheafprop.query.elimination import Elimination
 from sheafprop.query.interior_prior import InteriorPrior, prepare_vectors
-from sheafprop.query.query import Query, quoted
+from sheafprop.query.query import Query, quote
 from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.query_scorer import AnyQuery, QueryScorer
 from sheafprop.ranking.triple_filter import check_ids
 from sheafprop.sheaf import RelationSheaf
 
@@ -45,10 +46,8 @@ class Answer:
 _BLOCK_SCORES = 2**23
 _BLOCK_MATRICES = 2**23
 
-AnyQuery = Query | str
 
-
-class EnergyScorer:
+class EnergyScorer(QueryScorer):
     r"""Scores every entity as the answer to logical queries, by the energy of the query graph.
 
     The score of an entity is minus the square root of the least energy of the query graph with that
@@ -68,8 +67,6 @@ class EnergyScorer:
         x (Tensor): The vectors of all entities, ``[N, d]`` or ``[N, s, d]``.
         entities (Vocabulary, optional): Their labels; needed for queries over labels.
         relations (Vocabulary, optional): The labels of the relations; needed likewise.
-        relation_weight (Tensor, optional): The weight of the edges of every relation, ``[R]``.
-            (default: all one)
         section_weight (sequence of float, optional): :math:`a_i \ge 0`, one for each section.
             (default: all one)
         interior_prior (InteriorPrior, optional): What is expected of the vertices between, added to
@@ -84,30 +81,15 @@ class EnergyScorer:
         sheaf: RelationSheaf,
         x: Tensor,
         *,
-        entities: Vocabulary | None = None,
-        relations: Vocabulary | None = None,
-        relation_weight: Tensor | None = None,
+        entities: Labels | None = None,
+        relations: Labels | None = None,
         section_weight: Sequence[float] | None = None,
         interior_prior: InteriorPrior | None = None,
     ) -> None:
         x = prepare_vectors(sheaf, x)
         if sheaf.dtype is not None and sheaf.dtype.is_complex:
             x = x.to(torch.complex128 if x.real.dtype == torch.float64 else torch.complex64)
-        for name, labels, count in (
-            ("entities", entities, x.shape[0]),
-            ("relations", relations, sheaf.num_relations),
-        ):
-            if labels is not None and len(labels) != count:
-                raise ValueError(f"'{name}' must hold {count} labels (got {len(labels)})")
-        if relation_weight is not None:
-            relation_weight = relation_weight.detach().double()
-            if relation_weight.shape != (sheaf.num_relations,) or not bool(
-                ((relation_weight >= 0) & relation_weight.isfinite()).all()
-            ):
-                raise ValueError(
-                    f"'relation_weight' must hold {sheaf.num_relations} finite numbers from 0 on "
-                    f"(got shape {list(relation_weight.shape)})"
-                )
+        super().__init__(len(x), sheaf.num_relations, entities, relations)
         weights = (
             [1.0] * x.shape[1] if section_weight is None else [float(a) for a in section_weight]
         )
@@ -115,58 +97,27 @@ class EnergyScorer:
             raise ValueError(
                 f"'section_weight' must hold {x.shape[1]} numbers from 0 on (got {weights})"
             )
-        self.sheaf, self.x = sheaf, x
-        self.entities, self.relations = entities, relations
-        self.relation_weight, self.section_weight = relation_weight, tuple(weights)
+        self.sheaf, self.x, self.section_weight = sheaf, x, tuple(weights)
         kind = DiagonalElimination if sheaf.independent_columns else DenseElimination
         if interior_prior is not None:
             _check_prior(interior_prior, x, 2 * sheaf.num_relations)
         self.elimination: Elimination = kind(sheaf, x, interior_prior)
         self._scores = CandidateScores(x, self.section_weight)
 
-    @torch.no_grad()
-    def score(
-        self,
-        queries: QueryBatch | Sequence[AnyQuery],
-        candidates: Tensor | None = None,
-        *,
-        batch_size: int | None = None,
-    ) -> Tensor:
-        r"""Scores all entities as answers; higher is better.
-
-        Args:
-            queries (QueryBatch or sequence of Query or str): The queries.
-            candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
-            batch_size (int, optional): Queries treated at once. Without it, intermediate results
-                take some hundred megabytes at most. Scores depend on it by rounding alone.
-
-        Returns:
-            Tensor: ``[Q, C]``.
-
-        Raises:
-            DataError: If a text is not a query or a label is unknown.
-            ValueError: If an id is out of range, or a query holds a negation.
-        """
-        if candidates is not None:
-            check_ids(candidates, self.x.shape[0], "candidate")
-        count = self.x.shape[0] if candidates is None else candidates.numel()
-        out = self.x.real.new_empty(len(queries), count)
-        for batch, positions in self._batches(queries):
-            for rows, block in self.blocks(batch, candidates, batch_size=batch_size):
-                out[positions[rows]] = block
-        return out
-
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields positions of queries and their scores, those of the same relations together.
+        """As :meth:`QueryScorer.blocks`; queries of the same relations come together.
 
-        ``batch``, ``candidates`` and ``batch_size`` are those of :meth:`score`.
+        Without a ``batch_size``, intermediate results take some hundred megabytes at most.
+
+        Args:
+            batch, candidates, batch_size: See :meth:`QueryScorer.blocks`.
 
         Raises:
-            ValueError: If ``batch_size`` is not positive.
+            ValueError: If ``batch_size`` is not positive, or a query holds a negation.
         """
-        batch = self._weighted(batch)
+        batch = self._check_batch(batch)
         candidates = None if candidates is None else candidates.to(self.x.device)
         count = self.x.shape[0] if candidates is None else candidates.numel()
         limit = min(
@@ -217,22 +168,22 @@ class EnergyScorer:
         if isinstance(queries, Query | str):
             queries = [queries]
         out: list[list[Answer]] = [[] for _ in range(len(queries))]
-        for batch, positions in self._batches(queries):
-            weighted = self._weighted(batch)
+        for batch, positions in self.group(queries):
+            checked = self._check_batch(batch)
             for rows, scores in self.blocks(batch, candidates):
                 # Stable, so that equal scores keep the order of the candidates.
                 order = scores.argsort(dim=1, descending=True, stable=True)[:, :k]
                 entity = order if candidates is None else candidates.to(order.device)[order]
                 count = entity.shape[1]
-                pairs = weighted[rows.repeat_interleave(count)]
+                pairs = checked[rows.repeat_interleave(count)]
                 columns = (entity.flatten().tolist(), scores.gather(1, order).flatten().tolist())
                 found = [
-                    Answer(self._label(id_), id_, *more)
+                    Answer(self.label(id_), id_, *more)
                     for id_, *more in zip(
                         *columns, *self._split(pairs, entity.flatten(), explain), strict=True
                     )
                 ]
-                for i, row in enumerate(positions[rows].tolist()):
+                for i, row in enumerate(positions[rows.cpu()].tolist()):
                     out[row] = found[i * count : (i + 1) * count]
         return out
 
@@ -259,27 +210,17 @@ class EnergyScorer:
                         split[n] = tuple(zip(names, values[n], strict=True))
         return total, split
 
-    def _label(self, entity: int) -> str:
-        return str(entity) if self.entities is None else self.entities.labels[entity]
-
     def _relation_text(self, relation: int) -> str:
         inverse, relation = divmod(relation, self.sheaf.num_relations)
-        name = str(relation) if self.relations is None else quoted(self.relations.labels[relation])
+        labels = self.relations
+        name = str(relation) if labels is None else quote(labels.labels_of([relation])[0])
         return f"inverse({name})" if inverse else name
 
-    def _batches(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
-        return QueryBatch.group(queries, self.entities, self.relations, self.x.device)
-
-    def _weighted(self, batch: QueryBatch) -> QueryBatch:
-        """The batch on the right device, checked, with the weights of its relations."""
+    def _check_batch(self, batch: QueryBatch) -> QueryBatch:
+        """The batch on the right device, with ids that exist."""
         batch.check_ids(self.x.shape[0], self.sheaf.num_relations)
         slots, weight = batch.slots.to(self.x.device), batch.edge_weight
-        weight = None if weight is None else weight.to(slots.device)
-        if self.relation_weight is not None:
-            relation = slots[:, list(batch.shape.relation_slots)] % self.sheaf.num_relations
-            own = self.relation_weight[relation]
-            weight = own if weight is None else own * weight
-        return QueryBatch(batch.shape, slots, weight)
+        return QueryBatch(batch.shape, slots, None if weight is None else weight.to(slots.device))
 
     def __repr__(self) -> str:
         n, s, d = self.x.shape

@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.entity_search import EntitySearch, check_bounded, waiting_tables
 from sheafprop.query.link_probabilities import LinkProbabilities
 from sheafprop.query.max_product import best_entities
 from sheafprop.query.query import Query
 from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.query_scorer import AnyQuery, QueryScorer
 from sheafprop.query.truth_calibration import TruthCalibration
 from sheafprop.ranking.triple_filter import check_ids
-
-AnyQuery = Query | str
 
 # Numbers in all tables of truth of a block of queries (1 GiB of float32).
 _BLOCK_TRUTHS = 2**28
@@ -80,7 +79,7 @@ class EntityAnswer:
     probability: float | None = None
 
 
-class EntityScorer:
+class EntityScorer(QueryScorer):
     r"""Scores every entity as the answer to logical queries over entities, facts and predictions.
 
     The vertices between are entities, and a query is as true as its best assignment of them
@@ -114,55 +113,22 @@ class EntityScorer:
         links: LinkProbabilities,
         k: int | Literal["all"] = 64,
         *,
-        entities: Vocabulary | None = None,
-        relations: Vocabulary | None = None,
+        entities: Labels | None = None,
+        relations: Labels | None = None,
     ) -> None:
         if k != "all":
             check_integer("k", k, 1)
-        for name, labels, count in (
-            ("entities", entities, links.num_entities),
-            ("relations", relations, links.num_relations),
-        ):
-            if labels is not None and len(labels) != count:
-                raise ValueError(f"'{name}' must hold {count} labels (got {len(labels)})")
+        super().__init__(links.num_entities, links.num_relations, entities, relations)
         self.links, self.k = links, k
         self.search = EntitySearch(links, links.num_entities if k == "all" else int(k))
-        self.entities, self.relations = entities, relations
-
-    def score(
-        self,
-        queries: QueryBatch | Sequence[AnyQuery],
-        candidates: Tensor | None = None,
-        *,
-        batch_size: int | None = None,
-    ) -> Tensor:
-        r"""The logs of truth of all entities as answers, ``[Q, C]``.
-
-        Args:
-            queries (QueryBatch or sequence of Query or str): The queries.
-            candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
-            batch_size (int, optional): Queries treated at once. (default: what memory allows)
-
-        Raises:
-            DataError: If a text is not a query or a label is unknown.
-            ValueError: If an id is out of range, or all entities but some would answer a query.
-        """
-        if candidates is not None:
-            check_ids(candidates, self.links.num_entities, "candidate")
-        count = self.links.num_entities if candidates is None else candidates.numel()
-        shape = (len(queries), count)
-        out = torch.empty(shape, dtype=self.links.dtype, device=self.links.device)
-        for batch, positions in self._batches(queries):
-            for rows, block in self.blocks(batch, candidates, batch_size=batch_size):
-                out[positions[rows]] = block
-        return out
 
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields positions of queries and their scores, those of the same relations together.
+        """As :meth:`QueryScorer.blocks`; queries of the same relations come together.
 
-        ``batch``, ``candidates`` and ``batch_size`` are those of :meth:`score`.
+        Args:
+            batch, candidates, batch_size: See :meth:`QueryScorer.blocks`.
         """
         for truth in self.truths(batch, batch_size=batch_size):
             scores = truth.log_truth
@@ -235,7 +201,7 @@ class EntityScorer:
             outside[:] = True
             outside[candidates.to(outside.device)] = False
         out: list[list[EntityAnswer]] = [[] for _ in range(len(queries))]
-        for batch, positions in self._batches(queries):
+        for batch, positions in self.group(queries):
             for truth in self.truths(batch):
                 values = truth.log_truth.masked_fill(outside, -math.inf)
                 entity, value, following = best_entities(values, k)
@@ -244,7 +210,7 @@ class EntityScorer:
                 entity = entity.gather(1, order)
                 # The first of the answers that are not given bounds the last that is.
                 certain = truth.certain(torch.cat([value, following.unsqueeze(1)], 1))
-                rows = positions[truth.rows].tolist()
+                rows = positions[truth.rows.cpu()].tolist()
                 probability: list[list[float | None]] = [[None] * entity.shape[1]] * len(rows)
                 if calibration is not None:
                     probability = calibration.probability(value, batch.shape).tolist()
@@ -256,13 +222,6 @@ class EntityScorer:
                         if t > -math.inf and (p is None or p >= min_probability)
                     ]
         return out
-
-    def label(self, entity: int) -> str:
-        """The label of an entity, or its id as text where there are no labels."""
-        return str(entity) if self.entities is None else self.entities.labels[entity]
-
-    def _batches(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
-        return QueryBatch.group(queries, self.entities, self.relations, self.links.device)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.links!r}, k={self.k})"

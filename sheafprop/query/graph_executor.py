@@ -12,7 +12,7 @@ from torch import Tensor
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_shape import QueryShape
-from sheafprop.ranking.triple_filter import check_ids, check_triples
+from sheafprop.ranking.triple_filter import GroupedValues, check_ids, check_triples
 
 # Members of sets that are held at once where a set may hold every entity (16 MiB of booleans).
 _MEMBERS = 2**24
@@ -45,18 +45,14 @@ class GraphExecutor:
         everyone = np.arange(num_entities) if domain is None else np.unique(np.asarray(domain))
         check_ids(torch.from_numpy(everyone.astype(np.int64)), num_entities, "domain")
         self.domain = everyone.astype(np.int32)
-        head, relation, tail = array.T
-        start, heads, tail_start, tails = group_triples(
-            np.concatenate([relation, relation + num_relations]),
-            np.concatenate([head, tail]),
-            np.concatenate([tail, head]),
-            2 * num_relations,
-            unique=True,
-        )
+        head, relation, tail = torch.from_numpy(array).unbind(1)
+        leaves = torch.cat([relation, relation + num_relations])
         # Pairs of a relation and a source, ascending, and where each leads to.
-        sources = np.repeat(np.arange(2 * num_relations), np.diff(start))
-        self._pairs = sources * num_entities + heads
-        self._targets = _sets(tail_start, tails, num_entities)
+        known = GroupedValues(
+            leaves * num_entities + torch.cat([head, tail]), torch.cat([tail, head])
+        )
+        self._pairs = known.keys.numpy()
+        self._targets = _sets(known.start.numpy(), known.values.numpy(), num_entities)
 
     def answers(self, batch: QueryBatch) -> AnswerSets:
         """The answers to every query of a batch."""
@@ -90,12 +86,7 @@ class GraphExecutor:
             return functools.reduce(operator.add, inner)
         if shape.operator == "via":
             row = np.repeat(np.arange(count), np.diff(inner[0].indptr))
-            wanted = slots[row, -1] * size + inner[0].indices
-            place = np.searchsorted(self._pairs, wanted)
-            known = place < len(self._pairs)
-            known[known] = self._pairs[place[known]] == wanted[known]
-            start = np.searchsorted(row[known], np.arange(count + 1))
-            return _sets(start, place[known], len(self._pairs)) @ self._targets
+            return self._walk(row, slots[row, -1], inner[0].indices, count)
         if shape.operator == "not":
             excluded, inner = inner, []
         if not inner:
@@ -106,6 +97,17 @@ class GraphExecutor:
             found = found.multiply(np.isin(np.arange(size), self.domain)).tocsr()
         # One Boolean is greater than another where it alone holds.
         return functools.reduce(operator.gt, excluded, found)
+
+    def _walk(
+        self, row: NDArray, relation: NDArray[np.int64], source: NDArray, count: int
+    ) -> csr_array:
+        """Where relations lead to from sources, as sets for ``count`` ascending rows."""
+        wanted = relation * self.num_entities + source
+        place = np.searchsorted(self._pairs, wanted)
+        known = place < len(self._pairs)
+        known[known] = self._pairs[place[known]] == wanted[known]
+        start = np.searchsorted(row[known], np.arange(count + 1))
+        return _sets(start, place[known], len(self._pairs)) @ self._targets
 
     def __repr__(self) -> str:
         return (
@@ -136,29 +138,3 @@ def differences_of(sets: AnswerSets, others: AnswerSets) -> AnswerSets:
 def _sets(start: NDArray, members: NDArray, size: int) -> csr_array:
     """Sets of numbers below ``size`` as the rows of a Boolean matrix."""
     return csr_array((np.ones(len(members), dtype=bool), members, start), (len(start) - 1, size))
-
-
-def group_triples(
-    outer: NDArray[np.int64],
-    inner: NDArray[np.int64],
-    value: NDArray[np.int64],
-    num_outer: int,
-    *,
-    unique: bool,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """For each outer id its inner ids, ascending, and for each of those its values, ascending.
-
-    Returns where the inner ids start, the inner ids, where the values start, and the values;
-    repeated triples count once where ``unique``.
-    """
-    order = np.lexsort((value, inner, outer))
-    outer, inner, value = outer[order], inner[order], value[order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (outer[1:] != outer[:-1]) | (inner[1:] != inner[:-1])
-    if unique:
-        kept = new.copy()
-        kept[1:] |= value[1:] != value[:-1]
-        outer, inner, value, new = (column[kept] for column in (outer, inner, value, new))
-    first = np.flatnonzero(new)
-    start = np.searchsorted(outer[first], np.arange(num_outer + 1))
-    return start, inner[first], np.append(first, len(value)), value

@@ -9,12 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import backend_of
 from sheafprop.kernels.threads import run_rows
-from sheafprop.query.graph_executor import group_triples
-from sheafprop.ranking.triple_filter import check_ids, check_triples
+from sheafprop.ranking.triple_filter import TripleFilter, check_ids
 
 # A predicted link is never as certain as a fact.
 _MOST = 0.999
@@ -40,45 +38,18 @@ class LinkScorer(Protocol):
         """
 
 
-class ObservedAnswers:
-    r"""The facts of a graph by entity and relation: what does each lead to?
+class FactSource(Protocol):
+    """Facts by entity and relation, wherever they are kept.
 
-    Args:
-        triples (Tensor): The facts ``(head, relation, tail)``, int64 ``[m, 3]``; repeated ones
-            count once.
-        num_entities (int): The number of entities.
-        num_relations (int): The number of relations :math:`R`; the inverse of :math:`r` is
-            :math:`r + R`.
-
-    Raises:
-        ValueError: If an id is out of range.
+    Both look up one relation for each entity and return the distinct pairs of a position and an
+    entity, by position, as :class:`~sheafprop.ranking.TripleFilter` does.
     """
 
-    def __init__(self, triples: Tensor, num_entities: int, num_relations: int) -> None:
-        check_triples(triples, num_entities, num_relations)
-        head, relation, tail = triples.cpu().numpy().T
-        self._start, self._sources, self._answer_start, self._answers = group_triples(
-            np.concatenate([relation, relation + num_relations]),
-            np.concatenate([head, tail]),
-            np.concatenate([tail, head]),
-            2 * num_relations,
-            unique=True,
-        )
-        self.num_entities, self.num_relations = num_entities, num_relations
+    def tails(self, head_index: Tensor, rel_type: Tensor) -> tuple[Tensor, Tensor]:
+        """The tails of facts."""
 
-    def of(self, entities: NDArray[np.int64], relation: int) -> AnswerSets:
-        """What a relation, below :math:`2R`, leads to from each of the entities."""
-        first, last = self._start[relation : relation + 2]
-        sources = self._sources[first:last]
-        place = np.searchsorted(sources, entities)
-        known = place < len(sources)
-        known[known] = sources[place[known]] == entities[known]
-        place = first + np.where(known, place, 0)
-        begin = self._answer_start[np.minimum(place, len(self._sources))]
-        end = self._answer_start[np.minimum(place + 1, len(self._sources))]
-        sizes = np.where(known, end - begin, 0)
-        index = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-        return AnswerSets.from_sizes(sizes, self._answers[index].astype(np.int32))
+    def heads(self, rel_type: Tensor, tail_index: Tensor) -> tuple[Tensor, Tensor]:
+        """The heads of facts."""
 
 
 class LinkProbabilities:
@@ -100,7 +71,8 @@ class LinkProbabilities:
     for any scores.
 
     Args:
-        facts (Tensor): The observed triples ``(head, relation, tail)``, int64 ``[m, 3]``.
+        facts (Tensor or FactSource): The observed triples ``(head, relation, tail)``, int64
+            ``[m, 3]``, or what looks them up.
         num_entities (int): The number of entities :math:`N`.
         num_relations (int): The number of relations :math:`R`; the inverse of :math:`r` is
             :math:`r + R`.
@@ -124,7 +96,7 @@ class LinkProbabilities:
 
     def __init__(
         self,
-        facts: Tensor,
+        facts: Tensor | FactSource,
         num_entities: int,
         num_relations: int,
         scorer: LinkScorer | None = None,
@@ -138,7 +110,9 @@ class LinkProbabilities:
         device: torch.device | str = "cpu",
         cache_bytes: int = 2**28,
     ) -> None:
-        self.facts = ObservedAnswers(facts, num_entities, num_relations)
+        if isinstance(facts, Tensor):
+            facts = TripleFilter(facts, num_entities, num_relations)
+        self.facts: FactSource = facts
         self.num_entities, self.num_relations = num_entities, num_relations
         self.scorer, self.log_proximity = scorer, log_proximity
         self.temperature = _by_relation("temperature", temperature, 2 * num_relations)
@@ -195,10 +169,10 @@ class LinkProbabilities:
 
     def is_fact(self, entity: int, relation: int, target: int) -> bool:
         """Whether a relation, below :math:`2R`, leads from an entity to a target by a fact."""
-        return target in self.facts.of(np.array([entity]), relation)[0]
+        return target in self._known(torch.tensor([entity]), relation)[1]
 
     def make_room(self) -> None:
-        """Forgets the rows that are kept if there is no room for more."""
+        """Empties the cache of rows if it is full."""
         self._cache.make_room()
 
     def _tensor(self, index: NDArray) -> Tensor:
@@ -206,14 +180,21 @@ class LinkProbabilities:
 
     def _compute(self, ids: NDArray[np.int64], relation: int) -> Tensor:
         self.rows_computed += len(ids)
-        answers = self.facts.of(ids, relation)
+        row, known = self._known(torch.from_numpy(ids), relation)
         if self.scorer is None or not len(ids):
             shape = (len(ids), self.num_entities)
             rows = torch.full(shape, -math.inf, dtype=self.dtype, device=self.device)
         else:
-            rows = self._predict(ids, relation, answers.sizes)
-        rows[self._tensor(answers.rows), self._tensor(answers.values)] = 0
+            counts = torch.bincount(row, minlength=len(ids)).numpy()
+            rows = self._predict(ids, relation, counts)
+        rows[row.to(self.device), known.to(self.device)] = 0
         return rows
+
+    def _known(self, entities: Tensor, relation: int) -> tuple[Tensor, Tensor]:
+        """What a relation leads to from each entity by a fact, as pairs of position and entity."""
+        inverse, plain = divmod(relation, self.num_relations)
+        kinds = torch.full_like(entities, plain)
+        return self.facts.heads(kinds, entities) if inverse else self.facts.tails(entities, kinds)
 
     def _predict(
         self, ids: NDArray[np.int64], relation: int, num_facts: NDArray[np.int64]

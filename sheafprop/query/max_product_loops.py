@@ -6,8 +6,9 @@ from sheafprop.kernels.numba_loops import compile_loops
 
 _compiled = compile_loops()
 
-# Columns of one output row that stay in the innermost cache, and those of some buffers.
-_TILE, _LANES = 2048, 256
+# Columns of rows that are treated one after the other while they are at hand, and those of some
+# buffers.
+_TILE, _LANES = 1024, 256
 # Exponentials below are lost in a sum with one.
 _LEAST = np.float32(-87)
 _ONE, _HALF, _MINUS_INFINITY = np.float32(1), np.float32(0.5), np.float32(-np.inf)
@@ -24,8 +25,8 @@ _C4, _C5 = np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 def raise_rows(out, rows, query, start, row, value, lo, hi):  # type: ignore[no-untyped-def]
     """``out[query] = max(out[query], value + rows[row])`` over the pairs of each query."""
     width = out.shape[1]
-    for g in range(lo, hi):
-        for base in range(0, width, _TILE):
+    for base in range(0, width, _TILE):
+        for g in range(lo, hi):
             y = out[query[g], base : base + _TILE]
             for e in range(start[g], start[g + 1]):
                 t, x = value[e], rows[row[e], base : base + _TILE]

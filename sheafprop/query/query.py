@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.query_shape import Operator, QueryShape, structure
 
 _BARE = re.compile(r"""[^\s(),;"'][^\s(),;]*""")
@@ -105,7 +105,7 @@ class Query:
     def __invert__(self) -> Query:
         return Query(QueryShape("not", (self.shape,)), self.labels, self.inverse)
 
-    def ids(self, entities: Vocabulary, relations: Vocabulary) -> Tensor:
+    def ids(self, entities: Labels, relations: Labels) -> Tensor:
         r"""The ids in the slots, int64; an inverse relation has its id plus their number.
 
         Raises:
@@ -122,7 +122,7 @@ class Query:
     def __str__(self) -> str:
         return self.shape.text(
             [
-                f"inverse({quoted(label)})" if inverse else quoted(label)
+                f"inverse({quote(label)})" if inverse else quote(label)
                 for label, inverse in zip(self.labels, self.inverse, strict=True)
             ]
         )
@@ -141,7 +141,7 @@ def combine(operator: Operator, queries: Sequence[Query]) -> Query:
     )
 
 
-def quoted(label: str) -> str:
+def quote(label: str) -> str:
     """The label as it stands in the text of a query."""
     if _BARE.fullmatch(label):
         return label

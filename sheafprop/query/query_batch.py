@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sheafprop.data import Vocabulary
+from sheafprop.data.vocabulary import Labels
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
 from sheafprop.query.query_shape import QueryShape, structure
@@ -58,7 +58,7 @@ class QueryBatch:
 
     @classmethod
     def from_queries(
-        cls, queries: Sequence[Query | str], entities: Vocabulary, relations: Vocabulary
+        cls, queries: Sequence[Query | str], entities: Labels, relations: Labels
     ) -> list[tuple[QueryBatch, Tensor]]:
         """Batches of queries over labels, one per shape, each with the positions of its rows.
 
@@ -77,32 +77,6 @@ class QueryBatch:
             )
             for shape, positions in members.items()
         ]
-
-    @classmethod
-    def group(
-        cls,
-        queries: QueryBatch | Sequence[Query | str],
-        entities: Vocabulary | None,
-        relations: Vocabulary | None,
-        device: torch.device,
-    ) -> list[tuple[QueryBatch, Tensor]]:
-        """Batches of one shape each, with the positions of their queries on a device.
-
-        Args:
-            queries (QueryBatch or sequence of Query or str): A batch, which stays as it is, or
-                queries over labels.
-            entities, relations (Vocabulary, optional): The labels and their ids, for the latter.
-            device (torch.device): Where the positions are put.
-
-        Raises:
-            ValueError: If queries over labels come without them.
-        """
-        if isinstance(queries, QueryBatch):
-            return [(queries, torch.arange(len(queries), device=device))]
-        if entities is None or relations is None:
-            raise ValueError("queries over labels need 'entities' and 'relations' (got none)")
-        batches = cls.from_queries(queries, entities, relations)
-        return [(batch, positions.to(device)) for batch, positions in batches]
 
     def check_ids(self, num_entities: int, num_relations: int) -> None:
         """Raises ``ValueError`` unless all ids are those of ``num_entities`` entities and
@@ -142,7 +116,7 @@ class QueryBatch:
             # Weights stand at relation slots only, but are spread over all slots to move along.
             spread = weight[:, [column.get(slot, 0) for slot in slots]]
             if ordered:
-                order, shape = _sorted(shape, ids, spread)
+                order, shape = _sort_branches(shape, ids, spread)
                 ids, spread = ids.gather(1, order), spread.gather(1, order)
             batches.append(QueryBatch(shape, ids, spread[:, list(shape.relation_slots)]))
         return batches
@@ -180,14 +154,14 @@ def _check_anchors(shape: QueryShape) -> None:
             raise ValueError("the branches of 'and' are queries via relations (got an entity)")
 
 
-def _sorted(shape: QueryShape, ids: Tensor, weight: Tensor) -> tuple[Tensor, QueryShape]:
+def _sort_branches(shape: QueryShape, ids: Tensor, weight: Tensor) -> tuple[Tensor, QueryShape]:
     """The order of slots, per query, that sorts the branches of every ``and``; and its shape."""
     count = ids.shape[0]
     if shape.operator == "anchor":
         return torch.zeros(count, 1, dtype=torch.long, device=ids.device), shape
     parts = []
     for branch, slots in zip(shape.branches, shape.branch_slots, strict=True):
-        order, inner = _sorted(branch, ids[:, slots], weight[:, slots])
+        order, inner = _sort_branches(branch, ids[:, slots], weight[:, slots])
         parts.append((inner, order + slots.start))
     if shape.operator == "via":
         own = torch.full((count, 1), shape.num_slots - 1, device=ids.device)
@@ -196,12 +170,12 @@ def _sorted(shape: QueryShape, ids: Tensor, weight: Tensor) -> tuple[Tensor, Que
     orders, start = [], 0
     while start < len(parts):
         same = [order for inner, order in parts[start:] if inner == parts[start][0]]
-        orders.append(_sorted_rows(torch.stack(same, dim=1), (weight, ids)).flatten(1))
+        orders.append(_sort_rows(torch.stack(same, dim=1), (weight, ids)).flatten(1))
         start += len(same)
     return torch.cat(orders, dim=1), QueryShape("and", tuple(inner for inner, _ in parts))
 
 
-def _sorted_rows(orders: Tensor, keys: Sequence[Tensor]) -> Tensor:
+def _sort_rows(orders: Tensor, keys: Sequence[Tensor]) -> Tensor:
     """Sorts branches of one shape, given as slots ``[Q, m, L]``, by the last key first."""
     if orders.shape[1] == 1:
         return orders

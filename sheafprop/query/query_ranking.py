@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.kernels.threads import run_rows
 from sheafprop.query.query_batch import QueryBatch
+from sheafprop.query.query_scorer import QueryScorer
 from sheafprop.query.query_shape import QueryShape
 from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, RankCounts
 from sheafprop.ranking.metrics import name_metrics, query_values
@@ -25,21 +26,6 @@ Averaging = Literal["macro", "micro"]
 
 # Hard answers of a query that are better compared one by one than placed in order.
 _FEW = 96
-
-
-class QueryScorer(Protocol):
-    """What can be evaluated: :class:`EnergyScorer` and :class:`EdgeTypeScorer`."""
-
-    def blocks(
-        self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
-    ) -> Iterable[tuple[Tensor, Tensor]]:
-        """Yields positions of queries, and their scores ``[rows, C]``.
-
-        Args:
-            batch (QueryBatch): The queries.
-            candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
-            batch_size (int, optional): Queries treated at once. (default: what memory allows)
-        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +184,7 @@ def _known_columns(targets: AnswerSets, easy: AnswerSets, column: NDArray[np.int
 _BLOCK_SCORES = 2**23
 
 
-class EdgeTypeScorer(EdgeTypeHeuristic):
+class EdgeTypeScorer(EdgeTypeHeuristic, QueryScorer):
     r"""The edge-type heuristic for queries: entities seen at the end of the last relation score 1.
 
     Where branches meet, a candidate must have been seen at the end of all of them, or of any for
@@ -213,26 +199,17 @@ class EdgeTypeScorer(EdgeTypeHeuristic):
             inverse ones.
     """
 
-    def score(
-        self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
-    ) -> Tensor:
-        """Scores 0 or 1 of all queries, ``[Q, C]``.
-
-        Args:
-            batch, candidates, batch_size: As in :meth:`blocks`.
-        """
-        blocks = self.blocks(batch, candidates, batch_size=batch_size)
-        return torch.cat([scores for _, scores in blocks])
+    def __init__(self, triples: Tensor, num_nodes: int, num_relations: int) -> None:
+        EdgeTypeHeuristic.__init__(self, triples, num_nodes, num_relations)
+        QueryScorer.__init__(self, num_nodes, num_relations)
 
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields positions of queries, and their scores 0 or 1, ``[rows, C]``.
+        """As :meth:`QueryScorer.blocks`, scores 0 or 1.
 
         Args:
-            batch (QueryBatch): The queries.
-            candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
-            batch_size (int, optional): Queries treated at once. (default: what memory allows)
+            batch, candidates, batch_size: See :meth:`QueryScorer.blocks`.
         """
         batch.check_ids(self.num_nodes, self.num_relations)
         everyone = torch.arange(self.num_nodes) if candidates is None else candidates
@@ -247,7 +224,7 @@ class EdgeTypeScorer(EdgeTypeHeuristic):
             return torch.ones(len(slots), candidates.numel(), dtype=torch.bool)
         if shape.operator == "via":
             relations, index = torch.unique(slots[:, -1], return_inverse=True)
-            return self.seen(relations)[:, candidates][index]
+            return self.is_seen(relations)[:, candidates][index]
         parts = torch.stack(
             [
                 self._match(branch, slots[:, own], candidates)

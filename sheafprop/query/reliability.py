@@ -15,7 +15,7 @@ class ReliabilityTable:
 
     Args:
         lower, upper: The bounds of the bins that hold a prediction, ``[B]``.
-        count: How many predictions each holds, or their weight.
+        count: How many predictions each holds.
         predicted: Their mean probability.
         observed: The share of them that came true.
     """
@@ -28,12 +28,7 @@ class ReliabilityTable:
 
     @classmethod
     def of(
-        cls,
-        probability: ArrayLike,
-        is_true: ArrayLike,
-        *,
-        num_bins: int = 10,
-        weight: ArrayLike | None = None,
+        cls, probability: ArrayLike, is_true: ArrayLike, *, num_bins: int = 10
     ) -> ReliabilityTable:
         """The table of some predictions, in bins of one width.
 
@@ -41,20 +36,19 @@ class ReliabilityTable:
             probability: The predicted probabilities, ``[m]``.
             is_true: Whether each came true, ``[m]``.
             num_bins: How many bins there are between 0 and 1.
-            weight: How often each counts, ``[m]``. (default: once)
 
         Raises:
             ValueError: If sizes differ, or a probability is not between 0 and 1.
         """
         check_integer("num_bins", num_bins, 1)
-        p, true, weights = as_pairs(probability, is_true, weight)
+        p, true = as_pairs(probability, is_true)
         if not ((p >= 0) & (p <= 1)).all():
             raise ValueError("probabilities must be between 0 and 1")
         edges = np.linspace(0, 1, num_bins + 1)
         place = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, num_bins - 1)
         count, predicted, observed = (
             np.bincount(place, values, minlength=num_bins).astype(np.float64)
-            for values in (weights, weights * p, weights * true)
+            for values in (np.ones(len(p)), p, true)
         )
         filled = count > 0
         sums = count[filled]
@@ -86,20 +80,15 @@ class ReliabilityTable:
 
 
 def as_pairs(
-    values: ArrayLike, is_true: ArrayLike, weight: ArrayLike | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Values, whether they came true (0 or 1) and their weights, as vectors of one length.
+    values: ArrayLike, is_true: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values and whether they came true (0 or 1), as vectors of one length.
 
     Raises:
-        ValueError: If the lengths differ, or a weight is negative or not finite.
+        ValueError: If the lengths differ.
     """
     x = np.asarray(values, dtype=np.float64)
     true = np.asarray(is_true, dtype=np.float64)
-    weights = np.ones(x.shape) if weight is None else np.asarray(weight, dtype=np.float64)
-    if x.ndim != 1 or not x.shape == true.shape == weights.shape:
-        raise ValueError(
-            f"expected vectors of one length (got {x.shape}, {true.shape} and {weights.shape})"
-        )
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError("weights must be finite and not negative")
-    return x, true, weights
+    if x.ndim != 1 or x.shape != true.shape:
+        raise ValueError(f"expected vectors of one length (got {x.shape} and {true.shape})")
+    return x, true

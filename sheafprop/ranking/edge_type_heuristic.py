@@ -33,8 +33,8 @@ class EdgeTypeHeuristic:
         num_relations (int): The number of relations.
 
     Shapes:
-        - **input:** relation ids :math:`(B)`, optional candidate ids :math:`(C)`
-        - **output:** scores :math:`(B, C)`, or :math:`(B, N)` for all entities
+        - **input:** relation ids :math:`(B)`
+        - **output:** scores :math:`(B, N)`
     """
 
     def __init__(self, triples: Tensor, num_nodes: int, num_relations: int) -> None:
@@ -46,19 +46,15 @@ class EdgeTypeHeuristic:
             torch.cat([relation, relation + num_relations]), torch.cat([tail, head])
         )
 
-    def score_tails(
-        self, head_index: Tensor, rel_type: Tensor, candidates: Tensor | None = None
-    ) -> Tensor:
-        r"""Scores all candidates as tails of :obj:`rel_type`; :obj:`head_index` plays no part."""
-        return self._score(rel_type, 0, candidates)
+    def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
+        r"""Scores all entities as tails of :obj:`rel_type`; :obj:`head_index` plays no part."""
+        return self._score(rel_type, 0)
 
-    def score_heads(
-        self, rel_type: Tensor, tail_index: Tensor, candidates: Tensor | None = None
-    ) -> Tensor:
-        r"""Scores all candidates as heads of :obj:`rel_type`; :obj:`tail_index` plays no part."""
-        return self._score(rel_type, self.num_relations, candidates)
+    def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
+        r"""Scores all entities as heads of :obj:`rel_type`; :obj:`tail_index` plays no part."""
+        return self._score(rel_type, self.num_relations)
 
-    def seen(self, rel_type: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
+    def is_seen(self, rel_type: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
         r"""Returns the entities seen at the end of relations :math:`(B)`, as ones :math:`(B, N)`.
 
         Args:
@@ -71,10 +67,9 @@ class EdgeTypeHeuristic:
         table[row.to(table.device), entity.to(table.device)] = 1
         return table
 
-    def _score(self, rel_type: Tensor, shift: int, candidates: Tensor | None) -> Tensor:
+    def _score(self, rel_type: Tensor, shift: int) -> Tensor:
         check_ids(rel_type, self.num_relations, "relation")
-        scores = self.seen(rel_type + shift, torch.get_default_dtype())
-        return scores if candidates is None else scores[:, candidates]
+        return self.is_seen(rel_type + shift, torch.get_default_dtype())
 
     def __repr__(self) -> str:
         return (

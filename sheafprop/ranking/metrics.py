@@ -1,6 +1,7 @@
 """From counts to metrics: a row of values for every query, and the names of what their sums give.
 
-:class:`RankMetrics`, :class:`RankingResult` and the ranking of logical queries all go this way.
+:class:`RankMetrics`, :class:`RankingResult` and the ranking of logical queries all go this way. To
+add a metric, add its value per query to ``_rank_values`` and its name to :func:`name_metrics`.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def count_candidates(
 ) -> RankCounts:
     r"""Does the counting of :func:`rank_counts` for checked arguments and distinct pairs."""
     true = scores.gather(1, target.unsqueeze(1))
-    better, ties = _compared(scores, true)
+    better, ties = _compare(scores, true)
     ties -= 1
     candidates = torch.full_like(better, scores.size(1) - 1)
     if filter_pairs is not None:
@@ -179,7 +179,7 @@ def count_candidates(
     return RankCounts(better, ties, candidates)
 
 
-def _compared(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+def _compare(scores: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     """How many scores of each row are greater than, and equal to, that of the true entity."""
     if backend_of(scores) == "numba":
         from sheafprop.kernels.distance_loops import compare_rows

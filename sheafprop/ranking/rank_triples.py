@@ -12,7 +12,7 @@ from sheafprop.progress import progress_bar
 from sheafprop.ranking.protocols import Side, Sides
 from sheafprop.ranking.rank_counts import RankCounts, count_candidates, nan_error, nan_rows
 from sheafprop.ranking.ranking_result import RankingResult
-from sheafprop.ranking.triple_filter import TripleFilter, check_ids, check_triples
+from sheafprop.ranking.triple_filter import TripleFilter, check_triples
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -27,7 +27,6 @@ def evaluate(
     triple_filter: TripleFilter | None = None,
     *,
     num_nodes: int | None = None,
-    candidates: Tensor | None = None,
     sides: Sides = "both",
     batch_size: int | None = None,
     num_dropped: int = 0,
@@ -38,7 +37,7 @@ def evaluate(
     r"""Ranks every triple on both sides and returns the counts all protocols are computed from.
 
     Queries are sorted by relation, equal ones are scored once, and scores are compared in blocks,
-    so that memory is bounded by :obj:`batch_size` times the number of candidates. The result does
+    so that memory is bounded by :obj:`batch_size` times the number of entities. The result does
     not depend on the block size as long as the scores do not.
 
     .. note::
@@ -48,8 +47,8 @@ def evaluate(
 
     Args:
         score_tails (callable, optional): Maps head ids and relation ids :math:`(B)` to scores
-            :math:`(B, C)`, one column per candidate, higher is better. May be :obj:`None` if
-            tails are not ranked.
+            :math:`(B, N)`, one column per entity, higher is better. May be :obj:`None` if tails
+            are not ranked.
         score_heads (callable, optional): The same for relation ids and tail ids.
         triples (torch.Tensor): The triples :math:`(m, 3)` to rank. Queries are passed on their
             device.
@@ -57,12 +56,10 @@ def evaluate(
             for a raw ranking. (default: :obj:`None`)
         num_nodes (int, optional): The number of entities; that of the filter if :obj:`None`.
             (default: :obj:`None`)
-        candidates (torch.Tensor, optional): The distinct entity ids that the columns stand for;
-            all entities if :obj:`None`. (default: :obj:`None`)
         sides (str, optional): :obj:`"both"`, :obj:`"tail"` or :obj:`"head"`.
             (default: :obj:`"both"`)
         batch_size (int, optional): The number of queries per block; chosen from the number of
-            candidates if :obj:`None`. (default: :obj:`None`)
+            entities if :obj:`None`. (default: :obj:`None`)
         num_dropped (int, optional): The number of triples that could not be ranked, to be
             reported with the result. (default: :obj:`0`)
         test_set (str, optional): The name of the triples, for the protocol box.
@@ -74,7 +71,7 @@ def evaluate(
 
     Raises:
         DivergenceError: If a score is NaN; the first query is named, and the first candidate.
-        ValueError: If ids, shapes or candidates do not fit.
+        ValueError: If ids or shapes do not fit.
     """
     if triple_filter is not None:
         if num_nodes is not None and num_nodes != triple_filter.num_nodes:
@@ -94,8 +91,7 @@ def evaluate(
     num_relations = triple_filter.num_relations if triple_filter is not None else 2**31
     check_triples(triples, num_nodes, num_relations)
 
-    column, num_candidates = _columns(candidates, num_nodes, triples.device)
-    block = batch_size or max(1, _SCORES_PER_BLOCK // max(1, num_candidates))
+    block = batch_size or max(1, _SCORES_PER_BLOCK // max(1, num_nodes))
     functions: dict[Side, ScoreFunction | None] = {"head": score_heads, "tail": score_tails}
     counts: dict[Side, RankCounts] = {}
     for side, score in functions.items():
@@ -103,38 +99,16 @@ def evaluate(
             continue
         if score is None:
             raise ValueError(f"Expected score_{side}s for sides={sides!r} (got None)")
-        true = triples[:, 2 if side == "tail" else 0]
-        if (column[true] < 0).any():
-            missing = int(true[column[true] < 0][0])
-            raise ValueError(
-                f"Expected every true {side} among the candidates (got entity {missing}, which is "
-                f"none of the {num_candidates})"
-            )
-        ranking = _Side(side, score, triple_filter, column, num_candidates, entity_labels)
+        ranking = _Side(side, score, triple_filter, num_nodes, entity_labels)
         counts[side] = ranking.rank(triples, block, progress)
     return RankingResult(
         triples=triples.cpu(),
         counts=counts,
-        num_candidates=num_candidates,
+        num_candidates=num_nodes,
         filter="none (raw ranking)" if triple_filter is None else triple_filter.describe(),
         num_dropped=num_dropped,
         test_set=test_set,
     )
-
-
-def _columns(candidates: Tensor | None, num_nodes: int, device: torch.device) -> tuple[Tensor, int]:
-    """The column of every entity, -1 for those that are no candidates; the number of columns."""
-    if candidates is None:
-        return torch.arange(num_nodes, device=device), num_nodes
-    check_ids(candidates, num_nodes, "candidate")
-    column = torch.full((num_nodes,), -1, dtype=torch.long, device=device)
-    column[candidates.to(device)] = torch.arange(candidates.numel(), device=device)
-    distinct = int((column >= 0).sum())
-    if distinct != candidates.numel():
-        raise ValueError(
-            f"Expected distinct candidates (got {candidates.numel()} ids, {distinct} distinct)"
-        )
-    return column, distinct
 
 
 @dataclass(frozen=True)
@@ -142,19 +116,17 @@ class _Side:
     side: Side
     score: ScoreFunction
     triple_filter: TripleFilter | None
-    column: Tensor
-    num_candidates: int
+    num_nodes: int
     labels: Sequence[str] | None
 
     def rank(self, triples: Tensor, batch_size: int, progress: bool) -> RankCounts:
-        num_nodes = self.column.numel()
         known_end, true_end = (0, 2) if self.side == "tail" else (2, 0)
         # Sorted by relation first: dense maps then meet few relations in a block.
-        key = triples[:, 1] * num_nodes + triples[:, known_end]
+        key = triples[:, 1] * self.num_nodes + triples[:, known_end]
         query, position, size = torch.unique(key, return_inverse=True, return_counts=True)
         order = torch.argsort(position)
-        position, true_column = position[order], self.column[triples[order, true_end]]
-        relation, entity = query // num_nodes, query % num_nodes
+        position, true = position[order], triples[order, true_end]
+        relation, entity = query // self.num_nodes, query % self.num_nodes
         end = size.cumsum(0).tolist()
 
         parts: list[RankCounts] = []
@@ -172,7 +144,7 @@ class _Side:
                     once = stop - start == len(scores)  # one triple per query: nothing to repeat
                     counts = count_candidates(
                         scores if once else scores[(of - first).to(scores.device)],
-                        true_column[rows].to(scores.device),
+                        true[rows].to(scores.device),
                         (row.to(scores.device), known.to(scores.device)),
                     )
                     parts.append(counts.cpu())
@@ -184,10 +156,10 @@ class _Side:
         """Scores of queries; a NaN is refused, by the first query and the entities that have it."""
         tail = self.side == "tail"
         scores = self.score(entity, relation) if tail else self.score(relation, entity)
-        if scores.shape != (entity.numel(), self.num_candidates) or scores.is_complex():
+        if scores.shape != (entity.numel(), self.num_nodes) or scores.is_complex():
             raise ValueError(
                 f"Expected score_{self.side}s to return real scores of shape "
-                f"{(entity.numel(), self.num_candidates)}, one column per candidate "
+                f"{(entity.numel(), self.num_nodes)}, one column per entity "
                 f"(got {tuple(scores.shape)}, {scores.dtype})"
             )
         wrong = nan_rows(scores)
@@ -199,8 +171,8 @@ class _Side:
         if bool(bad.all()):
             where = "for every candidate, so look at the entity and the relation of the query"
         else:
-            first = int((self.column == int(bad.nonzero()[0])).nonzero()[0])
-            where = f"for entity {self.name(first)} and {int(bad.sum()) - 1} more candidates"
+            first = self.name(int(bad.nonzero()[0]))
+            where = f"for entity {first} and {int(bad.sum()) - 1} more candidates"
         raise nan_error(f"for the query {query} and {wrong.numel() - 1} more of its block, {where}")
 
     def filter_pairs(self, entity: Tensor, relation: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,11 +180,8 @@ class _Side:
         if self.triple_filter is None:
             return entity.new_empty(0), entity.new_empty(0)
         if self.side == "tail":
-            row, known = self.triple_filter.tails(entity, relation)
-        else:
-            row, known = self.triple_filter.heads(relation, entity)
-        known = self.column[known]
-        return row[known >= 0], known[known >= 0]
+            return self.triple_filter.tails(entity, relation)
+        return self.triple_filter.heads(relation, entity)
 
     def name(self, entity: int) -> str:
         return str(entity) if self.labels is None else f"{entity} ({self.labels[entity]!r})"

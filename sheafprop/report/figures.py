@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from os import PathLike
 from typing import Any
@@ -54,7 +54,45 @@ def draw_inspection(inspection: GraphInspection, path: str | PathLike[str]) -> N
     write_bytes(path, buffer.getvalue())
 
 
-__all__ = ["hits_by_iteration"]
+def draw_reliability(report: Mapping[str, Any], path: str | PathLike[str]) -> None:
+    """Draws how often predictions of each probability came true, as PNG: a panel for each table.
+
+    The diagonal is where predictions hold; a point is the larger the more predictions it has.
+
+    Args:
+        report: Tables by name, each with ``table`` (a record for each bin) and
+            ``expected_calibration_error``, as
+            :meth:`~sheafprop.pretrained.calibration.CalibrationReport.to_dict` has them; other
+            entries are left out.
+        path: The file.
+
+    Raises:
+        StorageError: If the file cannot be written.
+    """
+    tables = {name: part for name, part in report.items() if isinstance(part, Mapping)}
+    figure = Figure(figsize=(4.6 * max(1, len(tables)), 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, max(1, len(tables)), squeeze=False)[0]
+    for axis, (name, part) in zip(panels, tables.items(), strict=False):
+        predicted, observed, count = (
+            np.array([row[key] for row in part["table"]], dtype=np.float64)
+            for key in ("predicted", "observed", "count")
+        )
+        axis.plot([0, 1], [0, 1], color=_GREY, linestyle="--", linewidth=1)
+        axis.plot(predicted, observed, color=_COLOR, linewidth=1.4)
+        axis.scatter(predicted, observed, 12 + 12 * np.log10(np.maximum(count, 1)), color=_COLOR)
+        error = part["expected_calibration_error"]
+        axis.set_title(f"{name}: expected calibration error {error:.4f}", fontsize=9)
+        axis.set_xlabel("predicted probability")
+        axis.set_ylabel("share that is true")
+        axis.grid(color="#E3E3E3", linewidth=0.8)
+        axis.set_axisbelow(True)
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    write_bytes(path, buffer.getvalue())
+
+
+__all__ = ["draw_inspection", "draw_reliability", "hits_by_iteration"]
 
 # Told apart also by readers who do not see all colours.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")

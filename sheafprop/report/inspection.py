@@ -20,7 +20,7 @@ from sheafprop.data import (
     triple_codes,
 )
 from sheafprop.data.file_kinds import file_suffix
-from sheafprop.data.label_checks import lookalikes, named_lookalikes
+from sheafprop.data.label_checks import format_lookalikes, lookalikes
 from sheafprop.data.triples import LabelTriples, holds_triples
 from sheafprop.errors import DataError
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -105,14 +105,16 @@ class GraphInspection:
         if self.graph:
             lines.append("inference graph")
             lines += [
-                f"  {k.replace('_', ' ')}: {_shown(v) if isinstance(v, dict) else v}"
+                f"  {k.replace('_', ' ')}: {_format_histogram(v) if isinstance(v, dict) else v}"
                 for k, v in self.graph.items()
             ]
         for overlap in self.overlaps:
-            lines.append(
-                f"{_named(overlap['count'], overlap['what'])} in both {overlap['files'][0]} and "
-                f"{overlap['files'][1]} (first: {', '.join(map(quote, overlap['example']))})"
+            found, (first, second) = (
+                _format_count(overlap["count"], overlap["what"]),
+                overlap["files"],
             )
+            example = ", ".join(map(quote, overlap["example"]))
+            lines.append(f"{found} in both {first} and {second} (first: {example})")
         for name, counts in self.unseen_relations.items():
             named = ", ".join(f"{quote(k)}: {v}" for k, v in list(counts.items())[:_EXAMPLES])
             few = count_noun(len(counts), "relation")
@@ -127,7 +129,7 @@ class GraphInspection:
         if len(self.inverse_relations) > _EXAMPLES:
             more = len(self.inverse_relations) - _EXAMPLES
             lines.append(f"and {more} more such pairs of relations (--json has all)")
-        lines += [named_lookalikes(kind, near) for kind, near in self.lookalikes.items() if near]
+        lines += [format_lookalikes(kind, near) for kind, near in self.lookalikes.items() if near]
         if self.relations:
             named = ", ".join(
                 f"{quote(k)}: {v}" for k, v in list(self.relations.items())[:_EXAMPLES]
@@ -322,7 +324,7 @@ def _anchors(train: Tensor, observed: Tensor, num_entities: int) -> dict[str, An
     }
 
 
-def _named(count: int, what: str) -> str:
+def _format_count(count: int, what: str) -> str:
     """``triples``, ``pairs in swapped order`` and ``entity labels``, or one of them."""
     if count == 1:
         first, *rest = what.split(" in ")
@@ -330,7 +332,7 @@ def _named(count: int, what: str) -> str:
     return f"{count} {what}"
 
 
-def _shown(histogram: dict[str, int]) -> str:
+def _format_histogram(histogram: dict[str, int]) -> str:
     """The beginning of a histogram, in words."""
     parts = [f"{count} with {value}" for value, count in list(histogram.items())[:_EXAMPLES]]
     return ", ".join(parts) + (", ..." if len(histogram) > _EXAMPLES else "")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
-__all__ = ["published_rows"]
+__all__ = ["published_query_means", "published_rows"]
 
 _TASKS = ("completion", "queries")
 #: The group of figures that lies next to a protocol, and how it differs: a figure of it is never
@@ -48,13 +48,31 @@ def published_rows(
     """
     if task not in _TASKS:
         raise ValueError(f"Expected a task among {', '.join(_TASKS)} (got {task!r})")
-    tables = {key: value for key, value in _published()[task].items() if isinstance(value, dict)}
+    tables = {
+        key: value
+        for key, value in _published()[task].items()
+        if isinstance(value, dict) and key != "means_of_nine_ratios"
+    }
     if protocol not in tables:
         raise ValueError(f"Expected a protocol among {', '.join(tables)} (got {protocol!r})")
     wanted = set(marks)
     if task == "completion":
         return _completion(tables[protocol], protocol, dataset, wanted)
     return [row for row in _queries(tables[protocol], dataset) if row["mark"] in wanted]
+
+
+def published_query_means() -> dict[str, dict[str, Any]]:
+    """Published means over the nine ratios of the FB15k-237 queries, by method.
+
+    Each holds ``averaging``, ``ties``, ``source``, ``mark``, ``note``, and by
+    ``"without negation"`` (nine query types) and ``"with negation"`` (five) ``hits@10``, as a
+    fraction, and ``mrr``.
+    """
+    kinds = ("without negation", "with negation")
+    return {
+        method: row | {kind: row[kind] | {"hits@10": row[kind]["hits@10"] / 100} for kind in kinds}
+        for method, row in _published()["queries"]["means_of_nine_ratios"].items()
+    }
 
 
 @functools.cache

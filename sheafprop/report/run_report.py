@@ -317,23 +317,25 @@ def _data_summary(data: dict[str, Any]) -> Iterator[str]:
         for key, value in left.items()
         if isinstance(value, dict | list)
     }
-    lines = [f"- {escape(name)}: {_noticed(value)}" for name, value in noticed.items()]
+    lines = [f"- {escape(name)}: {_format_finding(value)}" for name, value in noticed.items()]
     lines += [f"- note: {escape(note)}" for note in data.get("notes", [])]
     if lines:
         yield "Left out, unanchored or odd:\n\n" + "\n".join(lines)
 
 
-def _noticed(value: Any) -> str:
+def _format_finding(value: Any) -> str:
     """A count, counts by name, or counts with examples; nothing is cut."""
     if isinstance(value, dict):
         known = [
-            f"{escape(key)}: {_noticed(part)}"
+            f"{escape(key)}: {_format_finding(part)}"
             for key, part in value.items()
             if part not in ([], {})
         ]
         return "; ".join(known) or "none"
     if isinstance(value, list):
-        return ", ".join(f"({_noticed(v)})" if isinstance(v, list) else _noticed(v) for v in value)
+        return ", ".join(
+            f"({_format_finding(v)})" if isinstance(v, list) else _format_finding(v) for v in value
+        )
     return f"{value:,}" if isinstance(value, int) else escape(value)
 
 

@@ -218,7 +218,7 @@ def _rows(
     *,
     free: bool,
 ) -> list[_Row]:
-    """One row for all seeds, or one for each run where runs cannot be told apart by seed."""
+    """One row for all seeds, or one for each run where seeds do not distinguish the runs."""
 
     def row(values: list[_Figures], seeds: str, name: str = "") -> _Row:
         return _Row(f"{method}{name}", protocol, mark, values, seeds)
@@ -261,7 +261,7 @@ def _names(method: str, model: str) -> bool:
 
 
 def _is_propagated(method: str) -> bool:
-    """Whether a method's vectors come from propagation, told by its name."""
+    """Whether a method's vectors come from propagation, by its name."""
     method = method.lower()
     return "propagation" in method and "no propagation" not in method
 

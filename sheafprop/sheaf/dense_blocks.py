@@ -134,11 +134,11 @@ class DenseBlocks(VertexBlocks):
         chunk = max(1, _CHUNK_BYTES // each)
         if self._recorded:
             parts = [
-                self._rounded(*_pseudo_inverse(part, *definite_inverses(part), self._rtol))
+                self._round(*_pseudo_inverse(part, *definite_inverses(part), self._rtol))
                 for part in self._product(self._table).split(chunk)
             ]
             inverse, singular = (torch.cat(found) for found in zip(*parts, strict=True))
-            return self._checked(inverse, singular)
+            return self._check(inverse, singular)
         announce(self._num_bytes, "the inverses of the diagonal blocks")
         with torch.inference_mode(False):
             inverse = empty((n, d, d), self._table[:0].to(self._dtype))
@@ -172,7 +172,7 @@ class DenseBlocks(VertexBlocks):
                 part = self._some(kinds)
                 check_blocks(part.to(self._dtype), self._vertices[kinds])
                 found = _pseudo_inverse(part, *definite_inverses(part), self._rtol)
-                inverse[kinds], singular[kinds] = self._rounded(*found)
+                inverse[kinds], singular[kinds] = self._round(*found)
 
         run_chunks(invert, range(0, n, group))
         # Few, so that they are better looked at together; in the order of their vertices.
@@ -180,16 +180,16 @@ class DenseBlocks(VertexBlocks):
         rest = rest[torch.argsort(self._vertices[rest])]
         most = max(1, min(64, chunk, rest.numel() // num_threads()))
         run_chunks(settle, [part for part in rest.split(most) if part.numel()])
-        return self._checked(inverse, singular)
+        return self._check(inverse, singular)
 
-    def _rounded(self, inverse: Tensor, singular: Tensor) -> tuple[Tensor, Tensor]:
+    def _round(self, inverse: Tensor, singular: Tensor) -> tuple[Tensor, Tensor]:
         """Pseudo-inverses in the number type of the features, and which blocks count as singular:
         also those whose inverses would be infinite, which become zero."""
         rounded = inverse.to(self._dtype)
         over = ~torch.isfinite(rounded.detach()).flatten(1).all(dim=1)
         return torch.where(over.view(-1, 1, 1), 0, rounded), singular | over
 
-    def _checked(self, inverse: Tensor, singular: Tensor) -> tuple[Tensor, Tensor]:
+    def _check(self, inverse: Tensor, singular: Tensor) -> tuple[Tensor, Tensor]:
         """The arguments, after a look at the inverses that are zero."""
         zero = ~(inverse.detach().diagonal(dim1=1, dim2=2).real > 0).any(dim=1)
         self._warn_of_lost(zero & singular)
@@ -205,7 +205,7 @@ class DenseBlocks(VertexBlocks):
             width = self._table.shape[-1]
             warn_of_lost(int((lost & met)[self._kind].sum()) * width, self._dtype)
 
-    def frozen(self, width: int) -> Tensor:
+    def num_frozen(self, width: int) -> Tensor:
         count = torch.zeros(self._kind.numel(), dtype=torch.long, device=self._kind.device)
         if self._singular_index.numel():
             projections, kind = self._projections

@@ -42,7 +42,7 @@ class DiagonalBlocks(VertexBlocks):
             return self.entries.new_zeros(len(self.entries), dtype=torch.bool)
         return (self.indicator == 0).any(dim=1)
 
-    def frozen(self, width: int) -> Tensor:
+    def num_frozen(self, width: int) -> Tensor:
         n = len(self.entries)
         if self.indicator is None:
             return torch.zeros(n, dtype=torch.long, device=self.entries.device)

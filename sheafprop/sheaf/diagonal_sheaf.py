@@ -10,6 +10,7 @@ from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.pairwise_squares import near_squares, scaled_squares
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
+from sheafprop.kernels.typed_entries import TypedEntries
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
@@ -32,6 +33,7 @@ class DiagonalSheaf(RelationSheaf):
     """
 
     independent_columns: ClassVar[bool] = True
+    takes_rows: ClassVar[bool] = True
     is_traceable: ClassVar[bool] = True
 
     head: Tensor | None = None
@@ -88,7 +90,7 @@ class DiagonalSheaf(RelationSheaf):
         table = self._map(side)
         return x if table is None else x * take_rows(table, 0, edge_type).unsqueeze(1)
 
-    def weighted(self, weight: Tensor, width: int | None = None) -> "DiagonalSheaf":
+    def scale_energy(self, weight: Tensor, width: int | None = None) -> "DiagonalSheaf":
         one = torch.ones_like(self._some_map)
         head, tail = (one if m is None else m for m in (self.head, self.tail))
         root = weight.sqrt().to(one.dtype).unsqueeze(1)
@@ -119,16 +121,20 @@ class DiagonalSheaf(RelationSheaf):
     def end_norms(self) -> Tensor:
         return torch.cat(self.block_terms()[:2]).amax(dim=1)
 
-    def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
+    def vertex_blocks(
+        self, ends: RelationIncidence, loops: RelationIncidence, columns: slice = slice(None)
+    ) -> VertexBlocks:
         tails, heads, loop = self.block_terms()
-        squares = torch.cat([tails, heads])
+        squares, loop = torch.cat([tails, heads]), loop[:, columns]
         if not squares.requires_grad and _all_ones(squares):
             # Unitary maps: multiples of the identity, exactly, and a column instead of a matrix.
             squares = squares.new_ones(squares.shape[0], 1)
+        else:
+            squares = squares[:, columns]
         entries, present = ends.sum(squares), None
         if not loops.empty:
             entries = entries + loops.sum(torch.cat([loop, torch.zeros_like(loop)]))
-        maps = self._end_maps()[: 2 if loops.empty else 3]
+        maps = [m[:, columns] for m in self._end_maps()[: 2 if loops.empty else 3]]
         if any(bool(((m != 0) & (_square(m) < torch.finfo(m.dtype).tiny)).any()) for m in maps):
             at_tail, at_head, *at_loop = ((m != 0).to(loop.dtype) for m in maps)
             present = ends.sum(torch.cat([at_tail, at_head])) > 0
@@ -136,12 +142,14 @@ class DiagonalSheaf(RelationSheaf):
                 present |= loops.sum(torch.cat([m, torch.zeros_like(m)])) > 0
         return DiagonalBlocks(entries, present)
 
-    def coupling(self, entries: CouplingEntries) -> Coupling:
+    def coupling(
+        self, entries: CouplingEntries | TypedEntries, columns: slice = slice(None)
+    ) -> Coupling:
         forward = self._map("head")
         coefficients = self._adjoint_table(
             torch.ones_like(self._some_map) if forward is None else forward, "tail"
         )
-        return DiagonalCoupling(entries, coefficients)
+        return DiagonalCoupling(entries, coefficients[:, columns])
 
     def pairwise_energy(
         self,

@@ -139,12 +139,8 @@ def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
         )
 
 
-def check_finite_features(x: Tensor, rows: Tensor | None = None) -> None:
-    """Refuses features ``[..., N, F]`` that are not finite, by the row; skipped where traced.
-
-    Args:
-        x (Tensor): The features.
-        rows (Tensor, optional): Rows that matter, bool ``[N]``; None for all.
+def check_finite_features(x: Tensor) -> None:
+    """Refuses features ``x`` ``[..., N, F]`` that are not finite, by the row; skipped where traced.
 
     Raises:
         ValueError: The message names the first such row.
@@ -153,10 +149,7 @@ def check_finite_features(x: Tensor, rows: Tensor | None = None) -> None:
         return
     bad = ~torch.isfinite(x.detach()).all(dim=-1)
     bad = bad.flatten(0, -2).any(dim=0) if bad.dim() > 1 else bad
-    if rows is not None:
-        bad = bad & rows
-    if bool(bad.any()):
-        raise ValueError(f"'x' must be finite (got NaN or infinity in row {int(bad.nonzero()[0])})")
+    raise ValueError(f"'x' must be finite (got NaN or infinity in row {int(bad.nonzero()[0])})")
 
 
 def check_finite_sheaf(sheaf: RelationSheaf) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, IdentityCoupling
+from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.pairwise_squares import near_squares
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
@@ -32,6 +33,7 @@ class IdentitySheaf(RelationSheaf):
     """
 
     independent_columns: ClassVar[bool] = True
+    takes_rows: ClassVar[bool] = True
     is_constant: ClassVar[bool] = True
     is_traceable: ClassVar[bool] = True
 
@@ -84,7 +86,7 @@ class IdentitySheaf(RelationSheaf):
     def apply_map(self, x: Tensor, parameters: Tensor) -> Tensor:
         return x
 
-    def weighted(self, weight: Tensor, width: int | None = None) -> DiagonalSheaf:
+    def scale_energy(self, weight: Tensor, width: int | None = None) -> DiagonalSheaf:
         width = self.stalk_dim or width
         if width is None:
             raise ValueError("a sheaf without translations needs 'width' to be weighted (got None)")
@@ -106,10 +108,14 @@ class IdentitySheaf(RelationSheaf):
         ones = self.end_norms()[: self.num_relations].unsqueeze(1)
         return ones, ones, torch.zeros_like(ones)
 
-    def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
+    def vertex_blocks(
+        self, ends: RelationIncidence, loops: RelationIncidence, columns: slice = slice(None)
+    ) -> VertexBlocks:
         return DiagonalBlocks(ends.total())
 
-    def coupling(self, entries: CouplingEntries) -> Coupling:
+    def coupling(
+        self, entries: CouplingEntries | CSRProduct, columns: slice = slice(None)
+    ) -> Coupling:
         return IdentityCoupling(entries)
 
     def pairwise_energy(

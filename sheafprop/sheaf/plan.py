@@ -1,19 +1,32 @@
+"""The operators of a propagation step.
+
+Long because the three ways to set them up share one set of operators and their documentation.
+"""
+
+from dataclasses import replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from sheafprop.data.graph_counts import connected_components
-from sheafprop.kernels.backend import lasting, outside_inference
+from sheafprop.kernels.backend import leave_inference_mode, outside_inference
 from sheafprop.kernels.coupling import Coupling, needs_gradient
 from sheafprop.kernels.device_check import check_device
+from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.graph_checks import check_graph
 from sheafprop.sheaf.plan_inputs import PlanInputs
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
+from sheafprop.sheaf.row_plan import (
+    can_count_rows,
+    check_takes_rows,
+    count_rows,
+    needs_labels,
+)
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
 Normalization = Literal["block", "degree"] | None
@@ -51,7 +64,7 @@ class PropagationPlan:
         ValueError: If the graph, the weights or the mask do not fit each other.
     """
 
-    @lasting()
+    @leave_inference_mode()
     def __init__(
         self,
         edge_index: Tensor,
@@ -69,7 +82,7 @@ class PropagationPlan:
         check_device(edge_index.device)
         edge_index, edge_type = outside_inference(edge_index), outside_inference(edge_type)
         edge_weight = None if edge_weight is None else outside_inference(edge_weight)
-        sheaf = sheaf.mapped(outside_inference)
+        sheaf = sheaf.map_tensors(outside_inference)
         device = edge_index.device
         #: The sheaf as it was given; the operators use it in the number type of the features.
         self.sheaf = sheaf
@@ -90,22 +103,88 @@ class PropagationPlan:
         dtype = working_dtype(dtype or sheaf.dtype or torch.get_default_dtype(), sheaf)
         #: Number type of the features.
         self.dtype = dtype
-        sheaf = sheaf.promoted(dtype)
-        head, tail = edge_index.long()
-        edge_type = edge_type.long()
-        weight = (
-            torch.ones(head.numel(), dtype=dtype.to_real(), device=device)
-            if edge_weight is None
-            else edge_weight.to(dtype.to_real())
-        )
-        if self.num_free < num_nodes:
-            touched = (~(boundary_mask[head] & boundary_mask[tail])).nonzero().flatten()
-            head, tail = head[touched], tail[touched]
-            edge_type, weight = edge_type[touched], weight[touched]
-        #: Heads, tails, relations and weights of the triples that touch a free vertex, ``[m]``.
-        self.edges = (head, tail, edge_type, weight)
-
+        sheaf = sheaf.promote(dtype)
         self._source_index = self.free_index[:0]
+        self._boundary_coupling: Coupling | None = None
+        self._preconditioner: VertexBlocks | None = None
+        if can_count_rows(sheaf, edge_index, edge_type, boundary_mask):
+            rows, self._source_index = count_rows(
+                edge_index,
+                edge_type,
+                sheaf,
+                edge_weight=edge_weight,
+                boundary_mask=boundary_mask,
+                labels=needs_labels(sheaf, normalization),
+                dtype=dtype.to_real(),
+            )
+            self._take_rows(rows, sheaf)
+        else:
+            self._sort_ends(sheaf)
+
+    @classmethod
+    @leave_inference_mode()
+    def from_rows(
+        cls,
+        rows: FactCSR,
+        sheaf: RelationSheaf,
+        *,
+        columns: slice = slice(None),
+        normalization: Normalization = "block",
+        dtype: torch.dtype | None = None,
+    ) -> "PropagationPlan":
+        """The plan of messages that lie in rows already, such as those of mapped files.
+
+        Free vertices are numbered first. It knows no triples, so that layers cannot tell whether it
+        is theirs; :meth:`~sheafprop.nn.SheafPropagation.run_columns` takes it.
+
+        Args:
+            rows (FactCSR): The messages.
+            sheaf (RelationSheaf): Maps that act on every column by itself.
+            columns (slice): The columns of the features. (default: all)
+            normalization, dtype: As above.
+        """
+        check_normalization(normalization)
+        check_takes_rows(sheaf)
+        plan = object.__new__(cls)
+        dtype = working_dtype(dtype or sheaf.dtype or torch.get_default_dtype(), sheaf)
+        plan.dtype, plan.normalization = dtype, normalization
+        plan.sheaf = sheaf = sheaf.promote(dtype)
+        plan.num_free, plan.num_nodes = rows.num_free, rows.num_free + rows.num_known
+        plan.free_index = torch.arange(rows.num_free)
+        plan._source_index = torch.arange(rows.num_free, plan.num_nodes)
+        plan.boundary_mask = torch.arange(plan.num_nodes) >= rows.num_free
+        plan._boundary_coupling = plan._preconditioner = None
+        plan._take_rows(rows, sheaf, columns)
+        return plan
+
+    def _take_rows(self, rows: FactCSR, sheaf: Any, columns: slice = slice(None)) -> None:
+        """Sets the operators of some columns from messages in rows."""
+        # Labels of ends are read here alone.
+        self._rows: FactCSR | None = replace(rows, ends=None)
+        ends = rows.incidence(), rows.loop_incidence()
+        self.blocks: VertexBlocks = sheaf.vertex_blocks(*ends, columns)
+        if self.normalization == "block":
+            self._preconditioner = self.blocks
+            self.blocks.prepare()
+        elif self.normalization == "degree":
+            # Of all columns, whichever these are.
+            norms = sheaf.end_norms().to(self.dtype.to_real()).unsqueeze(1)
+            self._preconditioner = DiagonalBlocks(rows.sum_all_ends(norms))
+        if rows.num_known:
+            self._boundary_coupling = sheaf.coupling(rows.messages("known"), columns)
+        self._free_coupling: Coupling = sheaf.coupling(rows.messages("free"), columns)
+        table = sheaf.end_translations()
+        self._translation = None
+        if table is not None:
+            # Tables are sliced, not made of sliced maps, whose last digits may differ.
+            self._translation = rows.sum_all_ends(table[:, columns]).unsqueeze(1)
+
+    def _sort_ends(self, sheaf: RelationSheaf) -> None:
+        """Sets the operators from the triple ends, for all maps, devices and gradients."""
+        self._rows = None
+        num_nodes, boundary_mask = self.num_nodes, self.boundary_mask
+        device = boundary_mask.device
+        head, tail, edge_type, weight = self.edges
         if self.num_free < num_nodes:
             # Numbers for the free vertices, then for those of the boundary that a free one meets.
             met = torch.zeros_like(boundary_mask)
@@ -130,16 +209,14 @@ class PropagationPlan:
             loops = loops.where(loops.label < sheaf.num_relations)
             src, ends = src[~loop], all_ends.where(~loop)
         #: The block diagonal :math:`D_U`.
-        self.blocks: VertexBlocks = sheaf.vertex_blocks(ends, loops)
-        self._preconditioner: VertexBlocks | None = None
-        if normalization == "block":
+        self.blocks = sheaf.vertex_blocks(ends, loops)
+        if self.normalization == "block":
             self._preconditioner = self.blocks
             self.blocks.prepare()
-        elif normalization == "degree":
+        elif self.normalization == "degree":
             norms = sheaf.end_norms().to(weight.dtype)
             self._preconditioner = DiagonalBlocks(all_ends.sum(norms.unsqueeze(1)))
 
-        self._boundary_coupling: Coupling | None = None
         if self._source_index.numel():
             known = src >= self.num_free
             sent, sources = ends.where(known), src[known] - self.num_free
@@ -167,6 +244,20 @@ class PropagationPlan:
             out = out + self._translation
         return out
 
+    def constant_of(self, known: Tensor | None) -> Tensor | None:
+        """The same from the known vertices that a free one meets, without a tensor of zeros.
+
+        Args:
+            known (Tensor, optional): Their features ``[m, s, d]``; None if there are none.
+
+        Returns:
+            Tensor: ``[n, s, d]`` or ``[n, 1, d]``, not to be written to; None for zero.
+        """
+        if self._boundary_coupling is None or known is None:
+            return self._translation
+        out = self._boundary_coupling(known)
+        return out if self._translation is None else out.add_(self._translation)
+
     def couple(self, x_free: Tensor) -> Tensor:
         r"""Messages among free vertices, :math:`A_{UU} x_U`, of ``x_free`` ``[n, s, d]``."""
         return self._free_coupling(x_free)
@@ -177,17 +268,18 @@ class PropagationPlan:
             return self._free_coupling.combine(x_free, (0, 1, -1), self.blocks.entries)
         return self.blocks.apply(x_free) - self.couple(x_free)
 
-    def gradient(self, x_free: Tensor, constant: Tensor) -> Tensor:
+    def gradient(self, x_free: Tensor, constant: Tensor | None) -> Tensor:
         r"""Half the gradient of the energy at the free vertices, :math:`g_U = L_{UU} x_U - C`.
 
         Args:
             x_free (Tensor): Features of the free vertices ``[n, s, d]``.
-            constant (Tensor): :math:`C`, from :meth:`constant`.
+            constant (Tensor, optional): :math:`C`, from :meth:`constant`; None for zero.
         """
         if isinstance(self.blocks, DiagonalBlocks):
             own = self.blocks.entries
             return self._free_coupling.combine(x_free, (0, 1, -1), own, constant=constant)
-        return self.laplacian(x_free) - constant
+        image = self.laplacian(x_free)
+        return image if constant is None else image - constant
 
     def precondition(self, g: Tensor) -> Tensor:
         r"""Applies :math:`M^+` to ``g``, ``[n, s, d]``."""
@@ -206,13 +298,13 @@ class PropagationPlan:
         return g if self._preconditioner is None else self._preconditioner.apply_pinv_sqrt(g)
 
     def step(
-        self, x_free: Tensor, constant: Tensor, step_size: float, out: Tensor | None = None
+        self, x_free: Tensor, constant: Tensor | None, step_size: float, out: Tensor | None = None
     ) -> Tensor:
         r"""One explicit Euler step, :math:`x_U - h M^+ g_U`.
 
         Args:
             x_free (Tensor): Features of the free vertices ``[n, s, d]``.
-            constant (Tensor): From :meth:`constant`.
+            constant (Tensor, optional): From :meth:`constant`; None for zero.
             step_size (float): :math:`h`.
             out (Tensor, optional): A tensor like ``x_free`` (not itself) that may take the result
                 where no gradients are needed, which saves allocating one.
@@ -224,7 +316,8 @@ class PropagationPlan:
         if self.normalization != "block":
             return x_free - h * self.precondition(self.gradient(x_free, constant))
         # D^+ D is the projection on the range of D: one product less.
-        received = self.blocks.apply_pinv(self.couple(x_free) + constant)
+        received = self.couple(x_free)
+        received = self.blocks.apply_pinv(received if constant is None else received + constant)
         if needs_gradient(received, x_free):
             return x_free + h * (received - self.blocks.project(x_free))
         return received.sub_(self.blocks.project(x_free)).mul_(h).add_(x_free)
@@ -240,9 +333,37 @@ class PropagationPlan:
         return x_free.index_copy(0, index, take_rows(first, 0, index))
 
     @cached_property
-    @lasting()
+    @leave_inference_mode()
+    def edges(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Heads, tails, relations and weights of the triples that touch a free vertex, ``[m]``.
+
+        A plan of rows gives every pair of vertices in both directions, with relation 0.
+        """
+        if not hasattr(self, "inputs"):
+            assert self._rows is not None
+            row, source, weight = self._rows.pairs()
+            return source, row, torch.zeros_like(row), weight
+        inputs, real = self.inputs, self.dtype.to_real()
+        head, tail = inputs.edge_index.long()
+        edge_type = inputs.edge_type.long()
+        weight = (
+            torch.ones(head.numel(), dtype=real, device=head.device)
+            if inputs.edge_weight is None
+            else inputs.edge_weight.to(real)
+        )
+        if self.num_free < self.num_nodes:
+            known = self.boundary_mask
+            touched = (~(known[head] & known[tail])).nonzero().flatten()
+            head, tail = head[touched], tail[touched]
+            edge_type, weight = edge_type[touched], weight[touched]
+        return head, tail, edge_type, weight
+
+    @cached_property
+    @leave_inference_mode()
     def isolated(self) -> Tensor:
         """Bool ``[n]``: free vertices that no edge of positive weight touches."""
+        if self._rows is not None:
+            return ~self._rows.touched
         head, tail, _, weight = self.edges
         touched = torch.zeros_like(self.boundary_mask)
         for end in (head, tail):
@@ -250,12 +371,12 @@ class PropagationPlan:
         return ~touched[self.free_index]
 
     @cached_property
-    @lasting()
+    @leave_inference_mode()
     def _isolated_index(self) -> Tensor:
         return self.isolated.nonzero().flatten()
 
     @cached_property
-    @lasting()
+    @leave_inference_mode()
     def _relaxation(self) -> tuple[Tensor | None, Tensor | None] | None:
         r"""The diagonals of :math:`M^+ D` and :math:`M^+`, if both are (None for ones)."""
         metric = self._preconditioner

@@ -64,9 +64,9 @@ class PlanInputs:
         if edge_type.numel() != self._num_edges:
             return f"{self._num_edges} edges (got {edge_type.numel()})"
         for name, given in (("edge_index", edge_index), ("edge_type", edge_type)):
-            if found := _described(self._edges[name].state(given), f"'{name}'"):
+            if found := _describe(self._edges[name].state(given), f"'{name}'"):
                 return found
-        if found := _described(self._weight_state(edge_weight), "'edge_weight'"):
+        if found := _describe(self._weight_state(edge_weight), "'edge_weight'"):
             return found
         if not self._is_boundary(boundary_mask):
             known = 0 if boundary_mask is None else int(boundary_mask.sum())
@@ -74,7 +74,7 @@ class PlanInputs:
                 f"another 'boundary_mask' (with {int(self._boundary_mask.sum())} known vertices, "
                 f"got {known})"
             )
-        return _described(self._sheaf_state(sheaf), "sheaf")
+        return _describe(self._sheaf_state(sheaf), "sheaf")
 
     def _weight_state(self, given: Tensor | None) -> _State:
         if self._weight is not None and given is not None:
@@ -141,7 +141,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a.to(dtype), b.to(dtype))
 
 
-def _described(state: _State, what: str) -> str | None:
+def _describe(state: _State, what: str) -> str | None:
     if state == "same":
         return None
     return (

@@ -44,6 +44,9 @@ class RelationSheaf(ABC):
 
     #: Whether the maps act on every coordinate of the stalk separately: :meth:`diagonals` has them.
     independent_columns: ClassVar[bool] = False
+    #: Whether :meth:`vertex_blocks` and :meth:`coupling` also take what
+    #: :class:`~sheafprop.kernels.fact_csr.FactCSR` gives, and a slice of ``columns``.
+    takes_rows: ClassVar[bool] = False
     #: Whether all maps are the identity: the constant sheaf, up to its translations.
     is_constant: ClassVar[bool] = False
     #: Whether ``torch.compile`` can follow the maps, so that layers compile into one graph.
@@ -274,9 +277,9 @@ class RelationSheaf(ABC):
 
     def select(self, relations: Tensor) -> Self:
         """The sheaf of some ``relations`` ``[n]``, which are numbered anew in their order."""
-        return self.mapped(lambda tensor: tensor[relations])
+        return self.map_tensors(lambda tensor: tensor[relations])
 
-    def weighted(self, weight: Tensor, width: int | None = None) -> "RelationSheaf":
+    def scale_energy(self, weight: Tensor, width: int | None = None) -> "RelationSheaf":
         r"""The sheaf whose energy counts relation :math:`r` with weight :math:`w_r`.
 
         Its maps and translations are those of this sheaf times :math:`\sqrt{w_r}`; the result is
@@ -287,20 +290,20 @@ class RelationSheaf(ABC):
             width (int, optional): Dimension :math:`d`, for a sheaf that has none of its own.
         """
         root = weight.sqrt()
-        return self.mapped(
+        return self.map_tensors(
             lambda tensor: tensor * root.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))
         )
 
-    def promoted(self, dtype: torch.dtype) -> Self:
+    def promote(self, dtype: torch.dtype) -> Self:
         """The sheaf with all its tensors of type ``dtype``; itself if they are already.
 
         A tensor given twice stays one tensor, and gradients reach the tensors given.
         """
         if all(tensor.dtype == dtype for tensor in self.tensors().values()):
             return self
-        return self.mapped(lambda tensor: tensor.to(dtype))
+        return self.map_tensors(lambda tensor: tensor.to(dtype))
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
         """The sheaf with a ``function`` applied to its tensors; itself if that changes none.
 
         A tensor given twice stays one tensor.

@@ -30,7 +30,7 @@ class VertexBlocks(ABC):
         """Computes the pseudo-inverses now, where they would be at their first use."""
 
     @abstractmethod
-    def frozen(self, width: int) -> Tensor:
+    def num_frozen(self, width: int) -> Tensor:
         """How many of the ``width`` coordinates of each vertex lie in the block's kernel, int64
         ``[n]``: no step moves them."""
 

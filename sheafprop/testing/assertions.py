@@ -73,7 +73,7 @@ def assert_psd(operator: Operator | Tensor, shape: tuple[int, ...], dtype: torch
         shape (tuple): Shape of its argument.
         dtype (torch.dtype): Number type of its argument.
     """
-    matrix = _written_out(operator, shape, dtype)
+    matrix = _to_matrix(operator, shape, dtype)
     _assert_hermitian(matrix)
     values = torch.linalg.eigvalsh(matrix)
     if values.numel():
@@ -93,7 +93,7 @@ def assert_spectrum_within(
     The default is what a normalized sheaf Laplacian fulfils. ``operator``, ``shape`` and ``dtype``
     are those of :func:`assert_psd`.
     """
-    matrix = _written_out(operator, shape, dtype)
+    matrix = _to_matrix(operator, shape, dtype)
     _assert_hermitian(matrix)
     values = torch.linalg.eigvalsh(matrix)
     if values.numel():
@@ -151,7 +151,7 @@ def assert_permutation_equivariant(
         seed (int): Seed of the other order.
         atol (float): Tolerance.
     """
-    other, node = graph.permuted(seed)
+    other, node = graph.permute(seed)
     expected = graph.call(layer, x, sheaf)[node]
     error = float((other.call(layer, x[node], sheaf) - expected).abs().max())
     assert error <= atol, f"another order of vertices and edges changes the result by {error:.3g}"
@@ -221,7 +221,7 @@ def _inner(a: Tensor, b: Tensor) -> Tensor:
     return torch.sum(a.conj() * b)
 
 
-def _written_out(operator: Operator | Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _to_matrix(operator: Operator | Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return operator if isinstance(operator, Tensor) else operator_matrix(operator, shape, dtype)
 
 

@@ -95,7 +95,7 @@ class Multigraph:
         """Places of the free vertices' coordinates in features ``[N, width]`` written in a row."""
         return (~self.boundary_mask).repeat_interleave(width).nonzero().flatten()
 
-    def permuted(self, seed: int = 0) -> tuple["Multigraph", Tensor]:
+    def permute(self, seed: int = 0) -> tuple["Multigraph", Tensor]:
         """The graph in another order drawn from a ``seed``, and the old number of each vertex."""
         g = torch.Generator().manual_seed(seed)
         node = torch.randperm(self.num_nodes, generator=g)

@@ -148,7 +148,7 @@ class SheafTestCase:
             assert_equals_dense(plan.precondition, pinv, shape, rtol=1e-6)
             assert_equals_dense(plan.project, pinv @ metric, shape, rtol=1e-6)
             if normalization is not None:
-                assert_spectrum_within(partial(_normalized, plan), shape, x.dtype)
+                assert_spectrum_within(partial(_apply_normalized, plan), shape, x.dtype)
 
     def test_gradient_is_that_of_the_energy(self) -> None:
         r""":math:`g_U` is half the derivative of the energy, as autograd finds it."""
@@ -220,5 +220,5 @@ class SheafTestCase:
             torch.testing.assert_close(plan.couple(both)[:, section], expected)
 
 
-def _normalized(plan: PropagationPlan, x_free: Tensor) -> Tensor:
+def _apply_normalized(plan: PropagationPlan, x_free: Tensor) -> Tensor:
     return plan.precondition_sqrt(plan.laplacian(plan.precondition_sqrt(x_free)))

@@ -68,44 +68,48 @@ class BatchLoss:
             epoch (int): The epoch, which they depend on too.
             known (TripleFilter, optional): True triples, excluded from the candidates.
         """
-        x = model.entity_vectors()
         if not self.loss.needs_negatives:
-            own, place = triples, None
-            wanted = self.num_candidates
-            count = count_candidates(len(x)) if isinstance(wanted, str) else wanted
-            if count is not None and count < len(x):
-                x, triples, place = self._draw_candidates(x, triples, number, epoch, count)
-            excluded = None if known is None else _known_answers(known, own, place, self.sides)
+            ids = self._draw_candidates(model.num_nodes, triples, number, epoch)
+            excluded = None if known is None else _known_answers(known, triples, ids, self.sides)
+            if ids is None and model.node_emb.sparse:
+                ids = torch.arange(model.num_nodes, device=triples.device)
+            if ids is not None:
+                triples = _renumber(ids, triples)
+            x = model.entity_vectors(ids)
             return model.loss_over_entities(self.loss, x, triples, self.sides, excluded)
-        sampler = NegativeSampler(
-            model.num_nodes, model.num_relations, self.num_negatives, seed=self.seed
-        )
+        sampler = NegativeSampler(model.num_nodes, self.num_negatives, seed=self.seed)
         entity, at_head = sampler.replacements(triples, number, epoch)
         # A triple itself is scored beside its negatives, as the one with its own tail put in.
         entity = torch.cat([triples[:, 2:], entity], dim=1)
         at_head = torch.nn.functional.pad(at_head, (1, 0))
-        scores = model.score_replaced(x, triples, entity, at_head)
+        ids = None
+        if model.node_emb.sparse:
+            ids, place = torch.cat([triples[:, :1], entity], dim=1).unique(return_inverse=True)
+            triples, entity = _renumber(ids, triples), place[:, 1:]
+        scores = model.score_replaced(model.entity_vectors(ids), triples, entity, at_head)
         return self.loss(scores[:, 0], scores[:, 1:])
 
     def _draw_candidates(
-        self, x: Tensor, triples: Tensor, number: Tensor, epoch: int, count: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The vectors of the batch's entities and some others, the triples in their ids, and the id
-        that each entity has among them, or -1."""
+        self, num_nodes: int, triples: Tensor, number: Tensor, epoch: int
+    ) -> Tensor | None:
+        """The entities of a batch and some others in ascending order, or None for all there are."""
+        wanted = self.num_candidates
+        count = count_candidates(num_nodes) if isinstance(wanted, str) else wanted
+        if count is None or count >= num_nodes:
+            return None
         key = combine_keys(epoch, number[:1].cpu().numpy())
-        drawn = torch.from_numpy(seeded_integers(key, count, len(x), self.seed))
-        own = triples[:, [0, 2]]
-        ids, place = torch.cat([own.flatten(), drawn.to(x.device).flatten()]).unique(
-            return_inverse=True
-        )
-        head, tail = place[: own.numel()].view(-1, 2).unbind(1)
-        index = ids.new_full((len(x),), -1)
-        index[ids] = torch.arange(len(ids), device=x.device)
-        return x[ids], torch.stack([head, triples[:, 1], tail], dim=1), index
+        drawn = torch.from_numpy(seeded_integers(key, count, num_nodes, self.seed)).flatten()
+        return torch.cat([triples[:, [0, 2]].flatten(), drawn.to(triples.device)]).unique()
+
+
+def _renumber(ids: Tensor, triples: Tensor) -> Tensor:
+    """Triples in the places that their entities have among ascending ids."""
+    head, tail = torch.searchsorted(ids, triples[:, [0, 2]]).unbind(1)
+    return torch.stack([head, triples[:, 1], tail], dim=1)
 
 
 def _known_answers(
-    known: TripleFilter, triples: Tensor, place: Tensor | None, sides: Literal["both", "tail"]
+    known: TripleFilter, triples: Tensor, ids: Tensor | None, sides: Literal["both", "tail"]
 ) -> LeftOut:
     """For each side the other true answers of triples, by their place among the candidates."""
     head, relation, tail = triples.unbind(1)
@@ -116,8 +120,9 @@ def _known_answers(
         answers.append(("head", head, known.heads(relation, tail)))
     for side, true, (row, entity) in answers:
         others = entity != true[row]
-        if place is not None:
-            others &= place[entity] >= 0
-        row, entity = row[others], entity[others]
-        found[side] = row, entity if place is None else place[entity]
+        if ids is not None:
+            place = torch.searchsorted(ids, entity).clamp_(max=len(ids) - 1)
+            others &= ids[place] == entity
+            entity = place
+        found[side] = row[others], entity[others]
     return found

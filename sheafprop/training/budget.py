@@ -19,6 +19,9 @@ __all__ = [
 
 #: Up to so many entities, the cross entropy compares with all of them.
 _SMALL_TABLE = 4096
+#: Training is validated once in so many steps: the learning rate falls to zero, so that the last
+#: weights are nearly always the best.
+_STEPS_OF_CHECK = 400
 
 
 def count_candidates(num_nodes: int) -> int | None:
@@ -31,24 +34,26 @@ def count_candidates(num_nodes: int) -> int | None:
 
 
 def count_training_steps(num_triples: int, batch_size: int) -> int:
-    r"""The batches to train for: :math:`40 \sqrt{m / 1000}` of 1024 triples, more where smaller.
+    r"""The batches to train for: :math:`100 + 30 \sqrt{m / 1000}` of 1024 triples.
 
-    Larger graphs get more steps, but fewer passes over their triples. It is a rule of thumb for a
-    learning rate that falls to zero: half of what the presets of 27 000 training triples take.
+    Smaller batches get more of them, by the square root of their number. Larger graphs get more
+    steps, but fewer passes over their triples. The learning rate falls to zero over these steps.
 
     Args:
         num_triples (int): The number :math:`m` of training triples.
-        batch_size (int): Triples in a batch; smaller batches get more steps.
+        batch_size (int): Triples in a batch.
     """
     check_integer("batch_size", batch_size, 1)
-    return max(1, math.ceil(40 * math.sqrt(num_triples / 1000) * math.sqrt(1024 / batch_size)))
+    steps = 100 + 30 * math.sqrt(num_triples / 1000)
+    return math.ceil(steps * math.sqrt(1024 / batch_size))
 
 
 class StepBudget(Callback):
     """Ends training after as many steps as the size of the training graph asks for.
 
-    They are rounded to whole epochs, of which some are validated, among them the last one. Where
-    the trainer has an end of its own (``max_epochs`` or ``max_steps``), that holds.
+    They are rounded to whole epochs, of which some are validated, among them the last one: one in
+    some 400 steps. Where the trainer has an end of its own (``max_epochs`` or ``max_steps``), that
+    holds.
 
     Args:
         checks (int): How often training is validated, at most.
@@ -74,7 +79,8 @@ class StepBudget(Callback):
             return
         batches = math.ceil(data.train.num_edges / batch_size)
         steps = count_training_steps(data.train.num_edges, batch_size)
-        every = max(1, round(steps / batches / self.checks))
+        checks = min(self.checks, max(1, round(steps / _STEPS_OF_CHECK)))
+        every = max(1, round(steps / batches / checks))
         epochs = every * max(1, round(steps / batches / every))
         trainer.fit_loop.max_epochs = epochs
         trainer.check_val_every_n_epoch = every

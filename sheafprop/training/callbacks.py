@@ -10,10 +10,11 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from sheafprop.data.inductive_data import InductiveData
-from sheafprop.pretrained.model_folder import save_model_folder
+from sheafprop.pretrained.model_folder import write_model_folder
+from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.training.checkpoint_state import KEY, AtomicCheckpointIO, count_epochs
 from sheafprop.training.sheaf_completion import SheafCompletion
-from sheafprop.training.trainer_checks import nothing_trained
+from sheafprop.training.trainer_checks import no_step_error
 
 
 class Monitor(NamedTuple):
@@ -182,7 +183,7 @@ class SaveModel(Callback):
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         if not trainer.global_step:
-            raise nothing_trained()
+            raise no_step_error()
         if not trainer.is_global_zero:
             return
         monitor, _, sentence = choose_monitor(pl_module.data)
@@ -191,7 +192,9 @@ class SaveModel(Callback):
         if best is None:
             warnings.warn("no checkpoint was kept, so the weights of the last epoch are used")
         else:
-            stored = torch.load(best.best_model_path, weights_only=True, map_location="cpu")
+            stored = torch.load(
+                best.best_model_path, weights_only=True, map_location="cpu", mmap=True
+            )
             pl_module.load_state_dict(stored["state_dict"])
             best_epoch = count_epochs(stored)
             self._best = best.best_model_path, stored
@@ -211,6 +214,7 @@ class SaveModel(Callback):
             "chosen_by": sentence,
             "stopped": _why_stopped(trainer),
             "seconds": pl_module.seconds.get("train", 0.0),
+            "sparse": pl_module.model.node_emb.sparse,
         }
         metrics = {"training": pl_module.training_record, "selection": selection.to_dict()}
         if pl_module.episode_record is not None:
@@ -218,18 +222,17 @@ class SaveModel(Callback):
         train = pl_module.data.train
         assert train.entities is not None
         assert train.relations is not None
-        save_model_folder(
-            root / "model",
-            model=pl_module.model,
-            entities=train.entities,
-            relations=train.relations,
-            train=train,
+        trained = StoredModel.from_training(
+            pl_module.model,
+            train.entities,
+            train.relations,
+            train.triples,
             settings=selection.settings.to_dict(),
             metrics=metrics,
             episodes=pl_module.episodes,
             proximity=pl_module.proximity,
-            overwrite=True,
         )
+        write_model_folder(root / "model", trained, overwrite=True)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Stores the choice in the checkpoint, last of all: it marks a run that has finished."""

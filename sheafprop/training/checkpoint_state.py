@@ -1,7 +1,8 @@
 """What a checkpoint holds beside Lightning's own state, and what must agree with it."""
 
-import io
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from lightning.fabric.utilities.types import _PATH
 from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError
-from sheafprop.files import write_bytes
+from sheafprop.files import write_with
 from sheafprop.inductive.propagation_search import Selection
 from sheafprop.kge import KGEModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
@@ -20,9 +21,12 @@ from sheafprop.training.inductive_data_module import InductiveDataModule
 KEY = "sheafprop"
 #: Options that the weights of a checkpoint have settled; going on settles the second ones too.
 _OF_WEIGHTS = ("kge", "hidden_channels", "kge_args")
-_OF_TRAINING = ("optimizer", "seed")
-#: What stands for an optimizer that was given as a function, which a checkpoint does not hold.
+_OF_TRAINING = ("optimizer", "sparse", "seed")
+#: What stands for an optimizer or a schedule that was given as a function, which a checkpoint does
+#: not hold.
 _INJECTED = "of a class"
+#: Options that the stored state of such a schedule has settled.
+_OF_SCHEDULE = ("lr_schedule", "lr", "weight_decay")
 #: Options that say how to propagate and to rank, which a run that is trained may still change.
 AFTER_TRAINING = ("propagation", "episodes", "proximity", "protocols", "reference")
 
@@ -38,6 +42,7 @@ def describe_training(model: KGEModel, data: InductiveDataModule, seconds: float
         "data": data.keys,
         "batches": {"batch_size": data.batch_size, "drop_last": data.drop_last},
         "seconds": seconds,
+        "sparse": model.node_emb.sparse,
     }
 
 
@@ -111,8 +116,11 @@ def check_checkpoint(
     settings = dict(settings)
     for options in (settings, trained):
         options.setdefault("optimizer", _INJECTED)
+        options.setdefault("lr_schedule", _INJECTED)
     changed = [name for name, value in settings.items() if trained.get(name, value) != value]
     fixed = _OF_WEIGHTS + (_OF_TRAINING if resume else ())
+    if resume and _INJECTED in (settings["lr_schedule"], trained["lr_schedule"]):
+        fixed += _OF_SCHEDULE
     for name in fixed:
         if name in changed:
             option = "--seed_everything" if name == "seed" else f"--model.{name}"
@@ -148,6 +156,47 @@ def check_checkpoint(
             f"nothing is left to train with --model.{late[0]}: all {epochs} epochs were run. Give "
             "a larger --trainer.max_epochs"
         )
+
+
+def check_schedule(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Refuses other options of a schedule of a class, whose stored state would win without a word.
+
+    Args:
+        stored (mapping): The section ``model`` of a run's configuration.
+        now (mapping): The same as it is given now.
+
+    Raises:
+        DataError: If an option of the schedule, or of an optimizer of a class, differs.
+    """
+    if not isinstance(now["lr_schedule"], dict):
+        return
+    for name in ("lr_schedule", "optimizer"):
+        classes = [part for part in (stored.get(name), now[name]) if isinstance(part, dict)]
+        if len(classes) < 2:
+            continue
+        before, after = (part.get("init_args") or {} for part in classes)
+        for key in before.keys() & after.keys():
+            if before[key] != after[key]:
+                raise DataError(
+                    f"this run was trained with --model.{name}.{key} {before[key]!r}, and the "
+                    f"stored state of its schedule fits no other (got {after[key]!r}): leave the "
+                    "option out, or start a new run"
+                )
+
+
+def choice_of_old_run(
+    folder: Path, checkpoint: dict[str, Any], settings: Mapping[str, Any]
+) -> Selection | None:
+    """What a run of version 0.1.0 chose, which stands beside its model alone."""
+    file, stored = folder / "model" / "metrics.json", checkpoint.get(KEY, {})
+    trained = checkpoint["hyper_parameters"].get("propagation")
+    if "data" in stored or trained != settings["propagation"] or not file.is_file():
+        return None
+    found = json.loads(file.read_text(encoding="utf-8"))
+    training, plain = found.get("training", {}), found.get("selection")
+    if not plain or training.get("best_epoch") != count_epochs(checkpoint):
+        return None  # the weights have been trained further since
+    return Selection.from_dict(plain)
 
 
 def stored_selection(checkpoint: dict[str, Any], settings: Mapping[str, Any]) -> Selection | None:
@@ -203,6 +252,5 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         if storage_options is not None or "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
-        write_bytes(path, buffer.getvalue())
+        # Straight into the file: a table may take half of the memory.
+        write_with(path, lambda file: torch.save(checkpoint, file))

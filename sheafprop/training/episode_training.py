@@ -18,13 +18,13 @@ from lightning.pytorch.loggers import Logger
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.splits import hold_out_mask
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.progress import progress_bar
@@ -186,7 +186,9 @@ def train_episodes(
     if settings.num_steps is None:
         record.num_steps = _find_num_steps(kge, triples, settings, seed, state, progress)
         record.tried = state.tried
-    model = _build(kge, triples, kge.num_nodes, settings, seed)
+    model = EpisodeModel(
+        kge, _prototypes(kge.entity_vectors(), triples, kge.num_relations), settings, seed
+    )
     record.loss = _fit(
         EpisodeTraining(model, triples, kge.num_nodes, record.num_steps, seed),
         "training relations through the diffusion",
@@ -247,24 +249,21 @@ def _find_num_steps(
     progress: bool,
 ) -> int:
     try:
-        split = disjoint_split(triples, kge.num_nodes, seed=seed)
+        parts = split_training_triples(triples, kge.num_nodes, seed=seed)
     except DataError as error:
         warnings.warn(f"{error}; so {_FIRST} training steps of the episodes are taken")
         return _FIRST
-    part = _renumber(triples[split.train_mask])
-    other = _renumber(triples[split.new_mask])
+    other, num_other = parts.other, len(parts.other_entities)
     held = hold_out_mask(other, fraction=_JUDGING_SHARE, seed=seed)
-    num_other = int(other[:, [0, 2]].max()) + 1
     known = TripleFilter({"observed": other}, num_other, kge.num_relations)
-    x = kge.entity_vectors().detach()
-    prototypes = _prototypes(x, triples[split.train_mask], kge.num_relations)
+    x = kge.entity_vectors()[parts.part_entities]
+    prototypes = _prototypes(x, parts.part, kge.num_relations)
     count = _FIRST
     while count <= settings.max_steps and bool(held.any()):
         done = [value for steps, value in state.tried if steps == count]
         if not done:
             model = EpisodeModel(kge, prototypes, settings, seed)
-            num_nodes = int(part[:, [0, 2]].max()) + 1
-            training = EpisodeTraining(model, part, num_nodes, count, seed)
+            training = EpisodeTraining(model, parts.part, len(parts.part_entities), count, seed)
             text = f"looking for the number of steps ({count})"
             _fit(training, text, state.path(f"part_{count}"), (), progress)
             labels = [str(i) for i in range(num_other)]
@@ -310,17 +309,10 @@ def _fit(
     return float(trainer.callback_metrics.get("episodes/loss", math.nan))
 
 
-def _build(
-    kge: KGEModel, triples: Tensor, num_nodes: int, settings: EpisodeSettings, seed: int
-) -> EpisodeModel:
-    x = kge.entity_vectors().detach()
-    return EpisodeModel(kge, _prototypes(x, triples, kge.num_relations), settings, seed)
-
-
 def _prototypes(x: Tensor, triples: Tensor, num_relations: int) -> Tensor:
     head, relation, tail = triples.unbind(1)
     return RelationPrototypes.from_triples(
-        x, torch.stack([head, tail]), relation, num_relations
+        x.detach(), torch.stack([head, tail]), relation, num_relations
     ).mean
 
 
@@ -330,9 +322,3 @@ def _fingerprint(kge: KGEModel, triples: Tensor) -> str:
     for tensor in (*kge.state_dict().values(), triples):
         digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _renumber(triples: Tensor) -> Tensor:
-    """The triples with their entities numbered from 0 on, without gaps."""
-    _, ids = torch.unique(triples[:, [0, 2]], return_inverse=True)
-    return torch.stack([ids[:, 0], triples[:, 1], ids[:, 1]], dim=1)

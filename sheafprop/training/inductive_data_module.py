@@ -106,8 +106,8 @@ class InductiveDataModule(LightningDataModule):
         header: For ``"folder"``: whether the first line of every file is a header, true (``"yes"``)
             or false (``"no"``). By default it is inferred from the fields.
         delimiter: For ``"folder"``: the character between fields.
-        input_format: For ``"folder"``: ``"tsv"``, ``"csv"`` or ``"parquet"``; by default the names
-            of the files tell.
+        input_format: For ``"folder"``: ``"tsv"``, ``"csv"`` or ``"parquet"``; by default inferred
+            from the names of the files.
         seed: Seed of splits made here; the order of the batches follows the model's seed.
 
     Raises:

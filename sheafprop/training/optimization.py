@@ -1,7 +1,6 @@
 """Optimizers and schedules by name, and what of their options holds where a run is resumed."""
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -9,8 +8,10 @@ from lightning.pytorch import Trainer
 from torch.optim.lr_scheduler import LambdaLR
 
 from sheafprop.checks import check_integer
+from sheafprop.kge import KGEModel
+from sheafprop.training.row_optimizers import RowAdam, RowwiseAdagrad
 
-_OPTIMIZERS = {
+_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adagrad": torch.optim.Adagrad,
     "sgd": torch.optim.SGD,
@@ -28,19 +29,24 @@ def check_options(lr: float, weight_decay: float, lr_epochs: int | None) -> None
 
 
 def build_optimizer(
-    name: str,
-    parameters: Iterable[torch.nn.Parameter],
-    *,
-    lr: float,
-    weight_decay: float,
-    clips_gradients: bool = False,
+    name: str, model: KGEModel, *, lr: float, weight_decay: float, clips_gradients: bool = False
 ) -> torch.optim.Optimizer:
-    """An optimizer by its name; Adam updates all parameters in one pass.
+    """An optimizer of a model's parameters by its name; Adam updates all of them in one pass.
 
-    Lightning cannot clip gradients that such a fused optimizer may unscale.
+    Lightning cannot clip gradients that such a fused optimizer may unscale. Where the entity table
+    is sparse, Adam is :class:`RowAdam`.
     """
-    options = {"fused": True} if name == "adam" and not clips_gradients else {}
-    return _OPTIMIZERS[name](parameters, lr=lr, weight_decay=weight_decay, **options)
+    options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+    table = model.node_emb
+    if name == "rowwise_adagrad":
+        others = [p for p in model.parameters() if p is not table.weight]
+        groups = [{"params": [table.weight], "rowwise": True}, {"params": others}]
+        return RowwiseAdagrad(groups, **options)
+    if name == "adam" and table.sparse:
+        return RowAdam(model.parameters(), **options)
+    if name == "adam" and not clips_gradients:
+        options["fused"] = True
+    return _OPTIMIZERS[name](model.parameters(), **options)
 
 
 def cosine_schedule(optimizer: torch.optim.Optimizer, total: int) -> LambdaLR:

@@ -3,6 +3,8 @@
 Long because the stages of a run, their hooks and their checkpoints are those of one module.
 """
 
+import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -50,6 +52,12 @@ from sheafprop.training.optimization import (
     prefer_options,
 )
 from sheafprop.training.reference import reference_scorers
+from sheafprop.training.sparse_rows import (
+    check_optimizer,
+    choose_sparse,
+    clip_gradients,
+    find_obstacle,
+)
 from sheafprop.training.trainer_checks import check_trainer
 from sheafprop.training.transductive_ranking import TransductiveRanking
 
@@ -83,8 +91,14 @@ class SheafCompletion(LightningModule):
         leave_out_known: Whether the cross entropy leaves out the other true answers of the training
             graph, instead of treating them as wrong ones.
         num_negatives: Negatives for each triple, for losses that need them.
-        optimizer: ``"adam"``, ``"adagrad"`` or ``"sgd"``; or a function from parameters to an
-            optimizer (in YAML, ``class_path`` and ``init_args``), which checkpoints do not hold.
+        sparse: Whether a step reads and writes only the rows of the entity table that its batch
+            has, triples and sampled entities, so that its cost does not grow with the table.
+            ``"auto"``: for more than 200 000 entities, where loss and optimizer allow it. Adagrad
+            and SGD train as without it. Adam leaves rows and moments of other entities alone, see
+            :class:`~sheafprop.training.row_optimizers.RowAdam`.
+        optimizer: ``"adam"``, ``"adagrad"``, ``"rowwise_adagrad"`` (one accumulator for each
+            entity) or ``"sgd"``; or a function from parameters to an optimizer (in YAML,
+            ``class_path`` and ``init_args``), which checkpoints do not hold.
         lr: Learning rate of an optimizer that is named.
         weight_decay: Its weight decay.
         lr_schedule: ``"constant"``, or ``"cosine"`` down to zero; or a function from the optimizer
@@ -131,7 +145,9 @@ class SheafCompletion(LightningModule):
         num_candidates: int | Literal["auto"] | None = None,
         leave_out_known: bool = False,
         num_negatives: int = 32,
-        optimizer: Literal["adam", "adagrad", "sgd"] | OptimizerCallable = "adam",
+        sparse: bool | Literal["auto"] = "auto",
+        optimizer: Literal["adam", "adagrad", "rowwise_adagrad", "sgd"]
+        | OptimizerCallable = "adam",
         lr: float = 0.03,
         weight_decay: float = 0.0,
         lr_schedule: Literal["constant", "cosine"] | LRSchedulerCallable = "constant",
@@ -175,6 +191,13 @@ class SheafCompletion(LightningModule):
         )
         names = ("sides", "num_candidates", "leave_out_known", "num_negatives", "seed")
         self.batch_loss = BatchLoss(loss, loss_args, **{n: self.hparams[n] for n in names})
+        self._obstacle = find_obstacle(
+            needs_negatives=bool(self.batch_loss.loss.needs_negatives),
+            num_candidates=num_candidates,
+            weight_decay=weight_decay,
+        )
+        if sparse is True and self._obstacle is not None:
+            raise ValueError(f"'sparse' cannot be true: {self._obstacle}")
         self.build(1, 1)  # reports arguments that do not fit before any data is there
         self.kge: KGEModel | None = None
         self._stored_episodes: dict[str, Any] | None = None
@@ -200,6 +223,8 @@ class SheafCompletion(LightningModule):
         self._epoch_began: float | None = None
         self._transductive: TransductiveRanking | None = None
         self._trained_on: TripleFilter | None = None
+        self._sparse_note: str | None = None
+        self._touched: Tensor | None = None  # rows of the last step, where it was sparse
 
     @property
     def data(self) -> InductiveData:
@@ -219,6 +244,10 @@ class SheafCompletion(LightningModule):
         check_trainer(self.trainer)
         if self.kge is None:
             self.kge = self.build(self.data.train.num_nodes, self.data.num_relations)
+            wanted, count = self.hparams["sparse"], self.kge.num_nodes
+            self.kge.node_emb.sparse, self._sparse_note = choose_sparse(
+                wanted, count, self._obstacle, self.optimizer, self.trainer
+            )
 
     def build(self, num_nodes: int, num_relations: int) -> KGEModel:
         """A freshly initialised embedding model of this module's kind.
@@ -231,16 +260,19 @@ class SheafCompletion(LightningModule):
             ValueError: If ``kge_args`` do not fit the model.
         """
         s = self.hparams
+        device = torch.get_default_device()
         try:
-            model = build_model(
-                s["kge"],
-                num_nodes=num_nodes,
-                num_relations=num_relations,
-                hidden_channels=s["hidden_channels"],
-                **s["kge_args"],
-            )
+            with torch.device("meta"):  # parameters are drawn once, below
+                model = build_model(
+                    s["kge"],
+                    num_nodes=num_nodes,
+                    num_relations=num_relations,
+                    hidden_channels=s["hidden_channels"],
+                    **s["kge_args"],
+                )
         except TypeError as error:
             raise ValueError(f"'kge_args' do not fit '{s['kge']}': {error}") from error
+        model.to_empty(device=device)
         model.reset_parameters(s["seed"])
         return model
 
@@ -261,14 +293,35 @@ class SheafCompletion(LightningModule):
 
     def _build_optimizer(self) -> torch.optim.Optimizer:
         if callable(self.optimizer):
-            return self.optimizer(self.model.parameters())
+            optimizer = self.optimizer(self.model.parameters())
+            if self.model.node_emb.sparse:
+                check_optimizer(optimizer)
+            return optimizer
         return build_optimizer(
             self.optimizer,
-            self.model.parameters(),
+            self.model,
             lr=self.hparams["lr"],
             weight_decay=self.hparams["weight_decay"],
             clips_gradients=bool(self.trainer.gradient_clip_val),
         )
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        table = self.model.node_emb
+        if table.sparse and table.weight.grad is not None:
+            table.weight.grad = grad = table.weight.grad.coalesce()
+            self._touched = grad.indices()[0]
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        if self.model.node_emb.sparse:
+            if gradient_clip_val:
+                clip_gradients(self.model.parameters(), gradient_clip_val, gradient_clip_algorithm)
+            return
+        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
@@ -298,6 +351,9 @@ class SheafCompletion(LightningModule):
         if resume:
             # A run that goes on has been trained for so long.
             self.seconds["train"] = float(stored.get("seconds", 0.0))
+            began = stored.get("sparse", False)
+            if self.hparams["sparse"] == "auto" and began != self.model.node_emb.sparse:
+                self.model.node_emb.sparse, self._sparse_note = began, None
             if not callable(self.lr_schedule):
                 prefer_options(checkpoint, self._build_optimizer())
 
@@ -334,6 +390,8 @@ class SheafCompletion(LightningModule):
 
     def on_train_start(self) -> None:
         self._choice = None
+        if self._sparse_note is not None and self.trainer.is_global_zero:
+            print(f"note: {self._sparse_note}", file=sys.stderr)
         if self.lr_schedule == "cosine":  # its span may be another where a run is resumed
             for config in self.trainer.lr_scheduler_configs:
                 move_schedule(config.scheduler, self.trainer.global_step)  # type: ignore[arg-type]
@@ -356,7 +414,11 @@ class SheafCompletion(LightningModule):
 
     def on_train_batch_end(self, *args: Any) -> None:
         # After the optimizer has stepped, so that forward and backward see the same weights.
-        self.model.constrain_entities_()
+        if not self.model.node_emb.sparse:
+            self.model.constrain_entities_()
+        elif self._touched is not None:
+            self.model.constrain_entities_(self._touched)
+            self._touched = None
 
     def on_train_epoch_end(self) -> None:
         self._check_weights()
@@ -370,8 +432,10 @@ class SheafCompletion(LightningModule):
 
     def _check_weights(self) -> None:
         """A finite loss may still have led to weights that no longer mean anything."""
-        if not all(bool(torch.isfinite(p).all()) for p in self.model.parameters()):
-            raise self._divergence("weights are not finite")
+        for p in self.model.parameters():
+            # A sum loses no NaN and no infinity, and takes no array of the table's size.
+            if not math.isfinite(p.detach().sum().item()) and not bool(torch.isfinite(p).all()):
+                raise self._divergence("weights are not finite")
         lengths = torch.linalg.vector_norm(self.model.node_emb.weight.detach(), dim=1)
         if self.model.entity_constraint == "unit" and bool((lengths == 0).any()):
             raise self._divergence("entity vectors vanished")

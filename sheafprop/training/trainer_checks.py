@@ -35,10 +35,10 @@ def check_length(trainer: Trainer) -> None:
         DataError: If an option of the trainer allows none.
     """
     if 0 in (trainer.max_epochs, trainer.max_steps, trainer.limit_train_batches):  # type: ignore[attr-defined]
-        raise nothing_trained()
+        raise no_step_error()
 
 
-def nothing_trained() -> DataError:
+def no_step_error() -> DataError:
     """The error of a training without a step."""
     return DataError(
         "nothing was trained, so there is no model: see trainer.max_epochs, trainer.max_steps, "

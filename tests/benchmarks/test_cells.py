@@ -55,6 +55,9 @@ def test_a_record_is_a_line(store):
     lines = store.path.read_text("utf-8").splitlines()
     assert lines[0] == '{"dataset": "ä\\n", "seed": 0, "x": 0.30000000000000004}'
     assert [json.loads(line)["x"] for line in lines] == [0.1 + 0.2, [1, None]]
+    odd = [{"x": "a\u2028b\x85c\x1cd"}, {"x": ""}]
+    store.put(key(), odd)
+    assert [record["x"] for record in store.records()[-2:]] == [row["x"] for row in odd]
 
 
 def test_every_stored_results_file_holds_a_record_a_line():

@@ -54,10 +54,10 @@ def ends(command, words, capsys):
     """Exit status and standard error of a command that cannot go on."""
     with pytest.raises(SystemExit) as stop:
         command(words)
-    told = capsys.readouterr().err
-    assert len(told.strip().splitlines()) >= 1
-    assert "Traceback" not in told
-    return stop.value.code, told
+    printed = capsys.readouterr().err
+    assert len(printed.strip().splitlines()) >= 1
+    assert "Traceback" not in printed
+    return stop.value.code, printed
 
 
 def spoiled(path, kind):
@@ -74,27 +74,27 @@ def spoiled(path, kind):
 
 @pytest.mark.parametrize("kind", ["not JSON", "a list", '{"seed": 0}', "folder", "under a file"])
 @pytest.mark.parametrize("name", list(STORED))
-def test_results_that_cannot_be_used_are_told_before_any_work(name, kind, tmp_path, capsys):
+def test_results_that_cannot_be_used_are_reported_before_any_work(name, kind, tmp_path, capsys):
     command, option = STORED[name]
     # Learning curves have a file of their own, beside the one that is named.
     path = spoiled(tmp_path / ("query_curves.jsonl" if name == "curves" else "r.jsonl"), kind)
-    status, told = ends(command, [option, str(path.with_name("r.jsonl"))], capsys)
+    status, printed = ends(command, [option, str(path.with_name("r.jsonl"))], capsys)
     assert status == 1
-    assert path.name in told or "file" in told
-    told_as = {"folder": "Name a file", "under a file": "a file is where a folder is needed"}
-    assert told_as.get(kind, "another" if kind[0] == "{" else "move it away") in told
+    assert path.name in printed or "file" in printed
+    advice = {"folder": "Name a file", "under a file": "a file is where a folder is needed"}
+    assert advice.get(kind, "another" if kind[0] == "{" else "move it away") in printed
 
 
 @pytest.mark.parametrize(
     ("name", "other"),
     [pair for pair in product(REPORTED, (*REPORTED, "query_curves")) if pair[0] != pair[1]],
 )
-def test_results_of_another_experiment_are_told(name, other, capsys, tmp_path):
+def test_results_of_another_experiment_are_reported(name, other, capsys, tmp_path):
     path = ROOT / "scripts" / "results" / f"{other}.jsonl"
     report = ["--report"] if name == "ablations" else ["--report", str(tmp_path / "report")]
-    status, told = ends(STORED[name][0], ["--results", str(path), *report], capsys)
+    status, printed = ends(STORED[name][0], ["--results", str(path), *report], capsys)
     assert status == 1
-    assert f"{other}.jsonl holds results of another experiment: line 1 has no" in told
+    assert f"{other}.jsonl holds results of another experiment: line 1 has no" in printed
     assert not (tmp_path / "report").exists()
 
 
@@ -111,11 +111,11 @@ def test_a_report_of_no_results_says_so(name, content, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["queries", "curves", "transductive"])
-def test_data_that_is_not_there_is_told(name, capsys, tmp_path):
+def test_data_that_is_not_there_is_reported(name, capsys, tmp_path):
     command, option = STORED[name]
-    status, told = ends(command, [option, str(tmp_path / "new" / "r.jsonl")], capsys)
+    status, printed = ends(command, [option, str(tmp_path / "new" / "r.jsonl")], capsys)
     assert status == 1
-    assert "no_data" in told or "SHEAFPROP_DATA" in told
+    assert "no_data" in printed or "SHEAFPROP_DATA" in printed
     assert not (tmp_path / "new" / "r.jsonl").exists()
 
 
@@ -130,17 +130,17 @@ def test_data_that_is_not_there_is_told(name, capsys, tmp_path):
         ("transductive", ["--epochs", "1"]),
     ],
 )
-def test_options_out_of_their_range_are_told(name, words, capsys):
-    status, told = ends(STORED[name][0], words, capsys)
+def test_options_out_of_their_range_are_reported(name, words, capsys):
+    status, printed = ends(STORED[name][0], words, capsys)
     assert status == 2
-    assert "must be an integer of at least 1" in told or "--epochs needs --results" in told
+    assert "must be an integer of at least 1" in printed or "--epochs needs --results" in printed
 
 
 @pytest.mark.parametrize("name", ["transductive", "training"])
-def test_a_missing_library_is_told_before_any_work(name, monkeypatch, capsys):
+def test_a_missing_library_is_reported_before_any_work(name, monkeypatch, capsys):
     monkeypatch.setattr(command_line, "find_spec", lambda name: None)
-    status, told = ends(STORED[name][0], [], capsys)
-    assert (status, "pip install 'sheafprop[pykeen]'" in told) == (1, True)
+    status, printed = ends(STORED[name][0], [], capsys)
+    assert (status, "pip install 'sheafprop[pykeen]'" in printed) == (1, True)
 
 
 def lightning_stops():

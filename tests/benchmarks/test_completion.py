@@ -330,8 +330,8 @@ def test_a_cell_that_fails_does_not_stop_the_others(at_hand, tmp_path, monkeypat
     with pytest.raises(SystemExit) as stop:
         completion.main(["--results", str(path), "--seeds", "0", "1", "2"])
     assert stop.value.code == 1
-    told = capsys.readouterr().err
-    assert "1 of 5 cells failed: fb237_v1 rotate best 1: the loss became nan" in told
+    printed = capsys.readouterr().err
+    assert "1 of 5 cells failed: fb237_v1 rotate best 1: the loss became nan" in printed
     assert [r["seed"] for r in read_records(path)] == [0, 2]
 
 
@@ -342,10 +342,10 @@ def test_what_is_named_twice_is_run_once():
     assert [cell.key["seed"] for cell in twice] == [0, 1]
 
 
-def test_what_the_paper_has_no_settings_for_is_told(at_hand, tmp_path, monkeypatch, capsys):
+def test_what_the_paper_has_no_settings_for_is_reported(at_hand, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(completion, "run_cell", lambda *_, **__: stored())
     words = ["--preset", "paper", "--family", "nell", "fb237"]
     completion.main([*words, "--results", str(tmp_path / "completion.jsonl")])
-    told = capsys.readouterr()
-    assert "the paper has no settings for NELL-995: excluded" in told.err
-    assert "fb237_v1" in told.out
+    printed = capsys.readouterr()
+    assert "the paper has no settings for NELL-995: excluded" in printed.err
+    assert "fb237_v1" in printed.out

@@ -2,18 +2,20 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from benchmarks import default_benchmark
-from benchmarks.default_benchmark import KEYS, cells, run_cell, split_disjoint, split_semi
+from benchmarks.default_benchmark import DATASETS, KEYS, cells, run_cell
 
 from sheafprop.data import build_dataset
-from tests.toy import parts, ring
+from sheafprop.report.tables import NOTHING
+from tests.toy import parts, ring, toy_data
+from tests.toy import write_folder as write_toy
 
 
 @pytest.fixture
 def toy(monkeypatch):
-    files = {key: np.array(rows, dtype=object) for key, rows in parts("fully-inductive").items()}
-    monkeypatch.setattr(default_benchmark, "read_files", lambda *_: files)
+    monkeypatch.setattr(
+        default_benchmark, "write_folder", lambda folder, *_: write_toy(folder, "fully-inductive")
+    )
     small = ["--model.hidden_channels=4", "--trainer.max_steps=3", "--trainer.max_epochs=-1"]
     small += ["--model.propagation.iterations=[1,3]", "--model.propagation.settings.num_random=1"]
     command = default_benchmark.sheafprop
@@ -22,7 +24,7 @@ def toy(monkeypatch):
         "sheafprop",
         lambda words: command(words + small if words[0] == "fit" else words),
     )
-    return files
+    return parts("fully-inductive")
 
 
 def test_each_setting_gives_a_record(tmp_path, toy):
@@ -39,35 +41,61 @@ def test_each_setting_gives_a_record(tmp_path, toy):
     }
     for row in found.values():
         assert 0 <= row["mrr"] <= row["hits@10"] <= 1
-        assert row["seconds_fit"] > 0
+        assert 0 < row["seconds_train"] <= row["seconds_fit"]
     assert found["default"]["validation_triples"] == len(toy["valid"])
     assert found["default without validation"]["validation_triples"] == len(toy["train_valid"])
-    rows = [
-        {"dataset": "fb237_v4", "settings": name, "seed": 3, **row} for name, row in found.items()
+
+
+def test_the_default_is_compared_with_the_preset_on_the_seeds_of_both():
+    def row(settings, seed, hits, train):
+        values = {"hits@10": hits, "mrr": 0.5, "seconds_train": train, "seconds_fit": 9.0}
+        return {
+            "dataset": "nell_v4",
+            "settings": settings,
+            "seed": seed,
+            "seconds_test": 1,
+        } | values
+
+    rows = [row("preset", 0, 0.6, 30.0), row("default", 0, 0.61, 10.0), row("default", 1, 0.2, 2.0)]
+    lines = default_benchmark.default_table(rows).splitlines()[2:]
+    assert [line.split(" | ")[1:7] for line in lines] == [
+        ["default", "2", "40.5 (0.500)", "+1.0", "6 s", "0.33"],
+        ["preset", "1", "60.0 (0.500)", NOTHING, "30 s", NOTHING],
     ]
-    text = default_benchmark.summarize(rows)
-    assert "+0.0 points at 1.00" not in text.splitlines()[-1]
-    assert "points at" in text
 
 
-@pytest.mark.parametrize(
-    ("split", "mode"), [(split_semi, "semi-inductive"), (split_disjoint, "fully-inductive")]
-)
-def test_splits_are_folders_of_their_mode(tmp_path, monkeypatch, split, mode):
-    monkeypatch.setattr(default_benchmark, "_CUT", 290)
-    triples = np.array(ring("a", 100), dtype=object)
-    files = split(triples)
-    default_benchmark.write_folder(tmp_path / "ring", files)
+@pytest.mark.parametrize("dataset", ["codex-s", "FB15k-237"])
+def test_whole_graphs_are_split_by_the_command(tmp_path, monkeypatch, dataset):
+    monkeypatch.setitem(default_benchmark._SPLIT, "FB15k-237", ("--max-triples", "290"))
+    triples = ring("a", 100)
+    monkeypatch.setattr(
+        default_benchmark,
+        "read_parts",
+        lambda _: [np.array(part, dtype=object) for part in (triples[:200], triples[200:])],
+    )
+    mode = DATASETS[dataset][0]
+    default_benchmark.write_folder(tmp_path / "ring", dataset)
+    record = json.loads((tmp_path / "ring" / "split.json").read_text("utf-8"))
     data = build_dataset("folder", root=str(tmp_path / "ring"), mode=mode).load()
-    everything = np.concatenate(list(files.values()))
-    assert len({tuple(row) for row in everything}) == len(everything) <= len(triples)
+    sizes = [len(part) for part in (data.train_valid, data.valid, data.test)]
+    assert min(sizes) > 0
+    assert record["mode"] == mode
     if mode == "semi-inductive":
         assert int((~data.boundary_mask).sum()) == 10
-        ends = data.valid[:, [0, 2]]
-        assert (~data.boundary_mask)[ends].any(dim=1).all()
+        assert record["sample"]["triples"] == len(triples)
     else:
-        assert len(everything) <= 290
-        inside = set(files["train"][:, [0, 2]].ravel())
-        assert not inside & set(files["observed"][:, [0, 2]].ravel())
-    assert data.report["overlaps"] == {}
-    assert torch.is_tensor(data.test)
+        assert 250 < record["sample"]["triples"] <= 290
+
+
+def test_other_data_sets_are_written_as_they_are(tmp_path, monkeypatch):
+    data = toy_data("fully-inductive")
+    monkeypatch.setattr(
+        default_benchmark,
+        "build_dataset",
+        lambda *_, **__: type("Loads", (), {"load": lambda _: data})(),
+    )
+    default_benchmark.write_folder(tmp_path / "fb237_v4", "fb237_v4")
+    write_toy(tmp_path / "toy", "fully-inductive")
+    for file in (tmp_path / "toy").iterdir():
+        found = (tmp_path / "fb237_v4" / file.name).read_text("utf-8").splitlines()
+        assert sorted(found) == sorted(file.read_text("utf-8").splitlines())

@@ -5,21 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 from benchmarks import entity_cell
-from benchmarks.entity_cell import (
-    EntitySettings,
-    KeptResults,
-    ObservedLinks,
-    choose,
-    standard_error,
-)
+from benchmarks.entity_cell import KeptResults, TrainedCell, compare_settings, standard_error
+from benchmarks.entity_links import EntitySettings, ObservedLinks, scorer_of_sections
 from benchmarks.query_cell import TYPES
 from benchmarks.query_sampling import sample_queries
 from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask
-from benchmarks.tables.query_tables import NEGATION, entity_table
+from benchmarks.tables.query_tables import NEGATION, entity_summary, entity_table
 
 from sheafprop.query import QueryRanking
 from sheafprop.ranking import RankCounts
+from sheafprop.report.tables import NOTHING
 from tests.benchmarks.test_query_split import triples
 from tests.benchmarks.test_query_task import PART, SETTINGS, built, other_triples
 
@@ -37,9 +33,13 @@ def links_of(data, split):
 
 
 def rows_of(data, split, settings=EntitySettings(proximity=0.7)):  # noqa: B008
-    links = links_of(data, split).scorer(settings).links
-    entities = data.candidates(split)[::3]
-    return torch.stack([links.log_rows(entities, q) for q in range(2 * len(data.relations))])
+    """Rows of some entities, their columns in the ids of the data set."""
+    links = links_of(data, split)
+    rows, entities = links.scorer(settings).links, links.place[data.candidates(split)[::3]]
+    own = torch.stack([rows.log_rows(entities, q) for q in range(2 * len(data.relations))])
+    out = own.new_full((*own.shape[:2], len(links.place)), -torch.inf)
+    out[:, :, links.place >= 0] = own[:, :, links.place[links.place >= 0]]
+    return out
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
@@ -63,43 +63,77 @@ def test_facts_and_counts_are_those_of_the_observed_graph(data, split):
 def test_without_facts_and_without_proximity_are_rows_of_their_own(data):
     whole = rows_of(data, "valid")
     bare = rows_of(data, "valid", EntitySettings(facts=False, proximity=0.7))
-    far = rows_of(data, "valid", EntitySettings(proximity=0.0))
     assert (whole == 0).any()
     assert not (bare == 0).any()
+    far = rows_of(data, "valid", EntitySettings(proximity=0.0))
     assert (far == 0).sum() == (whole == 0).sum()
     assert not torch.allclose(far[far > -99], whole[far > -99])
+
+
+def test_an_entity_leads_to_itself_where_the_training_graph_has_loops_alone(data):
+    train = data.graphs["train_graph"].clone()
+    own = train[:, 0] == train[:, 2]
+    train[own, 2] = (train[own, 0] + 1) % 40
+    train[train[:, 1] == 1] = torch.tensor([3, 1, 3])
+    graphs = {**data.graphs, "train_graph": train}
+    rows = rows_of(replace(data, graphs=graphs), "valid", EntitySettings(facts=False))
+    entities = data.candidates("valid")[::3]
+    itself = rows[:, torch.arange(len(entities)), entities] > -torch.inf
+    number = len(data.relations)
+    assert itself.any(1).nonzero().flatten().tolist() == [1, 1 + number]
+    assert itself[[1, 1 + number]].all()
 
 
 def test_an_inverse_relation_of_its_own_is_its_own(data):
     plain = QueryTask(data, "valid", inverse_relations=False)
     own = QueryTask(data, "valid", inverse_relations=True)
-    for task, expected in ((plain, "head"), (own, "tail")):
+    for task, expected in ((plain, "score_heads"), (own, "score_tails")):
         links = ObservedLinks(task, built(task), SETTINGS)
         links.scorer(EntitySettings())
         asked = []
-        score = links._scorer.scores
-        links._scorer.scores = lambda x, r, side, s=score, a=asked: (
-            a.append((r, side)) or s(x, r, side)
-        )
-        links.score_links(data.candidates("valid")[:2], 1, True)
-        assert asked[0][1] == expected
+
+        def ask(*arguments, name=expected, links=links, asked=asked):
+            asked.append(arguments)
+            return getattr(type(links._scorer), name)(links._scorer, *arguments)
+
+        setattr(links._scorer, expected, ask)
+        links.score_links(torch.tensor([4, 2]), 1, True)
+        kind = asked[0][0 if expected == "score_heads" else 1]
         label = data.relations.labels[1]
         wanted = label if task is plain else data.inverse_label(label)
-        assert task.completion.train.relations.labels[int(asked[0][0][0])] == wanted
+        assert task.completion.train.relations.labels[int(kind[0])] == wanted
 
 
-def test_the_best_validation_figure_is_chosen(data, tmp_path, monkeypatch):
-    grid = {"iterations": (1, 3), "temperature": (0.01, 3.0), "proximity": (0.0, 1.0)}
-    monkeypatch.setattr(entity_cell, "GRID", grid)
-    kept = KeptResults(tmp_path)
-    links = links_of(data, "valid")
-    best = choose(links, 1, 5, kept)
-    assert len(kept.found) == 1 + 1 + 2 + 2 - (best.temperature in (2.5,))
-    assert max(kept.found.values()) == kept.found[max(kept.found, key=kept.found.get)]
-    assert f'"temperature": {best.temperature}' in max(kept.found, key=kept.found.get)
+def test_sections_are_scored_together_where_energies_add(data):
+    task = QueryTask(data, "valid", inverse_relations=False)
+    model = built(task)
+    x = model.draw_entities([str(i) for i in range(9)], 0, 3)
+    weight, ids = (0.5, 0.3, 0.2), torch.tensor([2, 5])
+    for squared in (False, True):
+        model.squared = squared
+        scorer = scorer_of_sections(model, x, weight)
+        assert len(scorer._groups) == (1 if squared else 3)
+        found = scorer.score_tails(ids, torch.tensor([1, 0]))
+        wanted = sum(
+            a * model.score_tails(x[:, i], ids, torch.tensor([1, 0])) for i, a in enumerate(weight)
+        )
+        assert torch.allclose(found, wanted, atol=1e-5)
+
+
+def test_the_steps_that_rank_best_are_chosen_and_kept(data, tmp_path, monkeypatch):
+    cell = object.__new__(TrainedCell)
+    cell.kept, links = KeptResults(tmp_path), links_of(data, "valid")
+    cell.valid = links.task
+    monkeypatch.setattr(TrainedCell, "links", lambda self, task: links)
+    monkeypatch.setattr(entity_cell, "ITERATIONS", (1, 3))
+    chosen = cell.settings(8)
+    tried = [replace(EntitySettings(), iterations=count) for count in (1, 3)]
+    values = [value for _, value in compare_settings(links, tried, 8, ("1p",))]
+    assert chosen == tried[values[1] > values[0]]
     # A second call asks nothing again.
     monkeypatch.setattr(QueryTask, "rank", None)
-    assert choose(links, 1, 5, KeptResults(tmp_path)) == best
+    cell.kept = KeptResults(tmp_path)
+    assert cell.settings(8) == chosen
 
 
 def test_standard_errors_are_over_queries():
@@ -122,3 +156,27 @@ def test_the_table_has_means_over_types_without_and_with_negation():
     text = entity_table(records)
     assert "| 50.0 ± 1.0 / 0.250 | 25.0 ± 1.3 / 0.250 |" in text
     assert "at most 100" in text
+
+
+def test_the_summary_has_means_over_ratios_and_published_ones():
+    base = {"model": "rotate", "preset": "best", "seed": 0, "method": "entities", "limit": None}
+    records = [
+        base
+        | {"ratio": ratio, "type": kind, "averaging": averaging, "mrr": mrr}
+        | {"hits@10": hits if averaging == "macro" else 0.99}
+        for ratio, hits, mrr in (("106", 0.5, 0.25), ("550", 0.4, 0.5))
+        for kind in (*TYPES, *NEGATION)
+        for averaging in ("macro", "micro")
+    ]
+    one, two, three = entity_summary(records).split("\n\n")
+    assert one.splitlines()[0].startswith("| 9 types without negation | 106 | 550 | mean of 2 |")
+    own = "| RotatE, best: entities | 50.0 / 0.250 | 40.0 / 0.500 | 45.0 / 0.375 |"
+    assert all(own in table for table in (one, two, three))
+    assert "| 47.9 / 0.321 |" in one
+    assert "| 29.1 / 0.156 |" in two
+    assert "NodePiece-QE w/ GNN (published, paper) | 33.7 | 11.9 | 22.8 |" in three
+    assert "NodePiece" not in one + two
+    # A mean over ratios needs all of them.
+    some = [r for r in records if (r["ratio"], r["type"]) != ("550", "2in")]
+    assert "40.0 / 0.500 | 45.0" in entity_summary(some)
+    assert f"| 50.0 / 0.250 | {NOTHING} | {NOTHING} |" in entity_summary(some)

@@ -9,7 +9,7 @@ from benchmarks import propagation_benchmark as benchmark
 from benchmarks.benchmark_cases import power_law_multigraph
 from benchmarks.cells import read_records, write_records
 from benchmarks.limit_benchmark import limit_cases
-from benchmarks.measuring import in_own_process, interleaved, summarize, with_peak
+from benchmarks.measuring import in_own_process, interleave, summarize, with_peak
 from benchmarks.propagation_benchmark import slope
 from benchmarks.step_benchmark import (
     TwoPropagates,
@@ -147,7 +147,7 @@ def test_limit_cases_count_applications(graph):
 def test_functions_take_turns_and_the_median_time_counts(monkeypatch):
     clock = iter([0, 1, 10, 14, 20, 21, 30, 32])  # the first call, and then 4, 1 and 2 seconds
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    assert interleaved({"one": lambda: None}, 3) == {"one": 2}
+    assert interleave({"one": lambda: None}, 3) == {"one": 2}
     monkeypatch.undo()
     calls = {"fast": 0, "slow": 0}
 
@@ -156,7 +156,7 @@ def test_functions_take_turns_and_the_median_time_counts(monkeypatch):
         # Long enough for one call at a turn.
         time.sleep(0.006)
 
-    found = interleaved({n: lambda n=n: call(n) for n in calls}, 4, slow=("slow",))
+    found = interleave({n: lambda n=n: call(n) for n in calls}, 4, slow=("slow",))
     assert calls == {"fast": 5, "slow": 3}
     assert all(0 < seconds < 10 for seconds in found.values())
 
@@ -191,8 +191,10 @@ def test_results_are_written_and_the_parts_of_a_file_stay(monkeypatch, tmp_path,
     content = read_records(path)
     assert all({"hardware", "torch", "commit"} <= set(record) for record in content)
     write_records(path, [record | {"hardware": "another machine"} for record in content])
+    capsys.readouterr()
     with pytest.raises(SystemExit, match="another machine"):
         measure(written("a", 1.0))
+    assert "run 1" not in capsys.readouterr().out  # refused before it measures
 
 
 def test_every_stored_case_has_threads_runs_median_and_range(monkeypatch, tmp_path):

@@ -359,17 +359,22 @@ def test_the_end_of_a_learning_curve_is_the_trained_model(folder, short, tmp_pat
 
 
 def test_cells_rank_entities_beside_the_energy(folder, short, tmp_path, monkeypatch, capsys):
-    grid = {"iterations": (1,), "temperature": (3.0,), "proximity": (0.5,), "beam": (8,)}
-    monkeypatch.setattr(entity_cell, "GRID", grid)
+    monkeypatch.setattr(entity_cell, "ITERATIONS", (1, 2))
     monkeypatch.setattr(entity_cell, "NEGATION", ())
     results = tmp_path / "results" / "queries.jsonl"
     arguments = ["--data", str(folder), "--entities", "--most-valid", "5", "--most-test", "6"]
-    experiment.main([*arguments, "--results", str(results)])
+    methods = [name for name in entity_cell.METHODS if "episodes" not in name]
+    arguments += ["--results", str(results), "--method", *methods]
+    experiment.main(arguments)
     records = read_records(results.with_name("query_entities.jsonl"))
-    methods = {r["method"] for r in records}
-    assert methods == {"entities", "energy", "entities without proximity", "entities without facts"}
-    assert len(records) == 4 * 2 * len(TYPES)
+    assert list(dict.fromkeys(r["method"] for r in records)) == methods
+    assert len(records) == len(methods) * 2 * len(TYPES)
     assert all(0 < r["queries"] <= 6 and r["limit"] == 6 for r in records)
     assert all(r["standard_error"] >= 0 for r in records if r["averaging"] == "macro")
     assert not results.exists()
     assert "entities without facts" in capsys.readouterr().out
+    # All methods of a ratio have one training, and nothing is run again.
+    assert len({r["train_seconds"] for r in records}) == 1
+    monkeypatch.setattr(experiment, "run_entities", None)
+    experiment.main(arguments)
+    assert read_records(results.with_name("query_entities.jsonl")) == records

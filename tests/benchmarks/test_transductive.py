@@ -138,7 +138,7 @@ def test_what_pykeen_does_not_have_is_refused(data):
 
 
 def test_a_shortened_data_set_keeps_entities_and_relations(data):
-    short = data.shortened(30, 10)
+    short = data.shorten(30, 10)
     assert (short.num_nodes, short.num_relations) == (20, 3)
     assert (len(short.train.triples), len(short.test)) == (30, 10)
     known = {tuple(t) for t in data.train.triples.tolist()}

@@ -15,9 +15,9 @@ def output(capsys, *words):
 
 def failing(capsys, *words):
     assert main([str(word) for word in words]) == 1
-    told = capsys.readouterr()
-    assert "Traceback" not in told.err
-    return told.err
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err
+    return printed.err
 
 
 def table(text):

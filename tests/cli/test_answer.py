@@ -7,6 +7,7 @@ from matplotlib.image import imread
 from sheafprop.cli.main import main
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, table
+from tests.pretrained.models import sheaf_model
 
 
 def test_answer(tmp_path, capsys, model):
@@ -40,13 +41,13 @@ def test_answer(tmp_path, capsys, model):
 
 
 def test_queries_that_fail(tmp_path, capsys, model):
-    told = failing(capsys, "answer", model, "--query", "via(next, A0)")
-    assert "did you mean 'a0'" in told
+    printed = failing(capsys, "answer", model, "--query", "via(next, A0)")
+    assert "did you mean 'a0'" in printed
     assert "position 10: expected" in failing(capsys, "answer", model, "--query", "via(next a0)")
     (tmp_path / "q.txt").write_text("via(next, a0)\n\nvia(nxt, a0)\n")
-    told = failing(capsys, "answer", model, "--queries", tmp_path / "q.txt")
-    assert "line 3, via(nxt, a0)" in told
-    assert "did you mean 'next'" in told
+    printed = failing(capsys, "answer", model, "--queries", tmp_path / "q.txt")
+    assert "line 3, via(nxt, a0)" in printed
+    assert "did you mean 'next'" in printed
     (tmp_path / "q.txt").write_text("\n \n")
     assert "no query" in failing(capsys, "answer", model, "--queries", tmp_path / "q.txt")
     (tmp_path / "q.txt").write_bytes(b"\xff\x00")
@@ -107,6 +108,23 @@ def test_options_belong_to_their_interior(capsys, model, words, message):
 
 def test_probabilities_and_bounded_queries_are_refused_by_name(capsys, model):
     words = ["answer", model, "--query"]
-    told = failing(capsys, *words, "via(next, a0)", "--min-probability", 0.5)
-    assert "needs a calibrated model" in told
+    printed = failing(capsys, *words, "via(next, a0)", "--min-probability", 0.5)
+    assert "needs a calibrated model" in printed
     assert "all entities but some" in failing(capsys, *words, "not(via(next, a0))")
+
+
+@pytest.mark.parametrize("refused", ["table", "picture"])
+def test_table_and_picture_are_both_written_or_neither(tmp_path, capsys, refused):
+    loaded = sheaf_model("rotate").extend([("new\tone", "next", "a0")])
+    loaded.save(tmp_path / "model")
+    (tmp_path / "folder").mkdir()
+    place = {"table": "table.tsv", "picture": "tree.png"}
+    if refused == "picture":
+        place["picture"] = "folder"
+    words = ["answer", tmp_path / "model", "--query", "via(inverse(next), a0)", "-k", 99]
+    words += ["--out", tmp_path / place["table"], "--picture", tmp_path / place["picture"]]
+    # A label with a tab has no place in TSV.
+    words += ["--format", "json" if refused == "picture" else "tsv"]
+    assert refused == "table" or "folder" in failing(capsys, *words)
+    assert refused == "picture" or "--format csv" in failing(capsys, *words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "model"]

@@ -15,9 +15,9 @@ def test_a_calibrated_model_gives_probabilities(tmp_path, capsys, model):
     write_triples(tmp_path / "held.tsv", HELD)
     (tmp_path / "q.txt").write_text("\n".join(QUERIES))
     words = ["calibrate", tmp_path / "grown", tmp_path / "held.tsv", "--out", tmp_path / "fine"]
-    done = output(
-        capsys, *words, "--queries", tmp_path / "q.txt", "--report", tmp_path / "report.json"
-    )
+    more = ("--report", tmp_path / "report.json", "--picture", tmp_path / "held.png")
+    done = output(capsys, *words, "--queries", tmp_path / "q.txt", *more)
+    assert (tmp_path / "held.png").read_bytes().startswith(b"\x89PNG")
     assert done.out == f"{tmp_path / 'fine'}\n"
     assert done.err.startswith(f"calibrated on {len(HELD)} triples\nlinks: expected calibration")
     assert "answers: expected calibration error" in done.err

@@ -28,11 +28,11 @@ from tests.toy import write_folder
 )
 def test_a_model_and_its_files_in_any_order(tmp_path, capsys, model, facts, words):
     named = {"MODEL": model, "FACTS": facts, "OUT": tmp_path / "grown"}
-    told = output(capsys, *[named.get(word, word) for word in words]).err
+    printed = output(capsys, *[named.get(word, word) for word in words]).err
     grown = SheafModel.load(tmp_path / "grown")
     distinct = len(set(FACTS))
     assert grown.num_facts == SheafModel.load(model).num_facts + distinct
-    assert f"{2 * len(FACTS) - distinct} facts repeat an earlier one" in told
+    assert f"{2 * len(FACTS) - distinct} facts repeat an earlier one" in printed
     expected = output(capsys, "score", tmp_path / "grown", facts).out
     assert output(capsys, "score", "--run", tmp_path / "grown", facts).out == expected
     assert len(table(expected)) == len(FACTS)
@@ -64,8 +64,8 @@ def test_standard_output_holds_nothing_but_what_was_asked(
     monkeypatch.chdir(tmp_path)
     for kind in ("tsv", "word2vec"):
         output(capfd, "export", "model", "--out", "vectors", "--format", kind)
-        told = output(capfd, "export", "model", "--out", place, "--format", kind).out
-        assert told == Path("vectors").read_text()
+        printed = output(capfd, "export", "model", "--out", place, "--format", kind).out
+        assert printed == Path("vectors").read_text()
     words = ["extend", "model", "facts.tsv", "--out", "grown", "--report", place]
     assert json.loads(output(capfd, *words).out)["new_entities"] == 3
     for words in (
@@ -111,16 +111,16 @@ def test_labels_stay_literal_in_tables(tmp_path, capsys):
     assert '"a\\tb"' in output(capsys, *words, "--format", "json").out
 
 
-@pytest.mark.parametrize("verb", sorted(_OWN))
-def test_every_command_has_help_with_an_example_and_needs_no_torch(verb):
+@pytest.mark.parametrize("name", sorted(_OWN))
+def test_every_command_has_help_with_an_example_and_needs_no_torch(name):
     code = (
         "import sys\nfrom sheafprop.cli.main import main\n"
-        f"try:\n    main(['{verb}', '--help=all'])\n"
+        f"try:\n    main(['{name}', '--help=all'])\n"
         "except SystemExit as stop:\n    assert stop.code == 0\n"
         "assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f"example:\n  sheafprop {verb} " in done.stdout
+    assert f"example:\n  sheafprop {name} " in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,7 @@ def test_every_command_has_help_with_an_example_and_needs_no_torch(verb):
         ["extend", "--run", "m", "--out", "o"],
         ["extend", "f", "--out", "o"],
         ["score", "--run", "m"],
+        ["score", "", "f"],
         ["import", "pykeen", "--out", "x"],
         ["score"],
     ],
@@ -166,9 +167,9 @@ def test_every_command_takes_the_reading_options(tmp_path, capsys, command, name
     if name == "predict":
         rows = [(h, r, "?") for h, r, _ in rows]
     file = scrambled(tmp_path / "f.csv.gz", rows)
-    told = failing(capsys, *command(name, file))
-    assert "line 1: expected 3 comma-separated fields" in told
-    assert "--columns" in told
+    printed = failing(capsys, *command(name, file))
+    assert "line 1: expected 3 comma-separated fields" in printed
+    assert "--columns" in printed
     more = ["--overwrite"] if name in ("extend", "import") else []
     for words in (
         ["--columns", "from,kind,to"],

@@ -100,7 +100,7 @@ WRITING = {
 @pytest.mark.parametrize("place", ["open", "os.replace"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
 @pytest.mark.parametrize("case", sorted(WRITING))
-def test_a_disk_that_refuses_is_told_in_a_line(
+def test_a_disk_that_refuses_is_reported_in_a_line(
     tmp_path, monkeypatch, capsys, model, facts, case, number, place
 ):
     write_triples(tmp_path / "ring.tsv", [("a0", "next", "a1")])
@@ -116,9 +116,9 @@ def test_a_disk_that_refuses_is_told_in_a_line(
         monkeypatch.setattr("sheafprop.files.open", refuse, raising=False)
     else:
         monkeypatch.setattr(os, "replace", refuse)
-    told = failing(capsys, *words)
-    assert "cannot be written" in told
-    assert len(told.splitlines()) <= 2
+    printed = failing(capsys, *words)
+    assert "cannot be written" in printed
+    assert len(printed.splitlines()) <= 2
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
@@ -136,7 +136,9 @@ def test_a_disk_that_refuses_is_told_in_a_line(
     ],
     ids=lambda words: words[0],
 )
-def test_what_cannot_be_read_is_told_in_a_line(tmp_path, monkeypatch, capsys, model, facts, words):
+def test_what_cannot_be_read_is_reported_in_a_line(
+    tmp_path, monkeypatch, capsys, model, facts, words
+):
     # Tests may run as root, whom no permission stops.
     def refuse(path, *arguments, **options):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
@@ -145,9 +147,9 @@ def test_what_cannot_be_read_is_told_in_a_line(tmp_path, monkeypatch, capsys, mo
     for name in ("read_bytes", "read_text", "open"):
         monkeypatch.setattr(Path, name, refuse)
     monkeypatch.setattr("sheafprop.pretrained.model_folder.open", refuse, raising=False)
-    told = failing(capsys, *words)
-    assert "ermission denied" in told
-    assert len(told.splitlines()) <= 2
+    printed = failing(capsys, *words)
+    assert "ermission denied" in printed
+    assert len(printed.splitlines()) <= 2
     assert not (tmp_path / "new").exists()
 
 
@@ -174,9 +176,9 @@ def test_examples_can_be_pasted_after_the_first_run(tmp_path, monkeypatch, capsy
     write_triples("new_facts.tsv", [("gene_therapy", "treats", "virus")])
     main(["--help"])
     examples = capsys.readouterr().out
-    for verb in ("predict", "answer", "explain", "inspect"):
+    for name in ("predict", "answer", "explain", "inspect"):
         with pytest.raises(SystemExit):
-            main([verb, "--help"])
+            main([name, "--help"])
         examples += capsys.readouterr().out
     lines = re.findall(r"sheafprop (\w+ runs/umls/rotate .*)", examples)
     done = {shlex.split(line)[0] for line in lines if output(capsys, *shlex.split(line)).out}

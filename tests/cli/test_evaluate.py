@@ -72,7 +72,7 @@ def test_evaluate_ranks_triples_of_a_file(tmp_path, capsys, facts):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "printed"),
     [
         (b"{[:", "run.yaml is not valid YAML"),
         (b"\xff\x00", "run.yaml: the configuration cannot be read"),
@@ -82,9 +82,9 @@ def test_evaluate_ranks_triples_of_a_file(tmp_path, capsys, facts):
         (b"seed_everything: abc", "run.yaml is not the configuration of a run: see 'seed_every"),
     ],
 )
-def test_a_run_without_a_configuration_is_named(tmp_path, capsys, content, told):
+def test_a_run_without_a_configuration_is_named(tmp_path, capsys, content, printed):
     (tmp_path / "run.yaml").write_bytes(content)
-    assert told in failing(capsys, "evaluate", "--run", tmp_path)
+    assert printed in failing(capsys, "evaluate", "--run", tmp_path)
 
 
 def test_a_model_is_no_run(tmp_path, capsys, model):
@@ -96,23 +96,24 @@ def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
     write_triples(tmp_path / "f.tsv", [("n", "next", "a2"), ("a5", "far", "n")])
     words = ["evaluate", model, "--test", tmp_path / "t.tsv", "--on-unknown-entity"]
     assert "2 of 3 triples affected" in failing(capsys, *words, "error")
-    told = output(capsys, *words, "drop")
-    assert "1 evaluated, 2 dropped" in told.err
+    printed = output(capsys, *words, "drop")
+    assert "1 evaluated, 2 dropped" in printed.err
     lines = f"{tmp_path / 't.tsv'}, line 2; {tmp_path / 't.tsv'}, line 3"
-    assert f"2 triples dropped, as 2 entities have no vector (first: 'n'; {lines})" in told.err
+    assert f"2 triples dropped, as 2 entities have no vector (first: 'n'; {lines})" in printed.err
     rows = {
-        (row["protocol"], row["metric"]): row["value"] for row in table(told.out).to_dict("records")
+        (row["protocol"], row["metric"]): row["value"]
+        for row in table(printed.out).to_dict("records")
     }
     assert float(rows["full", "dropped"]) == 2
     # Twelve entities: no query has 49 candidates.
     assert float(rows["sampled50", "few_candidates_50"]) == 2
-    told = output(capsys, *words, "extend", "--facts", tmp_path / "f.tsv").err
-    assert "2 evaluated, 1 dropped" in told
-    assert "1 fact left out of the extension" in told
-    assert f"({tmp_path / 'f.tsv'}, line 2)" in told
-    told = output(capsys, *words, "drop", "--filter", tmp_path / "f.tsv", tmp_path / "t.tsv").err
-    assert "4 triples of the filter have a label" in told
-    assert f"{tmp_path / 'f.tsv'}, line 2; {lines})" in told
+    printed = output(capsys, *words, "extend", "--facts", tmp_path / "f.tsv").err
+    assert "2 evaluated, 1 dropped" in printed
+    assert "1 fact left out of the extension" in printed
+    assert f"({tmp_path / 'f.tsv'}, line 2)" in printed
+    printed = output(capsys, *words, "drop", "--filter", tmp_path / "f.tsv", tmp_path / "t.tsv").err
+    assert "4 triples of the filter have a label" in printed
+    assert f"{tmp_path / 'f.tsv'}, line 2; {lines})" in printed
     for wrong in (["extend"], ["drop", "--facts", tmp_path / "f.tsv"]):
         with pytest.raises(SystemExit):
             main([str(word) for word in [*words, *wrong]])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sheafprop.data import write_triples
+from sheafprop.files import StorageError
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, table
 from tests.pretrained.models import FACTS
@@ -28,12 +29,12 @@ def test_extend_gives_a_model_that_predicts(tmp_path, capsys, model, facts):
     assert len(got) == expected.num_entities
 
 
-def test_extend_scales_new_vectors_unless_told_not_to(tmp_path, capsys, model, facts):
+def test_extend_scales_new_vectors_unless_switched_off(tmp_path, capsys, model, facts):
     exact = SheafModel.load(model).extend(facts, normalize_output=False)
     for words, unit in (([], True), (["--no-normalize-output"], False)):
         out = tmp_path / str(unit)
-        told = output(capsys, "extend", model, facts, "--out", out, *words).err
-        assert ("scaled to the length" in told) is unit
+        printed = output(capsys, "extend", model, facts, "--out", out, *words).err
+        assert ("scaled to the length" in printed) is unit
         grown = SheafModel.load(out)
         lengths = torch.linalg.vector_norm(grown.vectors()[-3:], dim=-1)
         # Three float32 rows: each was divided by its length, so is one up to rounding.
@@ -41,25 +42,52 @@ def test_extend_scales_new_vectors_unless_told_not_to(tmp_path, capsys, model, f
         assert unit or torch.equal(grown.vectors(), exact.vectors())
 
 
-def test_a_place_that_is_taken_is_told_before_any_work(tmp_path, capsys, model, facts):
+def test_a_place_that_is_taken_is_reported_before_any_work(tmp_path, capsys, model, facts):
     facts.write_text("no triple at all")
-    told = failing(capsys, "extend", model, facts, "--out", model)
-    assert "--overwrite" in told
-    told = failing(capsys, "extend", model, facts, "--out", facts, "--overwrite")
-    assert "it is a file" in told
+    printed = failing(capsys, "extend", model, facts, "--out", model)
+    assert "--overwrite" in printed
+    printed = failing(capsys, "extend", model, facts, "--out", facts, "--overwrite")
+    assert "it is a file" in printed
     words = ["import", "pykeen", tmp_path / "nowhere", "--out", model]
     assert "--overwrite" in failing(capsys, *words)
 
 
-@pytest.mark.parametrize("report", ["folder", "facts.tsv/report.json", "grown"])
+@pytest.mark.parametrize("report", ["folder", "facts.tsv/report.json", "grown", "grown/r.json"])
+@pytest.mark.parametrize("command", ["extend", "calibrate"])
 def test_a_report_that_cannot_be_written_leaves_no_model(
-    tmp_path, monkeypatch, capsys, model, facts, report
+    tmp_path, monkeypatch, capsys, model, facts, report, command
 ):
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
-    words = ["extend", model, facts, "--out", "grown", "--report", report]
-    assert report in failing(capsys, *words)
-    assert not Path("grown").is_dir()
+    SheafModel.load(model).extend(FACTS).save("before")
+    write_triples("held.tsv", [("a0", "far", "a3"), ("a2", "skip", "a1"), ("a4", "far", "a1")])
+    given = {"extend": [model, facts], "calibrate": ["before", "held.tsv"]}[command]
+    before = sorted(tmp_path.rglob("*"))
+    told = failing(capsys, command, *given, "--out", "grown", "--report", report)
+    assert report in told
+    assert told.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", ["extend", "calibrate"])
+def test_a_model_that_cannot_be_written_leaves_no_report(
+    tmp_path, monkeypatch, capfd, model, facts, command
+):
+    def refuse(*_, **__):
+        raise StorageError("'grown' cannot be written")
+
+    monkeypatch.chdir(tmp_path)
+    write_triples("held.tsv", [("a0", "far", "a3"), ("a2", "skip", "a1"), ("a4", "far", "a1")])
+    given = {"extend": [model, facts], "calibrate": [model, "held.tsv"]}[command]
+    before = sorted(tmp_path.rglob("*"))
+    words = [command, *given, "--out", "grown", "--report"]
+    with monkeypatch.context() as patch:
+        patch.setattr(SheafModel, "save", refuse)
+        assert "'grown' cannot be written" in failing(capfd, *words, "r.json")
+    assert sorted(tmp_path.rglob("*")) == before
+    # Standard output holds the report alone.
+    assert json.loads(output(capfd, *words, "-").out)
+    assert not Path("-").exists()
 
 
 def test_extend_options(tmp_path, capsys, model, facts):
@@ -78,14 +106,14 @@ def test_extend_options(tmp_path, capsys, model, facts):
     assert SheafModel.load(tmp_path / "c").num_sections == 3
 
 
-def test_labels_that_differ_only_in_case_or_white_space_are_told(tmp_path, capsys, model):
+def test_labels_that_differ_only_in_case_or_white_space_are_reported(tmp_path, capsys, model):
     wide = "\uff21\uff14"  # in the width of Chinese characters
     labels = ["A0", " a1", "new", "New", "a3", wide, "fresh"]
     write_triples(tmp_path / "new.tsv", [(label, "next", "a2") for label in labels])
-    told = output(capsys, "extend", model, tmp_path / "new.tsv", "--out", tmp_path / "grown").err
+    printed = output(capsys, "extend", model, tmp_path / "new.tsv", "--out", tmp_path / "grown").err
     said = "entities that differ from another only in case, white space, Unicode form or hidden "
     pairs = f"characters: 4 ('A0' and 'a0', ' a1' and 'a1', 'New' and 'new', '{wide}' and 'a4')"
-    assert f"new {said}{pairs}; labels are taken literally" in told
+    assert f"new {said}{pairs}; labels are taken literally" in printed
     assert "A0" in SheafModel.load(tmp_path / "grown").labels()
     assert f"\n{said}{pairs}\n" in output(capsys, "inspect", tmp_path / "grown").out
     write_triples(tmp_path / "new.tsv", [("a0", "Next", "fresh"), ("a0", "next", "Fresh")])
@@ -110,8 +138,8 @@ def test_parquet_files_are_read_as_others_are(tmp_path, capsys, model):
     frame.to_parquet(place)
     assert "--columns" in failing(capsys, *words, tmp_path / "x")
     assert "4 columns" in failing(capsys, *words, tmp_path / "x", "--columns", "0,1,9")
-    told = failing(capsys, *words, tmp_path / "x", "--columns", "3,1,0")
-    assert "type float, the first in row 0: 'new', 7.0, 'a1'" in told
+    printed = failing(capsys, *words, tmp_path / "x", "--columns", "3,1,0")
+    assert "type float, the first in row 0: 'new', 7.0, 'a1'" in printed
     output(capsys, *words, tmp_path / "y", "--columns", "3,2,0")
     assert SheafModel.load(tmp_path / "y").facts().iloc[-1].tolist() == ["new", "next", "a1"]
     frame[:0].to_parquet(place)

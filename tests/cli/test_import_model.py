@@ -27,8 +27,8 @@ def test_export_and_import_arrays(tmp_path, capsys, model):
     assert "needs --vectors" in failing(
         capsys, "import", "arrays", "--out", tmp_path / "x", *words[6:]
     )
-    told = failing(capsys, "import", "arrays", "--out", tmp_path / "x", *words[:4], *words[6:])
-    assert "{--vectors: [12, 8], --relation-vectors: [3, 4]} (got {--vectors: [12, 8]})" in told
+    printed = failing(capsys, "import", "arrays", "--out", tmp_path / "x", *words[:4], *words[6:])
+    assert "{--vectors: [12, 8], --relation-vectors: [3, 4]} (got {--vectors: [12, 8]})" in printed
 
 
 def test_import_pyg(tmp_path, capsys):

@@ -80,7 +80,7 @@ def test_inspect(tmp_path, capsys):
 
 def test_inspect_a_model(tmp_path, capsys, model, facts):
     output(capsys, "extend", model, facts, "--out", tmp_path / "run" / "model")
-    told = output(capsys, "inspect", tmp_path / "run").out
+    printed = output(capsys, "inspect", tmp_path / "run").out
     for word in (
         "method: RotatE",
         "entities: 15",
@@ -89,7 +89,7 @@ def test_inspect_a_model(tmp_path, capsys, model, facts):
         "iterations: 5",
         f"triples: {36 + len(set(FACTS))}",
     ):
-        assert word in told
+        assert word in printed
     grown = SheafModel.load(tmp_path / "run")
     found = json.loads(output(capsys, "inspect", tmp_path / "run" / "model", "--json").out)
     assert found["model"]["origins"] == {"trained": 12, "extended": 3}
@@ -112,8 +112,8 @@ def test_inspect_skips_files_without_triples_and_names_them(tmp_path, capsys):
     (folder / "entity2id.txt").write_text("2\na0\t0\na1\t1\n")
     (folder / "train2id.txt").write_text("2\n0 1 0\n1 0 0\n")
     (folder / "README.txt").write_text("All triples, by hand.\n")
-    told = output(capsys, "inspect", folder).out
-    assert "no triples in README.txt, entity2id.txt, train2id.txt: skipped" in told
+    printed = output(capsys, "inspect", folder).out
+    assert "no triples in README.txt, entity2id.txt, train2id.txt: skipped" in printed
     assert json.loads(output(capsys, "inspect", folder, "--json").out)["skipped"] == [
         "README.txt",
         "entity2id.txt",

@@ -41,6 +41,36 @@ def test_injected_classes_train_are_tested_and_go_on(tmp_path, words):
     assert module.hparams["seed"] == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--model.lr_schedule.init_args.gamma=0.5"], "--model.lr_schedule.gamma 0.1"),
+        (["--model.optimizer.init_args.lr=0.5"], "--model.optimizer.lr 0.07"),
+        (["--model.lr_schedule=constant"], "--model.lr_schedule 'of a class'"),
+        (["--model.lr_schedule=cosine"], "--model.lr_schedule 'of a class'"),
+    ],
+)
+def test_options_that_a_stored_schedule_would_override_are_refused(
+    tmp_path, words, capsys, more, said
+):
+    assert main([*words, f"--run.group={tmp_path}", OPTIMIZER, SCHEDULE]) == 0
+    run = tmp_path / "rotate"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=3", *more]) == 1
+    assert f"trained with {said}" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_named_rate_under_an_injected_schedule_is_refused_too(tmp_path, words, capsys):
+    assert main([*words, f"--run.group={tmp_path}", SCHEDULE]) == 0
+    again = ["fit", "--resume", str(tmp_path / "rotate"), "--trainer.max_epochs=3"]
+    for option in ("--model.lr=0.5", "--model.weight_decay=0.5"):
+        assert main([*again, option]) == 1
+        assert f"trained with {option.partition('=')[0]} " in capsys.readouterr().err
+    assert main(again) == 0
+
+
 @pytest.mark.parametrize("option", ["--model.optimizer=adamx", "--model.lr_schedule=cosines"])
 def test_an_unknown_name_is_refused(tmp_path, words, capsys, option):
     assert main([*words, f"--run.group={tmp_path / 'runs'}", option]) == 1
@@ -73,7 +103,7 @@ def test_the_default_trains_by_the_size_and_chooses_on_the_training_graph(
     monkeypatch.setattr(progress, "INTERVAL", 0.0)
     folder = write_folder(tmp_path / "ring", "fully-inductive", without=("valid",))
     assert plain(folder, "--data.mode=fully-inductive") == 0
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     run = tmp_path / "rotate"
     found = json.loads((run / "metrics.json").read_text())
     triples = found["data"]["train_triples"]
@@ -81,9 +111,9 @@ def test_the_default_trains_by_the_size_and_chooses_on_the_training_graph(
     assert abs(found["training"]["epochs"] - count_training_steps(triples, 512)) <= 4
     assert found["selection"]["on"] == "training graph"
     assert found["selection"]["count"] == found["data"]["train_valid_triples"]
-    assert "validation triples of the training graph with its entities taken as new" in told.out
-    assert "training: " in told.err
-    assert "choosing iterations on training graph: " in told.err
+    assert "validation triples of the training graph with its entities taken as new" in printed.out
+    assert "training: " in printed.err
+    assert "choosing iterations on training graph: " in printed.err
     text = (run / "report.md").read_text()
     assert "tried on the training graph with its entities taken as new (best" in text
     stored = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)

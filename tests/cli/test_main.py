@@ -113,7 +113,7 @@ def test_a_run_that_another_process_works_on_is_left_alone(tmp_path, capsys):
     assert main(["fit", "--resume", str(run)]) == 0
 
 
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_reported(tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
 
     def refuse(*_):
@@ -214,7 +214,7 @@ def test_two_processes_of_one_command_share_one_run_folder(tmp_path, strategy):
         assert torch.allclose(two[name], value, rtol=0, atol=1e-6), name
 
 
-def test_bad_data_is_told_in_one_message(tmp_path, capsys):
+def test_bad_data_is_reported_in_one_message(tmp_path, capsys):
     folder = write_folder(tmp_path / "ring")
     with (folder / "inference.txt").open("a") as file:
         file.write("a1 next a2\n")
@@ -233,7 +233,7 @@ def test_bad_data_is_told_in_one_message(tmp_path, capsys):
     assert "2 triples were dropped" in capsys.readouterr().out
 
 
-def test_divergence_is_told_with_its_cause(tmp_path, capsys):
+def test_divergence_is_reported_with_its_cause(tmp_path, capsys):
     folder = write_folder(tmp_path / "ring")
     more = ["--model.lr=1e30", "--model.optimizer=sgd", "--trainer.max_epochs=50"]
     more.append("--model.kge_args={entity_constraint: null}")
@@ -252,7 +252,7 @@ def test_divergence_is_told_with_its_cause(tmp_path, capsys):
         (["test", "--resume", "x"], "goes with fit"),
     ],
 )
-def test_bad_words_are_told(tmp_path, monkeypatch, capsys, words, message):
+def test_bad_words_are_reported(tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     assert message in failing(capsys, words)
 
@@ -274,12 +274,12 @@ def test_bad_words_are_told(tmp_path, monkeypatch, capsys, words, message):
         ("--model.kge_args={wrong: 1}", "'kge_args' do not fit 'rotate'"),
     ],
 )
-def test_bad_options_are_told_without_pages_of_usage(tmp_path, capsys, option, message):
+def test_bad_options_are_reported_without_pages_of_usage(tmp_path, capsys, option, message):
     folder = write_folder(tmp_path / "ring")
     assert fit(folder, tmp_path / "runs", option) == 1
-    told = capsys.readouterr().err
-    assert message in told
-    assert "usage:" not in told
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "usage:" not in printed
     assert not (tmp_path / "runs" / "rotate").exists()
 
 
@@ -318,15 +318,15 @@ def test_help_is_quick_and_imports_no_torch():
     assert main(["--version"]) == 0
 
 
-@pytest.mark.parametrize("verb", ["fit", "validate", "test"])
-def test_every_verb_explains_itself_in_a_page(verb, capsys):
-    assert main([verb, "--help"]) == 0
+@pytest.mark.parametrize("name", ["fit", "validate", "test"])
+def test_every_command_explains_itself_in_a_page(name, capsys):
+    assert main([name, "--help"]) == 0
     short = capsys.readouterr().out
     assert len(short.splitlines()) < 40
     assert "example:" in short
     assert "--run" in short
     with pytest.raises(SystemExit) as stop:
-        main([verb, "--help=all"])
+        main([name, "--help=all"])
     assert stop.value.code == 0
     every = capsys.readouterr().out
     assert len(every) > 5 * len(short)
@@ -346,7 +346,9 @@ def test_every_verb_explains_itself_in_a_page(verb, capsys):
         ("train.txt", "a\tr\tb\n".encode("utf-16"), "UTF-16"),
     ],
 )
-def test_bad_files_are_told_before_torch_is_there_and_leave_nothing(tmp_path, file, content, said):
+def test_bad_files_are_reported_before_torch_is_there_and_leave_nothing(
+    tmp_path, file, content, said
+):
     folder = write_folder(tmp_path / "ring")
     if content is None:
         (folder / file).unlink()
@@ -365,7 +367,7 @@ def test_bad_files_are_told_before_torch_is_there_and_leave_nothing(tmp_path, fi
 
 
 def test_what_only_the_graphs_show_starts_no_logger(tmp_path, monkeypatch, capsys):
-    """Such as a split that is impossible: told before W&B is started, and nothing is left."""
+    """Such as a split that is impossible: reported before W&B is started, and nothing is left."""
     from lightning.pytorch.loggers import WandbLogger
 
     from sheafprop.data import FolderDataset

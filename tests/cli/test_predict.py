@@ -28,15 +28,15 @@ def test_queries_from_a_file(tmp_path, capsys, model):
 
 
 def test_no_model_and_unknown_labels_exit_with_one(tmp_path, capsys, model):
-    told = failing(capsys, "predict", model, "--head", "A0", "--relation", "next")
-    assert "did you mean 'a0'" in told
-    told = failing(capsys, "predict", tmp_path / "x", "--head", "A0", "--relation", "next")
-    assert "There is no model" in told
+    printed = failing(capsys, "predict", model, "--head", "A0", "--relation", "next")
+    assert "did you mean 'a0'" in printed
+    printed = failing(capsys, "predict", tmp_path / "x", "--head", "A0", "--relation", "next")
+    assert "There is no model" in printed
     model.rename(tmp_path / "between")
     (tmp_path / "group" / "first").mkdir(parents=True)
     (tmp_path / "between").rename(tmp_path / "group" / "first" / "model")
-    told = failing(capsys, "predict", tmp_path / "group", "--head", "a0", "--relation", "next")
-    assert f"name one, such as '{tmp_path / 'group' / 'first'}'" in told
+    printed = failing(capsys, "predict", tmp_path / "group", "--head", "a0", "--relation", "next")
+    assert f"name one, such as '{tmp_path / 'group' / 'first'}'" in printed
 
 
 def queries(model, count, seed=0):
@@ -80,7 +80,7 @@ def test_queries_with_unknown_labels_are_named_or_skipped(tmp_path, capsys):
     wrong = [*rows[:4], ("A0", "next", "?"), *rows[4:], ("?", "nxt", "a1")]
     write_triples(tmp_path / "q.tsv", wrong)
     words = ["predict", tmp_path / "m", "--queries", tmp_path / "q.tsv"]
-    told = failing(capsys, *words)
+    printed = failing(capsys, *words)
     for part in (
         "2 queries of 11",
         "q.tsv, line 5; ",
@@ -88,7 +88,7 @@ def test_queries_with_unknown_labels_are_named_or_skipped(tmp_path, capsys):
         "'A0' (did you mean 'a0'?)",
         "--skip-unknown",
     ):
-        assert part in told
+        assert part in printed
     done = output(capsys, *words, "--skip-unknown")
     assert "skipped 2 queries of 11" in done.err
     assert "q.tsv, line 11)" in done.err

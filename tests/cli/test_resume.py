@@ -180,6 +180,19 @@ def test_a_record_without_a_place_is_refused_before_the_test(run, capsys):
         assert contents(run.parent) == before
 
 
+@pytest.mark.parametrize("kind", ["file beside", "file instead"])
+def test_a_model_without_a_place_is_refused_before_training(run, capsys, kind):
+    if kind == "file instead":
+        shutil.rmtree(run / "model")
+        (run / "model").write_text("my own")
+    else:
+        (run / "model" / "mine.txt").write_text("my own")
+    before = contents(run.parent)
+    assert main(["fit", "--resume", str(run), "--trainer.max_epochs=3"]) == 1
+    assert "model' is not overwritten" in capsys.readouterr().err
+    assert contents(run.parent) == before
+
+
 def test_it_says_where_it_goes_on(run, capsys):
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs=5"]) == 0
     assert "going on with epoch 3 of 5" in capsys.readouterr().out

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sheafprop.cli.search_space import SearchSpace, nested
-from sheafprop.config_files import load_config
+from sheafprop.cli.search_space import SearchSpace
+from sheafprop.config_files import load_config, nest
 from sheafprop.errors import DataError
 from sheafprop.training import SheafCompletion
 
@@ -23,6 +23,7 @@ from sheafprop.cli.study import Study
         ("model.lr: {type: real}", "'model.lr' needs a 'type'.*got 'real'"),
         ("model.lr: {type: float, low: 1}", "'model.lr' needs a number.*'high'.*got None"),
         ("model.lr: {type: int, low: 1, high: 2.5}", "'high'.*got 2.5"),
+        ("model.lr: {type: float, low: 1, high: .inf}", "'high'.*got inf"),
         ("model.lr: {type: int, low: 3, high: 2}", "low <= high.*low=3"),
         ("model.lr: {type: float, low: 0, high: 2, log: true}", "positive 'low'.*got 0"),
         ("model.lr: {type: int, low: 1, high: 2, step: 0}", "positive 'step'"),
@@ -69,6 +70,6 @@ def test_values_are_drawn_within_the_bounds_and_lists_are_choices():
     assert all(0.01 <= values["model.lr"] <= 0.1 for values in drawn)
     assert {values["model.num_negatives"] for values in drawn} == {2, 5, 8}
     assert {values["model.propagation.start"][0] for values in drawn} == {"mixed", "random"}
-    inner = nested(drawn[0])["model"]
+    inner = nest(drawn[0])["model"]
     assert inner["propagation"]["start"] == drawn[0]["model.propagation.start"]
     assert set(inner) == {"lr", "num_negatives", "propagation"}

@@ -56,14 +56,14 @@ def follow_next(printed, capsys):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_split_fit_and_test_in_a_row(graph, tmp_path, capsys, mode):
-    told = output(capsys, "split", "graph.tsv", "--out", "my split", "--mode", mode, "--seed", 3)
+    printed = output(capsys, "split", "graph.tsv", "--out", "my split", "--mode", mode, "--seed", 3)
     split = split_graph(wheel(), mode, seed=3)
     command = "sheafprop fit --config experiment/folder --data.root 'my split' --data.mode"
-    assert told.out == f"{split.summary()}\nnext: {command} {mode}\n"
-    assert told.err == ""
+    assert printed.out == f"{split.summary()}\nnext: {command} {mode}\n"
+    assert printed.err == ""
     split.save(tmp_path / "from_python")
     assert contents(tmp_path / "my split") == contents(tmp_path / "from_python")
-    record = follow_next(told.out, capsys)
+    record = follow_next(printed.out, capsys)
     assert record["data"]["mode"] == mode
     assert record["data"]["notes"] == []
     assert record["data"]["test_triples"] == len(split.test)
@@ -83,8 +83,8 @@ def test_lines_in_any_order_in_any_files_give_equal_files(graph, tmp_path, capsy
     for mode in MODES:
         options = ["--mode", mode, "--max-triples", 150, "--new-fraction", 0.3]
         output(capsys, "split", "graph.tsv", "--out", f"{mode}/a", *options)
-        told = output(capsys, "split", "one.tsv.gz", "two.tsv", "--out", f"{mode}/b", *options)
-        assert "  4 copies of a triple: each triple counts once\n" in told.out
+        printed = output(capsys, "split", "one.tsv.gz", "two.tsv", "--out", f"{mode}/b", *options)
+        assert "  4 copies of a triple: each triple counts once\n" in printed.out
         output(capsys, "split", "x.csv.gz", "--out", f"{mode}/c", *options, *reading)
         found = [contents(tmp_path / mode / name) for name in "abc"]
         assert found[1] == found[2]
@@ -120,9 +120,9 @@ def test_ids_stay_labels_until_the_test(graph, tmp_path, capsys, prefix):
         assert "--columns 0,1,2" in failing(capsys, *words)
         assert not (tmp_path / "out").exists()
         words += ["--columns", "0,1,2"]
-    told = output(capsys, *words).out
-    assert told.endswith(" --data.columns 0,1,2 --data.header no\n") == bool(prefix)
-    record = follow_next(told, capsys)
+    printed = output(capsys, *words).out
+    assert printed.endswith(" --data.columns 0,1,2 --data.header no\n") == bool(prefix)
+    record = follow_next(printed, capsys)
     assert record["data"]["test_triples"] == len(split_graph(rows, "semi-inductive").test)
 
 
@@ -132,12 +132,14 @@ def test_a_first_line_that_looks_like_a_header_is_read_as_a_triple(graph, tmp_pa
     for seed in range(9):
         words = ["--out", f"out{seed}", "--mode", "semi-inductive", "--seed", seed]
         write_triples(tmp_path / "g.tsv", rows)
-        told = output(capsys, "split", "g.tsv", *words, "--header", "no", "--columns", "0,1,2").out
+        printed = output(
+            capsys, "split", "g.tsv", *words, "--header", "no", "--columns", "0,1,2"
+        ).out
         folder = tmp_path / f"out{seed}"
         is_first = any(p.read_text().startswith("head\trelation\t") for p in folder.glob("*.txt"))
-        assert ("--data.header no" in told) == is_first
+        assert ("--data.header no" in printed) == is_first
         if is_first:
-            follow_next(told, capsys)
+            follow_next(printed, capsys)
             return
     raise AssertionError("no seed puts the triple first")
 
@@ -187,9 +189,9 @@ def test_refused_calls_change_no_file(graph, tmp_path, capsys):
 
 def test_labels_that_look_alike_are_reported(graph, tmp_path, capsys):
     write_triples(tmp_path / "g.tsv", [*wheel(), ("N7", "r1", "n9"), ("n8", "r1", "N7")])
-    told = output(capsys, "split", "g.tsv", "--out", "out", "--mode", "semi-inductive")
-    assert "note: entities that differ from another only in case" in told.out
-    assert told.out.count("'N7'") == 1
+    printed = output(capsys, "split", "g.tsv", "--out", "out", "--mode", "semi-inductive")
+    assert "note: entities that differ from another only in case" in printed.out
+    assert printed.out.count("'N7'") == 1
 
 
 def test_a_dash_is_standard_input(graph, tmp_path, capsys, standard_input):

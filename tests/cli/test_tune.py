@@ -125,6 +125,9 @@ def test_help_and_a_missing_extra_import_nothing_large():
         (["--config", "experiment/folder", "--trials", "0"], "at least 1"),
         (["--config", "experiment/folder", "stray"], "unrecognized argument: stray"),
         (["--resume", "x", "--config", "experiment/folder"], "--config FILE"),
+        (["--resume", "x", "--pruner", "none"], "keeps its space, configuration, pruner and place"),
+        (["--resume", "x", "--run.name", "y"], "keeps its space, configuration, pruner and place"),
+        (["--resume", "x", "--run.group", "y"], "keeps its space, configuration, pruner and place"),
     ],
 )
 def test_wrong_words_are_refused(words, message, capsys):
@@ -194,6 +197,10 @@ def test_no_trial_is_spent_on_data_that_are_gone_or_others(tmp_path, words, caps
 def test_a_folder_without_a_study_is_refused(tmp_path, capsys):
     assert main(["tune", "--resume", str(tmp_path)]) == 1
     assert "not the folder of a study" in capsys.readouterr().err
+    for content in (b"\xff\xfe", b"space: [", b"config: {}\n"):
+        (tmp_path / "tune.yaml").write_bytes(content)
+        assert main(["tune", "--resume", str(tmp_path)]) == 1
+        assert "does not describe a study" in capsys.readouterr().err
 
 
 def test_offline_wandb_runs_are_in_the_folders_of_the_trials(tmp_path, words, monkeypatch):

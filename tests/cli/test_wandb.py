@@ -115,24 +115,26 @@ def test_without_wandb_a_run_goes_on_with_one_notice(tmp_path, arguments, monkey
     assert list((tmp_path / "runs" / "rotate" / "csv").rglob("metrics.csv"))
 
 
-def test_a_wandb_that_cannot_be_imported_is_told_once(tmp_path, arguments, monkeypatch, capsys):
+def test_a_wandb_that_cannot_be_imported_is_reported_once(tmp_path, arguments, monkeypatch, capsys):
     def broken(name):
         raise ImportError("cannot import name 'x' from 'y'")
 
     monkeypatch.setattr(lightning, "import_module", broken)
     assert main(["fit", *arguments]) == 0
-    told = capsys.readouterr().err
-    assert told.count("wandb cannot be imported (ImportError: cannot import name") == 1
+    printed = capsys.readouterr().err
+    assert printed.count("wandb cannot be imported (ImportError: cannot import name") == 1
     assert list((tmp_path / "runs" / "rotate" / "csv").rglob("metrics.csv"))
     assert not list((tmp_path / "runs" / "rotate").glob("wandb/offline-run-*"))
 
 
 @pytest.mark.parametrize("name", ["login", "Artifact", "run"])
-def test_a_wandb_without_what_is_used_is_told_once(tmp_path, arguments, monkeypatch, capsys, name):
+def test_a_wandb_without_what_is_used_is_reported_once(
+    tmp_path, arguments, monkeypatch, capsys, name
+):
     monkeypatch.delattr(wandb, name)
     assert main(["fit", *arguments]) == 0
-    told = capsys.readouterr().err
-    assert told.count(f"has no {name} (pip install --upgrade wandb)") == 1
+    printed = capsys.readouterr().err
+    assert printed.count(f"has no {name} (pip install --upgrade wandb)") == 1
     assert not list((tmp_path / "runs" / "rotate").glob("wandb/offline-run-*"))
 
 
@@ -149,7 +151,7 @@ def test_an_older_login_without_silence_is_never_asked(
     assert "needs a key to log online" in capsys.readouterr().err
 
 
-def test_a_network_that_is_missing_is_told_before_training(
+def test_a_network_that_is_missing_is_reported_before_training(
     tmp_path, arguments, monkeypatch, capsys
 ):
     class CommError(Exception):
@@ -163,9 +165,9 @@ def test_a_network_that_is_missing_is_told_before_training(
     monkeypatch.setattr(wandb, "init", refuse)
     monkeypatch.setattr(lightning, "_check_wandb_key", lambda: None)
     assert main(["fit", *arguments, "--config=logger/wandb_online"]) == 1
-    told = capsys.readouterr().err
-    assert "W&B cannot be logged to online (no such host): log offline with --config" in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "W&B cannot be logged to online (no such host): log offline with --config" in printed
+    assert printed.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 

@@ -198,13 +198,11 @@ def test_unseen_entities_are_removed_counted_and_reported():
         ),
     ],
 )
-def test_overlaps_are_reported_or_refused(make, parts, key, example):
+def test_overlaps_are_reported(make, parts, key, example):
     with pytest.warns(UserWarning, match="1 triple is both among") as caught:
         data = make(**parts)
     assert str(list(example)) in str(caught[0].message)
     assert data.report["overlaps"] == {key: {"count": 1, "example": list(example)}}
-    with pytest.raises(DataError, match="toy: 1 triple is both among"):
-        make(**parts, on_overlap="error")
 
 
 def test_equal_triples_of_different_graphs_are_no_overlap():
@@ -213,7 +211,7 @@ def test_equal_triples_of_different_graphs_are_no_overlap():
     # Repeating a training triple among the observed ones is a repetition, not a leak.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        data = semi(observed=[*OBSERVED, TRAIN[0]], on_overlap="error")
+        data = semi(observed=[*OBSERVED, TRAIN[0]])
     assert data.report["overlaps"]["train/observed"]["count"] == 1
     assert data.report["inference_duplicates"] == 1
 
@@ -244,7 +242,6 @@ def test_all_observed_triples_dropped():
     [
         ({"mode": "inductive"}, r"'mode' must be one of 'semi-inductive', 'fully-inductive' \(got"),
         ({"on_unknown_relation": "ignore"}, "'on_unknown_relation' must be one of"),
-        ({"on_overlap": "drop"}, "'on_overlap' must be one of"),
     ],
 )
 def test_bad_options(options, message):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sheafprop.data import parse_triples
-from sheafprop.data.column_names import named_columns
+from sheafprop.data.column_names import recognize_columns
 from sheafprop.data.triples import frame_triples
 from sheafprop.errors import DataError
 
@@ -48,7 +48,7 @@ def test_names_among_other_columns_are_found():
     both = text(("subject", "predicate", "object"), (0, 1, 2), extra=("head", "tail", "relation"))
     with pytest.raises(DataError, match=r"line 1: expected 3 .* got 6"):
         parse_triples(both, "edges.tsv")
-    assert named_columns(["head", "head", "relation", "tail"]) is None
+    assert recognize_columns(["head", "head", "relation", "tail"]) is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """What the README and the chapters print is what the code does and what the stored results say."""
 
 import re
+import statistics
 from pathlib import Path
 
 import pytest
+from benchmarks.cells import read_records
 from benchmarks.tables.figures import FAMILIES
 from benchmarks.tables.stored_tables import fill_tables, marked_documents
 
@@ -48,6 +50,26 @@ def test_tables_are_those_of_the_stored_results(document):
     text, count = fill_tables(printed, ROOT)
     assert text == printed, "run scripts/readme_tables.py"
     assert count == printed.count("<!-- results ") == printed.count("<!-- end -->") >= 1
+
+
+def test_what_the_corrected_choice_of_merged_changed_is_what_is_stored():
+    records = read_records(ROOT / "scripts/results/completion.jsonl")
+    text = (ROOT / "scripts/results/README.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if "share of the prototype section is ch" in line)
+    expected, counts = [], []
+    for preset in ("best", "best, share from validation"):
+        for version in ("v1", "v2", "v3", "v4"):
+            found = [
+                record["hits@10"]
+                for record in records
+                if (record["dataset"], record["model"]) == (f"WN18RR_{version}", "rotate")
+                and (record["preset"], record["protocol"]) == (preset, "merged")
+            ]
+            expected.append(f"{100 * statistics.fmean(found):.1f}")
+            counts.append(str(len(found)))
+    assert re.findall(r"\d+\.\d", row.replace("0.1.0", "")) == expected
+    assert f"; {', '.join(counts[:4])} seeds)" in row
+    assert counts[4:] == ["3"] * 4
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ def follow(text, folder):
     """Runs all blocks in a folder and returns the names that the Python blocks defined.
 
     A YAML block is written to the file that its first line names. Lines that call ``sheafprop`` run
-    in this process where they do not train, ``wandb sync`` (which needs a network) is only checked
-    to find its files, and other lines are the shell's.
+    in this process, ``wandb sync`` (which needs a network) is only checked to find its files, and
+    other lines are the shell's.
     """
     scope = {}
     for kind, content in blocks(text):
@@ -39,8 +39,7 @@ def follow(text, folder):
 
 
 def run_line(line, folder):
-    trains = line.startswith(("sheafprop fit ", "sheafprop test "))
-    if line.startswith("sheafprop ") and not trains:
+    if line.startswith("sheafprop "):
         assert main(shlex.split(line, comments=True)[1:]) == 0, line
     elif line.startswith("wandb sync "):
         assert list(folder.glob(line.split()[2])), line

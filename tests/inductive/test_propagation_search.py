@@ -209,9 +209,22 @@ def test_a_part_of_the_validation_triples_decides_seeded_and_reported():
     assert Selection.from_dict(selection.to_dict()) == selection
 
 
+@pytest.mark.parametrize("most", [2, 50])
+def test_fewer_sections_search_and_the_choice_keeps_its_own(most):
+    data = toy_data()
+    model, settings = trained("rotate", data), replace(SEARCH.settings, num_random=7)
+    search = replace(SEARCH, settings=settings, max_random=most)
+    selection = search.select(model, data)
+    assert selection.settings.num_random == 7
+    fewer = replace(SEARCH, settings=replace(settings, num_random=min(most, 7)))
+    expected = fewer.select(model, data)
+    assert selection.curve == expected.curve
+    assert replace(selection.settings, num_random=min(most, 7)) == expected.settings
+
+
 def test_limits_that_are_not_set_are_not_stored():
     """Checkpoints and configurations that are older than these limits stay comparable."""
-    assert not {"max_triples", "patience"} & PropagationSearch().to_dict().keys()
+    assert not {"max_triples", "patience", "max_random"} & PropagationSearch().to_dict().keys()
     assert PropagationSearch(patience=2).to_dict()["patience"] == 2
 
 
@@ -234,6 +247,7 @@ def test_filter_holds_every_known_triple():
         (dict(metric="auc"), "got 'auc'"),
         (dict(max_triples=0), "max_triples"),
         (dict(patience=0), "patience"),
+        (dict(max_random=0), "max_random"),
     ],
 )
 def test_bad_search_is_named(arguments, message):

@@ -16,7 +16,9 @@ def test_each_section_has_a_weight_and_they_add_up_to_one(start, count):
 
 def test_plain_values_give_the_settings_back():
     settings = PropagationSettings(iterations=3, teleport=0.5, normalization=None)
-    assert PropagationSettings(**settings.to_dict()) == settings
+    assert PropagationSettings.from_stored(settings.to_dict()) == settings
+    with pytest.raises(ValueError, match="hold 'wings', which is unknown"):
+        PropagationSettings.from_stored({"iterations": 3, "wings": 2})
 
 
 @pytest.mark.parametrize(

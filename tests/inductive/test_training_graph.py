@@ -4,11 +4,16 @@ import pytest
 import torch
 
 from sheafprop.data import KnowledgeGraph, assemble
+from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.errors import DataError
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.training_graph import draw_triples, training_graph_as_new
+from sheafprop.inductive.training_graph import (
+    draw_triples,
+    split_training_triples,
+    training_graph_as_new,
+)
 from sheafprop.ranking import evaluate
 from sheafprop.ranking.triple_filter import TripleFilter
 from tests.inductive.test_inductive_propagation import trained
@@ -160,3 +165,25 @@ def test_a_draw_is_seeded_and_keeps_the_order():
     assert torch.equal(first[:, 0], first[:, 0].sort().values)
     assert not torch.equal(first, draw_triples(triples, 6, seed=1))
     assert torch.equal(draw_triples(triples, 20), triples)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_parts_of_a_training_graph_share_no_entity(seed):
+    data = toy_data("fully-inductive")
+    triples, count = data.train.triples, data.train.num_nodes
+    parts = split_training_triples(triples, count, seed=seed)
+    assert not set(parts.part_entities.tolist()) & set(parts.other_entities.tolist())
+    split = disjoint_split(triples, count, seed=seed)
+    for found, entities, mask in (
+        (parts.part, parts.part_entities, split.train_mask),
+        (parts.other, parts.other_entities, split.new_mask),
+    ):
+        head, relation, tail = found.unbind(1)
+        assert torch.equal(torch.unique(found[:, [0, 2]]), torch.arange(len(entities)))
+        back = torch.stack([entities[head], relation, entities[tail]], dim=1)
+        assert torch.equal(back, triples[mask])
+
+
+def test_a_graph_of_one_triple_has_no_parts():
+    with pytest.raises(DataError, match="cannot be split"):
+        split_training_triples(torch.tensor([[0, 0, 1]]), 2)

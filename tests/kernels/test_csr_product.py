@@ -27,7 +27,7 @@ def test_equals_the_dense_product(entries, dtype, merge, backend):
         product = CSRProduct(row, col, value, 7, 5, merge=merge)
         assert product.nnz == (int((dense != 0).sum()) if merge else 40)
         torch.testing.assert_close(product(x), expected)
-        there = product.transposed()(expected)
+        there = product.transpose()(expected)
     torch.testing.assert_close(there, torch.einsum("ij,isk->jsk", dense.to(dtype), expected))
     torch.testing.assert_close(product.matrix().to_dense(), dense)
 
@@ -61,5 +61,5 @@ def test_some_rows_of_a_product():
     for index in ([2, 0, 6, 6, 5], [], [6]):
         index = torch.tensor(index, dtype=torch.long)
         assert torch.allclose(product.rows(index)(table), product(table)[index], atol=1e-13)
-        transposed = product.rows(index).transposed()(random(len(index), 2, dtype=torch.float64))
+        transposed = product.rows(index).transpose()(random(len(index), 2, dtype=torch.float64))
         assert transposed.shape == (5, 2)

@@ -36,7 +36,7 @@ def test_weighted_sums_of_differences(draw):
 def test_rows_under_matrices_and_the_gradient_of_these(draw):
     table, group, x = draw((3, 4, 5)), np.array([2, 0, 2]), draw((6, 4))
     out = np.full((6, 5), np.nan)
-    distance_loops.mapped(table, group, x, out, 0, 6)
+    distance_loops.map_rows(table, group, x, out, 0, 6)
     np.testing.assert_allclose(out, np.einsum("ij,ijk->ik", x, table[np.repeat(group, 2)]))
     start, order = np.array([0, 1, 1, 3]), np.array([1, 0, 2])
     sums = np.full((3, 4, 5), np.nan)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafprop.kge import KGEModel, TransE
+from sheafprop.kge import KGEModel, RotatE, TransE, base
 from sheafprop.kge.base import near_identity, near_one, unit_translations
 from sheafprop.sheaf import DiagonalSheaf
 
@@ -21,7 +21,7 @@ class Turned(KGEModel):
         near_one(self.rel_map, 0.5, generator)
 
     def sheaf(self):
-        return DiagonalSheaf(self._vectors(self.rel_map), None, self._vectors(self.rel_map))
+        return DiagonalSheaf(self.as_vectors(self.rel_map), None, self.as_vectors(self.rel_map))
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0])
@@ -38,6 +38,18 @@ def test_the_sheaf_alone_gives_the_scores(p, num_sections):
     rows = torch.arange(3)
     torch.testing.assert_close(model.score_tails(x, head, relation)[rows, tail], expected)
     torch.testing.assert_close(model.score_heads(x, relation, tail)[rows, head], expected)
+
+
+@pytest.mark.parametrize("nodes", [1, 15, 16, 31, 32, 33, 50])
+@pytest.mark.parametrize("kge", [TransE, RotatE])
+def test_a_table_that_is_drawn_in_blocks_is_that_of_one_draw(kge, nodes, monkeypatch):
+    whole = kge(nodes, 2, 3)
+    whole.reset_parameters(seed=5)
+    monkeypatch.setattr(base, "_DRAWN_ROWS", 16)
+    blocks = kge(nodes, 2, 3)
+    blocks.reset_parameters(seed=5)
+    for a, b in zip(whole.parameters(), blocks.parameters(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_starts_of_relations():

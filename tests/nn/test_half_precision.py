@@ -24,9 +24,9 @@ def layer_of(name, **settings):
 @pytest.mark.parametrize("dtype", HALF)
 def test_a_half_model_computes_in_single_precision_and_rounds_once(name, kind, dtype):
     case = make_case(kind, 4, num_edges=50)
-    case.x, case.sheaf = case.x.to(dtype), case.sheaf.promoted(dtype)
+    case.x, case.sheaf = case.x.to(dtype), case.sheaf.promote(dtype)
     layer = layer_of(name)
-    wide = dict(x=case.x.float(), sheaf=case.sheaf.promoted(torch.float32))
+    wide = dict(x=case.x.float(), sheaf=case.sheaf.promote(torch.float32))
     expected = run(layer, case, **wide)
     assert expected.dtype == torch.float32
     assert torch.equal(run(layer, case), expected.to(dtype))
@@ -43,7 +43,7 @@ def test_a_half_model_computes_in_single_precision_and_rounds_once(name, kind, d
 @pytest.mark.parametrize("maps", [torch.float32, torch.float64])
 def test_the_type_follows_the_features_whatever_the_maps_have(name, dtype, maps):
     case = make_case("diagonal, real pair", 4, num_edges=50)
-    case.sheaf = case.sheaf.promoted(maps)
+    case.sheaf = case.sheaf.promote(maps)
     out = run(layer_of(name), case, x=case.x.to(dtype))
     assert out.dtype == dtype
     assert out.isfinite().all()
@@ -57,11 +57,11 @@ def test_gradients_reach_half_parameters(name, dtype, autocast):
     layer = layer_of(name)
     if autocast:
         first, last = nn.Linear(3, 3), nn.Linear(3, 2)
-        maps, x = case.sheaf.promoted(torch.float32), case.x.float()
+        maps, x = case.sheaf.promote(torch.float32), case.x.float()
     else:
         first, last = nn.Linear(3, 3).to(dtype), nn.Linear(3, 2).to(dtype)
-        maps, x = case.sheaf.promoted(dtype), case.x.to(dtype)
-    maps = maps.mapped(lambda t: t.clone().requires_grad_())
+        maps, x = case.sheaf.promote(dtype), case.x.to(dtype)
+    maps = maps.map_tensors(lambda t: t.clone().requires_grad_())
     x = x.requires_grad_()
     with torch.autocast("cpu", dtype=dtype, enabled=autocast):
         hidden = first(x)
@@ -78,9 +78,9 @@ def test_gradients_reach_half_parameters(name, dtype, autocast):
 def test_complex_half_features():
     case = make_case("diagonal, unitary", 4)
     x = case.x.to(torch.complex32)
-    out = run(SheafPropagation(3), case, x=x, sheaf=case.sheaf.promoted(torch.complex64))
+    out = run(SheafPropagation(3), case, x=x, sheaf=case.sheaf.promote(torch.complex64))
     wide = x.to(torch.complex64)
-    expected = run(SheafPropagation(3), case, x=wide, sheaf=case.sheaf.promoted(torch.complex64))
+    expected = run(SheafPropagation(3), case, x=wide, sheaf=case.sheaf.promote(torch.complex64))
     assert out.dtype == torch.complex32
     assert torch.equal(torch.view_as_real(out), torch.view_as_real(expected).half())
 
@@ -88,7 +88,7 @@ def test_complex_half_features():
 @pytest.mark.parametrize("dtype", HALF)
 def test_sections(dtype):
     case = make_case("identity", 4)
-    case.x, case.sheaf = case.x.to(dtype), case.sheaf.promoted(dtype)
+    case.x, case.sheaf = case.x.to(dtype), case.sheaf.promote(dtype)
     start = draw_sections(case.x.unsqueeze(1).expand(-1, 2, -1), case.boundary_mask)
     start = start.transpose(0, 1)
     out = SheafPropagation(3)(start, *case.graph, **options(case))
@@ -112,7 +112,7 @@ def test_trajectories(dtype):
 @pytest.mark.parametrize("dtype", HALF)
 def test_graphs_without_edges_or_free_nodes(name, dtype):
     case = make_case("identity", 4)
-    case.x, case.sheaf = case.x.to(dtype), case.sheaf.promoted(dtype)
+    case.x, case.sheaf = case.x.to(dtype), case.sheaf.promote(dtype)
     empty = torch.zeros(2, 0, dtype=torch.int32)
     bare = dict(edge_index=empty, edge_type=empty[0], edge_weight=None)
     everyone = torch.ones(12, dtype=torch.bool)
@@ -137,7 +137,7 @@ def test_results_too_large_for_half_precision_are_refused():
 def test_compiled_layers():
     for dtype in HALF:
         case = make_case("diagonal, real pair", 3)
-        case.x, case.sheaf = case.x.to(dtype), case.sheaf.promoted(dtype)
+        case.x, case.sheaf = case.x.to(dtype), case.sheaf.promote(dtype)
         layer = SheafPropagation(2)
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
         out = compiled(case.x, *case.graph, **options(case))

@@ -78,7 +78,7 @@ def test_vectors_come_back_in_local_order():
     assert torch.equal(split["venue"], data["venue"].x), "a type without edges is kept"
 
 
-def test_one_name_is_one_relation_unless_told_apart():
+def test_one_name_is_one_relation_unless_distinguished():
     data = hetero()
     graph = HeteroGraph.from_hetero(data)
     assert graph.relation_ids == {

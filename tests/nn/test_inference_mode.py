@@ -37,7 +37,7 @@ def test_a_plan_of_inference_mode_serves_gradients_of_the_features(
 @pytest.mark.parametrize("kind", ["identity", "diagonal, complex pair", "dense, pair"])
 def test_gradients_of_maps_need_another_plan_and_it_is_said(name, kind):
     case = make_case(kind, 3)
-    case.sheaf = case.sheaf.mapped(lambda t: t.clone().requires_grad_())
+    case.sheaf = case.sheaf.map_tensors(lambda t: t.clone().requires_grad_())
     layer = LAYERS[name](cached=True)
     with torch.inference_mode():
         run(layer, case)
@@ -57,13 +57,13 @@ def test_tensors_of_inference_mode_may_be_given(name, kind):
     with torch.inference_mode():
         case.edge_index, case.edge_type = case.edge_index.clone(), case.edge_type.clone()
         case.edge_weight, case.boundary_mask = case.edge_weight.clone(), case.boundary_mask.clone()
-        case.x, constant = case.x.clone(), case.sheaf.mapped(torch.clone)
+        case.x, constant = case.x.clone(), case.sheaf.map_tensors(torch.clone)
     x = case.x.clone().requires_grad_()
     out = run(layer, case, x=x, sheaf=constant)
     out.abs().sum().backward()
     assert torch.allclose(out, expected, atol=1e-8)
     assert x.grad.isfinite().all()
-    maps = case.sheaf.mapped(lambda t: t.clone().requires_grad_())
+    maps = case.sheaf.map_tensors(lambda t: t.clone().requires_grad_())
     run(layer, case, sheaf=maps).abs().sum().backward()
     assert all(t.grad.isfinite().all() for t in maps.tensors().values())
     if name != "limit":
@@ -85,7 +85,7 @@ def test_memory_kept_between_calls_may_be_written_outside():
 
 def test_gradients_stay_off_where_a_plan_is_made_in_no_grad_and_inference_mode():
     case = make_case("diagonal, real pair", 3)
-    case.sheaf = case.sheaf.mapped(lambda t: t.clone().requires_grad_())
+    case.sheaf = case.sheaf.map_tensors(lambda t: t.clone().requires_grad_())
     layer = LAYERS["conv"]()
     with torch.inference_mode():
         plan = layer.plan(case.x, *case.graph, **options(case))

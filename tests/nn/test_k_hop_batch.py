@@ -163,7 +163,7 @@ def test_gradients_of_a_batch_are_those_of_the_full_graph():
     grads = []
     seeds = torch.tensor([7, 23, 44])
     for part, rows in ((data, seeds), (k_hop_batch(data, seeds, 2), slice(0, 3))):
-        maps = sheaf.mapped(lambda t: t.clone().requires_grad_())
+        maps = sheaf.map_tensors(lambda t: t.clone().requires_grad_())
         run(SheafPropagation(2), part, maps)[rows].square().sum().backward()
         grads.append([t.grad for t in maps.tensors().values()])
     assert all(close(a, b) for a, b in zip(*grads, strict=True))

@@ -228,8 +228,8 @@ def test_half_maps_and_features_compute_in_single_precision(name, dtype):
     for kind in ("identity", "diagonal, real pair", "dense, shared", "dense, pair"):
         case = make_case(kind, 4, num_edges=60)
         layer = LAYERS[name]() if name != "limit" else HarmonicExtension("cg", tol=1e-4)
-        half = case.sheaf.promoted(dtype)
-        single = half.promoted(torch.float32)
+        half = case.sheaf.promote(dtype)
+        single = half.promote(torch.float32)
         x = case.x.to(dtype)
         expected = run(layer, case, x=x.float(), sheaf=single)
         for features, sheaf in ((x, half), (x.float(), half), (x, single)):
@@ -264,7 +264,7 @@ def test_tensors_of_a_sheaf_may_differ_in_type(case, name):
     for field in fields:
         dtype = NARROW[case.x.dtype]
         mixed = converted(case.sheaf, **{field: dtype})
-        same = mixed.promoted(case.x.dtype)
+        same = mixed.promote(case.x.dtype)
         expected = run(layer, case, sheaf=same)
         assert close(run(layer, case, sheaf=mixed), expected, case.x.dtype)
         if not case.x.is_complex():
@@ -280,9 +280,9 @@ def test_tensors_of_a_sheaf_may_differ_in_type(case, name):
 def test_promotion_keeps_a_shared_map_and_its_gradient():
     maps = torch.randn(4, 2, 3, requires_grad=True)
     sheaf = DenseSheaf(maps, maps)
-    wide = sheaf.promoted(torch.float64)
+    wide = sheaf.promote(torch.float64)
     assert wide.head is wide.tail
-    assert sheaf.promoted(torch.float32) is sheaf
+    assert sheaf.promote(torch.float32) is sheaf
     case = make_case("dense, shared")
     run(SheafPropagation(2), case, sheaf=sheaf).square().sum().backward()
     assert maps.grad.dtype == torch.float32
@@ -316,7 +316,7 @@ def test_autocast_changes_nothing(case, name, dtype):
 def test_propagate_of_half_features_computes_in_single_precision(half):
     for kind in ("identity", "diagonal, real pair", "dense, pair"):
         case = make_case(kind, 3)
-        sheaf = case.sheaf.promoted(half)
+        sheaf = case.sheaf.promote(half)
         conv = SheafConv()
         out = conv.propagate(
             case.edge_index,
@@ -645,7 +645,7 @@ def test_the_result_never_shares_memory_with_the_features(name, normalization):
 @pytest.mark.parametrize("name", LAYERS)
 def test_another_tensor_behind_data_is_noticed(kind, name):
     case = make_case(kind, 3)
-    maps = case.sheaf.mapped(lambda t: torch.nn.Parameter(t.clone()))
+    maps = case.sheaf.map_tensors(lambda t: torch.nn.Parameter(t.clone()))
     case.edge_type = case.edge_type.clone()
     layer = LAYERS[name](cached=True)
     run(layer, case, sheaf=maps)

@@ -88,7 +88,7 @@ def test_layers_and_their_gradients(layer, kind, device):
     found = []
     for plain in (False, True):
         x = case.x.clone().requires_grad_()
-        maps = case.sheaf.mapped(lambda t: t.clone().requires_grad_())
+        maps = case.sheaf.map_tensors(lambda t: t.clone().requires_grad_())
         if plain:
             with use_backend("torch"), device:
                 out = run(layer, case, x=x, sheaf=maps)

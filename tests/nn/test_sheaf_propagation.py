@@ -5,13 +5,18 @@ from functools import partial
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import unbatch
 
 from sheafprop.data import KnowledgeGraph
 from sheafprop.errors import DivergenceError
+from sheafprop.kernels.backend import numba_loops
 from sheafprop.nn import SheafConv, SheafPropagation, draw_sections
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, edge_energy
+from sheafprop.sheaf.row_plan import count_rows, needs_labels
 from tests.nn.steps import run_steps
 from tests.sheaf_cases import SHEAF_KINDS, dense_limit, dense_system, make_case
 
@@ -350,3 +355,79 @@ def test_gradients_of_long_runs():
         out = run(x, *case.graph, **options(case))
         found.append(torch.autograd.grad(out.abs().sum(), x)[0])
     assert torch.allclose(*found, atol=1e-9)
+
+
+def counted_rows(case, normalization="block"):
+    rows, sources = count_rows(
+        case.edge_index,
+        case.edge_type,
+        case.sheaf,
+        edge_weight=case.edge_weight,
+        boundary_mask=case.boundary_mask,
+        labels=needs_labels(case.sheaf, normalization),
+        dtype=torch.float64,
+    )
+    return rows, case.x.unsqueeze(1)[sources]
+
+
+@pytest.mark.skipif(numba_loops() is None, reason="needs numba")
+@pytest.mark.parametrize("kind", [k for k in SHEAF_KINDS if not k.startswith("dense")])
+@given(
+    seed=st.integers(0, 2**16),
+    boundary=st.sampled_from([0.0, 0.3]),
+    normalization=st.sampled_from(["block", "degree"]),
+    num_iterations=st.sampled_from([0, 1, 4, 130]),
+    teleport=st.sampled_from([0.0, 0.2]),
+    parts=st.sampled_from([[3], [1, 2], [1, 1, 1]]),
+)
+@examples(max_examples=12, deadline=None)
+def test_columns_one_after_the_other_give_the_vectors_of_all(
+    kind, seed, boundary, normalization, num_iterations, teleport, parts
+):
+    case = make_case(kind, seed, boundary=boundary)
+    layer = SheafPropagation(
+        num_iterations, step_size=0.8, normalization=normalization, teleport=teleport
+    )
+    expected = layer(case.x, *case.graph, **options(case))
+    rows, known = counted_rows(case, normalization)
+    free = case.x[~case.boundary_mask].unsqueeze(1)
+    found, start, steps = [], 0, []
+    for width in parts:
+        part = slice(start, start + width)
+        own = free[..., part].clone()
+        read = lambda part=part: known[..., part].contiguous()  # noqa: E731
+        out = layer.run_columns(
+            rows, case.sheaf, own, columns=part, known=read, on_step=steps.append
+        )
+        found.append(out)
+        start += width
+    assert torch.equal(torch.cat(found, -1).squeeze(1), expected[~case.boundary_mask])
+    assert num_iterations > 10 or steps == [*range(1, num_iterations + 1)] * len(parts)
+
+
+@pytest.mark.skipif(numba_loops() is None, reason="needs numba")
+def test_columns_that_cannot_be_run():
+    case = make_case("identity", 0, boundary=0.3)
+    rows, known = counted_rows(case)
+    free = case.x[~case.boundary_mask].unsqueeze(1)
+    layer = SheafPropagation(3)
+    for wrong, words in (
+        (lambda: layer.run_columns(rows, case.sheaf, free[1:], known=lambda: known), "'free'"),
+        (lambda: layer.run_columns(rows, case.sheaf, free.float(), known=lambda: known), "'free'"),
+        (lambda: layer.run_columns(rows, case.sheaf, free, known=lambda: known[1:]), "'known'"),
+        (lambda: layer.run_columns(rows, case.sheaf, free), "'known'"),
+        (lambda: layer.run_columns(rows, case.sheaf, free * math.nan, known=lambda: known), "NaN"),
+        (lambda: SheafPropagation(3, tol=0.1).run_columns(rows, case.sheaf, free), "'tol'"),
+        (
+            lambda: layer.run_columns(rows, make_case("dense, pair", 0).sheaf, free),
+            "only identity and diagonal",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            wrong()
+    far = SheafPropagation(40, step_size=9.0)
+    with (
+        pytest.warns(UserWarning, match="diverges"),
+        pytest.raises(DivergenceError, match="energy"),
+    ):
+        far.run_columns(rows, case.sheaf, free.clone(), known=lambda: known)

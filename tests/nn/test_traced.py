@@ -170,7 +170,7 @@ def test_layers_with_loops_that_depend_on_data_break_the_graph(kind):
 def test_compiled_layers_promote_number_types(layer):
     for kind, half in (("dense, pair", torch.float16), ("diagonal, real pair", torch.bfloat16)):
         case = make_case(kind, 3)
-        case.sheaf = case.sheaf.promoted(half)
+        case.sheaf = case.sheaf.promote(half)
         case.x = case.x.float()
         eager = layer(case.x, *case.graph, **options(case))
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")

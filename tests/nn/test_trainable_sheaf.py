@@ -57,7 +57,7 @@ def test_all_tensors_train_and_are_stored(kind):
 def test_gradients_are_those_of_the_tensors():
     case = make_case("diagonal, complex pair", 1)
     module = TrainableSheaf(case.sheaf)
-    plain = case.sheaf.mapped(lambda t: t.clone().requires_grad_())
+    plain = case.sheaf.map_tensors(lambda t: t.clone().requires_grad_())
     for sheaf in (module(), plain):
         SheafConv()(case.x, case.edge_index, case.edge_type, sheaf).abs().sum().backward()
     for name, tensor in plain.tensors().items():
@@ -151,7 +151,7 @@ class Silent(nn.Module):
 
 def parameters(kind):
     case = make_case(kind, 2)
-    return case, case.sheaf.mapped(nn.Parameter)
+    return case, case.sheaf.map_tensors(nn.Parameter)
 
 
 @pytest.mark.parametrize("kind", ["identity", "diagonal, real pair", "dense, shared"])
@@ -258,8 +258,8 @@ def test_sheaves_that_train_elsewhere_are_not_reported():
         SheafConv()(case.x, *edges, sheaf)
         # Nothing to train: frozen, or without gradients.
         Silent(make_case("identity").sheaf, SheafConv())(case.x, *edges)
-        Silent(sheaf.mapped(lambda t: t.detach()), SheafConv())(case.x, *edges)
+        Silent(sheaf.map_tensors(lambda t: t.detach()), SheafConv())(case.x, *edges)
         with torch.no_grad():
             Silent(sheaf, SheafConv())(case.x, *edges)
     maps = torch.randn(4, 2, 3)
-    assert DenseSheaf(maps, maps).mapped(lambda t: t).head is maps
+    assert DenseSheaf(maps, maps).map_tensors(lambda t: t).head is maps

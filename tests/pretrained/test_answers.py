@@ -7,7 +7,7 @@ import torch
 
 from sheafprop.errors import DataError
 from sheafprop.kge import KGE_REGISTRY
-from sheafprop.pretrained.link_scores import SPREAD
+from sheafprop.pretrained.graph_scorer import SPREAD
 from sheafprop.query import InteriorPrior, Query
 from tests.pretrained.models import ADRIFT, FACTS, sheaf_model
 from tests.query.brute_force import best_scores

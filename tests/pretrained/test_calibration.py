@@ -6,6 +6,7 @@ import torch
 
 from sheafprop import SheafModel
 from sheafprop.errors import DataError, FormatError
+from sheafprop.pretrained import calibration
 from sheafprop.pretrained.calibration import ModelCalibration
 from tests.pretrained.models import FACTS, sheaf_model
 from tests.toy import ring
@@ -101,3 +102,52 @@ def test_triples_to_calibrate_on_are_no_facts(grown):
 def test_other_contents_are_refused(state):
     with pytest.raises(FormatError):
         ModelCalibration.from_state(state)
+
+
+def test_each_half_of_the_triples_is_judged_by_what_the_other_gave(grown, monkeypatch):
+    seen = {"_rows": [], "_probabilities": []}
+
+    def watch(name):
+        original = getattr(calibration, name)
+
+        def watched(*arguments):
+            seen[name].append(set(map(tuple, arguments[-1].tolist())))
+            return original(*arguments)
+
+        monkeypatch.setattr(calibration, name, watched)
+
+    watch("_rows")
+    watch("_probabilities")
+    grown.calibrate(HELD)
+    *fitted, whole = seen["_rows"]
+    judged = seen["_probabilities"]
+    assert len(fitted) == len(judged) == 2
+    for own, other in zip(fitted, judged, strict=True):
+        assert own
+        assert other
+        assert not own & other
+        assert own | other == whole
+
+
+def test_each_query_is_judged_by_the_curves_of_others(monkeypatch):
+    judged = []
+
+    class Curves:
+        def __init__(self, own):
+            self.fitted = {x for _, (values, _) in own for x in values.tolist()}
+
+        @classmethod
+        def fit(cls, own):
+            return cls(own)
+
+        def probability(self, x, shape):
+            assert self.fitted
+            assert self.fitted.isdisjoint(x.tolist())
+            judged.extend(x.tolist())
+            return torch.full_like(x, 0.5)
+
+    monkeypatch.setattr(calibration, "TruthCalibration", Curves)
+    monkeypatch.setattr(calibration, "_joined", lambda own: own)
+    values = [np.array([number, number + 0.5]) for number in range(5)]
+    calibration._cross_fitted([(None, (x, np.array([True, False]))) for x in values])
+    assert sorted(judged) == np.concatenate(values).tolist()

@@ -393,6 +393,23 @@ def test_a_solution_without_a_direction_is_left_alone():
     assert grown.report.rescaled == 0
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e-3, 1e9])
+def test_a_model_of_any_unit_has_its_rows_scaled(unit):
+    model = sheaf_model("um")
+    model.kge.node_emb.weight.data *= unit
+    model.kge.entity_constraint = None
+    weight = model.kge.node_emb.weight.data
+    weight[1] = -weight[0]
+    model = SheafModel(model.stored())
+    first, second, third = model.labels()[:3]
+    new = [("n", "next", first), ("n", "far", second), ("m", "skip", third), ("m", "skip", first)]
+    grown = model.extend(new, normalize_output=True)
+    assert grown.report.rescaled == 1
+    length = float(torch.linalg.vector_norm(grown.vectors("m")))
+    assert length == pytest.approx(float(torch.linalg.vector_norm(weight, dim=1).mean()))
+    assert float(grown.vectors("n").abs().max()) < 1e-8 * unit
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 def test_the_flag_also_holds_for_what_is_propagated_and_for_removals(normalize):
     model = sheaf_model("rotate")

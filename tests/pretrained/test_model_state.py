@@ -37,7 +37,7 @@ def test_a_state_comes_back_from_what_is_stored(propagation):
     again = ModelState.from_stored(state.stored())
     assert torch.equal(again.vectors(), state.vectors())
     assert again.section_weight == state.section_weight
-    assert again.entities == state.entities
+    assert again.index.vocabulary() == state.index.vocabulary()
     assert again.index.origins() == state.index.origins()
     facts = state.facts.from_row(0)
     assert torch.equal(again.facts.from_row(0), facts)
@@ -71,17 +71,30 @@ def test_rewritten_entities_have_other_vectors_and_origins():
     assert state.index.origins()[12:] == ("extended",) * 3
 
 
-def test_what_is_not_kept_is_gone_from_what_is_stored():
+def test_what_was_removed_is_gone_from_what_is_stored():
     state = sheaf_model("rotate").extend(FACTS)._state
     kept = torch.ones(state.num_entities, dtype=torch.bool)
     kept[[2, 13]] = False
     facts = state.facts.from_row(0)
     facts = facts[kept[facts[:, [0, 2]]].all(1)]
-    stored = state.stored(kept, facts)
-    labels = [
-        label for label, own in zip(state.index.vocabulary().labels, kept, strict=True) if own
-    ]
+    smaller = state.without(torch.tensor([2, 13]))
+    assert smaller.rows.blocks[0] is state.rows.blocks[0]
+    stored = smaller.stored()
+    labels = [label for label, own in zip(state.index.iterate(), kept, strict=True) if own]
     assert list(stored.entities.labels) == labels
+    assert torch.equal(stored.model.entity_vectors(), state.vectors()[:12][kept[:12], 0])
     assert torch.equal(stored.extended, state.vectors(torch.tensor([12, 14])))
     assert stored.entities.labels_of(stored.facts[:, 0]) == state.index.labels_of(facts[:, 0])
     assert stored.entities.labels_of(stored.facts[:, 2]) == state.index.labels_of(facts[:, 2])
+    assert smaller.num_trained_facts == stored.num_trained_facts
+
+
+def test_scores_in_blocks_are_those_in_one_piece(monkeypatch):
+    monkeypatch.setattr("sheafprop.pretrained.candidate_scorer._NUMBERS", 1)
+    monkeypatch.setattr("sheafprop.pretrained.candidate_scorer.max", lambda *x: 5, raising=False)
+    state = sheaf_model("pairre").extend(FACTS)._state
+    entity, relation = torch.arange(15), torch.arange(15) % 3
+    found = list(state.score_blocks(entity, relation, "head"))
+    assert [first for first, _ in found] == [0, 5, 10, 12]
+    want = state.candidate_scores(entity, relation, "head")
+    close(torch.cat([scores for _, scores in found], 1), want)

@@ -142,6 +142,22 @@ def test_integers_are_given_back_as_they_came():
     assert grown.remove(998).num_entities == model.num_entities + 1
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int16, np.uint8])
+def test_a_single_label_may_be_an_integer_of_numpy(kind):
+    model = numbered()
+    label, relation = kind(103), kind(1)
+    pd.testing.assert_frame_equal(
+        model.predict_tails(label, relation, 4), model.predict_tails(103, 1, 4)
+    )
+    pd.testing.assert_frame_equal(
+        model.predict_heads(relation, label, 4), model.predict_heads(1, 103, 4)
+    )
+    pd.testing.assert_frame_equal(model.explain(label), model.explain(103))
+    assert torch.equal(model.vectors(label), model.vectors("103"))
+    assert model.relations.ids(relation).tolist() == [1]
+    assert "103" not in model.remove(label).labels()
+
+
 def test_labels_that_are_no_integers_stay_text_in_the_answers():
     model = sheaf_model("rotate").extend([(7, "next", "a1")])
     frame = model.predict_tails(7, "next", 3)

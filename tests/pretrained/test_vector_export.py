@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from sheafprop.errors import DataError
+from sheafprop.files import StorageError
 from sheafprop.pretrained.vector_export import export_vectors
 
 LABELS = ["plain", "New York, NY", "é"]
@@ -64,3 +65,11 @@ def test_labels_that_cannot_stand_there_are_named(tmp_path, name, labels, messag
 def test_every_vector_needs_a_label(tmp_path):
     with pytest.raises(ValueError, match="a label for each vector"):
         export_vectors(tmp_path / "v.npy", LABELS[:2], torch.zeros(3, 1, 2))
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.safetensors"])
+def test_vectors_and_labels_are_both_written_or_neither(tmp_path, name):
+    (tmp_path / f"{name}.labels.json").mkdir()
+    with pytest.raises(StorageError, match=r"labels\.json' cannot be written: it is a folder"):
+        export_vectors(tmp_path / name, LABELS, torch.zeros(3, 1, 2))
+    assert not (tmp_path / name).exists()

@@ -34,14 +34,12 @@ def test_scores_do_not_depend_on_the_batch_size(kind):
         torch.testing.assert_close(scorer.score(batch), whole, rtol=0, atol=0)
 
 
-def test_weights_of_sections_and_relations():
+def test_weights_of_sections_and_edges():
     sheaf, x = model_and_vectors("rotate", {})
-    relation_weight = torch.tensor([0.5, 2.0, 1.0])
-    scorer = EnergyScorer(sheaf, x, relation_weight=relation_weight, section_weight=[0.25, 0.75])
+    scorer = EnergyScorer(sheaf, x, section_weight=[0.25, 0.75])
     tree = ("via", ("via", ("anchor", 1), 0, False, 0.5), 1, True, 2.0)
-    plain = ("via", ("via", ("anchor", 1), 0, False, 1.0), 1, True, 1.0)
     want = best_scores(tree, sheaf, x.numpy(), [0.25, 0.75])
-    np.testing.assert_allclose(scorer.score(as_batch(plain, 3))[0], want, atol=1e-10)
+    np.testing.assert_allclose(scorer.score(as_batch(tree, 3))[0], want, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", KGE_REGISTRY)
@@ -106,7 +104,6 @@ def test_equal_scores_are_ordered_by_id():
             "'translation' must be finite",
         ),
         (lambda s, x: EnergyScorer(s, x, section_weight=[1.0]), "'section_weight' must hold 2"),
-        (lambda s, x: EnergyScorer(s, x, relation_weight=torch.ones(2)), "must hold 3 finite"),
         (
             lambda s, x: EnergyScorer(s, x, entities=Vocabulary(["a"])),
             "'entities' must hold 8 labels .got 1",

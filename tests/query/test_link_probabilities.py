@@ -6,22 +6,25 @@ import torch
 
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import use_backend
-from sheafprop.query.link_probabilities import LinkProbabilities, ObservedAnswers
+from sheafprop.query.link_probabilities import LinkProbabilities
 from tests.query.entity_cases import TableScorer, random_links
 
 
 def test_facts_by_entity_and_relation():
     triples = torch.tensor([[3, 0, 1], [3, 0, 1], [3, 0, 0], [2, 1, 3]])
-    facts = ObservedAnswers(triples, 5, 2)
-    ids = np.array([4, 3, 0, 3])
-    assert [part.tolist() for part in facts.of(ids, 0)] == [[], [0, 1], [], [0, 1]]
-    assert [part.tolist() for part in facts.of(ids, 2)] == [[], [], [3], []]
-    assert [part.tolist() for part in facts.of(ids, 3)] == [[], [2], [], [2]]
-    assert facts.of(ids[:0], 0).values.size == 0
-    none = ObservedAnswers(triples[:0], 5, 2)
-    assert none.of(ids, 3).sizes.tolist() == [0, 0, 0, 0]
+    links = LinkProbabilities(triples, 5, 2)
+    known = {0: [[], [0, 1], []], 1: [[], [], []], 2: [[], [], [3]], 3: [[], [2], []]}
+    for relation, expected in known.items():
+        rows = links.log_rows(torch.tensor([4, 3, 0]), relation)
+        assert set(rows.unique().tolist()) <= {0.0, -math.inf}
+        assert [(row == 0).nonzero().flatten().tolist() for row in rows] == expected
+        for entity, answers in zip([4, 3, 0], expected, strict=True):
+            assert [v for v in range(5) if links.is_fact(entity, relation, v)] == answers
+    assert links.log_rows(torch.empty(0, dtype=torch.long), 0).shape == (0, 5)
+    none = LinkProbabilities(triples[:0], 5, 2)
+    assert bool((none.log_rows(torch.arange(5), 3) == -math.inf).all())
     with pytest.raises(ValueError, match="relation ids from 0 to 0"):
-        ObservedAnswers(triples, 5, 1)
+        LinkProbabilities(triples, 5, 1)
 
 
 @pytest.mark.parametrize("cache", [0, 700, 2**20])

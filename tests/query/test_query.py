@@ -4,7 +4,7 @@ import torch
 from sheafprop.data import Vocabulary
 from sheafprop.errors import DataError
 from sheafprop.query import STRUCTURES, Query, QueryShape, parse_query
-from sheafprop.query.query import quoted
+from sheafprop.query.query import quote
 
 
 def test_unknown_labels_are_named_with_the_nearest_spelling():
@@ -50,7 +50,7 @@ def test_operators_build_the_tree_and_merge_equal_ones():
     ("label", "text"), [("a", "a"), ("a b", '"a b"'), ('"', r'"\""'), ("x\\", "x\\"), ("", '""')]
 )
 def test_labels_are_quoted_where_the_parser_needs_it(label, text):
-    assert quoted(label) == text
+    assert quote(label) == text
 
 
 def test_ids_of_inverse_relations_follow_those_of_the_others():

@@ -27,15 +27,6 @@ def test_bins_and_error():
     assert repr(table).startswith("ReliabilityTable(3 bins, 7 predictions, expected calibration")
 
 
-def test_weights_count_as_repetitions():
-    p, true = torch.tensor([0.2, 0.7, 0.71]), torch.tensor([True, False, True])
-    table = ReliabilityTable.of(p, true, weight=[2, 1, 3])
-    again = ReliabilityTable.of(p[[0, 0, 1, 2, 2, 2]], true[[0, 0, 1, 2, 2, 2]])
-    for name in ("lower", "count", "predicted", "observed"):
-        np.testing.assert_allclose(getattr(table, name), getattr(again, name))
-    assert table.expected_calibration_error == pytest.approx(again.expected_calibration_error)
-
-
 def test_what_comes_true_as_often_as_predicted_has_no_error():
     rng = np.random.default_rng(0)
     p = rng.random(200_000)
@@ -49,7 +40,6 @@ def test_what_comes_true_as_often_as_predicted_has_no_error():
         (([0.5, 1.1], [1, 0]), {}, "between 0 and 1"),
         (([0.5, np.nan], [1, 0]), {}, "between 0 and 1"),
         (([0.5], [1, 0]), {}, "vectors of one length"),
-        (([0.5], [1]), {"weight": [-1]}, "weights must be finite and not negative"),
         (([0.5], [1]), {"num_bins": 0}, "'num_bins' must be an integer of at least 1"),
     ],
 )
@@ -59,5 +49,5 @@ def test_bad_predictions_are_refused(arguments, more, problem):
 
 
 def test_pairs_are_vectors_of_doubles():
-    x, true, weight = as_pairs(torch.tensor([1.0, 2.0]), [True, False], None)
-    assert (x.tolist(), true.tolist(), weight.tolist()) == ([1, 2], [1, 0], [1, 1])
+    x, true = as_pairs(torch.tensor([1.0, 2.0]), [True, False])
+    assert (x.tolist(), true.tolist()) == ([1, 2], [1, 0])

@@ -18,7 +18,6 @@ from sheafprop.query import (
 from sheafprop.query.truth_calibration import structure_name
 from tests.query.entity_cases import random_links
 
-METHODS = ["isotonic", "platt"]
 POWERS = {"2p": 0.5, "ip": 2.0}
 
 
@@ -33,10 +32,9 @@ def draw(seed, count=4000):
     return pairs
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_probabilities_come_true_as_often_as_they_say(method):
-    found = TruthCalibration.fit(draw(0), method=method)
-    for name, (log_truth, true, _) in draw(1).items():
+def test_probabilities_come_true_as_often_as_they_say():
+    found = TruthCalibration.fit(draw(0))
+    for name, (log_truth, true) in draw(1).items():
         x = torch.from_numpy(log_truth)
         p = found.probability(x, STRUCTURES[name])
         before = ReliabilityTable.of(x.exp(), true).expected_calibration_error
@@ -49,27 +47,18 @@ def test_probabilities_come_true_as_often_as_they_say(method):
         assert found.probability(torch.tensor([-math.inf]), STRUCTURES[name]).tolist() == [0]
 
 
-def test_a_logistic_curve_finds_slope_and_intercept():
-    curves = TruthCalibration.fit(draw(3, 50_000), method="platt").curves
-    for name, power in POWERS.items():
-        np.testing.assert_allclose(curves[name], [power, -1], atol=0.06)
-
-
 def test_isotonic_levels():
-    pairs = TruthPairs(
-        np.log([0.1, 0.2, 0.3, 0.3, 0.5, 0.6]), [0, 1, 0, 0, 1, 1], [1, 1, 1, 0, 1, 2]
-    )
-    found = TruthCalibration.fit({"2p": pairs}, method="isotonic", least=1)
+    pairs = TruthPairs(np.log([0.1, 0.2, 0.3, 0.5, 0.6, 0.6]), [0, 1, 0, 1, 1, 1])
+    found = TruthCalibration.fit({"2p": pairs}, least=1)
     x = torch.tensor([0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 1]).double().log()
     p = found.probability(x, STRUCTURES["2p"])
     assert p[[0, 1, 2, 3, 4, 6, 7]].tolist() == pytest.approx([0, 0, 0.5, 0.5, 0.5, 1, 1], abs=1e-6)
     assert 0.5 < p[5] < 1
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_rare_structures_take_the_curve_of_all(method):
+def test_rare_structures_take_the_curve_of_all():
     pairs = {**draw(0), "3p": TruthPairs([-1.0, -2.0], [True, False])}
-    found = TruthCalibration.fit(pairs, method=method)
+    found = TruthCalibration.fit(pairs)
     assert set(found.curves) == {"", "2p", "ip"}
     x = torch.tensor([-1.0, -0.1])
     other = found.probability(x, QueryShape("and", (STRUCTURES["3p"], STRUCTURES["3p"])))
@@ -85,33 +74,30 @@ def test_structures_by_name_in_any_order_of_branches():
     assert structure_name(QueryShape("via", (STRUCTURES["3p"],))) == ""
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_one_kind_of_pairs_only(method):
+def test_one_kind_of_pairs_only():
     for true in (True, False):
         pairs = {"2p": TruthPairs([-1.0, -math.inf, 0.0], [true] * 3)}
-        found = TruthCalibration.fit(pairs, method=method)
+        found = TruthCalibration.fit(pairs)
         p = found.probability(torch.tensor([-0.5, -800.0, 0]), STRUCTURES["2p"])
         assert not p.isnan().any()
         assert bool((p >= 0.5).all()) == true
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_stored_calibration_is_the_same(method):
-    found = TruthCalibration.fit(draw(0, 100), method=method)
+def test_a_stored_calibration_is_the_same():
+    found = TruthCalibration.fit(draw(0, 100))
     again = TruthCalibration.from_state(json.loads(json.dumps(found.state())))
     x = torch.linspace(-5, 0, 20)
     for name in ("2p", "3p"):
         wanted = found.probability(x, STRUCTURES[name])
         assert again.probability(x, STRUCTURES[name]).equal(wanted)
-    assert repr(again) == f"TruthCalibration({method}, structures: 2p, ip)"
+    assert repr(again) == "TruthCalibration(structures: 2p, ip)"
     curve = found.state()["curves"][""]
     for wrong in (
         {},
-        {"method": "other", "curves": {"": curve}},
-        {"method": method, "curves": {"2p": curve}},
-        {"method": method, "curves": {"": [[-1.0, -2.0], [0.0, 1.0]]}},
-        {"method": method, "curves": {"": [-1.0, 0.0]}},
-        {"method": method, "curves": [curve]},
+        {"curves": {"2p": curve}},
+        {"curves": {"": [[-1.0, -2.0], [0.0, 1.0]]}},
+        {"curves": {"": [-1.0, 0.0]}},
+        {"curves": [curve]},
     ):
         with pytest.raises(FormatError, match="not the numbers of a calibration of truths"):
             TruthCalibration.from_state(wrong)
@@ -120,8 +106,6 @@ def test_a_stored_calibration_is_the_same(method):
 def test_bad_pairs_are_refused():
     with pytest.raises(ValueError, match="needs validation queries"):
         TruthCalibration.fit({})
-    with pytest.raises(ValueError, match="'method' must be one of"):
-        TruthCalibration.fit(draw(0), method="beta")
     for bad in (0.1, math.nan):
         with pytest.raises(ValueError, match=r"logs at most 0 \(structure 2p\)"):
             TruthCalibration.fit({"2p": TruthPairs([bad], [True])})
@@ -140,7 +124,7 @@ def test_answers_have_probabilities_and_improbable_ones_are_not_given():
     some = scorer.answer(batch, 8, calibration=calibration, min_probability=bound)
     assert some == [[a for a in own if a.probability >= bound] for own in every]
     assert all(a.probability is None for own in scorer.answer(batch) for a in own)
-    low = TruthCalibration("platt", {"": np.array([0.0, -5.0])})
+    low = TruthCalibration({"": np.array([[-700.0, 0.0], [0.01, 0.01]])})
     assert scorer.answer(batch, calibration=low, min_probability=0.5) == [[], []]
     with pytest.raises(ValueError, match="'min_probability' must be between 0 and 1"):
         scorer.answer(batch, calibration=calibration, min_probability=1.5)

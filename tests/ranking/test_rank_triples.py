@@ -83,35 +83,6 @@ def test_the_order_of_triples_does_not_matter():
     assert first.metrics("sampled50") == pytest.approx(second.metrics("sampled50"))
 
 
-def test_restricted_candidates():
-    table, known = Table(), graph()
-    triple_filter = TripleFilter(known, NUM_NODES, NUM_RELATIONS)
-    candidates = torch.randperm(NUM_NODES, generator=torch.Generator().manual_seed(1))[:20]
-    allowed = torch.isin(known[:, 2], candidates)
-    triples = known[allowed][:60]
-    result = evaluate(
-        lambda h, r: table.score_tails(h, r)[:, candidates],
-        None,
-        triples,
-        triple_filter,
-        candidates=candidates,
-        sides="tail",
-    )
-    # The same by hiding all others behind the filter.
-    head, relation, tail = triples.unbind(1)
-    row, column = triple_filter.tails(head, relation)
-    others = torch.tensor(sorted(set(range(NUM_NODES)) - set(candidates.tolist())))
-    more = torch.cartesian_prod(torch.arange(60), others)
-    pairs = torch.cat([row, more[:, 0]]), torch.cat([column, more[:, 1]])
-    expected = rank_counts(table.score_tails(head, relation), tail, pairs)
-    assert result.counts["tail"].better.equal(expected.better)
-    assert result.counts["tail"].ties.equal(expected.ties)
-    assert result.counts["tail"].candidates.equal(expected.candidates)
-    assert result.sides == "tail"
-    with pytest.raises(ValueError, match="true tail among the candidates"):
-        evaluate(table.score_tails, None, known, triple_filter, candidates=candidates, sides="tail")
-
-
 @pytest.mark.parametrize(("batch_size", "bound"), [(None, 2**23), (3, 3 * 2**20)])
 def test_scores_held_at_once_are_bounded(batch_size, bound):
     num_nodes, sizes = 2**20, []
@@ -157,25 +128,20 @@ def test_nan_names_the_query_and_the_cause():
     assert len(result.counts["tail"]) == 2
 
 
-@pytest.mark.parametrize("candidates", [None, torch.tensor([2, 4, 11, 20])])
-def test_nan_names_the_entity_whose_scores_are_none(candidates):
+def test_nan_names_the_entity_whose_scores_are_none():
     table, triples = Table(), torch.tensor([[5, 0, 2], [20, 3, 4]])
     table.tails[:, :, 11] = table.tails[:, :, 20] = math.nan
     labels = [f"e{i}" for i in range(NUM_NODES)]
     arguments = {"num_nodes": NUM_NODES, "sides": "tail", "entity_labels": labels}
-    columns = slice(None) if candidates is None else candidates
-
-    def score_tails(head_index, rel_type):
-        return table.score_tails(head_index, rel_type)[:, columns]
 
     with pytest.raises(
         DivergenceError, match=r"\(5 \('e5'\), 0, \?\).*for entity 11 \('e11'\) and 1 more"
     ):
-        evaluate(score_tails, None, triples, candidates=candidates, **arguments)
+        evaluate(table.score_tails, None, triples, **arguments)
     table.tails[20] = math.nan
     table.tails[5] = 1.0
     with pytest.raises(DivergenceError, match=r"\(20 \('e20'\), 3, \?\).*every candidate"):
-        evaluate(score_tails, None, triples, candidates=candidates, **arguments)
+        evaluate(table.score_tails, None, triples, **arguments)
 
 
 def test_progress_bar_appears_only_when_it_takes_time(capsys):
@@ -202,12 +168,10 @@ def test_empty_and_bad_input():
         evaluate(*both, triples, num_nodes=NUM_NODES, num_dropped=-1)
     with pytest.raises(ValueError, match=r"but there are 5\)"):
         evaluate(*both, triples, num_nodes=5)
-    with pytest.raises(ValueError, match=r"\(9, 31\), one column per candidate"):
+    with pytest.raises(ValueError, match=r"\(9, 31\), one column per entity"):
         evaluate(*both, torch.tensor([[i, 0, 0] for i in range(9)]), num_nodes=31, sides="tail")
     with pytest.raises(ValueError, match="number of entities of the filter, 30"):
         evaluate(*both, triples, TripleFilter(triples, NUM_NODES, NUM_RELATIONS), num_nodes=31)
-    with pytest.raises(ValueError, match="2 ids, 1 distinct"):
-        evaluate(*both, triples, num_nodes=NUM_NODES, candidates=torch.tensor([3, 3]))
 
 
 @pytest.mark.parametrize("filtered", [False, True])

@@ -4,7 +4,7 @@ from importlib import resources
 import pytest
 
 from sheafprop.ranking import PROTOCOLS
-from sheafprop.report.published import published_rows
+from sheafprop.report.published import published_query_means, published_rows
 
 MARKS = {"paper", "read", "second-hand", "recalled"}
 FAMILIES = {"fb237", "WN18RR", "nell"}
@@ -14,6 +14,14 @@ KINDS = ("RotatE", "SE", "TransE", "TransR")
 @pytest.fixture(scope="module")
 def published():
     return json.loads((resources.files("sheafprop.report") / "published.json").read_text("utf-8"))
+
+
+def test_means_over_all_ratios_are_apart_from_those_of_a_ratio():
+    means = published_query_means()
+    assert means["UltraQuery, zero-shot"]["without negation"] == {"hits@10": 0.479, "mrr": 0.321}
+    assert all(row["ties"] == "ordinal" for row in means.values())
+    with pytest.raises(ValueError, match="Expected a protocol among paper"):
+        published_rows("queries", "means_of_nine_ratios", "550")
 
 
 def test_tables_are_grouped_by_protocol(published):

@@ -35,7 +35,7 @@ def assert_agrees(sheaf):
         close(sheaf.restrict_sections(rows, EVERY, side), image)
     close(sheaf.end_norms(), dense.end_norms())
     weight = torch.tensor([0.25, 1.0, 3.0], dtype=close_dtype(dtype))
-    ours, theirs = sheaf.weighted(weight, 4), dense.weighted(weight)
+    ours, theirs = sheaf.scale_energy(weight, 4), dense.scale_energy(weight)
     for side in ("head", "tail"):
         close(ours.matrices(side, width=4).to(dense.dtype), theirs.matrices(side))
         close(theirs.matrices(side), dense.matrices(side) * weight.sqrt().view(-1, 1, 1))

@@ -43,7 +43,7 @@ def test_inverses_of_well_and_badly_conditioned_blocks(size, dtype):
     index, ones = torch.arange(6), torch.ones(6, dtype=dtype.to_real())
     blocks = DenseBlocks(CSRProduct(index, index, ones, 6, 6), table, index, index, dtype)
     assert blocks.singular.tolist() == [False] * 3 + [True] * 3
-    assert blocks.frozen(size).tolist() == [0, 0, 0, 1, 2, size]
+    assert blocks.num_frozen(size).tolist() == [0, 0, 0, 1, 2, size]
     expected = np.linalg.pinv(table.numpy(), rcond=rtol, hermitian=True)
     error = torch.linalg.matrix_norm(blocks.inverses.to(double) - torch.from_numpy(expected))
     # The condition number times the rounding of the blocks, and one rounding of the result.

@@ -20,7 +20,7 @@ def test_a_shared_map_stays_one_tensor():
     sheaf = DenseSheaf(maps, maps)
     assert sheaf.shares_maps
     assert sheaf.select(torch.tensor([1, 0])).shares_maps
-    assert sheaf.promoted(torch.float64).shares_maps
+    assert sheaf.promote(torch.float64).shares_maps
     assert not DenseSheaf(maps, maps.clone()).shares_maps
     assert sheaf.is_injective("head", 1e-6).tolist() == [False] * 3
 

@@ -31,9 +31,9 @@ def test_entries_count_where_they_are_positive(dtype):
         [[1.0, 1e-30, tiny, 0.0], [0, 0, 0, 0], [1e30, 1, 1e-20, 1]], dtype=dtype
     )
     blocks = DiagonalBlocks(entries)
-    assert blocks.frozen(4).tolist() == [1, 4, 0]
+    assert blocks.num_frozen(4).tolist() == [1, 4, 0]
     assert blocks.singular.tolist() == [True, True, False]
-    assert DiagonalBlocks(entries[:, 3:]).frozen(5).tolist() == [5, 5, 0]
+    assert DiagonalBlocks(entries[:, 3:]).num_frozen(5).tolist() == [5, 5, 0]
     inverse = blocks.apply_pinv(torch.ones(3, 1, 4, dtype=dtype)).squeeze(1)
     torch.testing.assert_close(inverse * entries, (entries > 0).to(dtype))
 
@@ -62,7 +62,7 @@ def test_wide_ranges_of_diagonal_maps_do_in_single_what_they_do_in_double(seed, 
         PropagationPlan(edge_index, edge_type, sheaf, 40, boundary_mask=mask)
         for sheaf in (single, double)
     ]
-    assert torch.equal(*(plan.blocks.frozen(5) for plan in plans))
+    assert torch.equal(*(plan.blocks.num_frozen(5) for plan in plans))
     steps = 12
     layer = SheafPropagation(steps)
     ours = layer(x, edge_index, edge_type, single, boundary_mask=mask)

@@ -19,7 +19,7 @@ def test_random_graphs_hold_what_they_promise():
 
 def test_another_order_holds_the_same_triples():
     graph = Multigraph.random(3, seed=1)
-    other, node = graph.permuted(seed=2)
+    other, node = graph.permute(seed=2)
     ends = {
         (*node[pair].tolist(), r)
         for pair, r in zip(other.edge_index.T, other.edge_type.tolist(), strict=True)

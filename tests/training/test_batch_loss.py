@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from sheafprop.kernels.backend import use_backend
+from sheafprop.kge import KGE_REGISTRY
 from sheafprop.ranking import TripleFilter
 from sheafprop.training.batch_loss import BatchLoss
 from sheafprop.training.reference import train_reference
+from tests.nn.test_plain_devices import PlainDevice
 from tests.toy import toy_data
 from tests.training.test_sheaf_completion import fit, module
 
@@ -57,7 +60,7 @@ def test_cross_entropy_compares_with_the_batch_and_what_is_drawn(kge, monkeypatc
     for ids, loss in zip(seen, losses, strict=True):
         assert set(ids.tolist()) >= {0, 1, 2, 9}
         assert 4 < len(ids) <= 6
-        scores = model.score_tails(model.entity_vectors(), triples[:, 0], triples[:, 1], ids)
+        scores = model.score_tails(model.entity_vectors(), triples[:, 0], triples[:, 1])[:, ids]
         target = torch.searchsorted(ids, triples[:, 2].contiguous())
         assert torch.allclose(loss, torch.nn.functional.cross_entropy(scores, target))
     # The draw follows the triples and the epoch.
@@ -123,3 +126,22 @@ def test_training_excludes_the_triples_of_its_graph(tmp_path, monkeypatch):
     assert {known.num_triples for known in seen} == {len(data.inference.triples)}
     with pytest.raises(ValueError, match=r"for the cross entropy \(the loss is 'nssa'\)"):
         module(loss="nssa", leave_out_known=True)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "cross_entropy, drawn", "margin_ranking"])
+@pytest.mark.parametrize("kge", KGE_REGISTRY)
+def test_gradients_on_devices_that_add_no_complex_rows(kge, loss):
+    name, _, drawn = loss.partition(", ")
+    own = module(kge=kge, loss=name, num_candidates=3 if drawn else None)
+    model, grads = own.build(9, 2), []
+    triples, number = torch.tensor([[0, 0, 1], [1, 0, 2], [3, 1, 0]]), torch.arange(3)
+    for plain in (False, True):
+        model.zero_grad()
+        if plain:
+            with use_backend("torch"), PlainDevice():
+                own.batch_loss(model, triples, number, 0).backward()
+        else:
+            own.batch_loss(model, triples, number, 0).backward()
+        grads.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

@@ -46,6 +46,16 @@ def test_whole_epochs_of_which_the_last_is_validated(size, checks):
     assert 1 <= run.max_epochs // run.check_val_every_n_epoch <= max(checks + 1, 1)
 
 
+def test_short_trainings_are_validated_once(monkeypatch):
+    data, checks = toy_data(), {}
+    for name, steps in (("short", 10_000), ("long", 5)):
+        monkeypatch.setattr(budget, "_STEPS_OF_CHECK", steps)
+        run = trainer(max_epochs=-1)
+        StepBudget(3).apply(run, data, 16)
+        checks[name] = run.max_epochs / run.check_val_every_n_epoch
+    assert checks == {"short": 1, "long": 3}
+
+
 @pytest.mark.parametrize("end", [{"max_epochs": 3}, {"max_epochs": -1, "max_steps": 7}])
 def test_a_given_end_holds(end):
     run = trainer(check_val_every_n_epoch=9, **end)

@@ -3,6 +3,7 @@ import json
 import pytest
 import torch
 
+from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.errors import DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.kge import build_model
@@ -83,6 +84,40 @@ def test_an_interrupted_search_for_the_steps_goes_on(tmp_path, monkeypatch):
     again, record = train_episodes(kge, triples, settings, folder=tmp_path / "e")
     assert record.tried == expected.tried
     assert_equal(states(whole), states(again))
+
+
+def test_the_number_of_steps_is_judged_on_entities_and_triples_that_trained_nothing(monkeypatch):
+    kge, triples = trained_model(num_nodes=60), torch.unique(graph(60, 400), dim=0)
+    split = disjoint_split(triples, 60, seed=2)
+    part, apart = (triples[mask] for mask in (split.train_mask, split.new_mask))
+    seen = {"prototypes": [], "trained": [], "observed": [], "judged": []}
+
+    def watch(name, kind, place):
+        original = getattr(episode_training, name)
+
+        def watched(*arguments, **options):
+            seen[kind].append(arguments[place])
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(episode_training, name, watched)
+
+    watch("_prototypes", "prototypes", 1)
+    watch("EpisodeTraining", "trained", 1)
+    watch("EpisodeScorer", "observed", 1)
+    watch("evaluate", "judged", 2)
+    monkeypatch.setattr(episode_training, "_FIRST", 2)
+    settings = EpisodeSettings(batch_size=8, num_random=2, max_steps=2)
+    train_episodes(kge, triples, settings, seed=2)
+    # Once on a part, then on the whole graph.
+    assert [len(found) for found in seen["trained"]] == [len(part), len(triples)]
+    assert torch.equal(seen["trained"][0], episode_training._renumber(part))
+    assert torch.equal(seen["prototypes"][0], part)
+    (observed,), (judged,) = (
+        [set(map(tuple, found.tolist())) for found in seen[kind]] for kind in ("observed", "judged")
+    )
+    assert judged
+    assert not observed & judged
+    assert observed | judged == set(map(tuple, episode_training._renumber(apart).tolist()))
 
 
 def test_what_other_settings_have_left_is_not_gone_on_with(tmp_path, monkeypatch):

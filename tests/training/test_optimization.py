@@ -7,6 +7,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
+from sheafprop.kge import TransE
 from sheafprop.training import SheafCompletion
 from sheafprop.training.optimization import (
     build_optimizer,
@@ -20,6 +21,10 @@ from tests.training.test_sheaf_completion import fit, module
 
 def parameters():
     return [torch.nn.Parameter(torch.ones(2))]
+
+
+def model():
+    return TransE(3, 2, 4)
 
 
 def test_the_schedule_starts_at_the_full_rate_and_ends_at_zero(tmp_path):
@@ -54,13 +59,13 @@ def test_the_cosine_is_that_of_torch():
 
 
 def test_what_is_set_now_wins_over_what_is_stored():
-    old = build_optimizer("sgd", parameters(), lr=0.3, weight_decay=0.2)
+    old = build_optimizer("sgd", model(), lr=0.3, weight_decay=0.2)
     schedule = cosine_schedule(old, 4)
     for _ in range(2):
         old.step()
         schedule.step()
     checkpoint = {"optimizer_states": [old.state_dict()], "lr_schedulers": [schedule.state_dict()]}
-    new = build_optimizer("sgd", parameters(), lr=0.1, weight_decay=0.0)
+    new = build_optimizer("sgd", model(), lr=0.1, weight_decay=0.0)
     again = cosine_schedule(new, 8)
     prefer_options(checkpoint, new)
     new.load_state_dict(checkpoint["optimizer_states"][0])

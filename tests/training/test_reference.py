@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sheafprop.training import InductiveDataModule
-from sheafprop.training.reference import train_reference
+from sheafprop.training.reference import prepare_reference, train_reference
 from tests.toy import toy_data
 from tests.training.test_sheaf_completion import fit, module, trainer
 
@@ -71,3 +71,11 @@ def test_steps_are_whole_epochs_and_a_schedule_that_has_ended_trains_no_further(
         ends.append(reference.model.node_emb.weight.detach())
     assert torch.equal(ends[0], ends[1])
     assert torch.equal(ends[0], ends[2])
+
+
+def test_a_reference_is_given_the_observed_triples_alone():
+    data = toy_data()
+    alone, epochs = prepare_reference(module(), data, max_epochs=3, batch_size=8)
+    assert alone.train is data.inference
+    assert alone.train_valid is alone.valid is alone.test is None
+    assert epochs == 3

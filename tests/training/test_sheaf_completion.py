@@ -57,6 +57,8 @@ def fit(folder, epochs, data=None, resume=None, *, callbacks=None, **changes):
         dict(kge="rotate", loss="nssa", num_negatives=4),
         dict(kge="transr", loss="margin_ranking", num_negatives=2, optimizer="adagrad"),
         dict(kge="se"),
+        dict(kge="rotate", sparse=True, num_candidates=3, optimizer="rowwise_adagrad"),
+        dict(kge="transe", sparse=True, num_candidates=3, lr_schedule="cosine", lr_epochs=4),
     ],
     ids=lambda c: "-".join(str(v) for v in c.values()),
 )

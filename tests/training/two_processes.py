@@ -18,13 +18,15 @@ from tests.toy import toy_data
 from tests.training.test_sheaf_completion import module, trainer
 
 BATCH = 6
-#: Options of the module; the last one draws negatives.
+#: Options of the module; the last ones draw negatives.
 RUNS = {
     "transe": dict(kge="transe"),
     "rotate": dict(kge="rotate"),
     "transr": dict(kge="transr"),
     "se": dict(kge="se"),
     "negatives": dict(kge="rotate", loss="nssa", num_negatives=4, lr_schedule="cosine"),
+    "sparse": dict(kge="rotate", loss="nssa", num_negatives=4, sparse=True),
+    "rows": dict(kge="um", loss="nssa", num_negatives=4, sparse=True, optimizer="rowwise_adagrad"),
 }
 
 

@@ -58,8 +58,8 @@ def _short(seconds: float | None) -> str:
     return duration(seconds) if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
-def _count(number: int) -> str:
-    return f"{number:,}"
+def _count(number: int | None) -> str:
+    return NOTHING if number is None else f"{number:,}"
 
 
 def _name(value: str) -> str:
@@ -130,6 +130,15 @@ _RANKING: Columns = {
     "bare distances": _column("distance_seconds", _short),
     "ranking / bare": _column("ratio", _times),
     "peak memory": lambda case: size(case["peak_bytes"]),
+}
+_BEAM: Columns = {
+    "queries": _column("name"),
+    "number": _column("queries", _count),
+    "distinct rows": _column("distinct_rows", _count),
+    "answers": _column("seconds", _short),
+    "bare rows": _column("row_seconds", _short),
+    "answers / bare": _column("ratio", _times),
+    "peak memory": lambda case: size(case["peak_bytes"]) if "peak_bytes" in case else NOTHING,
 }
 
 
@@ -217,14 +226,19 @@ def query_speed_table(cases: Sequence[Case]) -> str:
     r"""Returns the measurements of ``scripts/bench_queries.py`` as Markdown.
 
     The first table compares queries answered together with a loop that takes the Schur complement
-    of each, the second rankings by type with the bare distance matrices of that size.
+    of each, the second rankings by type with the bare distance matrices of that size, the third
+    queries over entities with the bare scores of each (entity, relation) that their beams need.
 
     Args:
         cases (list): What the script writes.
     """
     loops = [case for case in cases if "loop_seconds_per_query" in case]
-    rankings = [case for case in cases if "loop_seconds_per_query" not in case]
-    tables = _table(_LOOP, loops, left=1), _table(_RANKING, rankings, left=1)
+    rankings = [case for case in cases if "distance_seconds" in case]
+    beams = [case for case in cases if case not in loops and case not in rankings]
+    tables = [
+        _table(columns, own, left=1)
+        for columns, own in ((_LOOP, loops), (_RANKING, rankings), (_BEAM, beams))
+    ]
     return _join(measured_on(cases), *tables)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.presets import VERSIONS
 from benchmarks.tables import figures
 from sheafprop.files import write_text
-from sheafprop.inductive.baselines import FILTERED_PROXIMITY, PROXIMITY
+from sheafprop.inductive.rank_completion import FILTERED_PROXIMITY, PROXIMITY
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.published import NEIGHBOURS, published_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 from sheafprop.kge import KGE_REGISTRY
 from sheafprop.query import CONJUNCTIVE
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.report.published import published_rows
+from sheafprop.report.published import published_query_means, published_rows
 from sheafprop.report.records import tie_conventions
 from sheafprop.report.tables import NOTHING, escape, markdown_table, mean_with_error
 
 __all__ = [
     "AVERAGINGS",
     "NEGATION",
+    "entity_summary",
     "entity_table",
     "mean_of_types",
     "query_curves",
@@ -33,6 +35,7 @@ _UNIONS = ("2u", "up")
 #: The types with a negation.
 NEGATION = ("2in", "3in", "inp", "pin", "pni")
 _MEAN = "mean of 7"
+_GNN = "NodePiece-QE w/ GNN"
 _PRESETS = {"no-prior": "best without prior"}
 
 Record = dict[str, Any]
@@ -176,17 +179,85 @@ def entity_table(records: Sequence[Record]) -> str:
     return markdown_table([*header, *CONJUNCTIVE, *_UNIONS, *NEGATION], rows)
 
 
-def _mean_of(by_type: dict[str, Record], types: Sequence[str]) -> str:
-    """Mean Hits@10 with its standard error where there is one, and mean MRR."""
+def entity_summary(records: Sequence[Record]) -> str:
+    r"""Returns macro Hits@10 and MRR of every method by ratio and over all ratios, in Markdown: the
+    means of the nine types without negation, the five with it, and the seven conjunctive ones.
+
+    Args:
+        records (list): What ``scripts/reproduce_queries.py --entities`` wrote.
+    """
+    cells: dict[str, dict[str, dict[str, Record]]] = {}
+    for record in records:
+        if record["averaging"] == "macro":
+            by_ratio = cells.setdefault(_entity_method(record), {})
+            by_ratio.setdefault(record["ratio"], {})[record["type"]] = record
+    ratios = _ratios(records)
+    published = published_query_means()
+    gnn = {
+        ratio: {kind: {"hits@10": value} for kind, value in row["hits@10"].items()}
+        for ratio in ratios
+        for row in published_rows("queries", "paper", ratio)
+        if row["method"] == _GNN
+    }
+    parts = []
+    for title, types in (
+        ("without negation", (*CONJUNCTIVE, *_UNIONS)),
+        ("with negation", NEGATION),
+        ("conjunctive", CONJUNCTIVE),
+    ):
+        header = [f"{len(types)} types {title}", *ratios, f"mean of {len(ratios)}"]
+        own = [*cells.items(), (f"{_GNN} (published, paper)", gnn)]
+        rows = []
+        for name, by_ratio in own:
+            row = [_mean_of(by_ratio.get(ratio, {}), types) for ratio in ratios]
+            whole = [_figures(by_ratio.get(ratio, {}), types) for ratio in ratios]
+            if any(cell != NOTHING for cell in row):
+                rows.append([escape(name), *row, _mean_of_means(whole)])
+        for name, figures in published.items():
+            if title in figures:
+                means = f"{100 * figures[title]['hits@10']:.1f} / {figures[title]['mrr']:.3f}"
+                name = f"{name} (published, {figures['mark']}; {figures['ties']} ties, 9 ratios)"
+                rows.append([escape(name), *[NOTHING] * len(ratios), means])
+        parts.append(markdown_table(header, rows))
+    return "\n\n".join(parts)
+
+
+def _entity_method(record: Record) -> str:
+    limit = "" if record["limit"] is None else f" ({record['limit']:,} queries a type)"
+    return f"{_method(record)}: {record['method']}{limit}"
+
+
+def _figures(by_type: dict[str, Record], types: Sequence[str]) -> tuple[float, float | None] | None:
+    """Mean Hits@10, and mean MRR where there is one; None unless all types are there."""
     own = [by_type[kind] for kind in types if kind in by_type]
     if len(own) < len(types):
+        return None
+    hits = statistics.fmean(record["hits@10"] for record in own)
+    known = all("mrr" in record for record in own)
+    return hits, statistics.fmean(record["mrr"] for record in own) if known else None
+
+
+def _mean_of_means(found: Sequence[tuple[float, float | None] | None]) -> str:
+    own = [pair for pair in found if pair is not None]
+    if len(own) < len(found):
         return NOTHING
-    hits, mrr = (statistics.fmean(record[name] for record in own) for name in ("hits@10", "mrr"))
+    hits = statistics.fmean(hits for hits, _ in own)
+    mrr = [value for _, value in own if value is not None]
+    return f"{100 * hits:.1f}" + (f" / {statistics.fmean(mrr):.3f}" if mrr else "")
+
+
+def _mean_of(by_type: dict[str, Record], types: Sequence[str]) -> str:
+    """Mean Hits@10 with its standard error where there is one, and mean MRR."""
+    found = _figures(by_type, types)
+    if found is None:
+        return NOTHING
+    hits, mrr = found
     error = ""
-    if all("standard_error" in record for record in own):
-        whole = sum(record["standard_error"] ** 2 for record in own) ** 0.5 / len(own)
+    errors = [by_type[kind].get("standard_error", math.nan) for kind in types]
+    whole = sum(value**2 for value in errors) ** 0.5 / len(errors)
+    if not math.isnan(whole):
         error = f" ± {100 * whole:.1f}"
-    return f"{100 * hits:.1f}{error} / {mrr:.3f}"
+    return f"{100 * hits:.1f}{error}" + ("" if mrr is None else f" / {mrr:.3f}")
 
 
 def _curve_place(record: Record) -> tuple[Any, ...]:

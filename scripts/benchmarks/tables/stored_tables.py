@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import read_records
+from benchmarks.default_benchmark import default_table
+from benchmarks.episode_levers import lever_table
 from benchmarks.own_splits import split_table
 from benchmarks.tables import benchmark_tables, paper_tables
 from benchmarks.tables.completion_tables import (
@@ -16,7 +18,12 @@ from benchmarks.tables.completion_tables import (
     completion_cost_table,
     completion_table,
 )
-from benchmarks.tables.query_tables import query_curves, query_summary
+from benchmarks.tables.query_tables import (
+    entity_summary,
+    entity_table,
+    query_curves,
+    query_summary,
+)
 from benchmarks.tables.summary_table import summary_table
 from sheafprop.report.tables import result_table
 
@@ -31,6 +38,8 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-full": partial(completion_table, protocol="full"),
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
+    "defaults": default_table,
+    "episode-levers": lever_table,
     "own-splits": split_table,
     "paper-curve": paper_tables.curve_table,
     "paper-leak": paper_tables.leak_table,
@@ -40,6 +49,8 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "propagation-headline": benchmark_tables.propagation_headline,
     "queries": query_summary,
     "query-curves": query_curves,
+    "query-entities": entity_summary,
+    "query-entities-types": entity_table,
     "query-speed": benchmark_tables.query_speed_table,
     "service": benchmark_tables.service_table,
     "summary": summary_table,

@@ -163,7 +163,7 @@ def _speed(files: Mapping[str, Sequence[Record]]) -> list[list[str]]:
 def _measured(case: Record) -> str:
     """Threads and runs; where the runs are not stored, what the note says of them."""
     note = f": {case['note'].partition(',')[0]}" if "note" in case and "runs" not in case else ""
-    return conditions(case) + note
+    return conditions(case).removesuffix(" with their range") + note
 
 
 def _row(values: Any) -> str:

@@ -59,7 +59,6 @@ class FolderDataset(InductiveDataset):
             ``inference.txt``, and the training triples are part of the inference graph.
             ``"fully-inductive"``: all entities of ``inference.txt`` are new.
         on_unknown_relation: ``"error"`` or ``"drop"``, see :func:`~sheafprop.data.assemble`.
-        on_overlap: ``"warn"`` or ``"error"``, likewise.
         hold_out: Without ``valid.txt``, the share of the training triples to hold out for
             transductive validation, so that every entity and relation keeps one; 0 for none.
         seed: The seed of that choice.
@@ -76,7 +75,6 @@ class FolderDataset(InductiveDataset):
         mode: Mode,
         *,
         on_unknown_relation: Literal["error", "drop"] = "error",
-        on_overlap: Literal["warn", "error"] = "warn",
         hold_out: float = 0.0,
         seed: int = 0,
         columns: Any = None,
@@ -92,7 +90,6 @@ class FolderDataset(InductiveDataset):
         super().__init__(self.root.name)
         self.mode: Mode = mode
         self.on_unknown_relation: Literal["error", "drop"] = on_unknown_relation
-        self.on_overlap: Literal["warn", "error"] = on_overlap
         self.hold_out = hold_out
         self.seed = seed
         self.reading = ReadOptions.of(columns, header, delimiter, format)
@@ -125,7 +122,6 @@ class FolderDataset(InductiveDataset):
             self.mode,
             **parts,  # type: ignore[arg-type]
             on_unknown_relation=self.on_unknown_relation,
-            on_overlap=self.on_overlap,
             notes=notes,
         )
 
@@ -175,6 +171,9 @@ class FolderDataset(InductiveDataset):
                 raise DataError(f"{self.root}: several files may be {name} ({names}). Keep one")
             if found:
                 files[key] = found[0]
+        for key, name in FILES.items():
+            if key not in files and (self.root / name).is_dir():
+                raise DataError(f"{self.root / name} is a folder: it must be a file of triples")
         missing = [name for key, name in FILES.items() if name in _REQUIRED and key not in files]
         if missing:
             present = sorted(path.name for path in self.root.iterdir())

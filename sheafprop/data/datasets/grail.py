@@ -10,13 +10,13 @@ import tempfile
 import zlib
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from sheafprop.checks import check_choice
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
 from sheafprop.data.file_kinds import read_file
 from sheafprop.data.label_checks import MODES, Mode
-from sheafprop.data.triples import LabelTriples, parse_triples
+from sheafprop.data.triples import parse_triples
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ class GraILDataset(InductiveDataset):
         mode: The benchmark is fully inductive. WN18RR_v3, nell_v3 and nell_v4 share 8, 3 and 1
             labels between the two graphs, which are kept apart unless ``"semi-inductive"`` is
             given.
-        on_overlap: ``"warn"`` or ``"error"``, see :func:`~sheafprop.data.assemble`.
 
     Raises:
         ValueError: If there is no such benchmark or mode.
@@ -61,7 +60,6 @@ class GraILDataset(InductiveDataset):
         name: str = "fb237_v1",
         *,
         mode: Mode = "fully-inductive",
-        on_overlap: Literal["warn", "error"] = "warn",
     ) -> None:
         if name not in NAMES:
             raise ValueError(f"'name' must be one of {', '.join(NAMES)} (got {name!r})")
@@ -69,23 +67,17 @@ class GraILDataset(InductiveDataset):
         super().__init__(name)
         self.root = None if root is None else Path(root).expanduser().absolute()
         self.mode: Mode = mode
-        self.on_overlap: Literal["warn", "error"] = on_overlap
 
     def load(self) -> InductiveData:
         # Only here, so that the files can be checked without torch.
         from sheafprop.data.assembly import assemble
 
-        return assemble(
-            self.name,
-            self.mode,
-            **self._parts(),  # type: ignore[arg-type]
-            on_overlap=self.on_overlap,
-        )
+        return assemble(self.name, self.mode, **self._parts())
 
     def check(self) -> None:
         self._parts()
 
-    def _parts(self) -> dict[str, LabelTriples]:
+    def _parts(self) -> dict[str, Any]:
         files = {
             "train": f"{self.name}/train.txt",
             "train_valid": f"{self.name}/valid.txt",

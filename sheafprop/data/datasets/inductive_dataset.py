@@ -29,7 +29,7 @@ class InductiveDataset(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        r"""Reads the files and checks what their labels tell, without importing torch.
+        r"""Reads the files and checks their labels, without importing torch.
 
         Raises:
             DataError: As :meth:`load` does, for what can be seen so early.

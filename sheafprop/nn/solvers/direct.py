@@ -93,7 +93,7 @@ def _solve_dense(system: LinearSystem, rhs: Tensor) -> tuple[Tensor, str]:
     else:
         kept = values > relative_tolerance(values.dtype, n * d) * values[-1]
         inverse = torch.where(kept, 1 / torch.where(kept, values, 1), 0)
-        kernel = _polished_kernel(plan, vectors, inverse, kept)
+        kernel = _polish_kernel(plan, vectors, inverse, kept)
         vectors = vectors - kernel @ (kernel.mH @ vectors)
         vectors[:, ~kept] = kernel
         edges = _edge_values(plan, kernel).flatten(1)
@@ -123,13 +123,11 @@ def _solve_dense(system: LinearSystem, rhs: Tensor) -> tuple[Tensor, str]:
         return residual - system.teleport * plan.apply_metric(z), bulk
 
     start = None if system.sections is None else system.sections[plan.free_index].to(plan.dtype)
-    z, error = _refined(solve, residual_of, right, size_of, start)
+    z, error = _refine(solve, residual_of, right, size_of, start)
     return z.to(rhs.dtype), note or _note(error)
 
 
-def _polished_kernel(
-    plan: PropagationPlan, vectors: Tensor, inverse: Tensor, kept: Tensor
-) -> Tensor:
+def _polish_kernel(plan: PropagationPlan, vectors: Tensor, inverse: Tensor, kept: Tensor) -> Tensor:
     r"""The dropped eigenvectors without what they hold of the kept ones, ``[n d, k]``.
 
     An eigensolver leaves a part of size :math:`\epsilon / \lambda` of each kept mode in them,
@@ -158,7 +156,7 @@ def _edge_values(plan: PropagationPlan, vectors: Tensor) -> Tensor:
     free = plan.precondition_sqrt(columns)
     x = free.new_zeros(plan.num_nodes, *free.shape[1:]).index_copy(0, plan.free_index, free)
     head, tail, edge_type, weight = plan.edges
-    sheaf = plan.sheaf.promoted(free.dtype)
+    sheaf = plan.sheaf.promote(free.dtype)
     y = coboundary(x.transpose(0, 1), torch.stack([head, tail]), edge_type, sheaf)
     return y * weight.sqrt().to(y.real.dtype).unsqueeze(-1)
 
@@ -172,7 +170,7 @@ def _note(error: float) -> str:
     )
 
 
-def _refined(
+def _refine(
     solve: Callable[[Tensor], Tensor],
     residual_of: Callable[[Tensor], tuple[Tensor, Tensor | None]],
     right: Tensor,
@@ -211,7 +209,7 @@ def _edge_residual(
     r"""Half the gradient at :math:`x_0 - z` for some columns, and the sum of its terms' sizes."""
     plan = system.plan
     assert system.sections is not None
-    sheaf = sheaf.promoted(z.dtype)
+    sheaf = sheaf.promote(z.dtype)
     x = system.sections[..., columns].to(z.dtype)
     x = x.index_copy(0, plan.free_index, x[plan.free_index] - z).transpose(0, 1)
     head, tail, edge_type, weight = plan.edges
@@ -228,7 +226,7 @@ def _sums_of_messages(
 ) -> tuple[Tensor, Tensor]:
     r"""What values on the edges ``[s, m, k]`` send to the free vertices, :math:`\delta^* y` as
     ``[n, s, d]``, and the sum of the sizes of these terms."""
-    sheaf = sheaf.promoted(y.dtype)
+    sheaf = sheaf.promote(y.dtype)
     head, tail, edge_type, _ = plan.edges
     into_tail = sheaf.restrict_adjoint(y, edge_type, "tail")
     into_head = -sheaf.restrict_adjoint(y, edge_type, "head")
@@ -350,7 +348,7 @@ def _solve_column(
     start = None
     if system.sections is not None:
         start = system.sections[system.plan.free_index][..., columns].to(right)
-    return _refined(
+    return _refine(
         lambda f: on_rows(lambda part: matrix.solve(factor, part), f),
         residual_of,
         right,

@@ -51,7 +51,7 @@ def implicit_limit(
 
 def affine_gradient(system: LinearSystem, free: Tensor, first: Tensor, constant: Tensor) -> Tensor:
     r"""Half the gradient, :math:`L_{UU} x - c + a M (x - x_0)`."""
-    return system.shifted(system.plan.gradient(free, constant), free - first)
+    return system.add_metric(system.plan.gradient(free, constant), free - first)
 
 
 def sheaf_tensors(plan: PropagationPlan) -> list[Tensor]:

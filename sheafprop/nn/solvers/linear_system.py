@@ -73,7 +73,7 @@ class LinearSystem:
     def apply(self, v: Tensor) -> Tensor:
         r"""Multiplies ``v`` ``[n, s, d]`` by the operator, :math:`A v`, and counts it."""
         self.applications += 1
-        return self.shifted(self.plan.laplacian(v), v)
+        return self.add_metric(self.plan.laplacian(v), v)
 
     def apply_preconditioned(self, image: Tensor, residual: Tensor) -> Tensor:
         r"""Multiplies :math:`M^+ r` by the operator, for :math:`r` in the range of :math:`M`.
@@ -90,7 +90,7 @@ class LinearSystem:
         kept = self.plan.project(residual)
         return (1 + self.teleport) * kept - self.plan.couple(image)
 
-    def shifted(self, image: Tensor, v: Tensor) -> Tensor:
+    def add_metric(self, image: Tensor, v: Tensor) -> Tensor:
         r"""Adds :math:`a M v` to ``image``, :math:`L_{UU} v`; both ``[n, s, d]``."""
         return image + self.teleport * self.plan.apply_metric(v) if self.teleport else image
 

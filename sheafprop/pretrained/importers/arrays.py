@@ -64,7 +64,7 @@ def import_arrays(
             left out and counted in a warning, since they were never trained and would only come up
             in predictions. Without facts all are kept.
 
-    A warning tells where facts fit no better than random triples, as when the vectors are in
+    Warns where facts fit no better than random triples, as when the vectors are in
     another order than the labels, or in another layout.
 
     Raises:
@@ -74,14 +74,14 @@ def import_arrays(
     """
     names = Vocabulary(entities, kind="entities")
     kinds = Vocabulary(relations, kind="relations")
-    rows = torch.as_tensor(vectors)
+    rows = _as_tensor(vectors)
     if rows.dim() != 2 or len(rows) != len(names):
         raise ValueError(
             f"'vectors' must be [{len(names)}, d], a row for each entity label (got "
             f"{list(rows.shape)})"
         )
     given = rows
-    state = {name: torch.as_tensor(value) for name, value in parameters.items()}
+    state = {name: _as_tensor(value) for name, value in parameters.items()}
     notes = list(notes)
     if model == "rotate":
         if layout is None and not rows.is_complex():
@@ -142,6 +142,13 @@ def import_arrays(
     return StoredModel.from_training(
         built, names, kinds, fact_ids, metrics={"import": {"notes": notes}}
     )
+
+
+def _as_tensor(values: Array) -> Tensor:
+    """An array as a tensor, also of another byte order or one that runs backwards."""
+    if isinstance(values, np.ndarray):
+        values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+    return torch.as_tensor(values)
 
 
 def norm_notes(p: float) -> list[str]:

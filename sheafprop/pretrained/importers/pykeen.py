@@ -33,7 +33,7 @@ def import_pykeen(folder: str | PathLike[str], *, keep_unused: bool = False) -> 
     The model object is not unpickled: its tensors are read, and all else in the file stays inert.
     PyKEEN need not be installed. TransE, RotatE, TransR and SE can be imported.
 
-    A warning tells of what does not carry over: a norm other than the 2-norm, which propagation
+    Warns of what does not carry over: a norm other than the 2-norm, which propagation
     does not minimise, and TransR's clamp after the projection, which is not linear.
 
     Args:

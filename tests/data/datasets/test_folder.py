@@ -65,6 +65,14 @@ def test_required_files(folder, name):
         FolderDataset(folder, "semi-inductive").load()
 
 
+@pytest.mark.parametrize("name", ["inference.txt", "inference_valid.txt", "valid.txt"])
+def test_a_folder_in_the_place_of_a_file_is_named(folder, name):
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(DataError, match=f"{name} is a folder: it must be a file of triples"):
+        FolderDataset(folder, "semi-inductive").load()
+
+
 def test_folders_that_are_not_there(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         FolderDataset(tmp_path / "none", "semi-inductive").load()
@@ -103,8 +111,8 @@ def test_unknown_relations(folder):
 
 def test_overlaps(folder):
     write_triples(folder / "inference_test.txt", FILES["inference.txt"])
-    with pytest.raises(DataError, match="2 triples are both among the observed and the test"):
-        FolderDataset(folder, "semi-inductive", on_overlap="error").load()
+    with pytest.warns(UserWarning, match="2 triples are both among the observed and the test"):
+        FolderDataset(folder, "semi-inductive").load()
 
 
 def test_training_triples_can_be_held_out(folder):

@@ -33,6 +33,17 @@ def test_the_parts_of_a_model_make_the_model(name):
         assert torch.allclose(again.residual_variance, stored.residual_variance)
 
 
+def test_arrays_of_another_byte_order_or_direction_are_read():
+    rows = np.random.default_rng(3).normal(size=(3, 4))
+    steps = np.arange(4.0).reshape(1, 4)
+    expected = import_arrays("transe", vectors=rows, parameters={"rel_emb.weight": steps}, **COMMON)
+    for turned in (rows.astype(">f8"), np.ascontiguousarray(rows[::-1])[::-1], rows.T.copy().T):
+        parameters = {"rel_emb.weight": steps.astype(">f4")}
+        found = import_arrays("transe", vectors=turned, parameters=parameters, **COMMON)
+        for name, value in expected.model.state_dict().items():
+            assert torch.equal(found.model.state_dict()[name], value)
+
+
 def test_repeated_facts_are_counted_in_a_warning_and_count_once():
     facts = [("c", "r", "a"), ("b", "r", "c")]
     arrays = COMMON | {

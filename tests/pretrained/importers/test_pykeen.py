@@ -70,8 +70,8 @@ def test_scores_are_those_of_pykeen(tmp_path, name, arguments, inverse):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         stored = import_pykeen(folder)
-    told = " ".join(str(w.message) for w in caught)
-    assert ("1-norm" in told) == (model.interaction.p == 1)
+    printed = " ".join(str(w.message) for w in caught)
+    assert ("1-norm" in printed) == (model.interaction.p == 1)
     assert set(stored.entities.labels) == set(LABELS)
     triples = factory.mapped_triples
     assert torch.equal(stored.facts, triples)
@@ -87,7 +87,7 @@ def test_scores_are_those_of_pykeen(tmp_path, name, arguments, inverse):
     assert torch.allclose(got.detach(), expected, atol=1e-5)
 
 
-def test_the_clamp_of_transr_is_told(tmp_path):
+def test_the_clamp_of_transr_is_reported(tmp_path):
     model, factory = trained("transr", relation_dim=4, scoring_fct_norm=2)
     model.interaction.max_projection_norm = 0.01
     with pytest.warns(UserWarning, match="clamps projected vectors"):

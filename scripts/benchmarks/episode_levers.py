@@ -1,0 +1,284 @@
+"""What may be added to the episodes, on entity-disjoint parts of the training graphs alone.
+
+Every lever is compared with the preset ``episodes`` as it is: on the part that is set apart, a
+quarter of the triples is hidden in several draws, and both rank the hidden ones. The gain in MRR +
+Hits@10 (pessimistic ties) is paired by query, and its standard error is clustered by triple. A
+lever is kept where the mean gain over the three families is at least two standard errors.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
+from benchmarks.command_line import report_errors
+from benchmarks.completion_cell import load_data, train_model
+from benchmarks.episode_search import split_training_graph
+from benchmarks.presets import FAMILIES, VERSIONS, Config, completion_config, config_hash
+from benchmarks.proximity_weights import HiddenQueries, fit_weights, score_hidden
+from sheafprop.files import write_text
+from sheafprop.inductive.episode_model import DiffusedGraph, EpisodeModel
+from sheafprop.inductive.proximity_scorer import (
+    LogProximity,
+    ProximitySettings,
+    rank_own_last_,
+    relations_with_loops,
+)
+from sheafprop.inductive.training_graph import split_training_triples
+from sheafprop.kge import KGEModel
+from sheafprop.kge.base import Side
+from sheafprop.report.tables import NOTHING, markdown_table
+from sheafprop.training.episode_training import (
+    EpisodeTraining,
+    _fit,
+    _prototypes,
+    train_episodes,
+)
+from sheafprop.training.sheaf_completion import SheafCompletion
+
+KEYS = ("dataset", "split", "config_hash", "setting")
+FIELDS = ("gain", "error", "hits@10", "mrr")
+
+#: Draws of hidden triples that judge, and that weights are fitted to.
+_DRAWS = 4
+_BASE = "preset"
+
+
+class NearEpisodes(EpisodeModel):
+    """Proximity in the score of the episodes themselves, with a weight for each query relation."""
+
+    def __init__(self, *arguments: Any, near: ProximitySettings, **more: Any):
+        super().__init__(*arguments, **more)
+        rows = 2 * self.num_relations
+        self.near_settings = near
+        self.log_near = torch.nn.Parameter(torch.full((rows,), math.log(near.weight)))
+
+    def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
+        self.near = LogProximity.of_settings(self.near_settings, triples, num_nodes)
+        return super().diffuse(triples, num_nodes, random)
+
+    def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        query = relation if side == "tail" else relation + self.num_relations
+        weight = self.log_near[query].exp().unsqueeze(1)
+        return super().score(graph, entity, relation, side) + weight * self.near(entity)
+
+
+class SeveralDiffusions(EpisodeModel):
+    """Several diffusions, each with weights of its own; how each counts depends on the query."""
+
+    def __init__(self, *arguments: Any, number: int = 2, **more: Any):
+        super().__init__(*arguments, **more)
+        drawn = torch.randn(number, self.num_relations, generator=torch.Generator().manual_seed(9))
+        self.log_weights = torch.nn.Parameter(0.5 * drawn)
+        for name in ("log_random", "log_prototype", "direction"):
+            value = getattr(self, name).detach().repeat_interleave(number, 0)
+            if name != "direction":
+                value = value - math.log(number)
+            setattr(self, name, torch.nn.Parameter(value))
+        del self.log_weight
+
+    def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
+        graphs = []
+        for weight in self.log_weights:
+            self.log_weight = weight
+            graphs.append(super().diffuse(triples, num_nodes, random))
+        times = range(len(self.settings.times))
+        return graphs[0]._replace(
+            prototype=tuple(g.prototype[i] for i in times for g in graphs),
+            random=tuple(g.random[i] for i in times for g in graphs),
+        )
+
+
+def train_variant(
+    build: Callable[..., EpisodeModel],
+    kge: KGEModel,
+    triples: Tensor,
+    like: Any,
+    entities: Tensor | None = None,
+) -> EpisodeModel:
+    """Trains a variant of the episodes as :func:`train_episodes` does."""
+    x = kge.entity_vectors().detach() if entities is None else kge.entity_vectors()[entities]
+    start = _prototypes(x.detach(), triples, kge.num_relations)
+    model = build(kge, start, like, 0)
+    training = EpisodeTraining(model, triples, len(x), like.num_steps, 0)
+    _fit(training, "episodes", None, (), False)
+    return model.eval()
+
+
+def run_levers(
+    config: Config, split: int, levers: Sequence[str], root: str | None = None, *, folder: Path
+) -> list[dict[str, Any]]:
+    """Judges every lever on a part of the training graph that shares no entity with the rest."""
+    data = split_training_graph(load_data(config, root), split)
+    module = SheafCompletion(**(config["model"] | {"seed": 0}))
+    kge, _ = train_model(module, config, data, folder=folder)
+    settings, near = module.episode_settings, module.proximity
+    assert settings is not None
+    assert near is not None
+    assert data.valid is not None
+    triples, judge = (
+        torch.unique(data.train.triples, dim=0),
+        torch.cat([data.inference.triples, data.valid]),
+    )
+    judge = torch.unique(judge, dim=0)
+    may_loop = relations_with_loops(triples, data.num_relations)
+
+    def hidden(model: EpisodeModel, graph: Tensor, share: float, **walk: float) -> list[Any]:
+        own = replace(near, **walk)
+        return [score_hidden(model, graph, own, share=share, seed=s) for s in range(_DRAWS)]
+
+    episodes, _ = train_episodes(kge, triples, settings)
+    parts = hidden(episodes, judge, 0.25)
+    values: dict[str, Tensor] = {}
+    seconds: dict[str, float] = {}
+    more: dict[str, Any] = {}
+
+    def add(name: str, parts: list[HiddenQueries], weight: Tensor | float, begin: float) -> None:
+        values[name] = torch.cat([_values(part, weight, may_loop) for part in parts])
+        seconds[name] = round(time.process_time() - begin, 1)
+        if isinstance(weight, Tensor):
+            quantiles = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
+            more[name] = {"weights": [round(v, 3) for v in weight.quantile(quantiles).tolist()]}
+
+    add(_BASE, parts, near.weight, time.process_time())
+    for name in levers:
+        begin = time.process_time()
+        rows = 2 * data.num_relations
+        if name == "fitted on the training graph":
+            own = hidden(episodes, triples, 0.2)
+            add("one weight, " + name, parts, fit_weights(own, rows, prior=0), begin)
+            add("weight a relation, " + name, parts, fit_weights(own, rows), begin)
+        elif name == "fitted on a part":
+            cut = split_training_triples(triples, kge.num_nodes)
+            inner = train_variant(EpisodeModel, kge, cut.part, settings, cut.part_entities)
+            own = hidden(inner, cut.other, 0.2)
+            add("one weight, " + name, parts, fit_weights(own, rows, prior=0), begin)
+            add("one weight by rank, " + name, parts, _best_weight(own, may_loop), begin)
+            for prior in (0.25, 0.5, 1.0):
+                label = f"weight a relation ({prior}), {name}"
+                add(label, parts, fit_weights(own, rows, prior=prior), begin)
+        elif name == "trained in the episode":
+            joint = train_variant(lambda *a: NearEpisodes(*a, near=near), kge, triples, settings)
+            add("weight a relation, " + name, hidden(joint, judge, 0.25), 0.0, begin)
+            more["weight a relation, " + name] = {
+                "weights": [
+                    round(float(v), 3)
+                    for v in joint.log_near.detach()
+                    .exp()
+                    .quantile(torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0]))
+                ]
+            }
+        elif name == "two diffusions":
+            two = train_variant(SeveralDiffusions, kge, triples, settings)
+            add(name, hidden(two, judge, 0.25), near.weight, begin)
+        else:
+            raise ValueError(name)
+    triple = torch.cat([part.triple for part in parts])
+    records = []
+    for name, value in values.items():
+        gain, error = paired_gain(value.sum(1) - values[_BASE].sum(1), triple)
+        mrr, hits = value.mean(0).tolist()
+        records.append(
+            {"setting": name, "gain": gain, "error": error, "hits@10": hits, "mrr": mrr}
+            | {"triples": len(torch.unique(triple)), "seconds": seconds[name]}
+            | more.get(name, {})
+        )
+    write_text(folder / "records.json", json.dumps(records))
+    return records
+
+
+def _values(part: HiddenQueries, weight: Tensor | float, may_loop: Tensor) -> Tensor:
+    """Reciprocal ranks and Hits@10 ``[B, 2]`` under pessimistic ties."""
+    own = weight[part.query].unsqueeze(1) if isinstance(weight, Tensor) else weight
+    scores = part.score + own * part.near
+    relation = part.query % len(may_loop)
+    half = len(part.answer) // 2
+    entity = part.answer.roll(half)  # the answer of one side is the other's entity
+    known = scores.isneginf()
+    scores = scores.masked_fill(known, scores[~known].min() - 1)
+    rank_own_last_(scores, entity, ~may_loop[relation])
+    scores = scores.masked_fill(known, -torch.inf)
+    true = scores.gather(1, part.answer.unsqueeze(1))
+    rank = (scores >= true).sum(1)
+    return torch.stack([1 / rank, (rank <= 10).float()], dim=1)
+
+
+def _best_weight(parts: Sequence[HiddenQueries], may_loop: Tensor) -> float:
+    """The weight of a grid with the largest MRR + Hits@10."""
+    grid = (0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.2, 1.6)
+    sums = [sum(float(_values(p, w, may_loop).sum()) for p in parts) for w in grid]
+    return grid[max(range(len(grid)), key=sums.__getitem__)]
+
+
+def paired_gain(difference: Tensor, triple: Tensor) -> tuple[float, float]:
+    """The mean of paired differences, and its standard error clustered by triple."""
+    _, place = torch.unique(triple, return_inverse=True)
+    mean = difference.double().mean()
+    sums = torch.zeros(int(place.max()) + 1, dtype=torch.float64)
+    sums.index_add_(0, place, difference.double() - mean)
+    return float(mean), float(sums.square().sum().sqrt() / len(difference))
+
+
+#: The levers, by name.
+LEVERS = (
+    "fitted on the training graph",
+    "fitted on a part",
+    "trained in the episode",
+    "two diffusions",
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="benchmarks (all)")
+    add("--version", nargs="+", choices=VERSIONS, default=["v2", "v3"], help="versions (v2 v3)")
+    add("--splits", nargs="+", type=int, default=[0], help="seeds of the splits (0)")
+    add("--levers", nargs="+", choices=LEVERS, default=list(LEVERS), help="levers (all)")
+    add("--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)")
+    add("--table", action="store_true", help="print what the file holds, and run nothing")
+    add_running_options(parser, "episode_levers.jsonl")
+    options = parser.parse_args(arguments)
+    store = CellStore(options.results, KEYS, FIELDS)
+    with report_errors(parser, "finished cells are kept, and the same command goes on"):
+        if not options.table:
+            cells = []
+            for split, version, family in combine(options.splits, options.version, options.family):
+                config = completion_config("episodes", family, version, "rotate")
+                key = {"dataset": f"{family}_{version}", "split": split}
+                key["config_hash"] = config_hash(config | {"levers": options.levers})
+                cells.append(Cell(key, run_levers, (config, split, options.levers, options.data)))
+            store.check()
+            run_cells(cells, store, jobs=options.jobs, threads=options.threads, again=options.again)
+        print(lever_table(store.records()))
+
+
+def lever_table(records: Sequence[dict[str, Any]]) -> str:
+    """The gain of every lever in points of MRR + Hits@10, as Markdown: over all, by data set."""
+    datasets = list(dict.fromkeys(r["dataset"] for r in records))
+    rows = []
+    for name in dict.fromkeys(r["setting"] for r in records):
+        own = {r["dataset"]: r for r in records if r["setting"] == name}
+        if name == _BASE:
+            continue
+        families: dict[str, list[dict[str, Any]]] = {}
+        for dataset, record in own.items():
+            families.setdefault(dataset.rpartition("_")[0], []).append(record)
+        gains = [sum(r["gain"] for r in part) / len(part) for part in families.values()]
+        errors = [math.hypot(*(r["error"] for r in part)) / len(part) for part in families.values()]
+        whole = _points(sum(gains) / len(gains), math.hypot(*errors) / len(errors))
+        each = [_points(r["gain"], r["error"]) if (r := own.get(d)) else NOTHING for d in datasets]
+        rows.append([name, whole, *each])
+    return markdown_table(["lever", "mean of the families", *datasets], rows)
+
+
+def _points(gain: float, error: float) -> str:
+    return f"{100 * gain:+.2f} ± {100 * error:.2f}"

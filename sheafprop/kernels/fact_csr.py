@@ -1,0 +1,184 @@
+"""The messages of triples in rows, for maps that act on every column by itself."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafprop.kernels.csr_product import CSRProduct
+from sheafprop.kernels.relation_incidence import RelationIncidence
+from sheafprop.kernels.typed_entries import TypedEntries
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Entries of rows; a column that is not needed is None.
+
+    Args:
+        start (Tensor): First entry of every row and their number, int64 ``[n + 1]``.
+        src (Tensor, optional): Sources.
+        label (Tensor, optional): Relations, plus :math:`R` for the message into the head.
+        weight (Tensor, optional): Weights; None for ones.
+    """
+
+    start: Tensor
+    src: Tensor | None = None
+    label: Tensor | None = None
+    weight: Tensor | None = None
+
+    def part(self, start: int, stop: int) -> "Rows":
+        """Some of the rows."""
+        first = self.start[start : stop + 1]
+        entries = slice(int(first[0]), int(first[-1]))
+        columns = (None if c is None else c[entries] for c in (self.src, self.label, self.weight))
+        return Rows(first - first[0], *columns)
+
+
+@dataclass(frozen=True, eq=False)
+class FactCSR:
+    """The messages into the free vertices of a graph, by their source, for column-wise maps.
+
+    Free vertices are numbered from 0, known ones apart from them. Where ``free`` and ``known``
+    have no labels, entries of one source are merged and their weights added up.
+
+    Args:
+        num_free, num_known, num_relations (int): Sizes.
+        free (Rows): Messages from free vertices, sorted by source, then by label.
+        known (Rows): Messages from known vertices, likewise.
+        ends (Rows, optional): All ends that are no loops, sorted by label, without sources.
+        loops (Rows): Relations of loops.
+        total (Tensor): Weight of all ends that are no loops, real ``[n]``.
+    """
+
+    num_free: int
+    num_known: int
+    num_relations: int
+    free: Rows
+    known: Rows
+    ends: Rows | None
+    loops: Rows
+    total: Tensor
+
+    @property
+    def num_entries(self) -> int:
+        """Entries that a step reads."""
+        return int(self.free.start[-1])
+
+    def incidence(self) -> "RowIncidence":
+        """Sums over the ends of each free vertex that are no loops."""
+        size = self.num_free, self.num_relations
+        return RowIncidence(self.ends, *size, self.total)
+
+    def loop_incidence(self) -> "RowIncidence":
+        """Sums over the loops of each free vertex, at the tail."""
+        return RowIncidence(self.loops, self.num_free, self.num_relations)
+
+    def sum_all_ends(self, table: Tensor) -> Tensor:
+        """Sums rows of a table ``[2 R, ...]`` over all ends; a loop has both."""
+        total = self.incidence().sum(table)
+        loops = self.loop_incidence()
+        if loops.empty:
+            return total
+        both = table[: self.num_relations] + table[self.num_relations :]
+        return total + loops.sum(torch.cat([both, torch.zeros_like(both)]))
+
+    def messages(self, part: Literal["free", "known"]) -> Any:
+        """The messages from free or from known vertices, as a sheaf's ``coupling`` takes them: a
+        matrix where they are merged, else typed entries."""
+        is_free = part == "free"
+        rows = self.free if is_free else self.known
+        num_sources = self.num_free if is_free else self.num_known
+        assert rows.src is not None
+        if rows.label is None:
+            return CSRProduct.of_rows(
+                rows.start, rows.src, rows.weight, num_sources, symmetric=is_free
+            )
+        sizes = num_sources, 2 * self.num_relations
+        return TypedEntries(rows.start, rows.src, rows.label, rows.weight, *sizes, is_free)
+
+    @cached_property
+    def touched(self) -> Tensor:
+        """Bool ``[n]``: free vertices with a triple of positive weight."""
+        out = torch.zeros(self.num_free, dtype=torch.bool)
+        for part in (self.free, self.known, self.loops):
+            counts = part.start[1:] - part.start[:-1]
+            if part.weight is not None:
+                positive = torch.cat([part.start[:1], (part.weight > 0).cumsum(0)])
+                counts = positive[part.start[1:]] - positive[part.start[:-1]]
+            out |= counts > 0
+        return out
+
+    def part(self, start: int, stop: int) -> "FactCSR":
+        """The ends and loops of some free vertices, numbered anew, without messages."""
+        none = Rows(self.free.start.new_zeros(stop - start + 1))
+        ends = None if self.ends is None else self.ends.part(start, stop)
+        loops, total = self.loops.part(start, stop), self.total[start:stop]
+        return FactCSR(stop - start, 0, self.num_relations, none, none, ends, loops, total)
+
+    def reached_from(self, anchors: Tensor) -> Tensor:
+        """Free vertices that messages lead to from some known ones, bool ``[n]``.
+
+        Args:
+            anchors (Tensor): Which known vertices count, bool ``[num_known]``.
+        """
+        from sheafprop.kernels import counting_loops
+
+        reached = np.zeros(self.num_free, dtype=np.bool_)
+        if self.num_known:
+            known, free = self.known, self.free
+            arrays: list[Any] = [known.start, known.src, anchors, free.start, free.src]
+            counting_loops.reach(*(tensor.numpy() for tensor in arrays), reached)
+        return torch.from_numpy(reached)
+
+    def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Ends of all entries (known vertices after the free ones) and weights; loops too."""
+        rows, sources, weights = [], [], []
+        vertices = torch.arange(self.num_free)
+        for part, offset in ((self.free, 0), (self.known, self.num_free), (self.loops, 0)):
+            counts = part.start[1:] - part.start[:-1]
+            row = torch.repeat_interleave(vertices, counts)
+            rows.append(row)
+            sources.append(row if part is self.loops else part.src.long() + offset)  # type: ignore[union-attr]
+            ones = torch.ones(len(row), dtype=self.total.dtype)
+            weights.append(ones if part.weight is None else part.weight.to(ones.dtype))
+        return torch.cat(rows), torch.cat(sources), torch.cat(weights)
+
+
+class RowIncidence(RelationIncidence):
+    """The incidence of triple ends whose labels lie in rows already.
+
+    Args:
+        ends (Rows, optional): The ends, sorted by label; None where only their total is known.
+        num_vertices, num_relations (int): Sizes.
+        total (Tensor, optional): Weight of the ends of each vertex ``[n]``.
+    """
+
+    def __init__(
+        self, ends: Rows | None, num_vertices: int, num_relations: int, total: Tensor | None = None
+    ):
+        self.num_vertices, self.num_relations = num_vertices, num_relations
+        self._ends, self._total = ends, total
+
+    @property
+    def empty(self) -> bool:
+        return self._ends is not None and int(self._ends.start[-1]) == 0
+
+    def sum(self, table: Tensor) -> Tensor:
+        if self._total is not None and table[:1].numel() == 1 and bool((table == 1).all()):
+            return self._total.to(table.dtype).view(-1, *table.shape[1:])
+        return self._product(table)
+
+    def total(self) -> Tensor:
+        if self._total is not None:
+            return self._total.unsqueeze(1)
+        return self._product(torch.ones(2 * self.num_relations, 1))
+
+    @cached_property
+    def _product(self) -> CSRProduct:
+        ends = self._ends
+        if ends is None or ends.label is None:
+            raise RuntimeError("the labels of the ends were left out when the rows were built")
+        return CSRProduct.of_rows(ends.start, ends.label, ends.weight, 2 * self.num_relations)

@@ -1,0 +1,109 @@
+"""The vectors of new entities as a folder of plain files.
+
+================== =============================================================================
+``vectors.npy``    the vectors ``[n, s, d]``, real or complex: ``numpy.load(..., mmap_mode="r")``
+``entities.jsonl`` one ``{"label": ..., "origin": ...}`` per entity, as in a model folder
+``manifest.json``  settings, section weights, counts; size and CRC-32 of the other files
+================== =============================================================================
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafprop.errors import DivergenceError
+from sheafprop.files import check_folder_target, new_folder, storage_errors, write_json
+from sheafprop.kernels.backend import all_finite
+from sheafprop.version import __version__
+
+_VECTORS, _ENTITIES, _MANIFEST = "vectors.npy", "entities.jsonl", "manifest.json"
+
+
+def check_vector_target(folder: Path, overwrite: bool) -> None:
+    """Refuses a place where no vectors can be written.
+
+    Raises:
+        ValueError: If something is there that must stay.
+    """
+    check_folder_target(
+        folder,
+        overwrite,
+        names=(_VECTORS, _ENTITIES),
+        record=_MANIFEST,
+        what="a folder of vectors",
+    )
+
+
+def write_vector_folder(
+    folder: Path,
+    pieces: Iterable[tuple[Tensor, list[str], np.ndarray]],
+    *,
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    about: dict[str, Any],
+    overwrite: bool = False,
+) -> None:
+    """Writes vectors piece by piece: the folder is complete or not there.
+
+    Args:
+        folder (Path): The folder.
+        pieces: Vectors ``[m, s, d]``, labels, and whether a known entity is reached, in order.
+        shape, dtype: Of all vectors.
+        about (dict): What else the manifest is to hold.
+        overwrite (bool): Whether a folder of vectors that is there is replaced.
+
+    Raises:
+        DivergenceError: If a vector is not finite; names the entity.
+        StorageError: If the disk is full.
+    """
+    check_vector_target(folder, overwrite)
+    header = {
+        "descr": np.lib.format.dtype_to_descr(torch.empty(0, dtype=dtype).numpy().dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    with storage_errors(folder, "written"), new_folder(folder, replace=overwrite) as temporary:
+        with (
+            open(temporary / _VECTORS, "xb") as vectors,
+            open(temporary / _ENTITIES, "xb") as entities,
+        ):
+            np.lib.format.write_array_header_2_0(vectors, header)
+            for x, labels, reached in pieces:
+                _check_finite(x, labels)
+                vectors.write(x.contiguous().numpy().data)
+                lines = (
+                    json.dumps(
+                        {"label": label, "origin": "extended" if found else "unanchored"},
+                        ensure_ascii=False,
+                    )
+                    for label, found in zip(labels, reached.tolist(), strict=True)
+                )
+                text = "".join(f"{line}\n" for line in lines)
+                entities.write(text.encode("utf-8", "surrogatepass"))
+            for file in (vectors, entities):
+                file.flush()
+                os.fsync(file.fileno())
+        files = {name: _describe(temporary / name) for name in (_VECTORS, _ENTITIES)}
+        library = f"sheafprop {__version__}"
+        write_json(temporary / _MANIFEST, {"library": library, "files": files, **about})
+
+
+def _check_finite(x: Tensor, labels: list[str]) -> None:
+    if not all_finite(x):
+        row = int((~torch.isfinite(x).flatten(1).all(1)).nonzero()[0])
+        raise DivergenceError(f"the vector of {labels[row]!r} is not finite")
+
+
+def _describe(path: Path) -> dict[str, int]:
+    value = 0
+    with open(path, "rb") as file:
+        while piece := file.read(2**22):
+            value = zlib.crc32(piece, value)
+        return {"size": file.tell(), "crc32": value}

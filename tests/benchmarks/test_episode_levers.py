@@ -1,0 +1,85 @@
+import json
+import math
+
+import pytest
+import torch
+from benchmarks import episode_levers
+from benchmarks.episode_levers import LEVERS, _values, lever_table, paired_gain, run_levers
+from benchmarks.proximity_weights import score_hidden
+
+from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.proximity_scorer import LogProximity, ProximityScorer, ProximitySettings
+from sheafprop.ranking import TripleFilter, evaluate
+from tests.benchmarks.test_completion import small
+from tests.benchmarks.test_episode_search import poisoned
+from tests.inductive.episode_cases import random_triples, small_model
+
+
+def test_the_error_is_clustered_by_triple():
+    generator = torch.Generator().manual_seed(0)
+    difference = torch.randn(40, generator=generator, dtype=torch.float64)
+    triple = torch.randint(12, (40,), generator=generator)
+    mean = float(difference.mean())
+    squares = [float((difference[triple == c] - mean).sum()) ** 2 for c in range(12)]
+    found = paired_gain(difference, triple)
+    assert found == pytest.approx((mean, math.sqrt(sum(squares)) / 40))
+    # Queries that repeat a triple say nothing new.
+    again = paired_gain(difference.repeat(3), triple.repeat(3))
+    assert again == pytest.approx(found)
+
+
+@pytest.mark.parametrize("loops", [[True, True, True], [False, True, False]])
+def test_values_are_those_of_the_ranking(loops):
+    triples, walk = random_triples(count=40), ProximitySettings()
+    model, may_loop = small_model("rotate", torch.float32), torch.tensor(loops)
+    part = score_hidden(model, triples, walk, share=0.4, seed=1)
+    hidden = torch.unique(part.triple)
+    observed = triples[~torch.isin(torch.arange(len(triples)), hidden)]
+    scorer = EpisodeScorer(model, observed, [str(i) for i in range(9)], 1)
+    near = LogProximity.of_settings(walk, observed, 9)
+    both = ProximityScorer(scorer, near, 0.7, may_loop=may_loop)
+    known = TripleFilter({"all": triples}, 9, 3)
+    result = evaluate(both.score_tails, both.score_heads, triples[hidden], known)
+    metrics = result.metrics("merged")
+    mrr, hits = _values(part, 0.7, may_loop).mean(0).tolist()
+    assert mrr == pytest.approx(metrics["mrr_merged"])
+    assert hits == pytest.approx(metrics["hits@10_merged"])
+    weights = torch.full((6,), 0.7)
+    assert torch.equal(_values(part, weights, may_loop), _values(part, 0.7, may_loop))
+
+
+def test_every_lever_is_judged_on_the_training_graph_alone(tmp_path, monkeypatch):
+    _, blind = poisoned()
+    monkeypatch.setattr(episode_levers, "load_data", lambda *_: blind)
+    config = small()
+    config["model"] |= {
+        "episodes": {"num_steps": 2, "batch_size": 8, "num_random": 2},
+        "proximity": {"weight": 0.4},
+    }
+    records = run_levers(config, 0, LEVERS, folder=tmp_path)
+    json.dumps(records)
+    names = [row["setting"] for row in records]
+    assert names[0] == "preset"
+    assert len(set(names)) == len(names)
+    assert {name.rpartition(", ")[2] for name in names[1:]} == set(LEVERS)
+    assert (records[0]["gain"], records[0]["error"]) == (0, 0)
+    for row in records:
+        whole = row["hits@10"] + row["mrr"]
+        assert whole - records[0]["hits@10"] - records[0]["mrr"] == pytest.approx(
+            row["gain"], abs=1e-6
+        )
+    rows = [{"dataset": "fb237_v2", "split": 0, **row} for row in records]
+    assert len(lever_table(rows).splitlines()) == 2 + len(names) - 1
+
+
+def test_the_table_weighs_families_alike():
+    rows = [
+        {"dataset": name, "setting": "a", "gain": gain, "error": error}
+        for name, gain, error in [
+            ("x_v2", 0.01, 0.003),
+            ("x_v3", 0.03, 0.004),
+            ("y_v2", 0.0, 0.008),
+        ]
+    ]
+    (line,) = lever_table(rows).splitlines()[2:]
+    assert line == "| a | +1.00 ± 0.42 | +1.00 ± 0.30 | +3.00 ± 0.40 | +0.00 ± 0.80 |"

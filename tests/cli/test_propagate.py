@@ -1,0 +1,121 @@
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from sheafprop.cli.main import main
+from sheafprop.pretrained.sheaf_model import SheafModel
+from tests.cli.commands import failing, output, scrambled
+from tests.pretrained.models import FACTS
+
+
+def vectors(folder):
+    return torch.from_numpy(np.load(folder / "vectors.npy"))
+
+
+def expected(model, facts, **changes):
+    loaded = SheafModel.load(model)
+    from sheafprop.inductive.propagation_settings import PropagationSettings
+
+    settings = PropagationSettings(**(loaded.settings | changes))
+    larger = loaded.extend(facts, propagation=settings)
+    return larger.vectors(larger.labels()[loaded.num_entities :])
+
+
+def test_propagate_gives_what_extend_gives(tmp_path, capsys, model, facts):
+    words = ["propagate", facts, "--model", model, "--out", tmp_path / "v"]
+    done = output(capsys, *words)
+    assert done.out.strip() == str(tmp_path / "v")
+    assert "11 facts, 3 new and 5 known entities" in done.err
+    assert "estimated: memory" in done.err
+    assert torch.allclose(vectors(tmp_path / "v"), expected(model, FACTS), atol=1e-12)
+    assert "--overwrite" in failing(capsys, *words)
+    output(capsys, *words, "--overwrite", "--iterations", "2", "--step-size", "0.5")
+    found = vectors(tmp_path / "v")
+    assert torch.allclose(found, expected(model, FACTS, iterations=2, step_size=0.5), atol=1e-12)
+    manifest = json.loads((tmp_path / "v" / "manifest.json").read_text())
+    assert manifest["settings"]["iterations"] == 2
+    assert [path.name for path in tmp_path.glob(".v*")] == []
+
+
+def test_files_are_read_with_the_options_of_other_commands(tmp_path, capsys, model):
+    path = scrambled(tmp_path / "x.csv.gz", FACTS)
+    words = ["--columns", "from,kind,to", "--start", "zeros", "--no-normalize-output"]
+    output(capsys, "propagate", path, "--model", model, "--out", tmp_path / "v", *words)
+    wanted = expected(model, FACTS, start="zeros", normalize_output=False)
+    assert torch.allclose(vectors(tmp_path / "v"), wanted, atol=1e-12)
+
+
+def test_an_estimate_writes_nothing(tmp_path, capsys, model, facts):
+    before = sorted(tmp_path.rglob("*"))
+    done = output(capsys, "propagate", facts, "--model", model, "--estimate", "--memory", "4GB")
+    assert "3 new and 5 known entities" in done.out
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_is_refused(tmp_path, capsys, model, facts):
+    words = ["propagate", facts, "--model", model]
+    with pytest.raises(SystemExit):
+        main([str(word) for word in words])
+    assert "give --out" in capsys.readouterr().err
+    out = ["--out", tmp_path / "v"]
+    assert "such as 16GB" in failing(capsys, *words, *out, "--memory", "much")
+    assert "one column at a time" in failing(capsys, *words, *out, "--memory", "1MB")
+    assert "'iterations'" in failing(capsys, *words, *out, "--iterations", "-1")
+    assert "cannot be read" in failing(capsys, "propagate", tmp_path / "no", *words[2:], *out)
+    assert not (tmp_path / "v").exists()
+    output(capsys, *words, *out)
+
+
+KILLED = """
+import os, signal, sys
+from sheafprop.nn import SheafPropagation
+from sheafprop.pretrained.mapped import cost_estimate
+
+split = cost_estimate.split_columns
+cost_estimate.split_columns = lambda s, d, most: split(s, d, 1)
+run, blocks = SheafPropagation.run_columns, [0]
+
+def killed(self, *given, on_step, **named):
+    def step(done):
+        on_step(done)
+        if blocks[0] == int(sys.argv[1]) and done == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    out = run(self, *given, on_step=step, **named)
+    blocks[0] += 1
+    return out
+
+SheafPropagation.run_columns = killed
+from sheafprop.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_process_killed_within_a_block_is_followed_by_one_that_goes_on(
+    tmp_path, capsys, model, facts
+):
+    words = [str(w) for w in ("propagate", facts, "--model", model, "--out", tmp_path / "v")]
+    code = [sys.executable, "-c", KILLED]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*code, "7", *words], env=environment, capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    assert not (tmp_path / "v").exists()
+    record = json.loads((tmp_path / ".v.partial" / "job.json").read_text())
+    assert len(record["done"]["result"]) == 7
+    started = []
+    with pytest.MonkeyPatch.context() as patch:
+        from sheafprop.nn import SheafPropagation
+
+        run = SheafPropagation.run_columns
+        patch.setattr(
+            SheafPropagation,
+            "run_columns",
+            lambda self, *given, **named: (started.append(1), run(self, *given, **named))[1],
+        )
+        output(capsys, *words)
+    assert len(started) == len(record["blocks"]) - 7
+    assert torch.allclose(vectors(tmp_path / "v"), expected(model, FACTS), atol=1e-12)

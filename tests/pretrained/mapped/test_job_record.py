@@ -1,0 +1,68 @@
+import os
+
+import pytest
+
+from sheafprop.errors import DataError
+from sheafprop.pretrained.mapped.job_record import (
+    JobRecord,
+    checksum,
+    describe_input,
+    is_unchanged,
+    read_record,
+)
+
+
+def test_what_is_no_record_is_none(tmp_path):
+    for content in ("", "{", "[1]"):
+        (tmp_path / "x.json").write_text(content)
+        assert read_record(tmp_path / "x.json") is None
+    assert read_record(tmp_path / "missing.json") is None
+    (tmp_path / "x.json").write_text('{"a": 1}')
+    assert read_record(tmp_path / "x.json") == {"a": 1}
+
+
+def test_changes_of_a_file_are_noticed(tmp_path):
+    path = tmp_path / "x.tsv"
+    path.write_text("abc")
+    recorded = describe_input(path)
+    assert is_unchanged(path, recorded)
+    os.utime(path, ns=(1, 1))
+    assert is_unchanged(path, recorded)  # touched, with the same content
+    path.write_text("abd")
+    os.utime(path, ns=(2, 2))
+    assert not is_unchanged(path, recorded)
+    path.write_text("abcd")
+    assert not is_unchanged(path, recorded)
+    path.unlink()
+    assert not is_unchanged(path, recorded)
+    with pytest.raises(DataError, match="cannot be read"):
+        describe_input(path)
+
+
+def test_checksum_tells_contents_apart(tmp_path):
+    path = tmp_path / "x.bin"
+    path.write_bytes(b"a" * 5_000_000)
+    first = checksum(path)
+    path.write_bytes(b"a" * 4_999_999 + b"b")
+    assert checksum(path) != first
+
+
+def test_a_record_is_taken_up_by_the_same_work_alone(tmp_path):
+    path = tmp_path / "x.tsv"
+    path.write_text("abc")
+    wanted = {"settings": {"iterations": 3}, "facts": ["x.tsv"]}
+    first = JobRecord.take_up(tmp_path, wanted, [path])
+    assert first.is_new
+    first.save()
+    other = {**wanted, "settings": {"iterations": 4}}
+    # Nothing large has begun: other settings do, other facts begin anew.
+    assert not JobRecord.take_up(tmp_path, other, [path]).is_new
+    assert JobRecord.take_up(tmp_path, {**wanted, "facts": []}, [path]).is_new
+    first.content["blocks"] = []
+    first.save()
+    assert not JobRecord.take_up(tmp_path, wanted, [path]).is_new
+    with pytest.raises(DataError, match="another 'settings'"):
+        JobRecord.take_up(tmp_path, other, [path])
+    path.write_text("abcd")
+    with pytest.raises(DataError, match="was changed since"):
+        JobRecord.take_up(tmp_path, wanted, [path])
