@@ -45,6 +45,8 @@ OLD_FACTS = [
 ]
 _STEPS = (0, 1, 2, 16)
 
+Place = tuple[float, float]
+
 
 def propagate() -> list[Tensor]:
     """Returns the vector of the new entity after each of the shown numbers of steps."""
@@ -95,14 +97,14 @@ def _draw_input(axis: Axes) -> None:
     _arrow(axis, PLACES["Lyon"], spot, _NEW, "north of", dashed=True, at=0.42, below=True)
     axis.plot(*spot, "o", color="white", markeredgecolor=_NEW, markersize=9, markeredgewidth=2)
     _write(axis, spot, f"{NEW} (new, no vector)", _NEW, (9, -8))
-    _legend(axis, "lower right", ((_KNOWN, "-", "known entity"), (_NEW, "--", "new fact")))
+    _legend(axis, ((_KNOWN, "-", "known entity"), (_NEW, "--", "new fact")))
     axis.set_xlim(-0.9, 4.9)
     axis.set_ylim(-2.6, 2.3)
 
 
 def _draw_diffusion(axis: Axes, vectors: list[Tensor]) -> None:
     axis.set_title("2. Diffusion moves its vector to where the facts agree", fontsize=11)
-    spots = [tuple(vector.tolist()) for vector in vectors]
+    spots = [_place(vector) for vector in vectors]
     france, lyon = PLACES["France"], PLACES["Lyon"]
     proposals = {
         "France \N{MINUS SIGN} city of": (france[0] - 2.0, france[1]),
@@ -132,8 +134,8 @@ def _draw_diffusion(axis: Axes, vectors: list[Tensor]) -> None:
 
 def _draw_answer(axis: Axes, vector: Tensor) -> None:
     axis.set_title(f"3. Its vector answers queries: what does {NEW} speak?", fontsize=11)
-    spot = tuple(vector.tolist())
-    reached = (vector + torch.tensor(RELATIONS["speaks"])).tolist()
+    spot = _place(vector)
+    reached = _place(vector + torch.tensor(RELATIONS["speaks"]))
     for name, place in PLACES.items():
         faded = name not in ("French", "Spanish", "Italian")
         _point(axis, place, "#9FB8CC" if faded else _KNOWN, name)
@@ -158,14 +160,18 @@ def _draw_answer(axis: Axes, vector: Tensor) -> None:
     axis.set_ylim(-3.4, 2.3)
 
 
-def _point(axis: Axes, place: tuple[float, float], color: str, name: str) -> None:
+def _place(vector: Tensor) -> Place:
+    return float(vector[0]), float(vector[1])
+
+
+def _point(axis: Axes, place: Place, color: str, name: str) -> None:
     axis.plot(*place, "o", color=color, markersize=6)
     _write(axis, place, name, color, (0, 7), ha="center")
 
 
 def _write(
     axis: Axes,
-    place: tuple[float, ...],
+    place: Place,
     text: str,
     color: str,
     offset: tuple[int, int],
@@ -186,8 +192,8 @@ def _write(
 
 def _arrow(
     axis: Axes,
-    start: tuple[float, ...],
-    end: list[float] | tuple[float, ...],
+    start: Place,
+    end: Place,
     color: str,
     label: str,
     *,
@@ -198,16 +204,16 @@ def _arrow(
     style = {"arrowstyle": "->", "color": color, "shrinkA": 5, "shrinkB": 5}
     style["linestyle"] = "--" if dashed else "-"
     axis.annotate("", end, xytext=start, arrowprops=style)
-    middle = tuple(a + at * (b - a) for a, b in zip(start, end, strict=True))
+    middle = (start[0] + at * (end[0] - start[0]), start[1] + at * (end[1] - start[1]))
     if label:
         _write(axis, middle, label, color, (0, -14 if below else 4), ha="center")
 
 
-def _legend(axis: Axes, place: str, entries: tuple[tuple[str, str, str], ...]) -> None:
+def _legend(axis: Axes, entries: tuple[tuple[str, str, str], ...]) -> None:
     (known, _, first), (new, dashes, second) = entries
     axis.plot([], [], "o", color=known, label=first)
     axis.plot([], [], color=new, linestyle=dashes, label=second)
-    axis.legend(loc=place, fontsize=8.5, frameon=False)
+    axis.legend(loc="lower right", fontsize=8.5, frameon=False)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from sheafprop.report.tables import NOTHING, escape, markdown_table
 
 __all__ = ["summary_table"]
 
-Record = Mapping[str, Any]
+Record = dict[str, Any]
 _HEADER = ("task", "method", "protocol", "figure", "best published under the same protocol")
 #: What is shown of completion: a preset, the model in its records, and the method's name.
 _METHODS = (
@@ -163,7 +163,7 @@ def _speed(files: Mapping[str, Sequence[Record]]) -> list[list[str]]:
 def _measured(case: Record) -> str:
     """Threads and runs; where the runs are not stored, what the note says of them."""
     note = f": {case['note'].partition(',')[0]}" if "note" in case and "runs" not in case else ""
-    return conditions(case) + note
+    return conditions(case).removesuffix(" with their range") + note
 
 
 def _row(values: Any) -> str:

@@ -64,7 +64,7 @@ def test_speed_says_how_it_was_measured():
     files = {"propagation": [step], "training": training, "service": service}
     first, epoch, ranking, extend = rows(summary_table(files))
     assert first["figure"] == "12.3x faster"
-    assert first["protocol"] == "2 threads, median of 5 runs with their range"
+    assert first["protocol"] == "2 threads, median of 5 runs"
     assert epoch["figure"] == "3.0x to 5.5x faster"
     assert epoch["protocol"] == "1 thread, one run"
     assert ranking["figure"] == "8.0x to 9.0x faster"
