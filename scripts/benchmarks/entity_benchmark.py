@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.benchmark_cases import power_law_multigraph
-from benchmarks.measuring import interleave, with_peak
+from benchmarks.measuring import interleave, timed, with_peak
 from sheafprop.data import Vocabulary
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained import SheafModel, StoredModel
@@ -108,15 +108,14 @@ def single_case(num_entities: int, num_triples: int) -> dict[str, Any]:
     entities = Vocabulary([f"e{i}" for i in range(num_entities)], kind="entities")
     relations = Vocabulary([f"r{i}" for i in range(NUM_RELATIONS)], kind="relations")
     loaded = SheafModel(StoredModel.from_training(model, entities, relations, facts))
-    head, first, _ = facts[:: max(1, num_triples // 7)][:7].unbind(1)
+    head, first, _ = facts[:: max(1, num_triples // 8)][:8].unbind(1)
     queries = [
         f"via(r{(r + 1) % NUM_RELATIONS}, via(r{r}, e{u}))"
         for u, r in zip(head.tolist(), first.tolist(), strict=True)
     ]
-    calls: dict[str, Callable[[], Any]] = {
-        query: partial(loaded.answer, query) for query in queries
-    }
-    seconds = list(interleave(calls, rounds=1).values())
+    loaded.answer(queries[0])
+    # Each is asked once: the model keeps the rows that a query needs.
+    seconds = [timed(partial(loaded.answer, query))[1] for query in queries[1:]]
     return {
         "name": f"one 2p query, {num_entities:,} entities, RotatE, d = 64 complex",
         "queries": 1,
