@@ -11,7 +11,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +130,8 @@ def run_levers(
     judge = torch.unique(judge, dim=0)
     may_loop = relations_with_loops(triples, data.num_relations)
 
-    def hidden(model: EpisodeModel, graph: Tensor, share: float, **walk: Any) -> list[Any]:
-        own = replace(near, **walk)
-        return [score_hidden(model, graph, own, share=share, seed=s) for s in range(_DRAWS)]
+    def hidden(model: EpisodeModel, graph: Tensor, share: float) -> list[HiddenQueries]:
+        return [score_hidden(model, graph, near, share=share, seed=s) for s in range(_DRAWS)]
 
     episodes, _ = train_episodes(kge, triples, settings)
     parts = hidden(episodes, judge, 0.25)
@@ -141,12 +139,15 @@ def run_levers(
     seconds: dict[str, float] = {}
     more: dict[str, Any] = {}
 
+    def quantiles(weight: Tensor) -> dict[str, list[float]]:
+        five = weight.detach().quantile(torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0]))
+        return {"weights": [round(v, 3) for v in five.tolist()]}
+
     def add(name: str, parts: list[HiddenQueries], weight: Tensor | float, begin: float) -> None:
         values[name] = torch.cat([_values(part, weight, may_loop) for part in parts])
         seconds[name] = round(time.process_time() - begin, 1)
         if isinstance(weight, Tensor):
-            quantiles = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
-            more[name] = {"weights": [round(v, 3) for v in weight.quantile(quantiles).tolist()]}
+            more[name] = quantiles(weight)
 
     add(_BASE, parts, near.weight, time.process_time())
     for name in levers:
@@ -166,18 +167,10 @@ def run_levers(
                 label = f"weight a relation ({prior}), {name}"
                 add(label, parts, fit_weights(own, rows, prior=prior), begin)
         elif name == "trained in the episode":
-            joint: Any = train_variant(
-                lambda *a: NearEpisodes(*a, near=near), kge, triples, settings
-            )
+            joint = train_variant(lambda *a: NearEpisodes(*a, near=near), kge, triples, settings)
+            assert isinstance(joint, NearEpisodes)
             add("weight a relation, " + name, hidden(joint, judge, 0.25), 0.0, begin)
-            more["weight a relation, " + name] = {
-                "weights": [
-                    round(float(v), 3)
-                    for v in joint.log_near.detach()
-                    .exp()
-                    .quantile(torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0]))
-                ]
-            }
+            more["weight a relation, " + name] = quantiles(joint.log_near.exp())
         elif name == "two diffusions":
             two = train_variant(SeveralDiffusions, kge, triples, settings)
             add(name, hidden(two, judge, 0.25), near.weight, begin)
