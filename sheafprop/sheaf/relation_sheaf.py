@@ -210,7 +210,8 @@ class RelationSheaf(ABC):
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
         """The block diagonal of the Laplacian from the incidence of proper edges and of loops.
 
-        A self-loop contributes :math:`(R_t - R_h)^* (R_t - R_h)`, once.
+        A self-loop contributes :math:`(R_t - R_h)^* (R_t - R_h)`, once. Where
+        :attr:`takes_rows`, there may be ``columns``, a slice of those of the features.
 
         Args:
             ends: Weights summed by vertex and end, of edges between different vertices.
@@ -219,7 +220,10 @@ class RelationSheaf(ABC):
         return DenseBlocks.of_maps(self.matrices("tail"), self.matrices("head"), ends, loops)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
-        """The sum of messages for a list of ``entries``, as an operator on the source features."""
+        """The sum of messages for a list of ``entries``, as an operator on the source features.
+
+        Where :attr:`takes_rows`, there may be ``columns``, a slice of those of the features.
+        """
         head, tail = self.matrices("head"), self.matrices("tail")
         if entries.dst.numel() == 0 or 0 in head.shape[1:]:
             return EmptyCoupling(entries.num_dst)
