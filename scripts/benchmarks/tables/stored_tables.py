@@ -43,6 +43,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "own-splits": split_table,
     "paper-curve": paper_tables.curve_table,
     "paper-leak": paper_tables.leak_table,
+    "folder": benchmark_tables.folder_table,
     "paper-procedure": paper_tables.procedure_table,
     "paper-seeds": paper_tables.seeds_table,
     "propagation": benchmark_tables.propagation_table,
