@@ -66,7 +66,7 @@ class PropagationSettings:
 
     @classmethod
     def from_stored(cls, chosen: dict[str, Any]) -> "PropagationSettings":
-        """The settings ``chosen`` that a model folder holds.
+        """The settings that a model folder holds.
 
         Raises:
             ValueError: If one of them is not known here.

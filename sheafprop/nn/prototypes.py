@@ -74,12 +74,8 @@ class RelationPrototypes:
         return self.average(ends.sum)
 
     def average(self, sum_ends: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """The same means from a function that sums over triple ends.
-
-        Args:
-            sum_ends (callable): Sums the rows of a table ``[2R, d]`` over the ends at each vertex,
-                with their weights.
-        """
+        """The same from a function that sums rows of a table ``[2R, d]`` over each vertex's ends,
+        with their weights."""
         # Sums of half precision would lose what they add.
         mean = self.mean.to(torch.promote_types(self.mean.dtype, torch.float32))
         usable = (self.count > 0).to(mean.real.dtype).unsqueeze(1)

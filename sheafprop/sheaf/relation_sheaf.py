@@ -215,15 +215,11 @@ class RelationSheaf(ABC):
         Args:
             ends: Weights summed by vertex and end, of edges between different vertices.
             loops: The same of self-loops, each counted at its tail end only.
-            columns: Of sheaves that take columns, those of the features that will be given.
         """
         return DenseBlocks.of_maps(self.matrices("tail"), self.matrices("head"), ends, loops)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
-        """The sum of messages for a list of ``entries``, as an operator on the source features.
-
-        Sheaves with independent columns take the ``columns`` of the features that it will be given.
-        """
+        """The sum of messages for a list of ``entries``, as an operator on the source features."""
         head, tail = self.matrices("head"), self.matrices("tail")
         if entries.dst.numel() == 0 or 0 in head.shape[1:]:
             return EmptyCoupling(entries.num_dst)

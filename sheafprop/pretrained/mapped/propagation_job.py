@@ -124,9 +124,6 @@ class PropagationJob:
     def run(self, on_estimate: Callable[[CostEstimate], None] = lambda found: None) -> Path:
         """Does everything that is not done, and returns the folder of the vectors.
 
-        Args:
-            on_estimate (callable, optional): Is called with the estimated cost before the work.
-
         Raises:
             DataError: If an input was changed since the work began, or the facts do not do.
             FormatError: If a file of the work was cut; the next call makes it again.
