@@ -53,9 +53,10 @@ def storage_errors(path: str | PathLike[str], action: Literal["read", "written"]
 _PREFIX = ".sheafprop-"
 
 
-def write_bytes(path: str | PathLike[str], data: bytes) -> None:
-    """Writes ``data`` to ``path``, see :func:`write_with`."""
-    write_with(path, lambda file: file.write(data))
+def write_bytes(path: str | PathLike[str], data: bytes | Iterable[bytes | memoryview]) -> None:
+    """Writes ``data``, or its parts, to ``path``, see :func:`write_with`."""
+    with written_after(path, data):
+        pass
 
 
 def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -> None:
@@ -77,7 +78,8 @@ def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -
 
 @contextmanager
 def written_after(
-    path: str | PathLike[str], content: bytes | Callable[[BinaryIO], object]
+    path: str | PathLike[str],
+    content: bytes | Iterable[bytes | memoryview] | Callable[[BinaryIO], object],
 ) -> Iterator[None]:
     """Writes a file at the end of a block, if that ends well; see :func:`write_with`.
 
@@ -86,17 +88,17 @@ def written_after(
 
     Args:
         path: The file.
-        content: What it is to hold, or what writes it into an open file.
+        content: What it is to hold, parts of it, or what writes it into an open file.
 
     Raises:
         StorageError: If the file cannot be written. The old one is still there then.
     """
 
     def write(file: BinaryIO) -> None:
-        if isinstance(content, bytes):
-            file.write(content)
-        else:
+        if callable(content):
             content(file)
+        else:
+            file.writelines([content] if isinstance(content, bytes) else content)
 
     # Through a link to the file it points to, so that the link stays one.
     target = Path(os.path.realpath(path))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.backend import backend_of
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, RelationSheaf
 
 NUM_NODES, NUM_RELATIONS, WIDTH = 12, 4, 3
@@ -186,3 +187,11 @@ def normalized_rank(case: Case, normalization: str | None) -> tuple[int, int]:
         for values in (torch.linalg.eigvalsh(root @ l_uu @ root), torch.linalg.eigvalsh(root))
     ]
     return ranks[0], ranks[1]
+
+
+def same_numbers(a: Tensor, b: Tensor) -> bool:
+    """Whether results are equal: bit for bit by the compiled loops, else up to rounding."""
+    if backend_of(a) == "numba":
+        return torch.equal(a, b)
+    tolerance = 1e-5 if torch.finfo(a.dtype).bits == 32 else 1e-12
+    return torch.allclose(a, b, atol=tolerance, rtol=tolerance)

@@ -131,7 +131,7 @@ def run_levers(
     judge = torch.unique(judge, dim=0)
     may_loop = relations_with_loops(triples, data.num_relations)
 
-    def hidden(model: EpisodeModel, graph: Tensor, share: float, **walk: float) -> list[Any]:
+    def hidden(model: EpisodeModel, graph: Tensor, share: float, **walk: Any) -> list[Any]:
         own = replace(near, **walk)
         return [score_hidden(model, graph, own, share=share, seed=s) for s in range(_DRAWS)]
 
@@ -166,7 +166,9 @@ def run_levers(
                 label = f"weight a relation ({prior}), {name}"
                 add(label, parts, fit_weights(own, rows, prior=prior), begin)
         elif name == "trained in the episode":
-            joint = train_variant(lambda *a: NearEpisodes(*a, near=near), kge, triples, settings)
+            joint: Any = train_variant(
+                lambda *a: NearEpisodes(*a, near=near), kge, triples, settings
+            )
             add("weight a relation, " + name, hidden(joint, judge, 0.25), 0.0, begin)
             more["weight a relation, " + name] = {
                 "weights": [

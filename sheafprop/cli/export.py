@@ -28,10 +28,8 @@ def run(words: Sequence[str]) -> int:
         parser.error("standard output takes --format tsv or word2vec")
 
     model = parser.load_model(options)
-    from sheafprop.pretrained.vector_export import export_vectors
-
     place = Path("/dev/stdout" if shown else options.out).expanduser()
-    for path in export_vectors(place, model.labels(), model.vectors(), format=options.format):
+    for path in model.export(place, format=options.format):
         if not shown:
             print(path)
     return 0

@@ -224,14 +224,14 @@ class SheafPropagation(SheafConv):
         self._check_columns("free", free, rows.num_free, width, plan.dtype)
         with torch.no_grad(), torch.autocast(free.device.type, enabled=False):
             stable = self._check_step(plan, width)
-            constant = plan.constant_of(None)
+            vectors = None
             if rows.num_known:
                 if known is None:
                     raise ValueError(f"'known' must give {rows.num_known} known vertices")
                 vectors = known()
                 self._check_columns("known", vectors, rows.num_known, width, plan.dtype)
-                constant = plan.constant_of(vectors)
-                del vectors
+            constant = plan.take_constant(vectors)
+            del vectors
             run = _Run(plan, free, free, constant, on_step, self.teleport == 0)
             ((_, out),) = self._take_steps(run, free, [self.num_iterations], stable)
         return out

@@ -12,7 +12,7 @@ from sheafprop.sheaf import RelationSheaf
 # Scores that are held at once, and numbers of the vectors that are scored at once: a piece of the
 # table that several threads share, read once from where it lies.
 _SCORES = 2**24
-_NUMBERS = 2**23
+_NUMBERS = 2**25
 
 
 class CandidateScorer:

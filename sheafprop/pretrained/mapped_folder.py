@@ -255,7 +255,8 @@ def open_parts(model: KGEModel, files: Mapping[str, StoredFile], sections: int) 
         sections (int): How many vectors an added entity may have.
 
     Raises:
-        FormatError: If a file is missing, or is not what it should be; names it.
+        FormatError: If a file is not what it should be; names it.
+        ValueError: If the files are fewer than belong together.
     """
     by_kind = {
         kind: [files[name] for name in sorted(files) if name.startswith(f"{kind}/")]
@@ -264,14 +265,14 @@ def open_parts(model: KGEModel, files: Mapping[str, StoredFile], sections: int) 
     rows = open_rows(model, by_kind["vectors"], sections)
     blocks: list[LabelBlock] = [MappedLabels(TensorFile(f.path), f) for f in by_kind["labels"]]
     if not blocks or sum(map(len, blocks)) != len(rows):
-        raise FormatError(
+        raise ValueError(
             f"the folder holds {sum(map(len, blocks))} labels for {len(rows)} vectors: a file of "
             "'labels' or 'vectors' is missing"
         )
     limits = len(rows), model.num_relations
     facts = [FactBlock.open(TensorFile(f.path), f, limits) for f in by_kind["facts"]]
     if not facts:
-        raise FormatError("a file of 'facts' is missing")
+        raise ValueError("a file of 'facts' is missing")
     return Parts(rows, EntityIndex.of(blocks), FactIndex(*facts))
 
 
@@ -293,7 +294,9 @@ def open_rows(model: KGEModel, files: Iterable[StoredFile], sections: int = 1) -
         sections (int): How many vectors an added entity may have.
 
     Raises:
-        FormatError: If rows are missing or there twice, or a shard has another type or width.
+        FormatError: If rows between shards are missing or there twice, or a shard has another type
+            or width; names it.
+        ValueError: If rows at the end are missing.
     """
     found: dict[str, list[_Shard]] = {TABLE: [], EXTENDED: []}
     alone: dict[Path, bool] = {}
@@ -335,7 +338,7 @@ def open_rows(model: KGEModel, files: Iterable[StoredFile], sections: int = 1) -
         if key == TABLE:
             fixed = len(blocks)
             if end != model.num_nodes:
-                raise FormatError(
+                raise ValueError(
                     f"the shards hold {end} of {model.num_nodes} rows of {key!r}: one is missing"
                 )
     return RowBlocks(blocks, fixed=fixed, files=kept)

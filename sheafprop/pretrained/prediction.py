@@ -203,18 +203,16 @@ class BestOf:
 
     def add(self, first: int, scores: Tensor) -> None:
         """Takes the scores ``[n]`` of the candidates from ``first`` on."""
-        if not len(scores) or not float(scores.max()) > self._least:
+        # Earlier candidates come before later ones that are equal.
+        place = (scores > self._least).nonzero().flatten()
+        if len(place) > self.k:
+            value = scores[place]
+            limit = torch.topk(value, self.k, sorted=False).values.min()
+            above, level = (value > limit).nonzero(), (value == limit).nonzero()
+            kept = torch.cat([above, level[: self.k - len(above)]]).flatten()
+            place = place[kept.sort().values]
+        if not len(place):
             return
-        if len(scores) > self.k:
-            # The k-th highest; of those that are equal to it, the first ones fill up.
-            limit = torch.topk(scores, self.k, sorted=False).values.min()
-            limit = torch.clamp(limit, min=self._least)
-            above = (scores > limit).nonzero().flatten()
-            level = (scores == limit).nonzero().flatten()[: self.k - len(above)]
-            place = torch.cat([above, level]).sort().values
-        else:
-            place = torch.arange(len(scores))
-        place = place[scores[place] > -torch.inf]
         found = torch.cat([self.found, place + first])
         value = torch.cat([self.value.to(scores), scores[place]])
         if len(found) > self.k:

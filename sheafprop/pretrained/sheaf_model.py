@@ -34,6 +34,7 @@ from sheafprop.pretrained.prediction import predict, predict_queries
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.pretrained.triple_input import TripleInput, label_triples
 from sheafprop.pretrained.triple_ranking import UnknownEntity, rank_triples
+from sheafprop.pretrained.vector_export import export_vectors
 from sheafprop.query import Query
 from sheafprop.ranking import RankingResult
 
@@ -225,6 +226,24 @@ class SheafModel:
         """
         path = Path(folder).expanduser()
         return write_model_folder(path, self._state, overwrite=overwrite, layout=layout)
+
+    def export(self, path: str | PathLike[str], *, format: str | None = None) -> list[Path]:
+        """Writes the vectors for other programs, a part of them at a time; see
+        :func:`~sheafprop.pretrained.export_vectors`.
+
+        Args:
+            path: The file to write.
+            format: ``"safetensors"``, ``"npy"``, ``"tsv"`` or ``"word2vec"``. (default: by the name
+                of the file)
+
+        Raises:
+            DataError: If a label cannot stand in that format, or the format is unknown.
+            StorageError: If the disk refuses.
+        """
+        state = self._state
+        return export_vectors(
+            path, state.index, state.rows, format=format, num_sections=state.num_sections
+        )
 
     def stored(self) -> StoredModel:
         """Everything in one place, as a model folder holds it."""

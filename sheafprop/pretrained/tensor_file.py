@@ -83,14 +83,28 @@ def write_tensors(
 
     Args:
         path: A file that is not there yet.
-        tensors: Tensors by name, or what they are put together from.
-        metadata: Texts for the header.
+        tensors, metadata: See :func:`tensor_bytes`.
 
     Returns:
         The size of the file and its SHA-256.
 
     Raises:
         StorageError: If the disk refuses.
+        ValueError: If pieces do not add up to their tensor.
+    """
+    return write_stream(path, tensor_bytes(tensors, metadata))
+
+
+def tensor_bytes(
+    tensors: Mapping[str, Tensor | Pieces], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """The parts of a safetensors file.
+
+    Args:
+        tensors: Tensors by name, or what they are put together from.
+        metadata: Texts for the header.
+
+    Raises:
         ValueError: If pieces do not add up to their tensor.
     """
     given = {n: Pieces.of(t) if isinstance(t, Tensor) else t for n, t in tensors.items()}
@@ -105,13 +119,9 @@ def write_tensors(
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % _ALIGNMENT)
-
-    def parts() -> Iterator[bytes | memoryview]:
-        yield struct.pack("<Q", len(text)) + text
-        for name in names:
-            yield from _bytes(name, given[name])
-
-    return write_stream(path, parts())
+    yield struct.pack("<Q", len(text)) + text
+    for name in names:
+        yield from _bytes(name, given[name])
 
 
 def _bytes(name: str, pieces: Pieces) -> Iterator[memoryview]:

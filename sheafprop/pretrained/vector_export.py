@@ -1,32 +1,38 @@
 """Vectors with their labels as safetensors, npy, TSV and word2vec text."""
 
 import io
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.errors import DataError
-from sheafprop.files import as_json, write_bytes, written_after
+from sheafprop.files import write_bytes, written_after
+from sheafprop.pretrained.blocks import RowBlocks
+from sheafprop.pretrained.entity_index import EntityIndex
+from sheafprop.pretrained.tensor_file import Pieces, tensor_bytes
 
 EXPORT_FORMATS = ("safetensors", "npy", "tsv", "word2vec")
 _SUFFIXES = {".safetensors": "safetensors", ".npy": "npy", ".tsv": "tsv", ".txt": "word2vec"}
+# Rows that are written at once.
+_STEP = 2**13
 
 
 def export_vectors(
     path: str | PathLike[str],
-    labels: Sequence[str],
-    vectors: Tensor,
+    labels: Sequence[str] | EntityIndex,
+    vectors: Tensor | RowBlocks,
     *,
     format: str | None = None,
+    num_sections: int | None = None,
 ) -> list[Path]:
-    r"""Writes vectors for other programs.
+    r"""Writes vectors for other programs, a part of them at a time.
 
     A row is an entity's vector: complex numbers as real and imaginary part in turn, several
     sections one after the other, in single precision.
@@ -40,9 +46,11 @@ def export_vectors(
 
     Args:
         path: The file to write.
-        labels (sequence of str): The labels of the rows.
-        vectors (Tensor): ``[n, s, d]``.
+        labels (sequence of str or EntityIndex): The labels of the rows.
+        vectors (Tensor or RowBlocks): ``[n, s, d]``.
         format (str, optional): One of the above. (default: by the name of the file)
+        num_sections (int, optional): How many vectors to write of an entity that has one. (default:
+            as it is)
 
     Returns:
         list of Path: The files written.
@@ -63,46 +71,106 @@ def export_vectors(
         raise ValueError(
             f"there must be a label for each vector (got {len(labels)} labels and {len(vectors)})"
         )
-    check_finite_rows(vectors.detach(), labels, "vectors")
-    x = vectors.detach().cpu()
-    x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+    def texts() -> Iterable[str]:
+        return labels.iterate() if isinstance(labels, EntityIndex) else labels
+
+    rows = RowBlocks([vectors]) if isinstance(vectors, Tensor) else vectors
+
+    def real(part: Tensor) -> Tensor:
+        x = part.detach().cpu()
+        x = x if num_sections is None else x.expand(-1, num_sections, -1)
+        return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+    def parts() -> Iterator[Tensor]:
+        return map(real, rows.slices(_STEP))
+
+    start = 0
+    for part in rows.slices(_STEP):
+        numbers = torch.arange(start, start + len(part))
+        check_finite_rows(part.detach(), labels, "vectors", ids=numbers)
+        start += len(part)
+    example = real(rows.blocks[0][:0])
+    width = torch.Size(example.shape[1:]).numel()
     if kind == "safetensors":
-        return _write_with_labels(path, save({"vectors": x.contiguous()}), labels)
-    rows = x.flatten(1).float().numpy()
+        pieces = Pieces(example.dtype, (len(rows), *example.shape[1:]), parts())
+        return _write_with_labels(path, tensor_bytes({"vectors": pieces}), texts())
+    matrix = (part.flatten(1).float().numpy() for part in parts())
     if kind == "npy":
-        buffer = io.BytesIO()
-        np.save(buffer, rows, allow_pickle=False)
-        return _write_with_labels(path, buffer.getvalue(), labels)
+        header = io.BytesIO()
+        shape = {"descr": "<f4", "fortran_order": False, "shape": (len(rows), width)}
+        np.lib.format.write_array_header_1_0(header, shape)
+        data = (part.astype("<f4").tobytes() for part in matrix)
+        return _write_with_labels(path, _chain(header.getvalue(), data), texts())
     if kind == "tsv":
-        bad = next((label for label in labels if re.search("[\t\n\r]", label)), None)
+        bad = next((label for label in texts() if re.search("[\t\n\r]", label)), None)
         if bad is not None:
             raise DataError(f"label {bad!r} holds a tab or a line break, which TSV cannot hold")
-        write_bytes(path, _text(labels, rows, "\t"))
+        write_bytes(path, _text(texts(), matrix, "\t"))
         return [path]
-    words = [re.sub(r"\s+", "_", label) for label in labels]
-    seen: dict[str, str] = {}
-    for word, label in zip(words, labels, strict=True):
-        if not word or seen.setdefault(word, label) != label:
-            raise DataError(
-                f"labels {seen.get(word, '')!r} and {label!r} are both {word!r} in word2vec "
-                "format: export as npy or safetensors"
-            )
-    header = f"{len(rows)} {rows.shape[1]}\n".encode()
-    write_bytes(path, header + _text(words, rows, " "))
+    _check_words(texts)
+    first = f"{len(rows)} {width}\n".encode()
+    write_bytes(path, _chain(first, _text(map(_word, texts()), matrix, " ")))
     return [path]
 
 
-def _write_with_labels(path: Path, content: bytes, labels: Sequence[str]) -> list[Path]:
+def _word(label: str) -> str:
+    return re.sub(r"\s+", "_", label)
+
+
+def _check_words(labels: Callable[[], Iterable[str]]) -> None:
+    """Refuses labels that are no word, or the same one as another without their white space."""
+    changed: dict[str, tuple[int, str]] = {}
+
+    def refuse(word: str, number: int, label: str) -> None:
+        pair = sorted([changed.get(word, (-1, "")), (number, label)])
+        raise DataError(
+            f"labels {pair[0][1]!r} and {pair[1][1]!r} are both {word!r} in word2vec format: "
+            "export as npy or safetensors"
+        )
+
+    for number, label in enumerate(labels()):
+        word = _word(label)
+        if not word or (word != label and word in changed):
+            refuse(word, number, label)
+        if word != label:
+            changed[word] = number, label
+    if changed:
+        for number, label in enumerate(labels()):
+            if label in changed:
+                refuse(label, number, label)
+
+
+def _chain(first: bytes, more: Iterable[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from more
+
+
+def _write_with_labels(
+    path: Path, content: Iterable[bytes | memoryview], labels: Iterable[str]
+) -> list[Path]:
+    """Vectors and a list of labels in JSON, a label in each line: both files or neither."""
     target = path.with_name(path.name + ".labels.json")
-    with written_after(target, as_json(list(labels))):
+    with written_after(target, _json_list(labels)):
         write_bytes(path, content)
     return [path, target]
 
 
-def _text(labels: Sequence[str], rows: np.ndarray, separator: str) -> bytes:
+def _json_list(labels: Iterable[str]) -> Iterator[bytes]:
+    before = "[\n  "
+    for label in labels:
+        text = before + json.dumps(label, ensure_ascii=False)
+        yield text.encode("utf-8", "surrogatepass")
+        before = ",\n  "
+    yield b"[]\n" if before[0] == "[" else b"\n]\n"
+
+
+def _text(labels: Iterable[str], parts: Iterable[np.ndarray], separator: str) -> Iterator[bytes]:
     # Nine digits give every single-precision number back.
-    lines = (
-        separator.join([label, *(f"{value:.9g}" for value in row)]) + "\n"
-        for label, row in zip(labels, rows.tolist(), strict=True)
-    )
-    return "".join(lines).encode("utf-8", "surrogatepass")
+    names = iter(labels)
+    for rows in parts:
+        lines = (
+            separator.join([label, *(f"{value:.9g}" for value in row)]) + "\n"
+            for row, label in zip(rows.tolist(), names, strict=False)
+        )
+        yield "".join(lines).encode("utf-8", "surrogatepass")

@@ -244,19 +244,22 @@ class PropagationPlan:
             out = out + self._translation
         return out
 
-    def constant_of(self, known: Tensor | None) -> Tensor | None:
+    def take_constant(self, known: Tensor | None) -> Tensor | None:
         """The same from the known vertices that a free one meets, without a tensor of zeros.
+
+        The plan keeps nothing of it, so that it can be taken once.
 
         Args:
             known (Tensor, optional): Their features ``[m, s, d]``; None if there are none.
 
         Returns:
-            Tensor: ``[n, s, d]`` or ``[n, 1, d]``, not to be written to; None for zero.
+            Tensor: ``[n, s, d]`` or ``[n, 1, d]``; None for zero.
         """
+        own, self._translation = self._translation, None
         if self._boundary_coupling is None or known is None:
-            return self._translation
+            return own
         out = self._boundary_coupling(known)
-        return out if self._translation is None else out.add_(self._translation)
+        return out if own is None else out.add_(own)
 
     def couple(self, x_free: Tensor) -> Tensor:
         r"""Messages among free vertices, :math:`A_{UU} x_U`, of ``x_free`` ``[n, s, d]``."""

@@ -18,7 +18,9 @@ __all__ = [
 ]
 
 #: Up to so many entities, the cross entropy compares with all of them.
-_SMALL_TABLE = 4096
+_SMALL_TABLE = 1024
+#: Of more, it compares with such a share, and with so many at most.
+_SHARE, _MOST = 0.4, 2048
 #: Training is validated once in so many steps: the learning rate falls to zero, so that the last
 #: weights are nearly always the best.
 _STEPS_OF_CHECK = 400
@@ -27,10 +29,14 @@ _STEPS_OF_CHECK = 400
 def count_candidates(num_nodes: int) -> int | None:
     """The entities that a batch is compared with beside its own, None for all.
 
+    Two fifths of the entities, 2048 at most; up to 1024 entities, all of them.
+
     Args:
         num_nodes (int): Number of training entities.
     """
-    return None if num_nodes <= _SMALL_TABLE else _SMALL_TABLE // 2
+    if num_nodes <= _SMALL_TABLE:
+        return None
+    return min(_MOST, math.ceil(_SHARE * num_nodes))
 
 
 def count_training_steps(num_triples: int, batch_size: int) -> int:

@@ -44,3 +44,33 @@ def test_other_origins_leave_the_old_index_as_it_was():
     assert changed.origins() == (*origins[:4], "x", origins[5], "y")
     assert changed.vocabulary().labels == tuple(labels)
     assert index.origins() == tuple(origins)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_removed_labels_are_unknown_and_later_ids_move_up(sizes):
+    index, labels, origins = grown_index(sizes)
+    kept = [i for i in range(len(labels)) if i not in (0, len(labels) - 1)]
+    smaller = index.without(torch.tensor([0, len(labels) - 1]))
+    assert len(smaller) == len(kept)
+    assert smaller.all_labels() == tuple(labels[i] for i in kept)
+    assert smaller.vocabulary().labels == smaller.all_labels()
+    assert smaller.origins() == tuple(origins[i] for i in kept)
+    assert smaller.lookup(labels).tolist() == [-1, *range(len(kept)), -1]
+    assert smaller.labels_of(range(len(kept))) == [labels[i] for i in kept]
+    assert labels[0] not in smaller
+    assert index.lookup(labels).tolist() == list(range(len(labels)))
+    # Removed labels may come again, and again.
+    grown = smaller.add([labels[0]], ["new"]).add(["other", labels[-1]], ["x", "y"])
+    assert grown.lookup([labels[0], labels[-1]]).tolist() == [len(kept), len(kept) + 2]
+    assert grown.origins()[len(kept) :] == ("new", "x", "y")
+    changed = grown.with_origins({len(kept): "z"})
+    assert changed.origins()[len(kept) :] == ("z", "x", "y")
+    assert grown.lookalikes(0) == {}
+
+
+def test_what_looks_like_an_earlier_label_is_named():
+    labels = ["a", "B", "b", "c "]
+    index = EntityIndex(Vocabulary(labels, kind="entities"), ["o"] * 4).add(["A", " b", "d"], "xyz")
+    assert index.lookalikes(4) == {"A": "a", " b": "B"}
+    assert index.lookalikes(0) == {"b": "B", "A": "a", " b": "B"}
+    assert index.without(torch.tensor([1])).lookalikes(3) == {"A": "a", " b": "b"}

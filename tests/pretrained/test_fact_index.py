@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafprop.pretrained.fact_index import FactIndex
+from sheafprop.pretrained.fact_index import FactBlock, FactIndex
 
 N, R = 9, 3
 
@@ -54,3 +54,42 @@ def test_what_was_sorted_is_shared():
     assert len(grown) == 55
     assert len(index) == 50
     assert repr(grown) == "FactIndex(55 facts)"
+
+
+def test_facts_of_removed_entities_are_gone_and_the_others_renumbered(index):
+    facts, left = index.from_row(0), list(range(N))
+    for gone in ([2, 7], [0]):
+        index = index.without(torch.tensor(gone))
+        names = {left[i] for i in gone}
+        left = [v for v in left if v not in names]
+        facts = facts[[not names & {f[0], f[2]} for f in facts.tolist()]]
+        want = [[left.index(h), r, left.index(t)] for h, r, t in facts.tolist()]
+        assert index.from_row(0).tolist() == want
+        assert len(index) == len(want)
+        for start in (0, len(want) // 2):
+            parts = [part for part in index.chunks(start, 3)]
+            assert [f for part in parts for f in part.tolist()] == want[start:]
+        assert index.at(torch.tensor([1, 4])).tolist() == [f for f in want if {f[0], f[2]} & {1, 4}]
+        every = torch.cartesian_prod(torch.arange(len(left)), torch.arange(R), torch.arange(N - 1))
+        known = set(map(tuple, want))
+        assert index.contain(every).tolist() == [tuple(t) in known for t in every.tolist()]
+    new = torch.tensor([[1, 0, 5], [6, 2, 6]])
+    grown = index.append(new)
+    assert grown.from_row(0).tolist() == [*want, *new.tolist()]
+    assert grown.contain(new).all()
+    assert not grown.is_whole
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_lists_are_those_of_the_facts(kind):
+    facts = random_facts(40, 3)
+    block = FactBlock(facts.to(kind))
+    for end, column in (("head", 0), ("tail", 2)):
+        near = getattr(block, end)
+        order = sorted(range(40), key=lambda i: (facts[i, column], facts[i, 1], i))
+        assert near.fact.tolist() == order
+        assert near.entity.tolist() == sorted(set(facts[:, column].tolist()))
+        for i, entity in enumerate(near.entity.tolist()):
+            own = near.fact[near.start[i] : near.start[i + 1]]
+            assert set(facts[own.long(), column].tolist()) == {entity}
+    block.check()

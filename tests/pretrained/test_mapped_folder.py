@@ -268,7 +268,7 @@ def test_shards_must_add_up(tmp_path, firsts, sizes, message):
         path = tmp_path / f"{first}.safetensors"
         rows = {TABLE: torch.zeros(size, 4, dtype=torch.float64)}
         files.append(StoredFile.of(path, *write_tensors(path, rows, sharding(TABLE, first, 2))))
-    with pytest.raises(FormatError, match=message):
+    with pytest.raises((FormatError, ValueError), match=message):
         open_rows(sheaf_model("transe").kge, files)
 
 
@@ -412,7 +412,7 @@ def test_files_must_fit_each_other(tmp_path):
         manifest = json.loads((folder / "manifest.json").read_bytes())
         del manifest["files"][gone]
         (tmp_path / "other/manifest.json").write_text(json.dumps(manifest))
-        with pytest.raises(FormatError, match=message):
+        with pytest.raises(FormatError, match=f"other' agrees .*{message}"):
             SheafModel.load(tmp_path / "other")
         shutil.rmtree(tmp_path / "other")
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from sheafprop.kge import KGE_REGISTRY
+from sheafprop.pretrained.prediction import BestOf
 from tests.pretrained.models import FACTS, close, sheaf_model
 
 MODELS = sorted(KGE_REGISTRY)
@@ -63,3 +64,21 @@ def test_many_queries_at_once():
 def test_k_must_be_a_positive_integer(k):
     with pytest.raises(ValueError, match="'k' must be an integer of at least 1"):
         sheaf_model("transe").predict_tails("a0", "next", k=k)
+
+
+@pytest.mark.parametrize("k", [1, 3, 7, 50])
+@pytest.mark.parametrize("sizes", [[20], [3, 1, 9, 7], [1] * 20])
+def test_the_best_of_blocks_are_the_first_of_a_stable_sort(k, sizes):
+    for seed in range(20):
+        g = torch.Generator().manual_seed(seed)
+        # Few values, so that many are equal, and some that are none.
+        scores = torch.randint(0, 4, (20,), generator=g).float()
+        scores[torch.rand(20, generator=g) < 0.2] = -torch.inf
+        best, first = BestOf(k), 0
+        for part in scores.split(sizes):
+            best.add(first, part)
+            first += len(part)
+        value, order = torch.sort(scores, descending=True, stable=True)
+        kept = order[:k][value[:k] > -torch.inf].sort().values
+        assert best.found.tolist() == kept.tolist()
+        assert torch.equal(best.value.float(), scores[kept])

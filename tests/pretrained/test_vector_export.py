@@ -7,7 +7,10 @@ from safetensors.torch import load_file
 
 from sheafprop.errors import DataError
 from sheafprop.files import StorageError
+from sheafprop.pretrained import vector_export
+from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.vector_export import export_vectors
+from tests.pretrained.models import FACTS, sheaf_model
 
 LABELS = ["plain", "New York, NY", "é"]
 
@@ -73,3 +76,21 @@ def test_vectors_and_labels_are_both_written_or_neither(tmp_path, name):
     with pytest.raises(StorageError, match=r"labels\.json' cannot be written: it is a folder"):
         export_vectors(tmp_path / name, LABELS, torch.zeros(3, 1, 2))
     assert not (tmp_path / name).exists()
+
+
+def test_a_model_is_exported_part_by_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_export, "_STEP", 4)
+    model = sheaf_model("rotate", dtype=torch.float32).extend(FACTS, propagation="selected")
+    model = SheafModel.load(model.save(tmp_path / "m", layout="mapped")).remove(["a3"])
+    for name in ("v.safetensors", "v.npy", "v.tsv", "v.txt"):
+        want = export_vectors(tmp_path / f"whole_{name}", model.labels(), model.vectors())
+        found = model.export(tmp_path / name)
+        assert [path.read_bytes() for path in found] == [path.read_bytes() for path in want]
+
+
+def test_no_vectors(tmp_path):
+    files = export_vectors(tmp_path / "v.safetensors", [], torch.zeros(0, 2, 3))
+    assert load_file(files[0])["vectors"].shape == (0, 2, 3)
+    assert json.loads(files[1].read_text()) == []
+    files = export_vectors(tmp_path / "v.npy", [], torch.zeros(0, 2, 3))
+    assert np.load(files[0]).shape == (0, 6)

@@ -10,6 +10,7 @@ from sheafprop.report.tables import NOTHING, duration, markdown_table, size
 
 __all__ = [
     "conditions",
+    "folder_table",
     "propagation_headline",
     "propagation_table",
     "query_speed_table",
@@ -114,6 +115,23 @@ _SERVICE: Columns = {
     "predict": _column("predict_seconds", _short),
     "bare product": _column("bare_seconds", _short),
     "predict / bare": _column("ratio_bare", _times),
+}
+_FOLDER: Columns = {
+    "entities": _column("entities", _count),
+    "facts": _column("facts", _count),
+    "folder": lambda case: size(case["folder_bytes"]),
+    "open": _column("open_seconds", _short),
+    "its memory": _column("open_bytes", size),
+    "read whole": _column("plain_seconds", _short),
+    "memory of that": lambda case: (
+        size(case["plain_peak_bytes"]) if "plain_peak_bytes" in case else NOTHING
+    ),
+    "10,000 labels and rows": _column("lookup_seconds", _short),
+    "extend by 1,000 and save": _column("extend_seconds", _short),
+    "one pass": _column("pass_seconds", _short),
+    "predict": _column("predict_seconds", _short),
+    "predict / pass": _column("ratio_pass", _times),
+    "in processor time": _column("ratio_pass_cpu", _times),
 }
 _LOOP: Columns = {
     "queries": _column("name"),
@@ -220,6 +238,20 @@ def service_table(cases: Sequence[Case]) -> str:
         cases (list): What the script writes.
     """
     return _join(measured_on(cases), _table(_SERVICE, cases, left=2))
+
+
+def folder_table(cases: Sequence[Case]) -> str:
+    r"""Returns the measurements of ``scripts/bench_scale_folder.py`` as Markdown.
+
+    A row for each size: the time to open a mapped folder and the memory it takes that no file backs
+    (beside those of a folder that is read whole, where that was measured), to look up 10,000 labels
+    with their vectors, to extend by 1,000 entities and save, to read the mapped table once, and to
+    predict over it. Folders are opened anew for each turn of the last three.
+
+    Args:
+        cases (list): What the script writes.
+    """
+    return _join(measured_on(cases), _table(_FOLDER, cases, left=0))
 
 
 def query_speed_table(cases: Sequence[Case]) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def import_table(
     """Makes a model whose table is copied block by block into a file, and mapped from there.
 
     The file has no name and is gone with the model. Entities that no fact names are never copied.
+    Warnings tell the notes.
 
     Args:
         model (str): The name of the model.
@@ -80,6 +82,8 @@ def import_table(
             f"{len(entities) - len(kept)} of the {len(entities)} entities occur in no fact, so "
             "they were never trained and are left out (keep_unused keeps them)"
         )
+    for note in notes:
+        warnings.warn(note, stacklevel=3)
     table = _copy(blocks, len(entities), width, kept, halves, scratch)
     return import_arrays(
         model,

@@ -4,6 +4,6 @@ A subpackage of its own, since none of it loads a model folder and all of it sha
 killed process leaves for the next one.
 """
 
-from sheafprop.pretrained.mapped.propagation_job import PropagationJob
+from sheafprop.pretrained.mapped.propagation_job import PropagationInput, PropagationJob
 
-__all__ = ["PropagationJob"]
+__all__ = ["PropagationInput", "PropagationJob"]

@@ -18,6 +18,8 @@ from sheafprop.pretrained.mapped.array_folder import check_size, reserve
 
 # Bytes that are written at once.
 _PIECE = 2**24
+# Columns that a loop takes at once on the widest vector registers.
+_VECTOR = 16
 
 
 class Block(NamedTuple):
@@ -34,17 +36,23 @@ class Block(NamedTuple):
 
 
 def split_columns(num_sections: int, width: int, most: int) -> list[Block]:
-    """Blocks of at most ``most`` columns (of all their sections together), about equally wide."""
+    """Blocks of at most ``most`` columns (of all their sections together), about equally wide.
+
+    Their widths are multiples of 16 where they can be: what is left over runs outside of vector
+    registers.
+    """
     if most >= width:
-        step = min(num_sections, most // width)
-        parts = math.ceil(num_sections / step)
-        return [Block(part, slice(0, width)) for part in _equal_parts(num_sections, parts)]
-    columns = _equal_parts(width, math.ceil(width / most))
+        parts = _equal_parts(num_sections, min(num_sections, most // width), 1)
+        return [Block(part, slice(0, width)) for part in parts]
+    columns = _equal_parts(width, most, _VECTOR if most >= _VECTOR else 1)
     return [Block(slice(s, s + 1), part) for part in columns for s in range(num_sections)]
 
 
-def _equal_parts(size: int, count: int) -> list[slice]:
-    ends = [i * size // count for i in range(count + 1)]
+def _equal_parts(size: int, most: int, unit: int) -> list[slice]:
+    """Parts of at most ``most``, in multiples of a unit but for the last."""
+    units = math.ceil(size / unit)
+    count = math.ceil(units / (most // unit))
+    ends = [min(size, unit * (i * units // count)) for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(ends)]
 
 

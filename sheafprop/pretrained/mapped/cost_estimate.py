@@ -62,7 +62,8 @@ class Problem:
         buffers = 2 + self.has_constant + 2 * self.keeps_start + 4 * self.leaps
         buffers += 2 * self.has_diagonal
         running = buffers * self.num_free * column
-        before = (2 * self.num_free + self.num_known) * column
+        # Start, translations, and what known entities send, beside these.
+        before = ((2 + self.has_constant) * self.num_free + self.num_known) * column
         return max(running, before) + _ENTITY * (self.num_free + self.num_known)
 
     def step_seconds(self, blocks: list[Block], threads: int) -> float:

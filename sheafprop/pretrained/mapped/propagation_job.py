@@ -124,6 +124,9 @@ class PropagationJob:
     def run(self, on_estimate: Callable[[CostEstimate], None] = lambda found: None) -> Path:
         """Does everything that is not done, and returns the folder of the vectors.
 
+        Args:
+            on_estimate (callable): Called with the estimate before anything large is written.
+
         Raises:
             DataError: If an input was changed since the work began, or the facts do not do.
             FormatError: If a file of the work was cut; the next call makes it again.

@@ -28,6 +28,20 @@ def test_blocks_cover_every_column_once(sections, width, most):
         assert num_sections == 1 or columns == width
 
 
+@pytest.mark.parametrize(
+    ("width", "most", "widths"),
+    [
+        (64, 22, [16] * 4),
+        (128, 85, [64, 64]),
+        (100, 60, [48, 52]),
+        (40, 39, [16, 24]),
+        (9, 4, [3] * 3),
+    ],
+)
+def test_widths_are_multiples_of_vector_registers(width, most, widths):
+    assert [block.shape[1] for block in split_columns(1, width, most)] == widths
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex128])
 @pytest.mark.parametrize("most", [2, 5, 11, 99])
 def test_rows_and_blocks_are_the_same_numbers(tmp_path, dtype, most):
