@@ -3,7 +3,7 @@ Extension of a PyKEEN model
 ===========================
 
 Trains RotatE by PyKEEN on Nations, imports the model, and gives a vector to a country that it has
-never seen. This example needs PyKEEN (``pip install 'sheafprop[pykeen]'``).
+never seen. This example needs the extra pykeen.
 """
 
 import tempfile

@@ -75,7 +75,9 @@ def test_pythons_are_those_that_the_metadata_names():
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
     named = re.findall(r"Python :: (3\.\d+)", parser["metadata"]["classifiers"])
     (tests,) = (read(path) for path in WORKFLOWS if path.stem == "tests")
-    assert tests["jobs"]["tests"]["strategy"]["matrix"]["python-version"] == named
+    # The metadata name those that the suite has been run on; the workflow also tries later ones.
+    tried = tests["jobs"]["tests"]["strategy"]["matrix"]["python-version"]
+    assert tried[: len(named)] == named
     assert parser["options"]["python_requires"] == f">={named[0]}"
 
 
