@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.benchmark_cases import power_law_multigraph
-from benchmarks.measuring import interleave, timed, with_peak
+from benchmarks.measuring import interleave, time_call, with_peak
 from sheafprop.data import Vocabulary
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained import SheafModel, StoredModel
@@ -18,7 +18,7 @@ from sheafprop.pretrained.candidate_scorer import CandidateScorer
 from sheafprop.query import EntityScorer, LinkProbabilities, QueryBatch
 
 NUM_RELATIONS = 237
-#: Entities and facts of the model whose single query is timed.
+#: Entities and facts of the model whose single query is time_call.
 LARGE = (100_000, 1_000_000)
 _BEAM = 64
 # Scores that the bare rows hold at once, those of the search.
@@ -115,7 +115,7 @@ def single_case(num_entities: int, num_triples: int) -> dict[str, Any]:
     ]
     loaded.answer(queries[0])
     # Each is asked once: the model keeps the rows that a query needs.
-    seconds = [timed(partial(loaded.answer, query))[1] for query in queries[1:]]
+    seconds = [time_call(partial(loaded.answer, query))[1] for query in queries[1:]]
     return {
         "name": f"one 2p query, {num_entities:,} entities, RotatE, d = 64 complex",
         "queries": 1,
