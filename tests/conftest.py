@@ -1,6 +1,13 @@
-"""The option ``--torch-backend``: plain torch operations, as where the compiled loops fail."""
+"""Examples of hypothesis may take as long as a busy machine needs.
 
+The option ``--torch-backend``: plain torch operations, as where the compiled loops fail.
+"""
+
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("suite", deadline=None)
+hypothesis.settings.load_profile("suite")
 
 
 def pytest_addoption(parser):

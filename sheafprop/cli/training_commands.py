@@ -61,8 +61,7 @@ options:
   --model.sparse true|false whether a step reads and writes only the rows of its batch (by default
                             for more than 200 000 entities)
   --model.optimizer NAME    adam, adagrad, sgd; or rowwise_adagrad, which needs the least memory
-  --trainer.max_epochs N    passes over the training triples; experiment/folder takes as many as the
-                            size of the graph asks for
+  --trainer.max_epochs N    passes over the training triples (experiment/folder: by the graph's size)
   --seed_everything N       seed of parameters, batches and random starts (0)
   --run.group FOLDER        where the run folder is made (runs/DATA)
   --run.name NAME           what it is called (the model's name)
@@ -70,9 +69,8 @@ options:
                             checkpoint, patience), instead of being added
   --resume RUN              go on with a run that was interrupted, or further: with a larger
                             --trainer.max_epochs the schedule of the learning rate spans all epochs
-  --trust MODULE            with --resume: let the run import your own classes of this module, which
-                            must be importable (in a package that is installed, or in a folder of
-                            PYTHONPATH)
+  --trust MODULE            with --resume: let the run import your own classes of this module, of an
+                            installed package or a folder of PYTHONPATH
   --help=all                every option there is
 
 example:

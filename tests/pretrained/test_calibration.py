@@ -147,7 +147,7 @@ def test_each_query_is_judged_by_the_curves_of_others(monkeypatch):
             return torch.full_like(x, 0.5)
 
     monkeypatch.setattr(calibration, "TruthCalibration", Curves)
-    monkeypatch.setattr(calibration, "_joined", lambda own: own)
+    monkeypatch.setattr(calibration, "_join", lambda own: own)
     values = [np.array([number, number + 0.5]) for number in range(5)]
     calibration._cross_fitted([(None, (x, np.array([True, False]))) for x in values])
     assert sorted(judged) == np.concatenate(values).tolist()

@@ -121,7 +121,7 @@ def test_what_cannot_be_counted():
     edges = torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])
     assert can_count_rows(make_sheaf("identity"), *edges, mask)
     assert not can_count_rows(make_sheaf("dense, pair"), *edges, mask)
-    graded = make_sheaf("identity").mapped(lambda tensor: tensor.clone().requires_grad_())
+    graded = make_sheaf("identity").map_tensors(lambda tensor: tensor.clone().requires_grad_())
     assert not can_count_rows(graded, *edges, mask)
 
 

@@ -3,9 +3,9 @@ import json
 import pytest
 import torch
 
-from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.errors import DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import build_model
 from sheafprop.training import episode_training
 from sheafprop.training.episode_training import EpisodeTraining, train_episodes
@@ -88,8 +88,9 @@ def test_an_interrupted_search_for_the_steps_goes_on(tmp_path, monkeypatch):
 
 def test_the_number_of_steps_is_judged_on_entities_and_triples_that_trained_nothing(monkeypatch):
     kge, triples = trained_model(num_nodes=60), torch.unique(graph(60, 400), dim=0)
-    split = disjoint_split(triples, 60, seed=2)
-    part, apart = (triples[mask] for mask in (split.train_mask, split.new_mask))
+    parts = split_training_triples(triples, 60, seed=2)
+    part, part_entities, apart, other_entities = parts
+    assert not set(part_entities.tolist()) & set(other_entities.tolist())
     seen = {"prototypes": [], "trained": [], "observed": [], "judged": []}
 
     def watch(name, kind, place):
@@ -110,14 +111,14 @@ def test_the_number_of_steps_is_judged_on_entities_and_triples_that_trained_noth
     train_episodes(kge, triples, settings, seed=2)
     # Once on a part, then on the whole graph.
     assert [len(found) for found in seen["trained"]] == [len(part), len(triples)]
-    assert torch.equal(seen["trained"][0], episode_training._renumber(part))
+    assert torch.equal(seen["trained"][0], part)
     assert torch.equal(seen["prototypes"][0], part)
     (observed,), (judged,) = (
         [set(map(tuple, found.tolist())) for found in seen[kind]] for kind in ("observed", "judged")
     )
     assert judged
     assert not observed & judged
-    assert observed | judged == set(map(tuple, episode_training._renumber(apart).tolist()))
+    assert observed | judged == set(map(tuple, apart.tolist()))
 
 
 def test_what_other_settings_have_left_is_not_gone_on_with(tmp_path, monkeypatch):
