@@ -61,7 +61,7 @@ options:
   --model.sparse true|false whether a step reads and writes only the rows of its batch (by default
                             for more than 200 000 entities)
   --model.optimizer NAME    adam, adagrad, sgd; or rowwise_adagrad, which needs the least memory
-  --trainer.max_epochs N    passes over the training triples (experiment/folder: by the graph's size)
+  --trainer.max_epochs N    passes over the training triples (experiment/folder: by the graph)
   --seed_everything N       seed of parameters, batches and random starts (0)
   --run.group FOLDER        where the run folder is made (runs/DATA)
   --run.name NAME           what it is called (the model's name)
