@@ -17,6 +17,7 @@ from sheafprop.report.tables import NOTHING, escape, markdown_table, mean_with_e
 __all__ = [
     "AVERAGINGS",
     "NEGATION",
+    "UNIONS",
     "entity_summary",
     "entity_table",
     "mean_of_types",
@@ -31,7 +32,8 @@ AVERAGINGS = {
     "macro": "mean over the answers of a query, then over queries",
     "micro": "mean over all pairs of query and answer, as in the code of Cobb and Gebhart",
 }
-_UNIONS = ("2u", "up")
+#: The types with a union.
+UNIONS = ("2u", "up")
 #: The types with a negation.
 NEGATION = ("2in", "3in", "inp", "pin", "pni")
 _MEAN = "mean of 7"
@@ -116,10 +118,10 @@ def query_report(records: Sequence[Record]) -> str:
         parts.append(f"## Ratio {ratio}")
         for averaging in AVERAGINGS:
             figures = query_figures(records, ratio, averaging)
-            header = [averaging, *CONJUNCTIVE, _MEAN, *_UNIONS]
+            header = [averaging, *CONJUNCTIVE, _MEAN, *UNIONS]
             rows = []
             for name, by_type in figures.items():
-                cells = [_cell(by_type.get(kind)) for kind in (*CONJUNCTIVE, *_UNIONS)]
+                cells = [_cell(by_type.get(kind)) for kind in (*CONJUNCTIVE, *UNIONS)]
                 cells.insert(len(CONJUNCTIVE), _mean_cell(by_type))
                 rows.append([escape(name), *cells])
             parts.append(markdown_table(header, rows))
@@ -169,14 +171,14 @@ def entity_table(records: Sequence[Record]) -> str:
         limit = next(iter(by_type.values()))["limit"]
         queries = "all" if limit is None else f"at most {limit:,}"
         row = [ratio, escape(name), averaging, queries]
-        row += [_mean_of(by_type, types) for types in ((*CONJUNCTIVE, *_UNIONS), NEGATION)]
+        row += [_mean_of(by_type, types) for types in ((*CONJUNCTIVE, *UNIONS), NEGATION)]
         row += [
             f"{100 * by_type[kind]['hits@10']:.1f}" if kind in by_type else NOTHING
-            for kind in (*CONJUNCTIVE, *_UNIONS, *NEGATION)
+            for kind in (*CONJUNCTIVE, *UNIONS, *NEGATION)
         ]
         rows.append(row)
     header = ["ratio", "method", "averaging", "queries a type", "mean of 9", "mean of 5"]
-    return markdown_table([*header, *CONJUNCTIVE, *_UNIONS, *NEGATION], rows)
+    return markdown_table([*header, *CONJUNCTIVE, *UNIONS, *NEGATION], rows)
 
 
 def entity_summary(records: Sequence[Record]) -> str:
@@ -201,7 +203,7 @@ def entity_summary(records: Sequence[Record]) -> str:
     }
     parts = []
     for title, types in (
-        ("without negation", (*CONJUNCTIVE, *_UNIONS)),
+        ("without negation", (*CONJUNCTIVE, *UNIONS)),
         ("with negation", NEGATION),
         ("conjunctive", CONJUNCTIVE),
     ):

@@ -53,6 +53,24 @@ def test_queries_are_those_of_both_ends_and_of_one_averaging():
     assert micro["protocol"].endswith("micro")
 
 
+def over_entities(ratio, types, hits, **more):
+    record = {"ratio": ratio, "method": "entities", "averaging": "macro", "limit": 500}
+    return [record | {"type": kind, "hits@10": hits} | more for kind in types]
+
+
+def test_queries_over_entities_are_the_mean_of_all_ratios():
+    types, negation = (*CONJUNCTIVE, "2u", "up"), ("2in", "3in", "inp", "pin", "pni")
+    records = over_entities("106", types, 0.6) + over_entities("550", types, 0.3)
+    records += over_entities("106", types, 0.9, averaging="micro")
+    records += over_entities("106", types, 0.8, method="energy")
+    records += over_entities("106", negation, 0.25)  # of one ratio of two: no mean
+    (row,) = rows(summary_table({"query_entities": records}))
+    assert row["task"] == "logical queries without negation, FB15k-237, mean of 2 ratios"
+    assert row["protocol"].endswith("macro, 500 queries a type")
+    assert row["figure"] == "45.0"
+    assert row["best published under the same protocol"].startswith("UltraQuery, zero-shot: 47.9")
+
+
 def test_speed_says_how_it_was_measured():
     step = {"name": "power law, 9 entities, identity, width 8", "maps": "identity", "width": 8}
     step |= {"triples": 3000, "ratio_scatter": 12.34, "threads": 2, "runs": 5}
