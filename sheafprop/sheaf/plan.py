@@ -162,7 +162,9 @@ class PropagationPlan:
         # Labels of ends are read here alone.
         self._rows: FactCSR | None = replace(rows, ends=None)
         ends = rows.incidence(), rows.loop_incidence()
-        self.blocks: VertexBlocks = sheaf.vertex_blocks(*ends, columns)
+        # A sheaf that overrides these need not know of columns where all are meant.
+        part = () if columns == slice(None) else (columns,)
+        self.blocks: VertexBlocks = sheaf.vertex_blocks(*ends, *part)
         if self.normalization == "block":
             self._preconditioner = self.blocks
             self.blocks.prepare()
@@ -171,8 +173,8 @@ class PropagationPlan:
             norms = sheaf.end_norms().to(self.dtype.to_real()).unsqueeze(1)
             self._preconditioner = DiagonalBlocks(rows.sum_all_ends(norms))
         if rows.num_known:
-            self._boundary_coupling = sheaf.coupling(rows.messages("known"), columns)
-        self._free_coupling: Coupling = sheaf.coupling(rows.messages("free"), columns)
+            self._boundary_coupling = sheaf.coupling(rows.messages("known"), *part)
+        self._free_coupling: Coupling = sheaf.coupling(rows.messages("free"), *part)
         table = sheaf.end_translations()
         self._translation = None
         if table is not None:

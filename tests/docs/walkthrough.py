@@ -17,12 +17,12 @@ def blocks(text):
     return re.findall(r"```(sh|py|yaml)\n(.*?)```", text, flags=re.DOTALL)
 
 
-def follow(text, folder):
+def follow(text, folder, *, in_process=True):
     """Runs all blocks in a folder and returns the names that the Python blocks defined.
 
     A YAML block is written to the file that its first line names. Lines that call ``sheafprop`` run
-    in this process, ``wandb sync`` (which needs a network) is only checked to find its files, and
-    other lines are the shell's.
+    in this process unless ``in_process`` is false, ``wandb sync`` (which needs a network) is only
+    checked to find its files, and other lines are the shell's.
     """
     scope = {}
     for kind, content in blocks(text):
@@ -34,12 +34,12 @@ def follow(text, folder):
             place.write_text(content)
         else:
             for line in content.splitlines():
-                run_line(line, folder)
+                run_line(line, folder, in_process)
     return scope
 
 
-def run_line(line, folder):
-    if line.startswith("sheafprop "):
+def run_line(line, folder, in_process):
+    if in_process and line.startswith("sheafprop "):
         assert main(shlex.split(line, comments=True)[1:]) == 0, line
     elif line.startswith("wandb sync "):
         assert list(folder.glob(line.split()[2])), line

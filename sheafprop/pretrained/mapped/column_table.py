@@ -50,9 +50,10 @@ def split_columns(num_sections: int, width: int, most: int) -> list[Block]:
 
 def _equal_parts(size: int, most: int, unit: int) -> list[slice]:
     """Parts of at most ``most``, in multiples of a unit but for the last."""
-    units = math.ceil(size / unit)
-    count = math.ceil(units / (most // unit))
-    ends = [min(size, unit * (i * units // count)) for i in range(count + 1)]
+    for count in range(math.ceil(size / most), size + 1):
+        ends = [unit * (i * size // (count * unit)) for i in range(count)] + [size]
+        if all(0 < b - a <= most for a, b in pairwise(ends)):
+            break
     return [slice(a, b) for a, b in pairwise(ends)]
 
 
