@@ -48,7 +48,7 @@ DATASETS = {
     "codex-s": ("semi-inductive", "fb237_rotate"),
     "FB15k-237": ("fully-inductive", "fb237_rotate"),
 }
-#: What ``sheafprop split`` is told of a whole graph; the others are splits already.
+#: Options of ``sheafprop split`` for a whole graph; the others are splits already.
 _SPLIT = {"codex-s": ("--new-fraction", "0.1"), "FB15k-237": ("--max-triples", "170000")}
 
 

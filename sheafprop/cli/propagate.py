@@ -79,10 +79,9 @@ def _run(options: argparse.Namespace, out: Path, memory: int) -> int:
     from sheafprop.cli.command_parser import report_warnings
     from sheafprop.pretrained.mapped.cost_estimate import CostEstimate
     from sheafprop.pretrained.mapped.propagation_job import PropagationInput, PropagationJob
-    from sheafprop.pretrained.model_folder import load_model_folder
-    from sheafprop.pretrained.model_state import ModelState
+    from sheafprop.pretrained.model_folder import open_model_folder
 
-    state = ModelState.from_stored(load_model_folder(options.model))
+    state = open_model_folder(options.model)
     given = PropagationInput(
         facts=[input_path(name).absolute() for name in options.facts],
         model=_manifest(Path(options.model).expanduser()).absolute(),

@@ -67,7 +67,7 @@ def triple_blocks(
 
     Raises:
         DataError: As :func:`~sheafprop.data.read_triples`; whether the first line is a header, and
-            the order of the columns, is told from the first piece.
+            the order of the columns, is found in the first piece.
     """
     chosen, source = ReadOptions.of(**options), os.fspath(path)
     if not _is_tabbed(source, chosen):

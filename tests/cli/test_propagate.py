@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sheafprop.cli.main import main
+from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, scrambled
 from tests.pretrained.models import FACTS
@@ -40,6 +41,19 @@ def test_propagate_gives_what_extend_gives(tmp_path, capsys, model, facts):
     manifest = json.loads((tmp_path / "v" / "manifest.json").read_text())
     assert manifest["settings"]["iterations"] == 2
     assert [path.name for path in tmp_path.glob(".v*")] == []
+
+
+def test_a_mapped_model_gives_the_same_and_is_not_read_whole(
+    tmp_path, capsys, monkeypatch, model, facts
+):
+    SheafModel.load(model).save(tmp_path / "mapped", layout="mapped")
+    wanted = expected(model, FACTS)
+    whole = lambda *_: pytest.fail("the model is read whole")  # noqa: E731
+    monkeypatch.setattr(ModelState, "from_stored", whole)
+    monkeypatch.setattr(ModelState, "stored", whole)
+    words = ["propagate", facts, "--model", tmp_path / "mapped"]
+    output(capsys, *words, "--out", tmp_path / "v")
+    assert torch.allclose(vectors(tmp_path / "v"), wanted, atol=1e-12)
 
 
 def test_files_are_read_with_the_options_of_other_commands(tmp_path, capsys, model):

@@ -85,7 +85,7 @@ def write_fact_ids(
     options: dict[str, Any],
     on_read: Callable[[int], None] = lambda count: None,
 ) -> FactIds:
-    """Reads files of facts once and writes their ids; ``on_read`` is told how many bytes.
+    """Reads files of facts once and writes their ids; ``on_read`` gets how many bytes.
 
     Raises:
         UnknownRelationError: If the model has no maps for a relation, unless such facts are to be
