@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.finite_rows import name_nonfinite_rows
+from sheafprop.inductive.candidate_scorer import CandidateScorer
 from sheafprop.kge.base import KGEModel, Side
 
 
@@ -69,7 +70,7 @@ class SectionScorer:
                 f"'x' must be [N, s, d] with a weight for each section (got {list(x.shape)} and "
                 f"{len(weight)} weights)"
             )
-        self.model, self.known, self._total = model, known, sum(weight)
+        self.model = model
         ids = None if known is None else (~known.mask).nonzero().flatten()
         numbers = _Numbers() if labels is None else labels
         if named := name_nonfinite_rows(x, numbers, ids=ids):
@@ -83,62 +84,43 @@ class SectionScorer:
             size = len(list(members))
             self._groups.append((value, x[:, start : start + size].contiguous()))
             start += size
+        self._around: CandidateScorer | None = None
         if known is not None:
-            # Rows of x and of the table by the numbers of entities.
-            self._row = torch.where(
-                known.mask, torch.cumsum(known.mask, 0), torch.cumsum(~known.mask, 0)
-            ).sub_(1)
+            rows = _Blocks((known.table.unsqueeze(1), x))
+            self._around = CandidateScorer(
+                model, model.sheaf().map_tensors(torch.Tensor.detach), rows, weight
+            )
+            # The row of each entity among those of the table and then those of x.
+            self._column = torch.empty_like(known.mask, dtype=torch.int64)
+            self._column[known.mask] = known.source
+            self._column[~known.mask] = torch.arange(len(x), device=x.device) + len(known.table)
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
         """Scores ``[B, N]`` of all tails for heads ``head_index`` and relations ``rel_type``."""
-        if self.known is not None:
-            return self._score_around(self.known, head_index, rel_type, "tail")
+        if self._around is not None:
+            return self._score_around(head_index, rel_type, "tail")
         return self._sum(lambda x: self.model.score_tails(x, head_index, rel_type))
 
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
-        if self.known is not None:
-            return self._score_around(self.known, tail_index, rel_type, "head")
+        if self._around is not None:
+            return self._score_around(tail_index, rel_type, "head")
         return self._sum(lambda x: self.model.score_heads(x, rel_type, tail_index))
 
-    def _score_around(
-        self, known: KnownRows, entity: Tensor, rel_type: Tensor, side: Side
-    ) -> Tensor:
+    def _score_around(self, entity: Tensor, rel_type: Tensor, side: Side) -> Tensor:
         """Scores ``[B, N]`` of all candidates at a side, where known ones have one vector."""
-        out = known.table.real.new_empty(len(entity), len(known.mask))
-        queries_known = known.mask[entity]
-        for mine, score in (
-            (queries_known, self._score_from_known),
-            (~queries_known, self._score_from_free),
-        ):
+        around, column = self._around, self._column
+        assert around is not None
+        known, x = around.rows.blocks
+        row = column[entity]
+        free = row >= len(known)
+        out = known.real.new_empty(len(row), len(column))
+        # Queries of known entities are asked once, and not for every section.
+        for mine, block, first in ((~free, known, 0), (free, x, len(known))):
             if bool(mine.any()):
-                of_known, of_free = score(known, self._row[entity[mine]], rel_type[mine], side)
-                part = out.new_empty(len(of_known), out.shape[1])
-                part[:, known.mask] = of_known[:, known.source]
-                part[:, ~known.mask] = of_free
-                out[mine] = part
+                scores = around.scores(block[row[mine] - first], rel_type[mine], side)
+                out[mine] = scores[:, column]
         return out
-
-    def _score_from_known(
-        self, known: KnownRows, row: Tensor, rel_type: Tensor, side: Side
-    ) -> tuple[Tensor, Tensor]:
-        """Scores of the table's rows and of free entities, for queries of known entities."""
-        score, query = self.model.score_candidates, known.table[known.source[row]]
-        of_free = self._sum(
-            lambda x: score(query.unsqueeze(1).expand(-1, x.shape[1], -1), rel_type, x, side)
-        )
-        return score(query, rel_type, known.table, side) * self._total, of_free
-
-    def _score_from_free(
-        self, known: KnownRows, row: Tensor, rel_type: Tensor, side: Side
-    ) -> tuple[Tensor, Tensor]:
-        """The same for queries of free entities: the table meets their sections one by one."""
-        score = self.model.score_candidates
-        of_known = known.table.real.new_zeros(len(row), len(known.table))
-        for value, x in self._groups:
-            for query in x[row].unbind(1):
-                of_known.add_(score(query, rel_type, known.table, side), alpha=value)
-        return of_known, self._sum(lambda x: score(x[row], rel_type, x, side))
 
     def _sum(self, score: Callable[[Tensor], Tensor]) -> Tensor:
         total: Tensor | None = None
@@ -147,6 +129,19 @@ class SectionScorer:
             total = part if total is None else total + part
         assert total is not None
         return total
+
+
+class _Blocks(NamedTuple):
+    """Rows of known entities, and those of free ones, as a :class:`CandidateScorer` takes them."""
+
+    blocks: tuple[Tensor, Tensor]
+
+    def slices(self, size: int) -> Iterator[Tensor]:
+        for block in self.blocks:
+            yield from block.split(size)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.blocks))
 
 
 class _Numbers:

@@ -45,7 +45,7 @@ def test_known_entities_may_be_any_rows_of_the_table(name, rows):
     # A table of which most rows are not needed is not kept.
     assert len(known.table) == (4 if rows == 4 else 3)
     free = torch.randn(3, 2, 6, generator=g, dtype=dtype)
-    weight = [0.7, 0.2]
+    weight = [0.7, 0.3]
     x = known.join(free)
     assert torch.equal(x[mask], table[source].unsqueeze(1).expand(-1, 2, -1))
     assert torch.equal(x[~mask], free)
