@@ -17,7 +17,9 @@ def run(words: Sequence[str]) -> int:
     parser = CommandParser(
         "answer",
         "Rank all entities as answers to logical queries: via(relation, query), and(...), or(...), "
-        "not(...).",
+        "not(...). The 'truth' of an answer, from 0 to 1, is that of its best derivation: facts "
+        "count 1, other links a probability that the scores give; 'known' answers follow from the "
+        "facts alone.",
         "sheafprop answer runs/umls/rotate --query 'via(inverse(treats), via(causes, virus))' -k 5",
     )
     parser.add_model()

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from sheafprop.pretrained.sheaf_model import SheafModel
 
 FORMATS = ("tsv", "csv", "json", "parquet")
+#: What columns of tables hold, for the help of commands.
+SCORE = "'score' is higher for better triples of one relation"
+RATIO = (
+    "'ratio' is the energy over its mean in training for that relation (above one: the triple fits "
+    "worse than usual)"
+)
+# Digits of a number in a table on a terminal.
+_SHOWN_DIGITS = 6
 
 
 class _Value(str):
@@ -346,6 +354,8 @@ def write_table(
 
     What else belongs to the table is written with it by ``write_more``, or neither is.
     """
+    if options.out in (None, "-") and options.format == "tsv" and sys.stdout.isatty():
+        frame = _shorten(frame)
     nests = nested is not None and options.format == "json"
     content = _as_json(nested) if nests else _render(frame, options.format)
     place = Path(options.out).expanduser() if options.out not in (None, "-") else None
@@ -357,6 +367,14 @@ def write_table(
 
     with written_after(place, content):
         write_more()
+
+
+def _shorten(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """A frame whose fractions have the digits that a person reads."""
+    numbers = frame.select_dtypes("floating").columns
+    return frame.assign(
+        **{name: [float(f"{x:.{_SHOWN_DIGITS}g}") for x in frame[name]] for name in numbers}
+    )
 
 
 def write_output(text: str) -> None:

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.command_parser import CommandParser, report, write_table
+from sheafprop.cli.command_parser import RATIO, CommandParser, report, write_table
 
 
 def run(words: Sequence[str]) -> int:
     """Lists the facts at an entity or a triple with their energy."""
     parser = CommandParser(
         "explain",
-        "List the facts at an entity, those that its vector contradicts most first.",
+        "List the facts at an entity, those that its vector contradicts most first, with their "
+        f"energy and {RATIO}.",
         "sheafprop explain runs/umls/rotate --entity virus",
     )
     parser.add_model()

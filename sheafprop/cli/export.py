@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sheafprop.cli.command_parser import CommandParser, is_output
+from sheafprop.checks import count_noun
+from sheafprop.cli.command_parser import CommandParser, is_output, report
 
 
 def run(words: Sequence[str]) -> int:
@@ -29,7 +30,12 @@ def run(words: Sequence[str]) -> int:
 
     model = parser.load_model(options)
     place = Path("/dev/stdout" if shown else options.out).expanduser()
+    x = model.vectors([])
+    numbers = x.shape[2] * (2 if x.is_complex() else 1)
+    many = f"{x.shape[1]} vectors of {numbers:,} numbers side by side"
+    shape = many if x.shape[1] > 1 else f"a vector of {numbers:,} numbers each"
     for path in model.export(place, format=options.format):
         if not shown:
             print(path)
+    report(f"{count_noun(model.num_entities, 'entity')}, {shape}")
     return 0

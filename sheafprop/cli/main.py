@@ -20,6 +20,8 @@ commands:
              sheafprop test --run runs/umls/rotate
   extend     vectors for the new entities of some facts, as a new model
              sheafprop extend runs/umls/rotate new_facts.tsv --out extended
+  remove     a model without some entities and their facts
+             sheafprop remove extended --entity gene_therapy --out smaller
   propagate  vectors for the new entities of files that are larger than memory
              sheafprop propagate facts.tsv --model runs/umls/rotate --memory 16GB --out vectors
   predict    the best heads or tails
@@ -56,7 +58,7 @@ _TRAINING = ("fit", "validate", "test")
 #: Commands whose module has their name and a function ``run``; it is imported at the call. To add
 #: one, add its module, its name here and its line in the help above.
 _OWN = (
-    *("extend", "propagate", "predict", "answer", "calibrate", "score", "explain"),
+    *("extend", "remove", "propagate", "predict", "answer", "calibrate", "score", "explain"),
     *("evaluate", "inspect"),
     *("export", "import", "split", "tune"),
 )

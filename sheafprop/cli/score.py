@@ -2,23 +2,37 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.command_parser import CommandParser, read_facts, write_table
+from sheafprop.cli.command_parser import (
+    RATIO,
+    SCORE,
+    CommandParser,
+    read_facts,
+    report_warnings,
+    write_table,
+)
 
 
 def run(words: Sequence[str]) -> int:
     """Scores the triples of files."""
     parser = CommandParser(
         "score",
-        "Score triples; higher is better.",
+        f"Score triples: {SCORE}, {RATIO}, and 'known', whether the triple is a fact of the model.",
         "sheafprop score extended candidates.tsv --out scores.csv",
     )
     parser.add_model()
     parser.add_argument("triples", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_argument(
+        "--skip-unknown",
+        action="store_true",
+        help="leave out and count triples with a label that the model does not know",
+    )
     parser.add_scoring()
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))
     model = parser.load_model(options, options.triples)
     triples = read_facts(options.triples, options, model.relations)
-    write_table(model.score(triples), options)
+    with report_warnings():
+        table = model.score(triples, skip_unknown=options.skip_unknown)
+    write_table(table, options)
     return 0

@@ -76,6 +76,8 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """
     try:
         return Path(path).expanduser().read_bytes()
+    except IsADirectoryError as error:
+        raise DataError(f"{os.fspath(path)}: is a folder; give its files") from error
     except OSError as error:
         raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from error
 

@@ -1,5 +1,6 @@
 """What can be said of a data set from its labels alone, before any graph is built."""
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from sheafprop.checks import agree, check_choice, count_noun, quote
+from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 
@@ -16,6 +18,7 @@ __all__ = [
     "Mode",
     "advise_on_order",
     "check_labels",
+    "describe_exchanged",
     "fold",
     "format_counts",
     "format_lookalikes",
@@ -26,6 +29,7 @@ __all__ = [
 Mode = Literal["semi-inductive", "fully-inductive"]
 MODES: tuple[Mode, ...] = ("semi-inductive", "fully-inductive")
 EXAMPLES = 5
+_NUMBER = re.compile(r"\+?(-?)0*([0-9]+)(?:\.([0-9]*))?")
 
 
 def check_labels(
@@ -150,15 +154,43 @@ def advise_on_order(
     return f"{hint}. Otherwise {otherwise[0].lower()}{otherwise[1:]}" if otherwise else hint
 
 
+def describe_exchanged(triples: LocatedRows, rows: Sequence[int], relations: Container[str]) -> str:
+    """Where the first of some triples has its fields in another order, as known relations show.
+
+    Args:
+        triples: Label triples in the order in which they were read.
+        rows: Some of them, such as those with an unknown label.
+        relations: The known relations.
+
+    Returns:
+        A sentence and a space; nothing if there is no such triple, or if most are such: see
+        :func:`advise_on_order`.
+    """
+    found = []
+    for row in rows:
+        head, relation, tail = triples.rows[row]
+        if relation not in relations and (head in relations or tail in relations):
+            found.append((row, "first" if head in relations else "third"))
+    if not found or 2 * len(found) > len(triples):
+        return ""
+    row, name = found[0]
+    return (
+        f"{triples.place(row)}: its {name} field is a known relation; are the fields exchanged"
+        + (f", as in {len(found) - 1} more" if len(found) > 1 else "")
+        + "? "
+    )
+
+
 def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
     """Labels from ``start`` on that may be meant to be an earlier one, with that one.
 
-    They differ from it only in case, white space, Unicode form or characters that are not shown.
+    They differ from it only in case, white space, Unicode form or characters that are not shown, or
+    are the same decimal number, as 007 and 7 or 1.0 and 1.
     """
-    keys = {label: fold(label) for label in labels[start:]}
+    keys = {label: _fold_number(label) for label in labels[start:]}
     wanted, first = set(keys.values()), dict[str, str]()
     for label in labels:
-        key = keys[label] if label in keys else fold(label)
+        key = keys[label] if label in keys else _fold_number(label)
         if key in wanted:
             first.setdefault(key, label)
     near = {label: first[key] for label, key in keys.items()}
@@ -169,9 +201,11 @@ def format_lookalikes(kind: str, near: Mapping[str, str]) -> str:
     """The number of :func:`lookalikes`, and the first ones."""
     pairs = [f"{quote(label)} and {quote(earlier)}" for label, earlier in near.items()]
     more = f" and {len(pairs) - EXAMPLES} more" if len(pairs) > EXAMPLES else ""
+    equal = any(fold(label) != fold(earlier) for label, earlier in near.items())
     return (
         f"{kind} that differ from another only in case, white space, Unicode form or hidden "
-        f"characters: {len(pairs)} ({', '.join(pairs[:EXAMPLES])}{more})"
+        f"characters{', or are equal as numbers' if equal else ''}: {len(pairs)} "
+        f"({', '.join(pairs[:EXAMPLES])}{more})"
     )
 
 
@@ -187,6 +221,17 @@ def fold(label: str) -> str:
     # Again: folding the case may leave another form.
     text = unicodedata.normalize("NFKC", text)
     return " ".join("".join(c for c in text if unicodedata.category(c) != "Cf").split())
+
+
+def _fold_number(label: str) -> str:
+    """The :func:`fold` of a label; of a decimal number, its shortest form."""
+    text = fold(label)
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return text
+    sign, whole, fraction = found.groups()
+    fraction = (fraction or "").rstrip("0")
+    return sign + whole + (f".{fraction}" if fraction else "")
 
 
 def lookalike_notes(entities: Iterable[str], relations: Iterable[str]) -> list[str]:

@@ -207,7 +207,9 @@ def _check_fields(
     row = rows[wrong[0]]
     names = "head, relation, tail" if columns is None else f"columns {columns}"
     advice = ""
-    if separator == "tab" and len(row) == 1:
+    if other := _other_delimiter(row, width, delimiter):
+        advice = f" Are they separated by {other!r}? Give --delimiter {other!r}."
+    elif separator == "tab" and len(row) == 1:
         advice = " The fields must be separated by tabs"
         advice += ", this line has spaces only." if " " in row[0] else "; this line has none."
     elif separator == "tab" and len(row) < width and any(" " in field for field in row):
@@ -218,6 +220,12 @@ def _check_fields(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
         f"({names}), got {len(row)}: {show_fields(row)}.{advice}" + others(len(wrong))
     )
+
+
+def _other_delimiter(row: list[str], width: int, delimiter: str) -> str | None:
+    """A character that separates as many fields as are wanted, if there is one."""
+    line = delimiter.join(row)
+    return next((c for c in ",;|\t" if c != delimiter and line.count(c) == width - 1), None)
 
 
 def others(count: int) -> str:

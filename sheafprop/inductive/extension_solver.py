@@ -76,6 +76,9 @@ _GOOD = 1e-8
 #: with may be rounding: the residual that is accepted.
 RESOLVED = _GOOD
 _MAX_ITERATIONS = 20_000
+# A step that moves no row by more than this share of the longest one is rounding: rows may be in
+# single precision.
+_AT_REST = 1e-5
 # A random vector keeps more than this share of its length where the system has a kernel.
 _KERNEL = 1e-5
 
@@ -245,14 +248,17 @@ class ExtensionSolver:
 
     @torch.no_grad()
     def pull(self, system: FreeSystem, *, normalize_output: bool) -> float:
-        """The longest distance that a full step would move a free entity from its row of ``x``."""
+        """The longest distance that a full step would move a free entity from its row of ``x``;
+        zero where that is rounding alone."""
         plan = system.plan(self.sheaf)
         x = system.x.to(plan.dtype)
         old = x[plan.free_index]
         new = old - plan.precondition(plan.gradient(old, plan.constant(x)))
         if normalize_output:
             new, _ = self._rescale(new)
-        return float(torch.linalg.vector_norm(new - old, dim=-1).max())
+        distance = float(torch.linalg.vector_norm(new - old, dim=-1).max())
+        length = float(torch.linalg.vector_norm(x, dim=-1).max())
+        return distance if distance > _AT_REST * length else 0.0
 
     def _rescale(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Rows at the length the model trains with, and their lengths before.

@@ -33,8 +33,11 @@ class ExtensionReport:
         dropped_at (str): The places of the first dropped facts.
         duplicates (int): Repetitions among the given facts; a fact counts once.
         known_facts (int): Given facts that the model held already, which are not added again.
+        kept_facts (int): Facts at the entities of earlier extensions among the given ones that are
+            not given again; an extension withdraws none.
         touched (list of str): Entities of earlier extensions that new facts touch.
-        pull (float): The longest distance a full step would move one of these now.
+        pull (float): The longest distance a full step, with all their facts, would move one of
+            these now; zero where that is rounding alone.
         refined (list of str): Those (and their neighbours) that were solved again.
         seconds (float): Time of the extension.
         find_lookalikes (callable): Gives :attr:`lookalikes`.
@@ -57,6 +60,7 @@ class ExtensionReport:
     dropped_at: str
     duplicates: int
     known_facts: int
+    kept_facts: int
     touched: list[str]
     pull: float
     refined: list[str]
@@ -129,8 +133,20 @@ class ExtensionReport:
                 f"{count_noun(self.facts_between_known, 'fact')} "
                 f"{agree(self.facts_between_known, 'moves', 'move')} no vector"
             )
+        if self.kept_facts:
+            lines.append(
+                f"{count_noun(self.kept_facts, 'fact')} of earlier extensions at the entities that "
+                f"these name {agree(self.kept_facts, 'is', 'are')} not given again and "
+                f"{agree(self.kept_facts, 'stays', 'stay')}: to correct a file, extend the model "
+                "that you started from with the corrected file"
+            )
         if self.refined:
             lines.append(f"solved again: {_some(self.refined)}")
+        elif self.touched and not self.pull:
+            lines.append(
+                "the facts touch entities of earlier extensions, which are at rest (a step with "
+                f"all their facts moves none): {_some(self.touched)}"
+            )
         elif self.touched:
             lines.append(
                 f"the facts touch entities of earlier extensions, whose vectors were kept "
@@ -151,6 +167,7 @@ class RemovalReport:
         entities (int): Entities that were removed.
         facts (int): Facts that named them.
         affected (list of str): Entities of earlier extensions that lost a fact.
+        without_facts (list of str): Those of them that have none left.
         refined (list of str): Those (and their neighbours) that were solved again.
         seconds (float): Time of the removal.
     """
@@ -158,6 +175,7 @@ class RemovalReport:
     entities: int
     facts: int
     affected: list[str]
+    without_facts: list[str]
     refined: list[str]
     seconds: float
 
@@ -172,11 +190,17 @@ class RemovalReport:
         if self.affected and not self.refined:
             lines.append(
                 f"{count_noun(len(self.affected), 'entity')} of earlier extensions lost a fact and "
-                f"kept {'its vector' if len(self.affected) == 1 else 'their vectors'}; "
-                "mode='refine' solves again"
+                f"kept {'its vector' if len(self.affected) == 1 else 'their vectors'} (remove with "
+                f"mode='refine', --mode refine, to solve again): {_some(self.affected)}"
             )
         elif self.refined:
-            lines.append(f"solved again: {count_noun(len(self.refined), 'entity')}")
+            lines.append(f"solved again: {_some(self.refined)}")
+        if self.without_facts:
+            lines.append(
+                f"{count_noun(len(self.without_facts), 'entity')} of earlier extensions "
+                f"{agree(len(self.without_facts), 'has', 'have')} no fact left: "
+                f"{_some(self.without_facts)}"
+            )
         return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary
-from sheafprop.data.label_checks import fold
+from sheafprop.data.label_checks import fold, lookalikes
 from sheafprop.data.triples import LABEL, as_label
 from sheafprop.data.vocabulary import MAX_SUGGESTION_LABELS, unknown_labels
 from sheafprop.pretrained.blocks import Numbering, append_block
@@ -126,7 +126,10 @@ class EntityIndex:
 
     def lookalikes(self, start: int) -> dict[str, str]:
         """Labels from ``start`` on that may be meant to be an earlier one, with that one; see
-        :func:`~sheafprop.data.label_checks.lookalikes`."""
+        :func:`~sheafprop.data.label_checks.lookalikes`. Among many labels, numbers are not compared
+        by their value."""
+        if len(self) <= MAX_SUGGESTION_LABELS:
+            return lookalikes(self.all_labels(), start)
         keys = {label: fold(label) for label in self.iterate(start)}
         first = self._first_folded(set(keys.values()))
         near = {label: first[key] for label, key in keys.items()}

@@ -12,6 +12,7 @@ from sheafprop.pretrained.triple_input import (
     label_triples,
     labels_as_given,
     restore_integers,
+    triple_ids,
 )
 from sheafprop.sheaf import edge_energy
 
@@ -42,11 +43,14 @@ def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
     return restore_integers(frame, *given)
 
 
-def score_triples(state: ModelState, triples: TripleInput) -> "pd.DataFrame":
+def score_triples(
+    state: ModelState, triples: TripleInput, skip_unknown: bool = False
+) -> "pd.DataFrame":
     """Scores and ratios of triples; see :meth:`SheafModel.score`."""
     if not isinstance(triples, str | PathLike) and iter(triples) is triples:
         triples = list(triples)
-    ids = state.triple_ids(label_triples(triples, state.relations))
+    rows = label_triples(triples, state.relations)
+    ids = triple_ids(rows, state.index, state.relations, skip_unknown)
     frame = state.frame(ids)
     score = state.score(*ids.unbind(1)).double()
     state.check_scores(score)

@@ -11,7 +11,7 @@ from torch import Tensor
 from sheafprop.checks import agree, check_choice, check_integer, count_noun, quote
 from sheafprop.data import connected_components, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
-from sheafprop.data.label_checks import advise_on_order
+from sheafprop.data.label_checks import advise_on_order, describe_exchanged
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.inductive.extension_solver import FreeSolution
@@ -59,7 +59,7 @@ def extend(
         if choice.name != "exact" and len(free):
             grown = replace(grown, section_weight=choice.settings.section_weight)
         is_kept = len(touched) and not len(again)
-        pull = _pull(state, facts.new, touched, choice.normalize) if is_kept else 0.0
+        pull = _pull(grown, touched, choice.normalize) if is_kept else 0.0
     report = ExtensionReport(
         facts=len(facts.new),
         new_entities=len(facts.labels),
@@ -82,6 +82,7 @@ def extend(
         dropped_at=facts.dropped_at,
         duplicates=facts.num_given - len(facts.distinct),
         known_facts=len(facts.distinct) - len(facts.new),
+        kept_facts=_count_kept(state, facts),
         touched=state.index.labels_of(touched),
         pull=pull,
         refined=state.index.labels_of(again),
@@ -109,12 +110,16 @@ def remove_entities(
     labels = state.index.labels_of(affected)
     again: list[str] = []
     smaller = state.without(gone)
+    left = torch.isin(smaller.index.ids(labels), smaller.added_facts()[:, [0, 2]])
     if mode == "refine" and labels:
         smaller, again = _resolve(smaller, labels, normalize_output)
     report = RemovalReport(
         entities=len(gone),
         facts=len(lost),
         affected=labels,
+        without_facts=[
+            name for name, found in zip(labels, left.tolist(), strict=True) if not found
+        ],
         refined=again,
         seconds=time.perf_counter() - begin,
     )
@@ -227,6 +232,18 @@ def _parse(state: ModelState, triples: LocatedRows, on_unknown_relation: str) ->
     )
 
 
+def _count_kept(state: ModelState, facts: _Facts) -> int:
+    """Facts at added entities that were given, which are not given again."""
+    ends = facts.distinct[:, [0, 2]]
+    named = ends[(ends >= state.num_trained) & (ends < state.num_entities)].unique()
+    if not len(named):
+        return 0
+    held = torch.isin(state.added_facts()[:, [0, 2]], named).any(1).sum()
+    given = torch.isin(ends, named).any(1).sum()
+    new = torch.isin(facts.new[:, [0, 2]], named).any(1).sum()
+    return int(held - (given - new))
+
+
 def _unknown_relations(
     state: ModelState, triples: LocatedRows, lost: list[int], unknown: Counter[str]
 ) -> str:
@@ -245,7 +262,9 @@ def _unknown_relations(
     return (
         f"{count_noun(len(unknown), 'relation')} {agree(len(unknown), 'is', 'are')} unknown to the "
         f"model, so it has no maps: {named}{more}; {len(lost)} of "
-        f"{count_noun(len(triples), 'fact')} affected ({triples.places(lost)}). {advice}"
+        f"{count_noun(len(triples), 'fact')} affected ({triples.places(lost)}). "
+        + describe_exchanged(triples, lost, state.relations)
+        + advice
     )
 
 
@@ -346,11 +365,10 @@ def _grow(
     )
 
 
-def _pull(state: ModelState, facts: Tensor, touched: Tensor, normalize: bool) -> float:
-    """How far touched entities are from agreeing with all their facts; see the report."""
-    facts = torch.cat([state.added_facts(), facts])
-    old = (facts[:, [0, 2]] < state.num_entities).all(1)
-    system, nodes = _build(state, facts[old], touched, state.index.labels_of(touched))
+def _pull(state: ModelState, touched: Tensor, normalize: bool) -> float:
+    """How far touched entities of a model that has grown are from agreeing with all their facts,
+    also those with new entities; see the report."""
+    system, nodes = _build(state, state.added_facts(), touched, state.index.labels_of(touched))
     if not len(system.edge_type):
         return 0.0
     system = replace(system, x=state.rows.select(nodes))

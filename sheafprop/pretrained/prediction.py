@@ -8,7 +8,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sheafprop.checks import check_integer, count_noun
-from sheafprop.data.label_checks import advise_on_order
+from sheafprop.data.label_checks import advise_on_order, describe_exchanged
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import LABEL, as_label
 from sheafprop.errors import DataError
@@ -95,6 +95,7 @@ def _known_queries(state: ModelState, queries: LocatedRows, skip: bool) -> dict[
             labels = np.array([tuple(query) for query in queries], dtype=object)
             skip_them = "" if skip else "Skip them with skip_unknown=True (--skip-unknown)"
             advice = advise_on_order(labels, state.index, state.relations, skip_them)
+            advice = (describe_exchanged(queries, lost, state.relations) + advice).strip()
             text = (
                 f"{count_noun(len(lost), 'query')} of {len(queries):,} with an unknown label "
                 f"({queries.places(lost)}); in the first, {error}" + (advice and f". {advice}")

@@ -394,7 +394,7 @@ class SheafModel:
         """
         return predict_queries(self._state, queries, k, include_known, skip_unknown, progress)
 
-    def score(self, triples: TripleInput) -> "pd.DataFrame":
+    def score(self, triples: TripleInput, *, skip_unknown: bool = False) -> "pd.DataFrame":
         r"""Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``ratio`` and
         ``known``.
 
@@ -403,10 +403,16 @@ class SheafModel:
         :math:`\| R_t x_t - R_h x_h - b \|^2` over its mean in training for that relation, as in
         :meth:`explain`: scores of different relations are on different scales, ratios compare.
 
+        Args:
+            triples: The triples.
+            skip_unknown: Whether triples with an unknown label are left out with a warning that
+                counts them; otherwise they are an error.
+
         Raises:
-            DataError: If a label is unknown; the nearest spelling is suggested.
+            DataError: If a label is unknown (the nearest spelling is suggested), or no triple is
+                left.
         """
-        return score_triples(self._state, triples)
+        return score_triples(self._state, triples, skip_unknown)
 
     def rank(
         self,

@@ -1,6 +1,7 @@
 """Label triples from whatever a user has them in."""
 
 import os
+import warnings
 from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from sheafprop.checks import count_noun
 from sheafprop.data import Vocabulary, as_label_triples
-from sheafprop.data.label_checks import advise_on_order
+from sheafprop.data.label_checks import advise_on_order, describe_exchanged
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import LabelTriples, frame_cells, is_frame, read_located
 from sheafprop.errors import DataError
@@ -62,26 +63,50 @@ def lookup_triples(
 
 
 def triple_ids(
-    triples: LocatedRows, entities: Vocabulary | EntityIndex, relations: Vocabulary
+    triples: LocatedRows,
+    entities: Vocabulary | EntityIndex,
+    relations: Vocabulary,
+    skip_unknown: bool | None = None,
 ) -> Tensor:
     """Ids ``[m, 3]`` of label triples.
 
+    Args:
+        triples: The triples.
+        entities: The known entities.
+        relations: The known relations.
+        skip_unknown: Whether triples with an unknown label are left out with a warning that counts
+            them, where the caller has that choice.
+
     Raises:
         DataError: If a label is unknown; names the first ones with the nearest spelling, the places
-            of their triples, and the order of columns that fits better.
+            of their triples, and the order of columns that fits better. Or if no triple is left.
     """
     labels = triples.rows
     ids = lookup_triples(labels, entities, relations)
     lost = (ids < 0).any(1).nonzero().flatten().tolist()
+    if lost and skip_unknown:
+        if len(lost) == len(ids):
+            hint = advise_on_order(labels, entities, relations)
+            text = "no triple is left: every one has an unknown label"
+            raise DataError(text + (hint and f". {hint}"))
+        warnings.warn(
+            f"skipped {count_noun(len(lost), 'triple')} of {len(ids):,} with an unknown label "
+            f"({triples.places(lost)})",
+            stacklevel=4,
+        )
+        return ids[(ids >= 0).all(1)]
     if lost:
         try:
             entities.ids(labels[:, [0, 2]].ravel())
             relations.ids(labels[:, 1])
         except DataError as error:
-            hint = advise_on_order(labels, entities, relations)
+            skip = "Skip them with skip_unknown=True (--skip-unknown)"
+            hint = describe_exchanged(triples, lost, relations) + advise_on_order(
+                labels, entities, relations, "" if skip_unknown is None else skip
+            )
             raise DataError(
                 f"{error}; {len(lost):,} of {count_noun(len(labels), 'triple')} affected "
-                f"({triples.places(lost)})" + (hint and f". {hint}")
+                f"({triples.places(lost)})" + (hint and f". {hint.strip()}")
             ) from error
     return ids
 

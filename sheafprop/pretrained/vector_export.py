@@ -65,7 +65,8 @@ def export_vectors(
     kind = format or _SUFFIXES.get(path.suffix.lower())
     if kind not in EXPORT_FORMATS:
         raise DataError(
-            f"'{path}' does not say a format: give one of {', '.join(EXPORT_FORMATS)} (got {kind})"
+            f"'{path}' does not say a format: give one of {', '.join(EXPORT_FORMATS)}"
+            + ("" if kind is None else f" (got {kind})")
         )
     if len(labels) != len(vectors):
         raise ValueError(

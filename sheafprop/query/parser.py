@@ -18,6 +18,10 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _DEEPEST = 100
+_QUOTING = (
+    "; a label with spaces, commas, semicolons or brackets is put in quotation marks, as in "
+    'via(treats, "Smith, John")'
+)
 
 
 def parse_query(text: str) -> Query:
@@ -72,7 +76,7 @@ class _Parser:
     def parse(self) -> Query:
         query = self._query()
         if self._kind != "end":
-            self._fail("the query is complete, but more follows")
+            self._fail(f"the query is complete, but more follows{_QUOTING}")
         return query
 
     @property
@@ -104,7 +108,7 @@ class _Parser:
             self.index += 2
         else:
             names = ", ".join(("via", "and", "or", "not", *STRUCTURES))
-            self._fail(f"{name!r} is not an operator; expected one of {names}")
+            self._fail(f"{name!r} is not an operator; expected one of {names}{_QUOTING}")
         if name == "inverse":
             self._fail("inverse(...) stands for a relation, as in via(inverse(r), a)", start)
         if name == "via":
@@ -166,7 +170,8 @@ class _Parser:
 
     def _mark(self, mark: str, where: str) -> None:
         if not self._next_is(mark):
-            self._fail(f"expected '{mark}' {where}")
+            after = self.tokens[self.index - 1][0] == "bare" and self._value not in (")", "")
+            self._fail(f"expected '{mark}' {where}{_QUOTING if after else ''}")
 
     def _fail(self, problem: str, start: int | None = None) -> NoReturn:
         if start is None:

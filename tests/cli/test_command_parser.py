@@ -148,6 +148,8 @@ def test_every_command_has_help_with_an_example_and_needs_no_torch(name):
         ["extend", "m", "f", "--out", "o", "--columns", "0,1,1"],
         ["extend", "--run", "m", "--out", "o"],
         ["extend", "f", "--out", "o"],
+        ["remove", "m", "--out", "o"],
+        ["remove", "m", "--entity", "a"],
         ["score", "--run", "m"],
         ["score", "", "f"],
         ["import", "pykeen", "--out", "x"],

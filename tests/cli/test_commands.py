@@ -87,6 +87,7 @@ def test_odd_labels_go_through_every_command_as_they_are(tmp_path, capsys, model
 WRITING = {
     "extend": ["extend", "MODEL", "FACTS", "--out", "new"],
     "extend, report": ["extend", "MODEL", "FACTS", "--out", "MODEL", "--overwrite"],
+    "remove": ["remove", "MODEL", "--entity", "a0", "--out", "new"],
     "score": ["score", "MODEL", "RING", "--out", "new.tsv"],
     "predict": ["predict", "MODEL", "--head", "a0", "--relation", "next", "--out", "new.json"],
     "answer": ["answer", "MODEL", "--query", "via(next, a0)", "--out", "new.parquet"],
@@ -126,6 +127,7 @@ def test_a_disk_that_refuses_is_reported_in_a_line(
     "words",
     [
         ["extend", "model", "facts.tsv", "--out", "new"],
+        ["remove", "model", "--entities", "facts.tsv", "--out", "new"],
         ["score", "model", "facts.tsv"],
         ["predict", "model", "--queries", "facts.tsv"],
         ["answer", "model", "--queries", "facts.tsv"],

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -42,3 +43,22 @@ def test_safetensors_go_out_and_come_back(tmp_path, capsys, name):
     several.save(tmp_path / "several")
     output(capsys, "export", tmp_path / "several", "--out", tmp_path / "v.safetensors")
     assert "a vector for each entity" in failing(capsys, *words, "--overwrite")
+
+
+def test_the_shape_is_said(tmp_path, capsys):
+    for name, numbers in (("transe", 4), ("rotate", 8)):
+        loaded = sheaf_model(name)
+        loaded.save(tmp_path / name)
+        words = ["--out", tmp_path / "v.npy"]
+        done = output(capsys, "export", tmp_path / name, *words)
+        assert done.err == f"12 entities, a vector of {numbers} numbers each\n"
+        several = loaded.extend(FACTS, propagation="selected").save(tmp_path / f"{name}s")
+        done = output(capsys, "export", several, *words)
+        assert done.err == f"15 entities, 3 vectors of {numbers} numbers side by side\n"
+        assert np.load(tmp_path / "v.npy").shape == (15, 3 * numbers)
+
+
+def test_a_name_without_a_format_says_what_to_give(tmp_path, capsys, model):
+    printed = failing(capsys, "export", model, "--out", tmp_path / "v.xyz")
+    assert "give one of safetensors, npy, tsv, word2vec" in printed
+    assert "got" not in printed

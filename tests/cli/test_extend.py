@@ -128,11 +128,43 @@ def test_labels_that_differ_only_in_case_or_white_space_are_reported(tmp_path, c
     assert "differ" not in output(capsys, *words).err
 
 
+def test_labels_that_are_equal_as_numbers_are_reported(tmp_path, capsys, model):
+    labels = ["7", "1.50", "a0", "x7"]
+    write_triples(tmp_path / "one.tsv", [(label, "next", "a2") for label in labels])
+    output(capsys, "extend", model, tmp_path / "one.tsv", "--out", tmp_path / "one")
+    labels = ["007", "1.5", "x07", "-7", "7.01"]
+    write_triples(tmp_path / "two.tsv", [(label, "next", "a2") for label in labels])
+    words = ["extend", tmp_path / "one", tmp_path / "two.tsv", "--out", tmp_path / "two"]
+    said = "hidden characters, or are equal as numbers: 2 ('007' and '7', '1.5' and '1.50')"
+    assert said in output(capsys, *words).err
+    assert said in output(capsys, "inspect", tmp_path / "two").out
+
+
+def test_a_row_whose_fields_are_exchanged_is_named(tmp_path, capsys, model):
+    rows = [("x", "next", "a0"), ("next", "y", "a1"), ("x", "skip", "a2"), ("x", "unheard", "a2")]
+    place = tmp_path / "f.tsv"
+    write_triples(place, rows)
+    said = f"{place}, line 2: its first field is a known relation; are the fields exchanged? Leave"
+    assert said in failing(capsys, "extend", model, place, "--out", tmp_path / "out")
+    known = [("a1", "next", "a0"), ("a1", "a2", "skip"), ("a3", "skip", "a2")]
+    write_triples(place, known)
+    said = f"{place}, line 2: its third field is a known relation; are the fields exchanged?"
+    assert said in failing(capsys, "score", model, place)
+    write_triples(place, [("a1", "next", "?"), ("next", "a1", "?"), ("a3", "skip", "?")])
+    said = f"{place}, line 2: its first field is a known relation; are the fields exchanged? Skip"
+    assert said in failing(capsys, "predict", model, "--queries", place)
+    # Where most rows are such, the order of the columns is what is said.
+    write_triples(place, [("next", "a1", "a0"), ("skip", "x", "a0")])
+    printed = failing(capsys, "extend", model, place, "--out", tmp_path / "out")
+    assert "--columns 1,0,2" in printed
+    assert "exchanged" not in printed
+
+
 def test_parquet_files_are_read_as_others_are(tmp_path, capsys, model):
     place, words = tmp_path / "f.parquet", ["extend", model, tmp_path / "f.parquet", "--out"]
     assert "No such file" in failing(capsys, *words, tmp_path / "x")
     place.mkdir()
-    assert "Is a directory" in failing(capsys, *words, tmp_path / "x")
+    assert "is a folder; give its files" in failing(capsys, *words, tmp_path / "x")
     place.rmdir()
     frame = pd.DataFrame({"to": ["a1"], "n": [7.0], "by": ["next"], "from": ["new"]})
     frame.to_parquet(place)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sheafprop.data import Vocabulary, as_label_triples, assemble
-from sheafprop.data.label_checks import advise_on_order, fold, lookalikes
+from sheafprop.data.label_checks import advise_on_order, fold, format_lookalikes, lookalikes
 from sheafprop.errors import UnknownRelationError
 
 PAIRS = [
@@ -33,7 +33,18 @@ def test_lookalikes_are_found(label, other):
     assert "did you mean" in Vocabulary([label]).suggestion(other)
 
 
-@pytest.mark.parametrize("label", ["virus2", "viruss", "vi-rus", "\u00fc", "1.0", ""])
+@pytest.mark.parametrize(
+    ("label", "other"),
+    [("1.0", "1"), ("007", "7"), ("7", "007"), ("+2.50", "2.5"), ("-0.0", "-0"), ("00", "0.")],
+)
+def test_decimal_numbers_of_one_value_look_alike(label, other):
+    near = lookalikes([other, "x", label])
+    assert near == {label: other}
+    assert "hidden characters, or are equal as numbers: 1 (" in format_lookalikes("e", near)
+    assert fold(label) != fold(other)
+
+
+@pytest.mark.parametrize("label", ["virus2", "viruss", "vi-rus", "\u00fc", "1.1", "-1", ""])
 def test_other_labels_are_none(label):
     assert lookalikes(["virus", "u", "1", label]) == {}
 

@@ -64,6 +64,9 @@ def test_more_columns_than_three():
         ("a\tb\tc\td\ne\tf\n", "\t", r"line 1: .* Keep three columns.* \(1 more such lines.\)"),
         ("a,b,c\n\na,b\n", ",", "line 3: expected 3 comma-separated fields"),
         ("a;b;c\na;b\n", ";", "line 2: expected 3 ;-separated fields"),
+        ("a;b;c\n", ",", r"separated by ';'\? Give --delimiter ';'"),
+        ("a\tb\tc\nNew York|in|b\n", "\t", r"line 2: .* separated by '\|'\? Give --delimiter"),
+        ("a\tb\tc\n", ";", r"separated by '\\t'\?"),
         ('a,b,c\n"a,b,c\n', ",", "line 2: a quotation mark opens a field and is not closed"),
     ],
 )

@@ -285,7 +285,8 @@ def test_a_batch_size_bounds_the_work_and_changes_nothing(monkeypatch, name, pro
         ours, theirs = parts.report.to_dict(), whole.report.to_dict()
         lengths = ours.pop("length_before"), theirs.pop("length_before")
         assert lengths[0] is lengths[1] or lengths[0] == pytest.approx(lengths[1])
-        for key in ours.keys() - {"seconds", "relative_residual"}:
+        assert ours["pull"] == pytest.approx(theirs["pull"])
+        for key in ours.keys() - {"seconds", "relative_residual", "pull"}:
             assert ours[key] == theirs[key], key
         # The group around n1 is the largest that facts connect.
         assert max(sizes) <= max(size - 1, 0) + 12 if size < 100 else len(sizes) == 1
@@ -486,3 +487,90 @@ def test_an_entity_that_loses_all_its_facts_is_solved_again_without_any():
     assert alone.report.refined == ["n"]
     assert torch.isfinite(torch.view_as_real(alone.vectors())).all()
     assert list(alone.entities()["origin"])[-1] == "unanchored"
+
+
+def full_step(model, label, normalize):
+    """The mean of what all facts of an entity say, from their definition."""
+    steps = model.kge.rel_emb.weight.detach()
+    said = []
+    for head, relation, tail in model.facts().to_numpy().tolist():
+        step = steps[model.relations.index[relation]]
+        for end, other, sign in ((head, tail, -1), (tail, head, 1)):
+            if end == label:
+                x = model.vectors(other)[0, 0]
+                said.append(
+                    x * torch.polar(torch.ones_like(step), sign * step)
+                    if x.is_complex()
+                    else x + sign * step
+                )
+    mean = sum(said) / len(said)
+    return mean / torch.linalg.vector_norm(mean) if normalize else mean
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("name", ["transe", "rotate"])
+def test_the_pull_counts_what_new_entities_say(name, normalize):
+    first = sheaf_model(name).extend(
+        [("p0", "next", "a1"), ("p1", "far", "a6"), ("p1", "skip", "a2")],
+        normalize_output=normalize,
+    )
+    more = [("z", "skip", "p0"), ("y", "next", "z"), ("y", "far", "p1")]
+    kept = first.extend(more, normalize_output=normalize)
+    assert kept.report.touched == ["p0", "p1"]
+    moved = [
+        float(torch.linalg.vector_norm(full_step(kept, p, normalize) - kept.vectors(p)[0, 0]))
+        for p in ("p0", "p1")
+    ]
+    assert kept.report.pull == pytest.approx(max(moved))
+    assert kept.report.pull > 0.01
+    assert f"a step would move them by up to {max(moved):.3g}" in kept.report.summary()
+    refined = first.extend(more, mode="refine", normalize_output=normalize)
+    change = refined.vectors(["p0", "p1"]) - kept.vectors(["p0", "p1"])
+    assert float(torch.linalg.vector_norm(change, dim=-1).max()) > 0.01
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate", "se"])
+def test_what_new_facts_agree_with_is_at_rest(name):
+    first = sheaf_model(name, dtype=torch.float32).extend(FACTS, normalize_output=False)
+    # One fact each: the new entities lie where it is met.
+    report = first.extend([("z", "skip", "n1"), ("n2", "next", "y")], normalize_output=False).report
+    assert (report.touched, report.pull) == (["n1", "n2"], 0)
+    assert "at rest (a step with all their facts moves none): 'n1', 'n2'" in report.summary()
+    assert "refine" not in report.summary()
+
+
+def test_the_pull_of_several_sections_counts_new_entities_too():
+    first = sheaf_model("rotate").extend([("p", "next", "a1")])
+    kept = first.extend([("z", "skip", "p"), ("z", "far", "a6")], propagation=SETTINGS)
+    assert kept.num_sections == 3
+    assert kept.report.pull > 0.01
+
+
+def test_facts_of_earlier_extensions_that_are_not_given_again_are_counted():
+    model = sheaf_model("rotate")
+    first = [("p", "next", "a1"), ("p", "far", "a2"), ("q", "skip", "p"), ("q", "next", "a3")]
+    grown = model.extend(first)
+    assert grown.report.kept_facts == 0
+    for given, count in (
+        ([("p", "next", "a1"), ("p", "skip", "a4")], 2),
+        ([("p", "next", "a1"), ("p", "skip", "z"), ("p", "skip", "z")], 2),
+        ([("z", "next", "q")], 2),
+        ([*first, ("q", "far", "a1")], 0),
+        ([("z", "next", "a1"), ("a0", "far", "a1")], 0),
+    ):
+        for mode in ("keep", "refine"):
+            report = grown.extend(given, mode=mode).report
+            assert report.kept_facts == count
+            assert ("to correct a file, extend the model" in report.summary()) is (count > 0)
+
+
+@pytest.mark.parametrize("mode", ["keep", "refine"])
+def test_entities_without_a_fact_left_are_named(mode):
+    facts = [("n", "far", "a4"), ("m", "next", "a4"), ("m", "skip", "a1"), ("k", "far", "k")]
+    facts += [("k", "next", "a4")]
+    smaller = sheaf_model("transe").extend(facts).remove("a4", mode=mode)
+    report = smaller.report
+    assert set(report.affected) == {"n", "m", "k"}
+    assert report.without_facts == ["n"]
+    assert "1 entity of earlier extensions has no fact left: 'n'" in report.summary()
+    assert smaller.explain("n").empty

@@ -109,3 +109,25 @@ def test_negation():
 def test_errors_name_the_position(text, position, problem):
     with pytest.raises(DataError, match=rf"query, position {position}: .*{problem}"):
         parse_query(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "via(treats, Doe, Jane)",
+        "and(via(r, Doe, Jane), b)",
+        "via(treats, Doe (Jane))",
+        "via(is part of, a)",
+        "Doe; Jane",
+    ],
+)
+def test_labels_that_need_quotation_marks_are_pointed_out(text):
+    with pytest.raises(DataError, match=r'in quotation marks, as in via\(treats, "Smith, John"\)'):
+        parse_query(text)
+
+
+def test_what_no_quotation_marks_would_mend_gets_no_such_advice():
+    for text in ("via(treats, a", "via(treats)", 'via(treats, "a" b)', "and(a)"):
+        with pytest.raises(DataError) as caught:
+            parse_query(text)
+        assert "Smith" not in str(caught.value), text
