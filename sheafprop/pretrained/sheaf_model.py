@@ -26,10 +26,17 @@ from sheafprop.pretrained.answers import (
 from sheafprop.pretrained.calibration import CalibrationReport, calibrate
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.explanation import explain, score_triples
-from sheafprop.pretrained.extension import Mode, Propagation, extend, remove_entities
+from sheafprop.pretrained.extension import (
+    Mode,
+    Propagation,
+    UnknownRelation,
+    extend,
+    remove_entities,
+)
 from sheafprop.pretrained.graph_scorer import GraphScorer
 from sheafprop.pretrained.model_folder import Layout, open_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
+from sheafprop.pretrained.new_relations import describe_relations
 from sheafprop.pretrained.prediction import predict, predict_queries
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.pretrained.triple_input import TripleInput, label_triples
@@ -146,6 +153,12 @@ class SheafModel:
         origins = self._state.index.origins()
         return pd.DataFrame({"entity": self.labels(), "origin": origins}, dtype=str)
 
+    def describe_relations(self) -> "pd.DataFrame":
+        """A frame of all relations: ``relation``; ``origin``, trained or fitted; the number of
+        observed ``facts``; and ``residual``, the mean squared one of the facts that it was trained
+        with or fitted to (NaN without any)."""
+        return describe_relations(self._state)
+
     def facts(self) -> "pd.DataFrame":
         """A frame of the observed triples: ``head``, ``relation``, ``tail``."""
         return self._state.frame(self._state.facts.from_row(0))
@@ -255,7 +268,8 @@ class SheafModel:
         *,
         propagation: Propagation = "exact",
         mode: Mode = "keep",
-        on_unknown_relation: Literal["error", "drop"] = "error",
+        on_unknown_relation: UnknownRelation = "error",
+        min_facts: int | None = None,
         seed: int | None = None,
         batch_size: int | None = None,
         normalize_output: bool | None = None,
@@ -277,8 +291,12 @@ class SheafModel:
             mode: ``"keep"`` leaves all old vectors. With ``"refine"``, entities of earlier
                 extensions that the facts touch, and those that facts connect to them, are solved
                 again together with the new ones, as if all facts had come at once.
-            on_unknown_relation: ``"error"``, or ``"drop"`` the facts of relations that the model
-                has no maps for (they are reported).
+            on_unknown_relation: ``"error"``, ``"drop"`` the facts of relations that the model has
+                no maps for (they are reported), or ``"fit"`` these relations first, to their facts
+                between entities that have a way to a trained one
+                (:meth:`~sheafprop.kge.KGEModel.fit_relation`). All facts count for the new
+                entities then. The order of the facts has no effect.
+            min_facts: How many such facts each fitted relation needs. (default: 5)
             seed: Seed of random starts. (default: that of the settings)
             batch_size: Facts that are solved at once; what they need in memory, beyond facts and
                 vectors, is that of a batch. Facts that share a new entity, or are connected by such
@@ -290,7 +308,7 @@ class SheafModel:
 
         Raises:
             UnknownRelationError: If a relation is unknown.
-            DataError: If a triple is malformed or none is left.
+            DataError: If a triple is malformed or none is left, or a relation cannot be fitted.
             ValueError: If an argument is unknown or does not fit the model.
         """
         grown = extend(
@@ -299,6 +317,7 @@ class SheafModel:
             propagation=propagation,
             mode=mode,
             on_unknown_relation=on_unknown_relation,
+            min_facts=min_facts,
             seed=seed,
             batch_size=batch_size,
             normalize_output=normalize_output,
