@@ -123,7 +123,8 @@ def test_relations_fitted_before_do_not_shape_later_ones():
     for name in ("pairre", "transr"):
         model = sheaf_model(name)
         first = fit(model, BACK)
-        assert fit(first, OVER).report.fitted_relations["over"]["facts"] == 5
+        with torch.no_grad():  # far from the others
+            first.kge.state_dict()["rel_map" if name == "transr" else "rel_map_head"][3] += 9
         alone = rows_of(fit(model, OVER), "over")
         for key, value in rows_of(fit(first, OVER), "over").items():
             assert torch.equal(value, alone[key])
