@@ -140,11 +140,12 @@ def fold_table(records: Sequence[Record], part: str = "test") -> str:
             own = [r for r in records if (r["dataset"], r["model"]) == (dataset, model)
                    and (r["method"], r["facts"], r["part"]) == (method, number, part)]  # fmt: skip
             total = sum(r["count"] for r in own)
-            mean = sum(r["hits@10"] * r["count"] for r in own) / total
-            cells.append(f"{100 * mean:.1f}")
-        rows.append([dataset, model, *cells])
+            cells.append(f"{100 * sum(r['hits@10'] * r['count'] for r in own) / total:.1f}")
+            if len(cells) == 1:
+                seen = [f"{len({r['fold'] for r in own})} of {FOLDS}", f"{total:,}"]
+        rows.append([f"{dataset}, {model}", *seen, *cells])
     header = [f"{n or 'all'} fact{'' if n == 1 else 's'}" for n in FACTS] + [SAME, OTHERS]
-    return markdown_table(["data", "model", *header], rows)
+    return markdown_table(["Hits@10", "parts", "ranks", *header], rows)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -45,7 +45,7 @@ def test_hidden_relations_have_rows_by_facts_and_others(monkeypatch, tmp_path, a
     words = ["--results", str(tmp_path / "r.jsonl"), "--dataset", "fb237_v1", "--model", "rotate"]
     main([*words, "--fold", "0", "1"])
     table = capsys.readouterr().out.splitlines()
-    assert table[0].split("|")[3].strip() == "1 fact"
+    assert table[0].split("|")[4].strip() == "1 fact"
     assert len(table) == 3
     store = new_relations.CellStore(tmp_path / "r.jsonl", new_relations.KEYS, new_relations.FIELDS)
     records = store.records()
@@ -69,4 +69,6 @@ def test_parts_are_pooled_by_their_triples():
         for method, number in rows
         for fold, hits, count in ((0, 0.5, 10), (1, 0.2, 30))
     ]
-    assert fold_table(records).splitlines()[2].count("27.5") == len(rows)
+    row = fold_table(records).splitlines()[2]
+    assert row.startswith("| d, m | 2 of 3 | 40 |")
+    assert row.count("27.5") == len(rows)
