@@ -299,3 +299,15 @@ def test_numbers_of_fitted_relations_are_checked():
         with pytest.raises(ValueError, match="some must be trained"):
             StoredModel(**{f: getattr(stored, f) for f in stored.__dataclass_fields__}
                         | {"num_fitted_relations": number})  # fmt: skip
+
+
+def test_a_mapped_model_is_fitted_without_being_read_whole(tmp_path):
+    plain = sheaf_model("rotate")
+    model = SheafModel.load(plain.save(tmp_path / "mapped", layout="mapped"))
+    grown = fit(model)
+    assert grown._state.kge.node_emb.weight.is_meta
+    loaded = SheafModel.load(grown.save(tmp_path / "grown"), verify="full")
+    assert loaded._state.is_mapped
+    assert loaded.describe_relations().equals(fit(plain).describe_relations())
+    assert loaded.predict_tails("n0", "over").equals(fit(plain).predict_tails("n0", "over"))
+    assert loaded.kge.trained_length() == plain.kge.trained_length()
