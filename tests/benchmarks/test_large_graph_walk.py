@@ -3,8 +3,8 @@
 import sys
 
 import pytest
-
 from benchmarks.large_graph_walk import RELATIONS, commands, play, write_facts
+
 from sheafprop.cli import main
 
 
