@@ -23,6 +23,12 @@ def run(words: Sequence[str]) -> int:
         choices=("safetensors", "npy", "tsv", "word2vec"),
         help="(default: by FILE's name: .safetensors, .npy, .tsv, .txt)",
     )
+    parser.add_argument(
+        "--relations",
+        metavar="FILE",
+        help="also write the relations, as safetensors, for 'import arrays --relation-parameters'",
+    )
+    parser.add_argument("--facts", metavar="FILE", help="also write the facts, as TSV")
     options = parser.parse_args(list(words))
     shown = is_output(options.out)
     if shown and options.format not in ("tsv", "word2vec"):
@@ -34,7 +40,11 @@ def run(words: Sequence[str]) -> int:
     numbers = x.shape[2] * (2 if x.is_complex() else 1)
     many = f"{x.shape[1]} vectors of {numbers:,} numbers side by side"
     shape = many if x.shape[1] > 1 else f"a vector of {numbers:,} numbers each"
-    for path in model.export(place, format=options.format):
+    more = {
+        name: None if given is None else Path(given).expanduser()
+        for name, given in (("relations", options.relations), ("facts", options.facts))
+    }
+    for path in model.export(place, format=options.format, **more):
         if not shown:
             print(path)
     report(f"{count_noun(model.num_entities, 'entity')}, {shape}")
