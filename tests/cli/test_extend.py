@@ -147,11 +147,12 @@ def test_a_row_whose_fields_are_exchanged_is_named(tmp_path, capsys, model):
     write_triples(place, rows)
     said = f"{place}, line 2: its first field is a known relation; are the fields exchanged? Leave"
     assert said in failing(capsys, "extend", model, place, "--out", tmp_path / "out")
-    known = [("a1", "next", "a0"), ("a1", "a2", "skip"), ("a3", "skip", "a2")]
-    write_triples(place, known)
+    more = [("a3", "skip", "a2"), ("a3", "far", "a2")]
+    write_triples(place, [("a1", "next", "a0"), ("a1", "a9", "skip"), *more])
     said = f"{place}, line 2: its third field is a known relation; are the fields exchanged?"
     assert said in failing(capsys, "score", model, place)
-    write_triples(place, [("a1", "next", "?"), ("next", "a1", "?"), ("a3", "skip", "?")])
+    queries = [(head, relation, "?") for head, relation, _ in more]
+    write_triples(place, [("a1", "next", "?"), ("next", "a9", "?"), *queries])
     said = f"{place}, line 2: its first field is a known relation; are the fields exchanged? Skip"
     assert said in failing(capsys, "predict", model, "--queries", place)
     # Where most rows are such, the order of the columns is what is said.
