@@ -175,7 +175,7 @@ def test_bad_delimiter():
 def test_missing_file_and_folder(tmp_path):
     with pytest.raises(DataError, match=r"none\.txt: cannot be read \(No such file"):
         read_triples(tmp_path / "none.txt")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is a folder; give its files"):
         read_triples(tmp_path)
 
 
