@@ -218,6 +218,11 @@ class SheafConv(MessagePassing):
         if plan is not None:
             if not isinstance(plan, PropagationPlan):
                 raise TypeError(f"'plan' must be what layer.plan(...) returns (got {plan!r})")
+            if not plan.is_whole and self._sends_messages:
+                raise ValueError(
+                    "processes that share a graph send no messages that hooks or explainers could "
+                    "see: remove them, or take a graph that is whole"
+                )
             if graph.edge_weight is None:
                 graph = graph._replace(edge_weight=plan.inputs.edge_weight)
             if graph.boundary_mask is None:
