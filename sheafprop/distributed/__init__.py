@@ -1,0 +1,11 @@
+"""Work shared among processes: the processes of ``torchrun``, and what they exchange.
+
+:func:`process_group` joins them and gives a process its :class:`Ranks`, whose collectives name the
+rank that was lost.
+"""
+
+from sheafprop.distributed.process_group import process_group
+from sheafprop.distributed.ranks import Ranks
+from sheafprop.distributed.roll_call import RankError
+
+__all__ = ["RankError", "Ranks", "process_group"]
