@@ -1,6 +1,5 @@
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from sheafprop.distributed.halo_exchange import HaloExchange

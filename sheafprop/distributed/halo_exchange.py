@@ -24,9 +24,7 @@ class HaloExchange:
         ValueError: On all ranks, if one expects other rows than are sent to it.
     """
 
-    def __init__(
-        self, ranks: Ranks, sent: Sequence[Tensor], received: Sequence[int], num_own: int
-    ):
+    def __init__(self, ranks: Ranks, sent: Sequence[Tensor], received: Sequence[int], num_own: int):
         self.ranks, self.num_own = ranks, num_own
         self._index = torch.cat(list(sent))
         self._sent, self._received = [len(rows) for rows in sent], list(received)

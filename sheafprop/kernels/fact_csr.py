@@ -35,7 +35,6 @@ class Rows:
         columns = (None if c is None else c[entries] for c in (self.src, self.label, self.weight))
         return Rows(first - first[0], *columns)
 
-
     def take(self, index: Tensor, place: Tensor | None = None) -> "Rows":
         """Rows of an ``index`` ``[m]``, in its order, with sources looked up in a ``place``."""
         from sheafprop.kernels import counting_loops
@@ -44,8 +43,10 @@ class Rows:
         start = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
         columns = []
         for column in (self.src, self.label, self.weight):
+            at = None
             if column is not None:
-                at = place.to(column.dtype).numpy() if place is not None and column is self.src else None
+                if column is self.src and place is not None:
+                    at = place.to(column.dtype).numpy()
                 out = column.new_empty(int(start[-1]))
                 arrays = (self.start.numpy(), column.numpy(), index.numpy(), at, start.numpy())
                 counting_loops.copy_rows(*arrays, out.numpy())

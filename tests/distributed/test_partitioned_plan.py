@@ -1,0 +1,61 @@
+"""Vectors by several ranks against those of one process."""
+
+import pytest
+import torch
+
+from sheafprop.nn import HarmonicExtension, SheafDiffusion, SheafPropagation
+from tests.distributed.shared_graphs import assignments, case_of, in_one_process, together
+from tests.sheaf_cases import SHEAF_KINDS
+
+COLUMN_WISE = [kind for kind in SHEAF_KINDS if not kind.startswith("dense")]
+
+
+def jobs_of(layers, kinds, size, dtype, weighted=True, **options):
+    return [
+        (layer, case_of(kind, seed, dtype, **options), assignment, weighted)
+        for layer in layers
+        for seed, kind in enumerate(kinds)
+        for assignment in assignments(size, seed).values()
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_column_wise_maps_give_the_same_bits(two_ranks, four_ranks, dtype):
+    for pool in (two_ranks, four_ranks):
+        layers = [SheafPropagation(5), SheafPropagation(3, normalization="degree", teleport=0.2)]
+        jobs = jobs_of(layers, COLUMN_WISE, pool.size, dtype)
+        jobs += jobs_of(layers[:1], COLUMN_WISE, pool.size, dtype, weighted=False, boundary=0.0)
+        for (layer, case, _, weighted), found in zip(jobs, together(pool, jobs), strict=True):
+            assert torch.equal(found, in_one_process(layer, case, weighted)), (layer, case.sheaf)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-11)])
+def test_all_other_maps_give_the_same_up_to_rounding(two_ranks, four_ranks, dtype, tolerance):
+    dense = [kind for kind in SHEAF_KINDS if kind.startswith("dense")]
+    for pool in (two_ranks, four_ranks):
+        layers = [SheafPropagation(5), SheafPropagation(3, normalization="degree")]
+        jobs = jobs_of(layers, dense, pool.size, dtype)
+        for (layer, case, _, weighted), found in zip(jobs, together(pool, jobs), strict=True):
+            expected = in_one_process(layer, case, weighted)
+            scale = float(expected.abs().max())
+            error = float((found - expected).abs().max()) / scale
+            assert error <= (tolerance if layer.normalization == "block" else tolerance / 10), error
+
+
+def test_limits_and_flows_are_those_of_one_process(two_ranks, four_ranks):
+    kinds = ["identity", "diagonal, unitary", "diagonal, real pair", "dense, pair"]
+    layers = [
+        HarmonicExtension("cg", tol=1e-10),
+        HarmonicExtension("chebyshev", tol=1e-10, teleport=0.5),
+        HarmonicExtension("auto", tol=1e-10, normalization="degree"),
+        SheafDiffusion(2.0),
+        SheafDiffusion(0.3, normalization=None, teleport=0.2),
+        SheafPropagation(200),
+        SheafPropagation(40, tol=1e-3),
+        SheafPropagation(33, step_size=0.02, normalization=None),
+    ]
+    for pool in (two_ranks, four_ranks):
+        jobs = jobs_of(layers, kinds, pool.size, torch.float64, boundary=0.4)
+        for (layer, case, _, weighted), found in zip(jobs, together(pool, jobs), strict=True):
+            expected = in_one_process(layer, case, weighted)
+            assert torch.allclose(found, expected, atol=1e-7, rtol=1e-7), (layer, case.sheaf)
