@@ -116,6 +116,8 @@ class PartitionedGraph:
         met[: self.num_free] = met[n : n + self.num_halo] = False
         sources = met.nonzero().flatten()
         self._known = sources[torch.argsort(self._key[sources], stable=True)]
+        #: Ids of the known entities that owned free ones meet, in the order of their messages.
+        self.known_sources = torch.cat([owned, remote])[local[self._known]]
 
     @classmethod
     def of_triples(

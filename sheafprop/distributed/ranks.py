@@ -56,6 +56,11 @@ class Ranks:
         #: Bytes of rows that :meth:`start_exchange` has sent to other ranks so far.
         self.bytes_sent = 0
 
+    @classmethod
+    def alone(cls) -> "Ranks":
+        """One process that exchanges nothing."""
+        return cls(0, 1, torch.device("cpu"), ["this host"], math.inf, None)
+
     @property
     def host(self) -> str:
         """The host of this rank."""

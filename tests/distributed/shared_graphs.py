@@ -24,7 +24,11 @@ def case_of(kind, seed, dtype=None, **options):
     case = make_case(kind, seed, **options)
     if dtype is not None:
         to = lambda t: t.to(dtype.to_complex() if t.is_complex() else dtype)  # noqa: E731
-        case.x, case.sheaf, case.edge_weight = to(case.x), case.sheaf.map_tensors(to), to(case.edge_weight)
+        case.x, case.sheaf, case.edge_weight = (
+            to(case.x),
+            case.sheaf.map_tensors(to),
+            to(case.edge_weight),
+        )
     return case
 
 
