@@ -30,16 +30,13 @@ def run(words: Sequence[str]) -> int:
         parser.error("give --out FOLDER, or --estimate")
 
     from sheafprop.distributed import process_group
+    from sheafprop.distributed.process_group import TIMEOUT
 
-    with process_group(**_timeout(options)) as ranks:
+    with process_group(timeout=TIMEOUT if options.timeout is None else options.timeout) as ranks:
         if options.out is not None:
             return _run(options, Path(options.out).expanduser(), ranks)
         with tempfile.TemporaryDirectory() as place:
             return _run(options, Path(place) / "vectors", ranks)
-
-
-def _timeout(options: argparse.Namespace) -> dict[str, float]:
-    return {} if options.timeout is None else {"timeout": options.timeout}
 
 
 def _add_options(parser: CommandParser) -> None:

@@ -199,8 +199,8 @@ def read_part(path: Path, part: int) -> Part:
         raise DataError(f"'{folder.path}' is missing: make the parts anew by 'sheafprop partition'")
     arrays = folder.open()
     labels = LabelList(arrays["text"], arrays["offset"])
-    rest = (arrays[name] for name in ("owned", "remote", "owner"))
-    return Part(arrays["facts"].reshape(-1, 3), *rest, labels)
+    facts = arrays["facts"].reshape(-1, 3)
+    return Part(facts, arrays["owned"], arrays["remote"], arrays["owner"], labels)
 
 
 def _name(part: int) -> str:

@@ -318,7 +318,7 @@ class PartitionedJob:
             teleport=settings.teleport,
         )
         order = torch.argsort(graph.owned[: graph.num_free])
-        steps = max(1, settings.iterations)
+        steps, every = max(1, settings.iterations), slice(0, self._width)
         with progress_bar(
             len(blocks) * steps, desc="propagation", shown=self._shown, unit="step"
         ) as bar:
@@ -332,17 +332,18 @@ class PartitionedJob:
                     self._sheaf,
                     normalization=settings.normalization,
                     dtype=self._dtype,
-                    columns=slice(None)
-                    if block.columns == slice(0, self._width)
-                    else block.columns,
+                    columns=slice(None) if block.columns == every else block.columns,
                     rows=self._rows if self._sheaf.takes_rows else None,
                 )
+
+                def known(block: Block = block) -> Tensor:
+                    return self._known(block)
+
+                def advance(count: int, k: int = k) -> None:
+                    bar.update(k * steps + count - bar.n)
+
                 x = layer.run_free(
-                    plan,
-                    self._start(block),
-                    columns=block.columns,
-                    known=lambda block=block: self._known(block),
-                    on_step=lambda count, k=k: bar.update(k * steps + count - bar.n),
+                    plan, self._start(block), columns=block.columns, known=known, on_step=advance
                 )
                 table = ColumnTable(self._own, "result", len(x), blocks, self._dtype)
                 # In the order of the facts, in which the first rank reads them.
