@@ -88,14 +88,15 @@ def _partition(method, numbers, parts):  # type: ignore[no-untyped-def]
 
 def _summary(record, width):  # type: ignore[no-untyped-def]
     """What a step costs, for vectors of so many 4-byte numbers if all entities are new."""
+    from sheafprop.checks import count_noun
     from sheafprop.pretrained.mapped.cost_estimate import show_bytes
 
     costs, row = record["costs"], 4 * width
     sizes = zip(costs["entities"], costs["halo"], costs["messages"], strict=True)
     memory = max((own + halo) * 2 * row + own * 28 + 12 * m for own, halo, m in sizes)
     return (
-        f"{record['facts']:,} facts of {record['entities']:,} entities in {record['num_parts']} "
-        f"parts by {record['method']}\n"
+        f"{count_noun(record['facts'], 'fact')} of {count_noun(record['entities'], 'entity')} in "
+        f"{count_noun(record['num_parts'], 'part')} by {record['method']}\n"
         f"cut {costs['cut']:.1%} of the facts, rows sent {costs['rows_sent']:.2f} an entity, "
         f"largest part {costs['balance']:.2f} of the mean\n"
         f"for {width} numbers of 4 bytes an entity: a process receives at most "

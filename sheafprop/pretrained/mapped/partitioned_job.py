@@ -96,7 +96,7 @@ class PartitionedJob:
         if self._about["num_parts"] != ranks.size:
             raise DataError(
                 f"'{parts}' has {count_noun(self._about['num_parts'], 'part')} (got "
-                f"{count_noun(ranks.size, 'process')} of torchrun): start as many processes, or "
+                f"{count_noun(ranks.size, 'rank')}): start as many processes by torchrun, or "
                 f"make the parts anew by 'sheafprop partition --parts {ranks.size}'"
             )
         self._state, self._given, self._sheaf = state, given, state.trained.sheaf
@@ -303,8 +303,8 @@ class PartitionedJob:
         memory, received = self._ranks.all_reduce(most, "max").tolist()
         return (
             f"{sizes['facts']:,} facts, {sizes['new_entities']:,} new and "
-            f"{sizes['known_entities']:,} known entities in {self._ranks.size} parts, "
-            f"{len(blocks)} block{'s' if len(blocks) > 1 else ''} of columns\n"
+            f"{sizes['known_entities']:,} known entities in "
+            f"{count_noun(self._ranks.size, 'part')}, {count_noun(len(blocks), 'block')} of columns\n"
             f"estimated for a process: memory {show_bytes(memory)}, "
             f"received {show_bytes(received)} a step ({self._problem.iterations} steps)"
         )
