@@ -5,7 +5,15 @@ rank that was lost.
 """
 
 from sheafprop.distributed.process_group import process_group
+from sheafprop.distributed.rank_shards import rank_shards, rank_shares, shard_bounds
 from sheafprop.distributed.ranks import Ranks
 from sheafprop.distributed.roll_call import RankError
 
-__all__ = ["RankError", "Ranks", "process_group"]
+__all__ = [
+    "RankError",
+    "Ranks",
+    "process_group",
+    "rank_shards",
+    "rank_shares",
+    "shard_bounds",
+]
