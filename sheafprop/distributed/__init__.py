@@ -4,14 +4,17 @@
 rank that was lost.
 """
 
-from sheafprop.distributed.process_group import process_group
+from sheafprop.distributed.process_group import current_ranks, process_group
 from sheafprop.distributed.rank_shards import rank_shards, rank_shares, shard_bounds
 from sheafprop.distributed.ranks import Ranks
 from sheafprop.distributed.roll_call import RankError
+from sheafprop.distributed.sharded_table import ShardedTable
 
 __all__ = [
     "RankError",
     "Ranks",
+    "ShardedTable",
+    "current_ranks",
     "process_group",
     "rank_shards",
     "rank_shares",
