@@ -93,6 +93,12 @@ def process_group(
             dist.destroy_process_group()
 
 
+def choose_device() -> str:
+    """``"cuda"`` where each process of this host has a GPU, else ``"cpu"``."""
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return "cuda" if torch.cuda.is_available() and torch.cuda.device_count() >= count else "cpu"
+
+
 def current_ranks() -> Ranks:
     """The ranks of the innermost :func:`process_group`, or of a group that something else joined.
 

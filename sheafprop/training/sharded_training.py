@@ -107,9 +107,13 @@ def _take_rows(
             break  # a checkpoint of weights alone
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         place = next(i for i, p in enumerate(parameters) if p is table.weight)
-        state = states[number]["state"].get(place, {})
-        for name in [n for n, value in state.items() if _is_rows(value, len(table.weight))]:
-            rows[f"{number}/{place}/{name}"] = state.pop(name)
+        everything = states[number]["state"]
+        state = everything.get(place, {})
+        # What is stored are the optimizer's own dictionaries.
+        names = [name for name, value in state.items() if _is_rows(value, len(table.weight))]
+        rows |= {f"{number}/{place}/{name}": state[name] for name in names}
+        left = {name: value for name, value in state.items() if name not in names}
+        states[number] = states[number] | {"state": everything | {place: left}}
     return rows
 
 

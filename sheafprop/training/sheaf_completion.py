@@ -241,7 +241,8 @@ class SheafCompletion(LightningModule):
         self._transductive: TransductiveRanking | None = None
         self._trained_on: TripleFilter | None = None
         self._sparse_note: str | None = None
-        self._shards: ShardedTable | None = None  # while the whole table is in its place
+        #: This process's part of the table while the whole is in its place; no module of this one.
+        self._shards: list[ShardedTable] = []
         self._touched: Tensor | None = None  # rows of the last step, where it was sparse
 
     @property
@@ -491,7 +492,7 @@ class SheafCompletion(LightningModule):
         table = self.model.node_emb
         if isinstance(table, ShardedTable):
             place = temporary_table(Path(self.trainer.default_root_dir), table.ranks)
-            self._shards, self.model.node_emb = table, table.map_whole(place)
+            self._shards, self.model.node_emb = [table], table.map_whole(place)
 
     def on_validation_epoch_start(self) -> None:
         self._check_weights()
@@ -519,9 +520,9 @@ class SheafCompletion(LightningModule):
         if self._transductive is not None:
             metrics = self._transductive.metrics.compute()
             self._log("val/transductive", {name: metrics[name] for name in ("mrr", "hits@10")})
-        if self._shards is not None:
+        if self._shards:
             self._transductive = None
-            self.model.node_emb, self._shards = self._shards, None  # type: ignore[assignment]
+            self.model.node_emb = self._shards.pop()  # type: ignore[assignment]
 
     def _log(self, stage: str, values: dict[str, Any], batch_size: int | None = None) -> None:
         named = {f"{stage}/{name}": value for name, value in values.items()}
