@@ -106,8 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("SHEAFPROP_DEBUG"):
             raise
-        print(f"sheafprop {words[0]}: {_describe(error)}", file=sys.stderr)
-        return 1
+        if not getattr(error, "silent", False):  # another process of torchrun says the same
+            print(f"sheafprop {words[0]}: {_describe(error)}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
 
 
 def _describe(error: Exception) -> str:

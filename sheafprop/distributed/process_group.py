@@ -24,10 +24,13 @@ TIMEOUT = 300.0
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 _JOINED = itertools.count()
+_CURRENT: list[Ranks] = []
 
 
 @contextmanager
-def process_group(*, device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks]:
+def process_group(
+    *, device: str = "cpu", timeout: float = TIMEOUT, wait: bool = True
+) -> Iterator[Ranks]:
     """Joins the processes of ``torchrun``, and leaves them at the end of the block.
 
     Without ``torchrun`` there is one rank, and nothing is exchanged. Tensors on the CPU are
@@ -36,12 +39,13 @@ def process_group(*, device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[
 
     A block that ends by an error leaves its reason for the other ranks, which end as well: the next
     collective of each raises a :class:`RankError` that names the rank. So does the signal
-    ``SIGTERM``, by which ``torchrun`` ends the others. The block ends without error only if those
-    of all ranks do.
+    ``SIGTERM``, by which ``torchrun`` ends the others.
 
     Args:
         device (str): ``"cpu"``, or ``"cuda"`` for one GPU a process.
         timeout (float): Seconds after which a rank that does not answer is given up.
+        wait (bool): Whether ranks wait at the end for each other, so that the block ends without
+            error only if those of all ranks do.
 
     Yields:
         Ranks: This rank and its collectives.
@@ -70,8 +74,13 @@ def process_group(*, device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[
     try:
         ranks = _meet(rank, size, host, place, timeout, store)
         with _ends_on_signal(ranks):
-            yield ranks
-            ranks.barrier()
+            _CURRENT.append(ranks)
+            try:
+                yield ranks
+            finally:
+                _CURRENT.remove(ranks)
+            if wait:
+                ranks.barrier()
     except BaseException as error:
         if ranks is None or ranks._roll_call is None:
             raise
@@ -82,6 +91,28 @@ def process_group(*, device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[
     finally:
         if not joined and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def choose_device() -> str:
+    """``"cuda"`` where each process of this host has a GPU, else ``"cpu"``."""
+    count = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return "cuda" if torch.cuda.is_available() and torch.cuda.device_count() >= count else "cpu"
+
+
+def current_ranks() -> Ranks:
+    """The ranks of the innermost :func:`process_group`, or of a group that something else joined.
+
+    The second is for code that Lightning has started several times. One rank where there is none.
+    """
+    if _CURRENT:
+        return _CURRENT[-1]
+    host = socket.gethostname()
+    if not dist.is_initialized():
+        return Ranks(0, 1, torch.device("cpu"), [host], TIMEOUT, None)
+    store = dist.distributed_c10d._get_default_store()
+    device = "cpu" if dist.get_backend() == "gloo" else f"cuda:{torch.cuda.current_device()}"
+    rank, size = dist.get_rank(), dist.get_world_size()
+    return _meet(rank, size, host, torch.device(device), TIMEOUT, store)
 
 
 def _read_environment() -> tuple[int, int, int]:

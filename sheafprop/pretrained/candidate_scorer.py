@@ -46,10 +46,11 @@ class CandidateScorer:
 
     def queries_at_once(self) -> int:
         """Queries to score in one pass through the blocks."""
-        return max(1, _SCORES // self._step)
+        return max(1, _SCORES // self.step)
 
     @property
-    def _step(self) -> int:
+    def step(self) -> int:
+        """Entities that are scored at once: scores of a piece do not depend on the others."""
         block = self.rows.blocks[0]
         width = block[:1].numel() * (2 if block.is_complex() else 1)
         return max(1024, _NUMBERS // max(1, width))
@@ -65,7 +66,7 @@ class CandidateScorer:
         """
         out = known.real.new_empty(len(known), len(self.rows))
         offset = 0
-        for number, rows in enumerate(self.rows.slices(self._step)):
+        for number, rows in enumerate(self.rows.slices(self.step)):
             self._fill(out[:, offset : offset + len(rows)], known, rel_type, number, rows, side)
             offset += len(rows)
         return out
@@ -74,7 +75,7 @@ class CandidateScorer:
     def blocks(self, known: Tensor, rel_type: Tensor, side: Side) -> Iterator[tuple[int, Tensor]]:
         """The same scores block by block: the first entity of a block, and ``[B, n]``."""
         offset = 0
-        for number, rows in enumerate(self.rows.slices(self._step)):
+        for number, rows in enumerate(self.rows.slices(self.step)):
             out = known.real.new_empty(len(known), len(rows))
             self._fill(out, known, rel_type, number, rows, side)
             yield offset, out

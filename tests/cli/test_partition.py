@@ -3,6 +3,7 @@ import pytest
 
 from sheafprop.cli.main import main
 from sheafprop.data import write_triples
+from sheafprop.pretrained.mapped.cost_estimate import show_bytes
 from sheafprop.pretrained.mapped.part_folder import read_part, read_parts
 from tests.cli.commands import failing, output, scrambled
 from tests.pretrained.models import FACTS
@@ -17,7 +18,7 @@ def test_parts_are_written_and_what_a_step_costs_is_printed(tmp_path, capsys, fa
     costs = read_parts(tmp_path / "p")["costs"]
     assert f"cut {costs['cut']:.1%} of the facts" in done.err
     assert f"rows sent {costs['rows_sent']:.2f} an entity" in done.err
-    assert f"receives at most {max(costs['halo']) * 512 / 1000:.1f} kB a step" in done.err
+    assert f"receives at most {show_bytes(max(costs['halo']) * 512)} a step" in done.err
     assert "--overwrite" in failing(capsys, *words)
     output(capsys, *words, "--overwrite")
 

@@ -27,6 +27,7 @@ def environment(rank, size, port):
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": "tests",
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
 
