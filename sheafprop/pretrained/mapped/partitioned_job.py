@@ -304,7 +304,8 @@ class PartitionedJob:
         return (
             f"{sizes['facts']:,} facts, {sizes['new_entities']:,} new and "
             f"{sizes['known_entities']:,} known entities in "
-            f"{count_noun(self._ranks.size, 'part')}, {count_noun(len(blocks), 'block')} of columns\n"
+            f"{count_noun(self._ranks.size, 'part')}, {count_noun(len(blocks), 'block')} of "
+            "columns\n"
             f"estimated for a process: memory {show_bytes(memory)}, "
             f"received {show_bytes(received)} a step ({self._problem.iterations} steps)"
         )
