@@ -156,12 +156,12 @@ def measure_constants(
     times, shares = [], []
     sizes = (16, max(1024, entities // size // 2))
     for count in sizes:
-        rows, into = row.repeat(count * (size - 1), 1), row.repeat(count * (size - 1), 1)
+        sending, into = (row.repeat(count * (size - 1), 1) for _ in range(2))
         counts = [count * (rank != ranks.rank) for rank in range(size)]
         spent_here = []
         for _ in range(4 * rounds + 1):
             with clock.measure() as spent:
-                ranks.exchange(into, rows, received=counts, sent=counts, most=count)
+                ranks.exchange(into, sending, received=counts, sent=counts, most=count)
             spent_here.append(spent)
         pairs = zip(*spent_here[1:], strict=True)
         wall, cpu = (statistics.median(values) for values in pairs)
@@ -285,9 +285,10 @@ def _take_turns(ranks: Ranks, alone: Any, shared: Any, steps: int, rounds: int) 
     """Seconds of a step by one thread and by all ranks, and the ratio of each round."""
     clock = Clock(ranks)
 
-    def run(plan: Any, x: torch.Tensor, constant: Any, count: int) -> None:
+    def run(given: Any) -> None:
+        plan, x, constant = given
         first, second = x, None
-        for _ in range(count):
+        for _ in range(steps):
             kept = first
             first = plan.step(first, constant, STEP_SIZE, second)
             second = None if kept is x else kept
@@ -296,9 +297,9 @@ def _take_turns(ranks: Ranks, alone: Any, shared: Any, steps: int, rounds: int) 
     for i in range(rounds + 1):
         with clock.measure(steps) as one:
             if alone[0] is not None:
-                run(*alone, steps)
+                run(alone)
         with clock.measure(steps) as several:
-            run(*shared, steps)
+            run(shared)
         if i:
             walls.append((one[0], several[0]))
             ratios.append(one[0] / several[0])

@@ -1,10 +1,14 @@
 """Every script of the gallery runs, is short, and prints what its text promises."""
 
+import contextlib
+import io
 import re
 import runpy
 from pathlib import Path
 
 import pytest
+
+from tests.distributed.rank_pool import pool
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 NAMES = [path.stem for path in EXAMPLES]
@@ -84,3 +88,23 @@ def test_extend_pykeen(capsys, monkeypatch, tmp_path):
     assert names["larger"].labels()[-1] == "atlantis"
     known = list(names["model"].labels())
     assert names["larger"].vectors(known).equal(names["model"].vectors(known))
+
+
+def run_on_rank(ranks, path):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        names = runpy.run_path(path, run_name="__main__")
+    return printed.getvalue(), names["graph"].exchange.rounds, len(names["graph"].owned)
+
+
+def test_two_ranks(capsys, monkeypatch, tmp_path):
+    out, names = run("two_ranks", capsys, monkeypatch, tmp_path)
+    assert "1000 entities, 0 of others, equal: True" in out
+    assert (names["mine"] - names["place"][names["graph"].owned]).abs().max() < 0.5
+    (path,) = (str(path) for path in EXAMPLES if path.stem == "two_ranks")
+    (first, rounds, some), (second, _, others) = pool(2).run(run_on_rank, path)
+    assert some + others == 1000
+    assert rounds == 100
+    assert "equal: True" in first
+    assert "equal: True" in second
+    assert number_after("METIS: cut", first) < 10 < number_after("hash: cut", first)
