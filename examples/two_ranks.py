@@ -13,7 +13,7 @@ import torch
 
 from sheafprop import IdentitySheaf, SheafPropagation
 from sheafprop.data.partition import hash_partition, metis_partition, partition_costs
-from sheafprop.distributed import PartitionedGraph, process_group
+from sheafprop.distributed import PartitionedGraph, PartitionedPlan, process_group
 
 # %%
 # A village of streets: neighbours in a street are one apart, and some streets meet.
@@ -27,7 +27,7 @@ edge_type = torch.cat([torch.zeros(along.shape[1]), torch.ones(across.shape[1])]
 sheaf = IdentitySheaf(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
 
 known = torch.zeros(house.numel(), dtype=torch.bool)
-known[::6] = True
+known[::3] = True
 place = torch.stack([house % houses, house // houses], dim=-1).view(-1, 2).float()
 x = torch.where(known.unsqueeze(1), place, 0.0)
 layer = SheafPropagation(num_iterations=100)
@@ -40,7 +40,7 @@ with process_group() as ranks:
     graph = PartitionedGraph.of_triples(
         ranks, edge_index, edge_type, parts.assignment, boundary_mask=known
     )
-    plan = graph.plan(sheaf)
+    plan = PartitionedPlan(graph, sheaf)
     mine = layer(x[graph.owned], *graph.edges, sheaf, plan=plan)
 
     # The vectors of one process, bit for bit.

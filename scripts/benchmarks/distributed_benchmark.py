@@ -33,7 +33,7 @@ from benchmarks.cells import RESULTS, check_hardware, merge_cases, read_records
 from benchmarks.command_line import integer, report_errors
 from benchmarks.measuring import measured_here
 from sheafprop.data.partition import hash_partition, metis_partition, partition_costs
-from sheafprop.distributed import PartitionedGraph, Ranks, process_group
+from sheafprop.distributed import PartitionedGraph, PartitionedPlan, Ranks, process_group
 from sheafprop.pretrained.mapped.cost_estimate import ENTRY
 from sheafprop.sheaf import PropagationPlan
 from sheafprop.sheaf.row_plan import count_rows, needs_labels
@@ -247,7 +247,7 @@ def measure_cases(
             else:
                 assignment = torch.from_numpy(np.load(folder / f"{split}-{ranks.size}.npy"))
                 graph = PartitionedGraph.of_triples(ranks, edges, kinds, assignment)
-                plan = graph.plan(sheaf, dtype=x.dtype)
+                plan = PartitionedPlan(graph, sheaf, dtype=x.dtype)
                 start = x[graph.owned]
                 own = plan.constant(start)
                 row = x[:1].numel() * x.element_size()

@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -175,7 +174,7 @@ class PartitionedGraph:
     @property
     def edges(self) -> tuple[Tensor, Tensor]:
         """Heads and tails, and relations, of the triples that touch an owned free entity, as the
-        layers take them beside a :meth:`plan`."""
+        layers take them beside a :class:`~sheafprop.distributed.PartitionedPlan`."""
         return self.edge_index, self.edge_type
 
     def rows(
@@ -243,13 +242,6 @@ class PartitionedGraph:
         """Where the known sources lie among owned known entities and those fetched behind them."""
         n, free, halo = len(self.owned), self.num_free, self.num_halo
         return torch.where(self._known < n, self._known - free, self._known - halo - free)
-
-    def plan(self, sheaf: Any, **options: Any) -> Any:
-        """The plan of the layers for a sheaf; see
-        :class:`~sheafprop.distributed.PartitionedPlan`."""
-        from sheafprop.distributed.partitioned_plan import PartitionedPlan
-
-        return PartitionedPlan(self, sheaf, **options)
 
     def __repr__(self) -> str:
         return (

@@ -97,6 +97,8 @@ class PartitionedPlan(PropagationPlan):
 
     @cached_property
     def edges(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Heads, tails, relations and weights of the triples that touch an owned free entity,
+        ``[m]``, numbered as by :attr:`PartitionedGraph.edges`."""
         graph, real = self.graph, self.dtype.to_real()
         weight = graph.edge_weight
         if weight is None:
@@ -105,6 +107,7 @@ class PartitionedPlan(PropagationPlan):
 
     @cached_property
     def isolated(self) -> Tensor:
+        """Bool ``[n]``: owned free entities that no edge of positive weight touches."""
         head, tail, _, weight = self.edges
         touched = torch.zeros(self.num_free, dtype=torch.bool)
         for end in (head, tail):
@@ -122,8 +125,10 @@ class PartitionedPlan(PropagationPlan):
         raise ValueError("processes that share a graph do not know its components")
 
     def total(self, values: Tensor) -> Tensor:
+        """Adds up ``values``, sums over owned free entities, over all ranks."""
         return self.graph.ranks.all_reduce(values.clone())
 
     def largest(self, value: float) -> float:
+        """The largest ``value`` of all ranks."""
         tensor = torch.tensor(value, dtype=torch.float64, device=self.graph.ranks.device)
         return float(self.graph.ranks.all_reduce(tensor, "max"))

@@ -421,7 +421,8 @@ class PropagationPlan:
         return torch.unique(label).numel() - anchored.numel()
 
     def total(self, values: Tensor) -> Tensor:
-        """Sums over free vertices, added up over the processes that share them; here, as given."""
+        """Adds up ``values``, sums over free vertices, over the processes that share these; here,
+        returns them as given."""
         return values
 
     def largest(self, value: float) -> float:

@@ -2,7 +2,7 @@
 
 import torch
 
-from sheafprop.distributed.partitioned_graph import PartitionedGraph
+from sheafprop.distributed import PartitionedGraph, PartitionedPlan
 from tests.sheaf_cases import NUM_NODES, make_case
 
 
@@ -59,7 +59,9 @@ def run_shared(ranks, jobs):
     results = []
     for layer, case, assignment, weighted in jobs:
         graph = share(ranks, case, assignment, weighted)
-        plan = graph.plan(case.sheaf, normalization=layer.normalization, dtype=case.x.dtype)
+        plan = PartitionedPlan(
+            graph, case.sheaf, normalization=layer.normalization, dtype=case.x.dtype
+        )
         out = layer(case.x[graph.owned], *graph.edges, case.sheaf, plan=plan)
         results.append((graph.owned, out))
     return results

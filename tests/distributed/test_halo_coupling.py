@@ -2,8 +2,10 @@
 
 import torch
 
+from sheafprop.distributed import PartitionedPlan
 from sheafprop.distributed.halo_coupling import HaloCoupling
 from sheafprop.kernels.backend import use_backend
+from sheafprop.nn import HarmonicExtension, SheafPropagation
 from tests.distributed.shared_graphs import case_of, share
 
 
@@ -12,7 +14,7 @@ def combine_all(ranks, kind, backend):
     case = case_of(kind, 1)
     graph = share(ranks, case, torch.arange(len(case.x)) % ranks.size)
     with use_backend(backend):
-        plan = graph.plan(case.sheaf)
+        plan = PartitionedPlan(graph, case.sheaf)
         x = case.x[graph.owned][: graph.num_free].unsqueeze(1).expand(-1, 2, -1).contiguous()
         constant = plan.constant(case.x[graph.owned].unsqueeze(1).expand(-1, 2, -1))
         first = plan.step(x, constant, 0.7)
@@ -39,7 +41,7 @@ def order_of_events(ranks):
     case = case_of("identity", 1, boundary=0.0)
     # Vertex 11 is isolated and with rank 0, so that this rank has a row of the interior.
     graph = share(ranks, case, (torch.arange(len(case.x)) < 6).long())
-    plan = graph.plan(case.sheaf)
+    plan = PartitionedPlan(graph, case.sheaf)
     coupling, events = plan._free_coupling, []
     combine, start = coupling._inner.combine_rows, graph.exchange.start
 
@@ -66,12 +68,23 @@ def test_the_interior_is_computed_while_rows_are_under_way(two_ranks):
 def refusals(ranks):
     case = case_of("identity", 1)
     graph = share(ranks, case, torch.arange(len(case.x)) % ranks.size)
-    plan = graph.plan(case.sheaf)
+    plan = PartitionedPlan(graph, case.sheaf)
     x = case.x[graph.owned].requires_grad_()
     messages = []
+    layer = SheafPropagation(1)
+    layer.register_message_forward_hook(lambda *_: None)
     for call in (
+        lambda: layer(case.x[graph.owned], *graph.edges, case.sheaf, plan=plan),
+        lambda: HarmonicExtension("direct")(
+            case.x[graph.owned], *graph.edges, case.sheaf, plan=plan
+        ),
+        lambda: HarmonicExtension("cg")(
+            case.x[graph.owned], *graph.edges, case.sheaf, plan=plan, return_result=True
+        ),
         lambda: plan.couple(x[: graph.num_free].unsqueeze(1)),
-        lambda: graph.plan(case.sheaf.map_tensors(lambda t: t.clone().requires_grad_())),
+        lambda: PartitionedPlan(
+            graph, case.sheaf.map_tensors(lambda t: t.clone().requires_grad_())
+        ),
         lambda: plan.components_without_boundary,
     ):
         try:
@@ -81,9 +94,12 @@ def refusals(ranks):
     return messages
 
 
-def test_gradients_are_refused(two_ranks):
+def test_what_processes_that_share_a_graph_cannot_do_is_refused(two_ranks):
     for messages in two_ranks.run(refusals):
-        assert len(messages) == 3
-        assert "under torch.no_grad()" in messages[0]
-        assert "detach the maps" in messages[1]
-        assert "components" in messages[2]
+        assert len(messages) == 6
+        assert "hooks and explainers" in messages[0]
+        assert "take solver='cg'" in messages[1]
+        assert "no 'return_result'" in messages[2]
+        assert "under torch.no_grad()" in messages[3]
+        assert "detach the maps" in messages[4]
+        assert "components" in messages[5]

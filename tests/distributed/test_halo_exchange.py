@@ -3,7 +3,7 @@
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sheafprop.distributed import PartitionedGraph
+from sheafprop.distributed import PartitionedGraph, PartitionedPlan
 from sheafprop.distributed.halo_exchange import HaloExchange
 from sheafprop.nn import SheafPropagation
 from sheafprop.sheaf import IdentitySheaf
@@ -90,7 +90,7 @@ def largest_tensor(ranks, size, width):
     edge_index, kinds = torch.stack([path[:-1], path[1:]]), torch.zeros(size - 1, dtype=torch.long)
     graph = PartitionedGraph.of_triples(ranks, edge_index, kinds, path * ranks.size // size)
     sheaf = IdentitySheaf(relations=1)
-    plan = graph.plan(sheaf, dtype=torch.float64)
+    plan = PartitionedPlan(graph, sheaf, dtype=torch.float64)
     x = torch.ones(len(graph.owned), width, dtype=torch.float64)
     with Largest() as largest:
         SheafPropagation(4)(x, *graph.edges, sheaf, plan=plan)
