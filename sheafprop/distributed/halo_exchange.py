@@ -26,7 +26,7 @@ class HaloExchange:
 
     def __init__(self, ranks: Ranks, sent: Sequence[Tensor], received: Sequence[int], num_own: int):
         self.ranks, self.num_own = ranks, num_own
-        self._index = torch.cat(list(sent))
+        self._index = torch.cat(list(sent)).to(ranks.device)
         self._sent, self._received = [len(rows) for rows in sent], list(received)
         self.num_halo = sum(self._received)
         found, self._most = ranks.exchange_counts(self._sent)

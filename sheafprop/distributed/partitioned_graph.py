@@ -84,7 +84,7 @@ class PartitionedGraph:
         number[local] = torch.arange(len(local))
         #: Ids of the owned entities in the order of their rows: free ones without neighbours in the
         #: halo, other free ones, known ones.
-        self.owned = owned[own]
+        self.owned = owned[own].to(ranks.device)
         self.num_halo = len(halo)
         self._key = key[local]
 
@@ -105,13 +105,16 @@ class PartitionedGraph:
         self.known_exchange = HaloExchange(
             ranks, rows_for(gives, self.num_free), counts(known_halo), len(own) - self.num_free
         )
-        self.edge_index, self.edge_type = number[edge_index[:, touched]], edge_type[touched]
-        self.edge_weight = None if edge_weight is None else edge_weight[touched]
+        ends = number[edge_index[:, touched]]
+        self.edge_index, self.edge_type = (t.to(ranks.device) for t in (ends, edge_type[touched]))
+        self.edge_weight = None
+        if edge_weight is not None:
+            self.edge_weight = edge_weight[touched].to(ranks.device)
         #: Known entities among the owned ones, bool ``[n]``.
-        self.boundary_mask = known[own]
+        self.boundary_mask = known[own].to(ranks.device)
         # Known entities that owned free ones meet, in the order of one process.
         met = torch.zeros(len(local), dtype=torch.bool)
-        met[self.edge_index.flatten()] = True
+        met[ends.flatten()] = True
         met[: self.num_free] = met[n : n + self.num_halo] = False
         sources = met.nonzero().flatten()
         self._known = sources[torch.argsort(self._key[sources], stable=True)]
@@ -148,6 +151,12 @@ class PartitionedGraph:
                 f"{int(assignment.min())} to {int(assignment.max())}): make a partition of "
                 f"{ranks.size} parts"
             )
+        # What each rank has to do is found out on the CPU.
+        edge_index, edge_type, assignment = (
+            tensor.cpu() for tensor in (edge_index, edge_type, assignment)
+        )
+        edge_weight = None if edge_weight is None else edge_weight.cpu()
+        boundary_mask = None if boundary_mask is None else boundary_mask.cpu()
         ranks.compare("the graph", edge_index, edge_type, assignment, edge_weight, boundary_mask)
         is_own = assignment == ranks.rank
         own = (is_own[edge_index[0]] | is_own[edge_index[1]]).nonzero().flatten()
@@ -235,13 +244,14 @@ class PartitionedGraph:
         n, free, halo = len(self.owned), self.num_free, self.num_halo
         number[n : n + halo] = free + torch.arange(halo)
         number[self._known] = free + halo + torch.arange(len(self._known))
-        head, tail = number[self.edge_index]
+        head, tail = number.to(self.edge_index.device)[self.edge_index]
         return head, tail, len(self._known)
 
     def known_place(self) -> Tensor:
         """Where the known sources lie among owned known entities and those fetched behind them."""
         n, free, halo = len(self.owned), self.num_free, self.num_halo
-        return torch.where(self._known < n, self._known - free, self._known - halo - free)
+        place = torch.where(self._known < n, self._known - free, self._known - halo - free)
+        return place.to(self.owned.device)
 
     def __repr__(self) -> str:
         return (

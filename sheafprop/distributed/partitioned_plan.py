@@ -61,8 +61,8 @@ class PartitionedPlan(PropagationPlan):
         self.graph, self.sheaf, self.normalization = graph, sheaf, normalization
         self.num_nodes, self.num_free = len(graph.owned), graph.num_free
         self.boundary_mask = graph.boundary_mask
-        self.free_index = torch.arange(self.num_free)
-        self._source_index = torch.arange(self.num_free, self.num_nodes)
+        every = torch.arange(self.num_nodes, device=graph.owned.device)
+        self.free_index, self._source_index = every[: self.num_free], every[self.num_free :]
         self.inputs = PlanInputs(*graph.edges, sheaf, graph.edge_weight, self.boundary_mask)
         dtype = working_dtype(dtype or sheaf.dtype or torch.get_default_dtype(), sheaf)
         self.dtype = dtype
@@ -102,14 +102,14 @@ class PartitionedPlan(PropagationPlan):
         graph, real = self.graph, self.dtype.to_real()
         weight = graph.edge_weight
         if weight is None:
-            weight = torch.ones(len(graph.edge_type), dtype=real)
+            weight = torch.ones(len(graph.edge_type), dtype=real, device=graph.owned.device)
         return (*graph.edge_index, graph.edge_type, weight.to(real))
 
     @cached_property
     def isolated(self) -> Tensor:
         """Bool ``[n]``: owned free entities that no edge of positive weight touches."""
         head, tail, _, weight = self.edges
-        touched = torch.zeros(self.num_free, dtype=torch.bool)
+        touched = torch.zeros(self.num_free, dtype=torch.bool, device=head.device)
         for end in (head, tail):
             end = end[weight > 0]
             touched[end[end < self.num_free]] = True

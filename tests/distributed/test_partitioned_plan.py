@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from sheafprop.distributed import PartitionedGraph, PartitionedPlan
 from sheafprop.nn import HarmonicExtension, SheafDiffusion, SheafPropagation
+from sheafprop.sheaf import IdentitySheaf
 from tests.distributed.shared_graphs import assignments, case_of, in_one_process, together
 from tests.sheaf_cases import SHEAF_KINDS
 
@@ -59,3 +61,30 @@ def test_limits_and_flows_are_those_of_one_process(two_ranks, four_ranks):
         for (layer, case, _, weighted), found in zip(jobs, together(pool, jobs), strict=True):
             expected = in_one_process(layer, case, weighted)
             assert torch.allclose(found, expected, atol=1e-7, rtol=1e-7), (layer, case.sheaf)
+
+
+def iterations(ranks, layer, edges, kinds, sheaf, known, x):
+    """How often a solver applied the operator: before its first step once."""
+    graph = PartitionedGraph.of_triples(
+        ranks, edges, kinds, torch.arange(len(x)) * ranks.size // len(x), boundary_mask=known
+    )
+    plan = PartitionedPlan(graph, sheaf)
+    out = layer(x[graph.owned], *graph.edges, sheaf, plan=plan)
+    return graph.exchange.rounds - 1, graph.owned, out
+
+
+def test_conjugate_gradients_take_the_steps_of_one_process(two_ranks, four_ranks):
+    g = torch.Generator().manual_seed(0)
+    edges, kinds = (
+        torch.randint(400, (2, 1500), generator=g),
+        torch.randint(3, (1500,), generator=g),
+    )
+    sheaf = IdentitySheaf(torch.randn(3, 4, generator=g, dtype=torch.float64))
+    known, x = torch.rand(400, generator=g) < 0.2, torch.randn(400, 4, generator=g).double()
+    layer = HarmonicExtension("cg", tol=1e-10)
+    wanted, result = layer(x, edges, kinds, sheaf, boundary_mask=known, return_result=True)
+    for pool in (two_ranks, four_ranks):
+        for count, owned, out in pool.run(iterations, layer, edges, kinds, sheaf, known, x):
+            assert abs(count - result.iterations) <= 1
+            assert torch.allclose(out, wanted[owned], atol=1e-8)
+    assert result.iterations > 15

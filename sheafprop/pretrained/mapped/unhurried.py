@@ -50,6 +50,8 @@ def run_unhurried(ranks: Ranks, folder: Path, work: Callable[[], T] | None) -> l
         return result
 
     results = ranks.gather(ranks.run_together(answer))
-    if ranks.size > 1:
-        marks[ranks.rank].unlink()
+    # All have seen them; the first rank may remove the folder next.
+    if ranks.is_first and ranks.size > 1:
+        for mark in marks:
+            mark.unlink()
     return results
