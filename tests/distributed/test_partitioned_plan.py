@@ -5,8 +5,9 @@ import torch
 
 from sheafprop.distributed import PartitionedGraph, PartitionedPlan
 from sheafprop.nn import HarmonicExtension, SheafDiffusion, SheafPropagation
-from sheafprop.sheaf import IdentitySheaf
-from tests.distributed.shared_graphs import assignments, case_of, in_one_process, together
+from sheafprop.sheaf import IdentitySheaf, PropagationPlan
+from sheafprop.sheaf.spectrum import largest_eigenvalue, reaches_two, upper_bound
+from tests.distributed.shared_graphs import assignments, case_of, in_one_process, share, together
 from tests.sheaf_cases import SHEAF_KINDS
 
 COLUMN_WISE = [kind for kind in SHEAF_KINDS if not kind.startswith("dense")]
@@ -61,6 +62,32 @@ def test_limits_and_flows_are_those_of_one_process(two_ranks, four_ranks):
         for (layer, case, _, weighted), found in zip(jobs, together(pool, jobs), strict=True):
             expected = in_one_process(layer, case, weighted)
             assert torch.allclose(found, expected, atol=1e-7, rtol=1e-7), (layer, case.sheaf)
+
+
+def spectrum(ranks, case, assignment, normalization):
+    plan = PartitionedPlan(share(ranks, case, assignment), case.sheaf, normalization=normalization)
+    width = case.x.shape[1]
+    return largest_eigenvalue(plan, width), upper_bound(plan), reaches_two(plan, width)
+
+
+@pytest.mark.parametrize("normalization", ["block", "degree", None])
+def test_the_spectrum_is_that_of_the_whole_graph(four_ranks, normalization):
+    for kind in ("identity", "diagonal, real pair", "dense, pair"):
+        case = case_of(kind, 5, boundary=0.0)
+        plan = PropagationPlan(
+            case.edge_index,
+            case.edge_type,
+            case.sheaf,
+            len(case.x),
+            edge_weight=case.edge_weight,
+            normalization=normalization,
+        )
+        top = largest_eigenvalue(plan, case.x.shape[1])
+        assignment = torch.arange(len(case.x)) % 3  # the fourth rank has nothing
+        for found, bound, reaches in four_ranks.run(spectrum, case, assignment, normalization):
+            assert found == pytest.approx(top, rel=1e-3)
+            assert bound == pytest.approx(upper_bound(plan))
+            assert reaches == (top >= 2 * (1 - 1e-4))
 
 
 def iterations(ranks, layer, edges, kinds, sheaf, known, x):
