@@ -40,7 +40,7 @@ commands:
              sheafprop inspect runs/umls/rotate --relations
   export     vectors for other programs
              sheafprop export extended --out vectors.npy
-  import     models of PyKEEN and PyG, plain arrays
+  import     models of other libraries (PyKEEN, PyG, DGL-KE, ...), plain arrays
              sheafprop import pykeen results/transe --out model
 
   tune       search the options of a configuration on validation

@@ -28,7 +28,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         hint = ""
         if (folder / "manifest.json").is_file():
-            hint = ", but a model, which ranks the triples of --test FILE without --run"
+            hint = "; it holds a model, which 'sheafprop evaluate MODEL --test FILE' ranks"
         raise DataError(f"{folder} is not a run folder: it has no run.yaml{hint}")
     try:
         with storage_errors(file, "read"):

@@ -135,7 +135,7 @@ class PropagationSearch:
             raise ValueError(f"'iterations' must ascend (got {list(self.iterations)})")
         if self.metric not in MAIN_METRICS:
             raise ValueError(
-                f"'metric' must be mrr, hits@1, hits@3 or hits@10 (got {self.metric!r})"
+                f"'metric' must be one of {', '.join(MAIN_METRICS)} (got {self.metric!r})"
             )
         for name in ("max_triples", "patience", "max_random"):
             if getattr(self, name) is not None:
@@ -201,8 +201,7 @@ class PropagationSearch:
                 behind, tried = 0, 0
                 if not quick and step_size == steps[0] and counts[0] > 0:
                     counts = (0, *counts)
-                for count, x in propagation.trajectory(counts):
-                    scorer = propagation.scorer(x)
+                for count, scorer in propagation.scorers(counts):
                     result = evaluate(scorer.score_tails, scorer.score_heads, valid, known)
                     metrics = result.metrics("full")
                     row = {
