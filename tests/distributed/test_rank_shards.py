@@ -6,8 +6,8 @@ import torch
 from sheafprop.data import KnowledgeGraph
 from sheafprop.distributed import RankError, rank_shards, rank_shares, shard_bounds
 from sheafprop.errors import DivergenceError
+from sheafprop.inductive import candidate_scorer
 from sheafprop.kge import KGE_REGISTRY, build_model
-from sheafprop.pretrained import candidate_scorer
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.ranking import TripleFilter, evaluate
