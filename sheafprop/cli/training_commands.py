@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sheafprop.cli.command_parser import LiteralParser, add_file_options, report_warnings
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.stored_run import read_run_to_continue
+from sheafprop.cli.stored_run import own_classes, read_run, read_run_to_continue
 from sheafprop.config_files import dump_yaml, load_config, merge, nest, parse_option
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
@@ -200,7 +200,9 @@ def _run(command: str, words: Sequence[str], ranks: "Ranks | None") -> int:
         own.callbacks = own.callbacks or place.get("callbacks")
         folder = _new_folder(place, config, own.group, own.name, ranks)
         if ranks is not None and (begun := folder.find_restarted()) is not None:
-            return _run(command, ["--resume", str(begun)], ranks)
+            # Classes that are the user's own are those of the options that began it.
+            trusted = [f"--trust={path}" for path in own_classes(read_run(begun))]
+            return _run(command, ["--resume", str(begun), *trusted], ranks)
     if own.callbacks != "replace":
         rest = _append_callbacks(rest)
     check_data(config.get("data", {}), rest)

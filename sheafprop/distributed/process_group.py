@@ -6,7 +6,8 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,8 @@ TIMEOUT = 300.0
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _INTERFACE = "GLOO_SOCKET_IFNAME"
+#: Seconds that a process has to say why it ends, once it does.
+_GRACE = 5.0
 _JOINED = itertools.count()
 _CURRENT: list[Ranks] = []
 
@@ -166,8 +169,9 @@ def _join(rank: int, size: int, host: str, device: torch.device, timeout: float)
     if device.type == "cuda":
         backend, options = "cpu:gloo,cuda:nccl", {"device_id": device}
     try:
-        # A process may join, leave and join again by one store.
-        store = dist.PrefixStore(f"sheafprop/{next(_JOINED)}", store)
+        # Processes may join, leave and join again by one store, and torchrun may restart them.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"sheafprop/{attempt}/{next(_JOINED)}", store)
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=wait, **options
         )
@@ -259,5 +263,19 @@ def _ends_on_signal(ranks: Ranks) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+    except BaseException:
+        signal.signal(signal.SIGTERM, _end_later())
+        raise
+    signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+
+
+def _end_later() -> Callable[[int, Any], None]:
+    """A handler that gives a process some seconds to say why it ends."""
+    last = time.monotonic() + _GRACE
+
+    def end(number: int, frame: Any) -> None:
+        if time.monotonic() > last:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return end

@@ -38,6 +38,8 @@ class CandidateScorer:
         sheaf (RelationSheaf): Its sheaf.
         rows (Rows): Vectors of all entities, in blocks.
         section_weight (sequence of float): The weight of each section; they add up to one.
+        step (int, optional): Entities that are scored at once: scores of a piece do not depend on
+            the others. (default: by the width of the first block)
     """
 
     def __init__(
@@ -46,9 +48,15 @@ class CandidateScorer:
         sheaf: RelationSheaf,
         rows: Rows,
         section_weight: Sequence[float],
+        step: int | None = None,
     ):
         self.model, self.sheaf = model, sheaf
         self.rows, self.section_weight = rows, section_weight
+        if step is None:
+            block = rows.blocks[0]
+            width = block[:1].numel() * (2 if block.is_complex() else 1)
+            step = max(1024, _NUMBERS // max(1, width))
+        self.step = step
         self._lengths: dict[tuple[int, int], Tensor] = {}
 
     def block_size(self) -> int:
@@ -58,13 +66,6 @@ class CandidateScorer:
     def queries_at_once(self) -> int:
         """Queries to score in one pass through the blocks."""
         return max(1, _SCORES // self.step)
-
-    @property
-    def step(self) -> int:
-        """Entities that are scored at once: scores of a piece do not depend on the others."""
-        block = self.rows.blocks[0]
-        width = block[:1].numel() * (2 if block.is_complex() else 1)
-        return max(1024, _NUMBERS // max(1, width))
 
     @torch.no_grad()
     def scores(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:

@@ -39,12 +39,13 @@ def rank_triples(
         state, ids, filtered, common = ranks.run_together(lambda: _prepare(*arguments))
         ranks.compare("triples and vectors", ids, filtered.composition, state.num_entities)
         scores, rank = state.candidate_scores, partial(rank_shares, ranks)
-        if state.graph_scorer is None and state.num_entities >= ranks.size * state.scorer.step:
-            bounds = shard_bounds(state.num_entities, ranks, state.scorer.step)
-            scores, rank = (
-                _scores_between(state, bounds),
-                partial(rank_shards, ranks, bounds=bounds),
-            )
+        if state.graph_scorer is None:
+            pieces = [len(rows) for rows in state.rows.slices(state.scorer.step)]
+            if len(pieces) >= ranks.size:
+                first, end = shard_bounds(len(pieces), ranks)
+                bounds = sum(pieces[:first]), sum(pieces[:end])
+                scores = _scores_between(state, bounds)
+                rank = partial(rank_shards, ranks, bounds=bounds)
     notes = common.pop("notes")
     result = rank(
         lambda head, rel: scores(head, rel, "tail"),
@@ -59,8 +60,13 @@ def rank_triples(
 
 def _scores_between(state: ModelState, bounds: tuple[int, int]) -> CandidateScores:
     """The scores of some entities, in the pieces that one process goes through."""
-    rows = state.rows.between(*bounds)
-    scorer = CandidateScorer(state.kge, state.trained.sheaf, rows, state.section_weight)
+    scorer = CandidateScorer(
+        state.kge,
+        state.trained.sheaf,
+        state.rows.between(*bounds),
+        state.section_weight,
+        state.scorer.step,
+    )
     return lambda entity, relation, side: scorer.scores(state.rows.select(entity), relation, side)
 
 

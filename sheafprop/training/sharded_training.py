@@ -57,21 +57,18 @@ class ShardedTableStrategy(DDPStrategy):
             remove_unnamed_rows(filepath.parent)
 
 
-def table_ranks(table: str, trainer: Trainer, obstacle: str | None) -> Ranks | None:
+def table_ranks(table: str, trainer: Trainer) -> Ranks | None:
     """The processes that share the entity table in a training, None where each has all of it.
 
     Args:
         table (str): The option, ``"whole"`` or ``"sharded"``.
         trainer (Trainer): The trainer.
-        obstacle (str, optional): What in the options needs the whole table in every step.
 
     Raises:
-        ValueError: If the table is to be shared, and options or the strategy do not allow it.
+        ValueError: If the table is to be shared, and the strategy does not allow it.
     """
     if table == "whole":
         return None
-    if obstacle is not None:
-        raise ValueError(f"'table' cannot be 'sharded': {obstacle}")
     if trainer.state.fn != "fit" or isinstance(trainer.strategy, SingleDeviceStrategy):
         return None
     if not isinstance(trainer.strategy, ShardedTableStrategy):

@@ -213,8 +213,9 @@ class SheafCompletion(LightningModule):
             raise ValueError(
                 "'table' can be 'sharded' where 'sparse' is 'auto' or true (got false)"
             )
-        if sparse is True and self._obstacle is not None:
-            raise ValueError(f"'sparse' cannot be true: {self._obstacle}")
+        if (sparse is True or table == "sharded") and self._obstacle is not None:
+            what = "'sparse' cannot be true" if sparse is True else "'table' cannot be 'sharded'"
+            raise ValueError(f"{what}: {self._obstacle}")
         self.build(1, 1)  # reports arguments that do not fit before any data is there
         self.kge: KGEModel | None = None
         self._stored_episodes: dict[str, Any] | None = None
@@ -262,7 +263,7 @@ class SheafCompletion(LightningModule):
             return  # load_from_checkpoint, where the checkpoint knows the sizes
         check_trainer(self.trainer)
         if self.kge is None:
-            ranks = table_ranks(self.hparams["table"], self.trainer, self._obstacle)
+            ranks = table_ranks(self.hparams["table"], self.trainer)
             self.kge = self.build(self.data.train.num_nodes, self.data.num_relations, ranks)
             if ranks is not None:
                 # Neither DDP nor Lightning may make these alike on all processes.

@@ -1,6 +1,7 @@
 """Processes that share the entity table train the weights of one process that has all of it."""
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -132,10 +133,11 @@ def test_a_sparse_run_goes_on_with_a_shared_table(tmp_path):
     one, _ = train(tmp_path / "one", 4, "rows")
     train(tmp_path / "half", 2, "rows", table="whole", sparse=True)
     last = tmp_path / "half" / "checkpoints" / "last.ckpt"
-    for weights, _, _ in pool(2).run(_train, tmp_path / "two", 4, "rows", last, sparse=True):
+    going_on = partial(_train, sparse=True)
+    for weights, _, _ in pool(2).run(going_on, tmp_path / "two", 4, "rows", last):
         close(weights, one)
 
 
 def test_a_model_of_nothing_but_its_table_does_not_share_it(tmp_path):
-    (first, _) = pool(2).run(_refuse, tmp_path, None, kge="um")
+    first, _ = pool(2).run(partial(_refuse, kge="um"), tmp_path, None)
     assert "UM has nothing else" in first
