@@ -1,5 +1,5 @@
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -80,6 +80,7 @@ def rank_completion(
     seed: int = 0,
     further: Mapping[str, Any] | None = None,
     progress: bool = True,
+    rank: Callable[..., RankingResult] = evaluate,
 ) -> CompletionResult:
     r"""Propagates into the inference graph and ranks its test triples, once.
 
@@ -101,6 +102,8 @@ def rank_completion(
         seed (int): Seed of the random vectors.
         further (mapping): More methods by name, with ``score_tails`` and ``score_heads``.
         progress (bool): Whether to show progress bars on standard error.
+        rank (callable): What ranks triples by scores of all entities, with the arguments of
+            :func:`~sheafprop.ranking.evaluate`.
 
     Raises:
         DataError: If there are no test triples, or no validation triples under ``"merged"``.
@@ -169,13 +172,13 @@ def rank_completion(
         begin = time.perf_counter()
         scores = functions.score_tails, functions.score_heads
         common: dict[str, Any] = {"num_dropped": dropped, "entity_labels": labels}
-        result = evaluate(*scores, test, known, test_set="test", progress=progress, **common)
+        result = rank(*scores, test, known, test_set="test", progress=progress, **common)
         if number == 0:
             out.seconds["rank"] = time.perf_counter() - begin
             result = replace(result, notes=(*result.notes, *notes))
         out.add(method, result, [p for p in protocols if p != "merged"], strata)
         if "merged" in protocols and data.valid is not None:
-            result = evaluate(*scores, both, known, test_set="valid + test", **common)
+            result = rank(*scores, both, known, test_set="valid + test", **common)
             chosen = selected and method in by_selection
             mark = "selected on half of the test" if chosen else None
             out.add(method, result, ["merged"], strata_of_both, mark)

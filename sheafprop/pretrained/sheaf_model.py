@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun
 from sheafprop.data import Vocabulary
+from sheafprop.distributed import Ranks
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
@@ -474,6 +475,7 @@ class SheafModel:
         on_unknown_entity: UnknownEntity = "error",
         facts: TripleInput | None = None,
         progress: bool = False,
+        ranks: Ranks | None = None,
     ) -> RankingResult:
         r"""Ranks true triples on both sides among all entities of the model.
 
@@ -490,13 +492,15 @@ class SheafModel:
             facts: Observed facts of the unknown entities, for ``"extend"``. A fact that is among
                 ``triples`` never becomes one: it is left out of the extension and counted.
             progress: Whether to show progress on standard error.
+            ranks: The processes that share the ranking, each with the same arguments: by entities,
+                or by triples where scores see the whole graph. Each has the whole result.
 
         Raises:
             DataError: If a label is unknown (an entity: under ``"error"``), no triple is left, or
                 no fact.
             ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
         """
-        return rank_triples(self._state, triples, known, on_unknown_entity, facts, progress)
+        return rank_triples(self._state, triples, known, on_unknown_entity, facts, progress, ranks)
 
     def answer(
         self,
