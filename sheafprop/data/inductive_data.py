@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun, quote
+from sheafprop.data.features import FeatureTable
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.data.label_checks import MODES, Mode
 from sheafprop.data.vocabulary import Vocabulary
@@ -41,6 +42,7 @@ class InductiveData:
         valid: Validation triples in inference ids ``[m, 3]``, or None.
         test: Test triples in inference ids ``[m, 3]``, or None.
         report: Counts of everything noticed, in plain values; ``report["notes"]`` holds sentences.
+        features: Features of entities of both graphs by their labels, or None.
     """
 
     name: str
@@ -53,6 +55,7 @@ class InductiveData:
     valid: Tensor | None
     test: Tensor | None
     report: dict[str, Any] = field(default_factory=dict)
+    features: FeatureTable | None = None
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)

@@ -6,6 +6,7 @@ from torch import Tensor
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
+from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.section_scorer import SectionScorer
@@ -33,6 +34,7 @@ class InductivePropagation:
     """
 
     _labels: Sequence[str] | None = None
+    _num_nodes: int | None = None
 
     @torch.no_grad()
     def __init__(self, model: KGEModel, data: InductiveData, settings: PropagationSettings):
@@ -42,6 +44,7 @@ class InductivePropagation:
         boundary_mask = data.boundary_mask.to(trained.device)
         known = data.boundary_source.to(trained.device).clamp_min(0)
         assert data.inference.entities is not None
+        self._labels, self._num_nodes = data.inference.entities.labels, len(boundary_mask)
         if data.train.entities is not None:
             check_finite_rows(trained, data.train.entities.labels, "trained vectors")
         system = FreeSystem(
@@ -51,6 +54,12 @@ class InductivePropagation:
             edge_type,
             data.inference.entities.labels_of((~boundary_mask).nonzero()),
         )
+        #: The map from features to vectors, where the data have features.
+        self.feature_map = fit_features(data, trained, sheaf)
+        if self.feature_map is not None:
+            assert data.features is not None
+            anchors = self.feature_map.anchors(data.features, system.labels)
+            system = system.anchored(anchors, data.num_relations)
         self._prepare(
             model,
             system,
@@ -61,7 +70,6 @@ class InductivePropagation:
             if settings.relation_weights
             else None,
         )
-        self._labels = data.inference.entities.labels
 
     @classmethod
     def from_system(
@@ -98,23 +106,38 @@ class InductivePropagation:
         variance: Tensor | None,
     ) -> None:
         self.model, self.settings, self._free = model, settings, ~system.boundary_mask
-        x, graph = system.x, (system.edge_index, system.edge_type)
+        x, facts = system.x, system.edge_type < sheaf.num_relations
+        graph = system.edge_index[:, facts], system.edge_type[facts]
         weight = None
         if settings.relation_weights:
             assert variance is not None
             count = prototypes.count[: prototypes.count.numel() // 2]
-            weight = relation_weights(variance, count)[system.edge_type]
+            weight = relation_weights(variance, count)[graph[1]]
         self._layer = SheafPropagation(
             settings.iterations,
             step_size=settings.step_size,
             normalization=settings.normalization,
             teleport=settings.teleport,
         )
-        self._plan = self._layer.plan(x[:, 0], *graph, sheaf, weight, system.boundary_mask)
         num_sections = settings.num_sections
         random = x.new_zeros(x.shape[0], num_sections, x.shape[2])
         random[self._free] = model.draw_entities(system.labels, settings.seed, num_sections).to(x)
-        self._sections = start_sections(
+        plan = self._layer.plan(x[:, 0], *graph, sheaf, weight, system.boundary_mask)
+        anchored = plan
+        if not bool(facts.all()):
+            anchors = ~facts
+            weights = system.edge_weight
+            assert weights is not None
+            weights = weights.to(x.real)
+            if weight is not None:
+                weights = weights.index_copy(0, facts.nonzero().flatten(), weight.to(weights))
+            whole = system.edge_index, system.edge_type, sheaf.with_identity()
+            anchored = self._layer.plan(x[:, 0], *whole, weights, system.boundary_mask)
+            # Without a fact, an entity starts where its features put it.
+            source, nodes = system.edge_index[:, anchors]
+            lone = ~torch.isin(nodes, graph[0])
+            random[nodes[lone]] = x[source[lone]].expand(-1, num_sections, -1)
+        sections = start_sections(
             x,
             system.boundary_mask,
             *graph,
@@ -123,16 +146,32 @@ class InductivePropagation:
             prototypes=prototypes,
             edge_weight=weight,
         )
+        # Where no entity is known, random sections have frames of their own, and features are in
+        # that of the trained vectors, as prototypes are.
+        known = system.boundary_mask[system.edge_index[0, facts]]
+        known = known | system.boundary_mask[system.edge_index[1, facts]]
+        split = anchored is not plan and not bool(known.any()) and bool(facts.any())
+        count = num_sections if not split else int(settings.start in ("mixed", "prototype"))
+        self._runs = [
+            (of, part)
+            for of, part in ((anchored, sections[:, :count]), (plan, sections[:, count:]))
+            if part.shape[1]
+        ]
 
     @torch.no_grad()
     def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
         """Propagates once and yields each count of ``iterations`` with the vectors ``[N, s, d]``
         after so many steps."""
-        for count, x in self._layer.trajectory(self._plan, self._sections, iterations):
+        counts = list(iterations)
+        runs = [self._layer.trajectory(plan, part, counts) for plan, part in self._runs]
+        for found in zip(*runs, strict=True):
+            (count, x), *rest = found
+            if rest:
+                x = torch.cat([x, *(part for _, part in rest)], dim=1)
             if self.settings.normalize_output:
                 x = x.clone()
                 x[self._free] = self.model.rescale_entities(x[self._free])
-            yield count, x
+            yield count, x[: self._num_nodes]
 
     def vectors(self, iterations: int | None = None) -> Tensor:
         """The vectors ``[N, s, d]`` after ``iterations`` steps. (default: those of the settings)"""
@@ -143,6 +182,19 @@ class InductivePropagation:
     def scorer(self, x: Tensor) -> SectionScorer:
         """Scores triples of the inference graph under vectors ``x`` of :meth:`trajectory`."""
         return SectionScorer(self.model, x, self.settings.section_weight, self._labels)
+
+
+def fit_features(data: InductiveData, x: Tensor, sheaf: RelationSheaf) -> FeatureMap | None:
+    """The map from features to the vectors ``x`` ``[N, d]`` of entities that have a fact in the
+    training graph; None where the data have no features."""
+    if data.features is None:
+        return None
+    edge_index, edge_type = _edges(data.train, x.device)
+    energy = residual_variance(x, edge_index, edge_type, sheaf)[edge_type].double().mean()
+    seen = torch.unique(edge_index)
+    assert data.train.entities is not None
+    labels = data.train.entities.labels_of(seen)
+    return FeatureMap.fit(data.features, x[seen], labels, edge_residual=float(energy))
 
 
 def _edges(graph: KnowledgeGraph, device: torch.device) -> tuple[Tensor, Tensor]:

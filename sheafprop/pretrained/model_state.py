@@ -326,6 +326,9 @@ class ModelState:
             size = self.num_trained - num_lost
             bare = without_table(self.kge, size, lambda: real_rows(rows.trained()))
             trained = replace(trained, model=bare)
+        if trained.features is not None:
+            lost = trained.features.without(self.index.labels_of(gone))
+            trained = replace(trained, features=lost)
         return replace(
             self,
             trained=trained,

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun
 from sheafprop.data import Vocabulary
+from sheafprop.data.features import FeatureTable
+from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
@@ -259,6 +261,7 @@ class SheafModel:
         seed: int | None = None,
         batch_size: int | None = None,
         normalize_output: bool | None = None,
+        features: "FeatureTable | str | PathLike[str] | pd.DataFrame | None" = None,
     ) -> "SheafModel":
         r"""Gives a model that also has vectors for the new entities of some facts.
 
@@ -287,23 +290,37 @@ class SheafModel:
                 with (:meth:`~sheafprop.kge.KGEModel.rescale_entities`), after they were solved for
                 together; rows of zeros stay. (default: exact solutions where the model trains with
                 unit rows, propagated vectors as their settings say)
+            features: Features of entities: a file or a frame with a row for each label, see
+                :meth:`~sheafprop.data.FeatureTable.of`. A new entity with features is drawn to what
+                they predict, by :math:`\gamma \| x_v - W f_v \|^2` in the energy; without a fact,
+                this is its vector, and ``triples`` may be empty. A model that was trained without
+                features takes the map :math:`W` from the trained entities that have some here. See
+                :class:`~sheafprop.inductive.FeatureMap`.
 
         Raises:
             UnknownRelationError: If a relation is unknown.
             DataError: If a triple is malformed or none is left.
             ValueError: If an argument is unknown or does not fit the model.
         """
+        table = None if features is None else FeatureTable.of(features)
         grown = extend(
             self._state,
-            label_triples(triples, self.relations),
+            label_triples(triples, self.relations, may_lack=table is not None),
             propagation=propagation,
             mode=mode,
             on_unknown_relation=on_unknown_relation,
             seed=seed,
             batch_size=batch_size,
             normalize_output=normalize_output,
+            features=table,
         )
         return self._of(*grown)
+
+    @property
+    def feature_map(self) -> FeatureMap | None:
+        """The map from features of entities to vectors, where the model has one."""
+        features = self._state.trained.features
+        return None if features is None else features.map
 
     def remove(
         self,

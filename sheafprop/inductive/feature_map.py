@@ -1,0 +1,259 @@
+"""The map from features of entities to their vectors, fitted in closed form."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sheafprop.checks import count_noun
+from sheafprop.data.feature_encoder import FeatureEncoder
+from sheafprop.data.features import FeatureTable
+from sheafprop.errors import DataError
+from sheafprop.sheaf.relation_sheaf import double_precision
+
+#: Fewest training entities with features.
+_FEWEST = 3
+#: Strengths that are compared, as shares of the largest eigenvalue of the features' Gram matrix.
+_STRENGTHS = torch.logspace(-8, 2, 61, dtype=torch.float64)
+#: Smallest share of the vectors' variance that counts as left over, so that no weight is infinite.
+_LEAST = 1e-6
+
+
+class Ridge(NamedTuple):
+    """A ridge regression; see :func:`fit_ridge`.
+
+    Args:
+        weight (Tensor): :math:`W`, ``[p, d]``.
+        offset (Tensor): :math:`c`, ``[d]``.
+        strength (float): :math:`\\lambda`.
+        error (float): The mean squared error on entities left out, over all columns together, as
+            generalised cross-validation estimates it.
+        left_out (Tensor): What is predicted of each entity without itself, ``[n, d]``.
+    """
+
+    weight: Tensor
+    offset: Tensor
+    strength: float
+    error: float
+    left_out: Tensor
+
+
+def fit_ridge(
+    f: Tensor, x: Tensor, weight: Tensor | None = None, strength: float | None = None
+) -> Ridge:
+    r"""Minimises, in closed form and double precision,
+
+    .. math::
+        \sum_v \omega_v \| x_v - c - W^\top f_v \|^2 + \lambda \| W \|^2 .
+
+    With the weighted mean taken off and the Gram matrix :math:`F^\top F = V S V^\top` (or, where
+    there are more features than entities, :math:`F F^\top = U S U^\top`), it is
+    :math:`W = V (S + \lambda)^{-1} V^\top F^\top X`, and the strength :math:`\lambda` that is taken
+    has the smallest score of generalised cross-validation (Golub, Heath and Wahba, 1979),
+    :math:`n \, \mathrm{RSS} / (n - \mathrm{df})^2` with
+    :math:`\mathrm{df} = 1 + \sum_i S_i / (S_i + \lambda)`. Real features, real or complex vectors.
+
+    Args:
+        f (Tensor): Features, real ``[n, p]``.
+        x (Tensor): Vectors ``[n, d]``.
+        weight (Tensor, optional): :math:`\omega_v > 0`, ``[n]``; scaled to mean one.
+        strength (float, optional): :math:`\lambda > 0`. (default: by cross-validation)
+
+    Raises:
+        ValueError: If the strength is not positive.
+    """
+    if strength is not None and not 0 < strength < float("inf"):
+        raise ValueError(f"'strength' must be positive (got {strength})")
+    f, x = double_precision(f), double_precision(x)
+    count = len(f)
+    omega = f.new_ones(count) if weight is None else double_precision(weight / weight.mean())
+    share = (omega / omega.sum()).unsqueeze(1)
+    center, middle = (share * f).sum(0), (share * x).sum(0)
+    root = omega.sqrt().unsqueeze(1)
+    rows, values = root * (f - center), root * (x - middle)
+    wide = f.shape[1] > count
+    size, basis = torch.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
+    size = size.clamp_min(0)
+    largest = float(size.max()) if size.numel() else 0.0
+    # The scores of the entities along the directions of the features: U of the singular values.
+    keep = size > largest * max(f.shape) * torch.finfo(torch.float64).eps
+    size, basis = size[keep], basis[:, keep]
+    left = basis if wide else rows @ (basis / size.sqrt())
+    seen = left.T.to(x.dtype) @ values
+    total, along = float((values.abs() ** 2).sum()), (seen.abs() ** 2).sum(1)
+
+    def errors(strengths: Tensor) -> Tensor:
+        kept = size / (size + strengths.unsqueeze(1))
+        rss = total - (along * (1 - (1 - kept) ** 2)).sum(1)
+        free = (count - 1 - kept.sum(1)).clamp_min(1e-3)
+        return count * rss.clamp_min(0) / free**2
+
+    if strength is None:
+        tried = _STRENGTHS * (largest or 1.0)
+        # Of equal ones the strongest, which is surest.
+        found = errors(tried).flip(0)
+        strength = float(tried.flip(0)[found.argmin()])
+    kept = size / (size + strength)
+    shrunk = (kept / size.sqrt()).unsqueeze(1).to(x.dtype) * seen
+    right = rows.T @ (basis / size.sqrt()) if wide else basis
+    matrix = right.to(x.dtype) @ shrunk
+    leverage = share.squeeze(1) + (left.square() * kept).sum(1)
+    fitted = middle + (f - center).to(x.dtype) @ matrix
+    gap = (x - fitted) / (1 - leverage).clamp_min(1e-9).unsqueeze(1)
+    return Ridge(
+        matrix,
+        middle - center.to(x.dtype) @ matrix,
+        strength,
+        float(errors(torch.tensor([strength], dtype=torch.float64))[0]),
+        x - gap,
+    )
+
+
+class Anchors(NamedTuple):
+    """Where features draw some entities to.
+
+    Args:
+        nodes (Tensor): Their positions among the labels asked for, int64 ``[m]``.
+        target (Tensor): :math:`W f_v`, ``[m, d]``.
+        weight (Tensor): :math:`\\gamma_v`, ``[m]``.
+    """
+
+    nodes: Tensor
+    target: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    r"""Predicts vectors from features: :math:`W f_v`, with how much weight they have.
+
+    An entity whose features are known is drawn to them by :math:`\gamma \| x_v - W f_v \|^2` in the
+    energy, with :math:`\gamma = s^2 / \hat\sigma^2`: the mean squared residual of a training triple
+    over the mean squared error of :math:`W f` on entities left out. A fact then counts once.
+
+    Args:
+        encoder (FeatureEncoder): Turns features into :math:`f`.
+        weight (Tensor): :math:`W`, ``[p, d]`` in double precision.
+        offset (Tensor): What is added, ``[d]``.
+        strength (float): The strength of the ridge.
+        error (float): :math:`\hat\sigma^2`.
+        gamma (float): :math:`\gamma`.
+        explained (float): The share of the vectors' variance that is predicted on entities left
+            out.
+        count (int): Training entities with features.
+    """
+
+    encoder: FeatureEncoder
+    weight: Tensor
+    offset: Tensor
+    strength: float
+    error: float
+    gamma: float
+    explained: float
+    count: int
+
+    @classmethod
+    @torch.no_grad()
+    def fit(
+        cls,
+        table: FeatureTable,
+        x: Tensor,
+        labels: Sequence[str],
+        *,
+        edge_residual: float,
+        strength: float | None = None,
+        weight: Tensor | None = None,
+    ) -> "FeatureMap":
+        r"""Fits the map on the training entities that have features; see :func:`fit_ridge`.
+
+        Args:
+            table (FeatureTable): Features; those of other entities are not looked at.
+            x (Tensor): Trained vectors ``[n, d]``.
+            labels (sequence of str): Their labels.
+            edge_residual (float): :math:`s^2`.
+            strength, weight: As in :func:`fit_ridge`.
+
+        Raises:
+            DataError: If fewer than three of the entities have features.
+        """
+        own = table.select(labels)
+        encoder = FeatureEncoder.fit(own)
+        rows, known = encoder.encode(own)
+        if int(known.sum()) < _FEWEST:
+            raise DataError(
+                f"{table.source}: {int(known.sum())} of the {len(labels)} training entities have "
+                f"features by their labels, and {_FEWEST} are needed (a label there is "
+                f"{table.labels[0]!r}, and in training {labels[0]!r})"
+                if len(table)
+                else f"{table.source}: there is no entity"
+            )
+        has_row = torch.from_numpy(table.lookup(labels) >= 0)
+        known_tensor = torch.from_numpy(known)
+        x = x[has_row.to(x.device)].cpu()[known_tensor]
+        if weight is not None:
+            weight = weight[has_row][known_tensor]
+        found = fit_ridge(torch.from_numpy(rows[known]), x, weight, strength)
+        wide = double_precision(x)
+        variance = float((wide - wide.mean(0)).abs().square().sum()) / len(x)
+        error = max(found.error, _LEAST * variance) or 1.0
+        return cls(
+            encoder,
+            found.weight,
+            found.offset,
+            found.strength,
+            error,
+            max(edge_residual, _LEAST * error) / error,
+            1 - found.error / variance if variance else 0.0,
+            len(x),
+        )
+
+    @torch.no_grad()
+    def predict(self, table: FeatureTable) -> tuple[Tensor, Tensor]:
+        """:math:`W f` of all entities of a table, ``[n, d]``, and which have a known feature."""
+        rows, known = self.encoder.encode(table)
+        f = torch.from_numpy(rows).to(self.weight.dtype)
+        return self.offset + f @ self.weight, torch.from_numpy(known)
+
+    def anchors(self, table: FeatureTable, labels: Sequence[str]) -> Anchors:
+        """Where the entities with these labels are drawn to, as far as features are known."""
+        target, known = self.predict(table.select(labels))
+        nodes = torch.from_numpy(np.flatnonzero(table.lookup(labels) >= 0))[known]
+        return Anchors(nodes, target[known], torch.full((len(nodes),), self.gamma))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the tensors, as plain values."""
+        names = ("strength", "error", "gamma", "explained", "count")
+        return self.encoder.to_dict() | {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any], weight: Tensor, offset: Tensor) -> "FeatureMap":
+        """The map of :meth:`to_dict` and its tensors.
+
+        Raises:
+            ValueError: If they do not fit each other.
+        """
+        encoder = FeatureEncoder.from_dict(stored)
+        if list(weight.shape) != [encoder.width, len(offset)]:
+            raise ValueError(
+                f"the map of the features must be [{encoder.width}, {len(offset)}] (got "
+                f"{list(weight.shape)})"
+            )
+        rest = {name: stored[name] for name in ("strength", "error", "gamma", "explained", "count")}
+        return cls(encoder, weight, offset, **rest)
+
+    def summary(self) -> str:
+        """What a user should know, in a sentence."""
+        return (
+            f"{count_noun(len(self.encoder.columns), 'feature')} of {self.count:,} training "
+            f"entities predict {100 * self.explained:.1f} % of the variance of the vectors of "
+            f"those left out; they count as {self.gamma:.2g} facts"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self.encoder.columns)} features, {self.count} entities, "
+            f"{100 * self.explained:.1f} % of the variance, gamma={self.gamma:.3g})"
+        )

@@ -1,0 +1,186 @@
+"""Features of a model's entities: the map to vectors, and where added entities are drawn to."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sheafprop.checks import agree, count_noun
+from sheafprop.data.features import FeatureTable
+from sheafprop.inductive.feature_map import Anchors, FeatureMap
+
+if TYPE_CHECKING:
+    from sheafprop.pretrained.model_state import ModelState
+
+#: The first word of the names of tensors in a file.
+PREFIX = "features."
+
+
+@dataclass(frozen=True, eq=False)
+class EntityFeatures:
+    """The map of a trained model, and the anchors of entities that were added with features.
+
+    Args:
+        map (FeatureMap): The map from features to vectors.
+        labels (tuple of str): Added entities with features.
+        target (Tensor): Where the features draw each of them to, ``[n, d]``.
+        weight (Tensor): With which weight, ``[n]``.
+    """
+
+    map: FeatureMap
+    labels: tuple[str, ...]
+    target: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of_map(cls, map: FeatureMap, like: Tensor) -> "EntityFeatures":
+        """The features of a model without added entities, whose vectors are like ``like``."""
+        empty = like.new_zeros(0, len(map.offset), dtype=like.dtype)
+        return cls(map, (), empty, torch.zeros(0, dtype=torch.float64))
+
+    def add(self, table: FeatureTable, labels: Sequence[str]) -> "EntityFeatures":
+        """With the anchors of the ``labels`` that have features in a table, in place of old ones."""
+        found = self.map.anchors(table, labels)
+        names = [labels[i] for i in found.nodes.tolist()]
+        kept = self.without(names)
+        return replace(
+            kept,
+            labels=(*kept.labels, *names),
+            target=torch.cat([kept.target, found.target.to(kept.target)]),
+            weight=torch.cat([kept.weight, found.weight.to(kept.weight)]),
+        )
+
+    def without(self, labels: Iterable[str]) -> "EntityFeatures":
+        """Without the anchors of some entities."""
+        gone = set(labels)
+        if gone.isdisjoint(self.labels):
+            return self
+        rows = [row for row, label in enumerate(self.labels) if label not in gone]
+        names = tuple(self.labels[row] for row in rows)
+        return replace(self, labels=names, target=self.target[rows], weight=self.weight[rows])
+
+    def anchors(self, labels: Sequence[str]) -> Anchors:
+        """The anchors of those of some ``labels`` that have one."""
+        place = {label: row for row, label in enumerate(self.labels)}
+        found = [(i, place[label]) for i, label in enumerate(labels) if label in place]
+        nodes, rows = torch.tensor(found, dtype=torch.int64).reshape(-1, 2).unbind(1)
+        return Anchors(nodes, self.target[rows], self.weight[rows])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the tensors, as plain values."""
+        return self.map.to_dict() | {"labels": list(self.labels)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors, real, by name."""
+        named = {
+            "weight": self.map.weight,
+            "offset": self.map.offset,
+            "target": self.target,
+            "gamma": self.weight,
+        }
+        return {
+            PREFIX + name: torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+            for name, value in named.items()
+        }
+
+    @classmethod
+    def from_stored(
+        cls, stored: dict[str, Any], tensors: dict[str, Tensor], is_complex: bool
+    ) -> "EntityFeatures":
+        """The features of :meth:`to_dict` and :meth:`tensors`.
+
+        Raises:
+            ValueError: If they do not fit each other.
+        """
+        weight, offset, target, gamma = (
+            tensors[PREFIX + name] for name in ("weight", "offset", "target", "gamma")
+        )
+        if is_complex:
+            weight, offset, target = map(torch.view_as_complex, (weight, offset, target))
+        labels = tuple(stored["labels"])
+        if not len(labels) == len(target) == len(gamma) or target.shape[1:] != offset.shape:
+            raise ValueError("the anchors of entities do not fit their labels")
+        return cls(FeatureMap.from_dict(stored, weight, offset), labels, target, gamma)
+
+
+def fit_entity_features(state: "ModelState", table: FeatureTable) -> EntityFeatures:
+    """The map from features to the vectors of a model's trained entities.
+
+    Raises:
+        DataError: If fewer than three of these have features.
+    """
+    ids = state.index.lookup(table.labels)
+    ids = ids[(ids >= 0) & (ids < state.num_trained)]
+    x = state.rows.select(ids)[:, 0]
+    relations = state.facts.from_row(0)[: state.num_trained_facts, 1]
+    variance = state.trained.residual_variance.double()
+    residual = float(variance[relations].mean()) if len(relations) else 0.0
+    found = FeatureMap.fit(table, x, state.index.labels_of(ids), edge_residual=residual)
+    return EntityFeatures.of_map(found, x)
+
+
+class GivenFeatures(NamedTuple):
+    """What the features that an extension was given come to.
+
+    ``alone`` are labels of new entities that no fact names, ``known`` ids of added entities that
+    are solved again for their features, and ``count`` how many entities' features count.
+    """
+
+    state: "ModelState"
+    alone: list[str]
+    known: Tensor
+    count: int
+    notes: list[str]
+
+
+def take_features(
+    state: "ModelState", table: FeatureTable | None, new: Sequence[str], mode: str
+) -> GivenFeatures:
+    """The state with the anchors of entities that are solved for, from given features.
+
+    Args:
+        state (ModelState): The model.
+        table (FeatureTable, optional): The features.
+        new (sequence of str): New entities that facts name.
+        mode (str): ``"refine"`` to solve entities of earlier extensions with features again.
+
+    Raises:
+        DataError: If the features fit neither the model's nor its trained entities.
+    """
+    nothing = torch.zeros(0, dtype=torch.int64)
+    if table is None:
+        return GivenFeatures(state, [], nothing, 0, [])
+    features, notes = state.trained.features, []
+    if features is None:
+        features = fit_entity_features(state, table)
+        notes.append(f"the map was fitted now: {features.map.summary()}")
+    else:
+        notes += features.map.encoder.notes(table)
+    ids = state.index.lookup(table.labels)
+    has_facts = set(new)
+    unknown = [
+        label
+        for label, number in zip(table.labels, ids.tolist(), strict=True)
+        if number < 0 and label not in has_facts
+    ]
+    alone = [unknown[i] for i in features.map.anchors(table, unknown).nodes.tolist()]
+    if left := len(unknown) - len(alone):
+        notes.append(
+            f"{count_noun(left, 'entity')} without a fact and without a known feature "
+            f"{agree(left, 'is', 'are')} left out"
+        )
+    known = ids[ids >= state.num_trained]
+    if mode == "keep" and len(known):
+        notes.append(
+            f"{count_noun(len(known), 'entity')} of earlier extensions "
+            f"{agree(len(known), 'keeps its vector', 'keep their vectors')}; mode='refine' (--mode "
+            "refine) takes their features"
+        )
+        known = nothing
+    names = [*new, *alone, *state.index.labels_of(known)]
+    count = len(features.map.anchors(table, names).nodes)
+    features = features.add(table, names)
+    state = replace(state, trained=replace(state.trained, features=features))
+    return GivenFeatures(state, alone, known, count, notes)
