@@ -30,8 +30,8 @@ def solve_lone_blocks(system: FreeSystem, sheaf: RelationSheaf) -> Tensor | None
         x_u = \left( \sum_e R_{u,e}^* R_{u,e} \right)^{-1}
         \sum_e R_{u,e}^* \left( R_{v,e} x_v \pm b_e \right)
 
-    (each term times the weight of its fact, where they have weights) over the facts :math:`e` of :math:`u`, each with a known :math:`v`; :math:`b_e` counts as it is
-    where :math:`u` is the tail.
+    over the facts :math:`e` of :math:`u`, each with a known :math:`v` and times its weight, where
+    facts have weights; :math:`b_e` counts as it is where :math:`u` is the tail.
 
     Returns:
         Vectors of the free entities ``[n, s, d]`` in double precision; None where a plan does

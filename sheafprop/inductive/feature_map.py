@@ -248,8 +248,8 @@ class FeatureMap:
         """What a user should know, in a sentence."""
         return (
             f"{count_noun(len(self.encoder.columns), 'feature')} of {self.count:,} training "
-            f"entities predict {100 * self.explained:.1f} % of the variance of the vectors of "
-            f"those left out; they count as {self.gamma:.2g} facts"
+            f"entities predict {100 * max(0.0, self.explained):.1f} % of the variance of the "
+            f"vectors of those left out; they count as {self.gamma:.2g} facts"
         )
 
     def __repr__(self) -> str:

@@ -41,7 +41,7 @@ class EntityFeatures:
         return cls(map, (), empty, torch.zeros(0, dtype=torch.float64))
 
     def add(self, table: FeatureTable, labels: Sequence[str]) -> "EntityFeatures":
-        """With the anchors of the ``labels`` that have features in a table, in place of old ones."""
+        """With the anchors of the ``labels`` that have features in a table, for old ones."""
         found = self.map.anchors(table, labels)
         names = [labels[i] for i in found.nodes.tolist()]
         kept = self.without(names)

@@ -2,8 +2,9 @@
 
 ===================== ==============================================================================
 ``model.safetensors`` real tensors only: relation parameters, prototypes, residual variances,
-                      parameters of episodes, the map of features, and the vectors as ``[N, s, d]``, of trained and of
-                      added entities; complex ones as ``[N, s, d, 2]``
+                      parameters of episodes, the map of features, and the vectors as
+                      ``[N, s, d]``, of trained and of added entities; complex ones as
+                      ``[N, s, d, 2]``
 ``facts.npy``         the observed triples, int64 ``[m, 3]``
 ``entities.jsonl``    one ``{"label": ..., "origin": ...}`` per entity
 ``relations.jsonl``   one ``{"label": ...}`` per relation
