@@ -1,5 +1,6 @@
 """Features of entities as users have them: numbers, types and vectors, with gaps."""
 
+import csv
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sheafprop.checks import count_noun, quote
+from sheafprop.data.column_names import show_fields
 from sheafprop.data.file_kinds import decompress, file_suffix, read_file
 from sheafprop.data.text_rows import decode
 from sheafprop.data.triples import as_label
@@ -164,20 +166,12 @@ def read_features(path: str | os.PathLike[str]) -> FeatureTable:
     content = read_file(path)
     if suffix == ".npy":
         return _of_array(content, Path(path).expanduser(), source)
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise DataError(f"{source}: reading features needs pandas (pip install pandas)") from error
     if suffix == ".parquet":
-        try:
-            return _of_frame(pd.read_parquet(io.BytesIO(content)), source)
-        except ImportError as error:
-            raise DataError(
-                f"{source}: reading Parquet needs pyarrow: pip install pyarrow"
-            ) from error
-        except (ValueError, OSError) as error:
-            raise DataError(f"{source}: this is not a Parquet file ({error})") from error
-    text = decode(decompress(content, source), source)
+        return _of_parquet(content, source)
+    return _of_text(decode(decompress(content, source), source), source, suffix)
+
+
+def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
     first = text.partition("\n")[0]
     separator = "," if suffix == ".csv" or ("\t" not in first and "," in first) else "\t"
     if separator not in first:
@@ -185,13 +179,42 @@ def read_features(path: str | os.PathLike[str]) -> FeatureTable:
             f"{source}, line 1: expected a header of the labels' column and one feature at least, "
             f"between {'commas' if separator == ',' else 'tabs'} (got {first[:80]!r})"
         )
+    # Quotation marks between tabs are literal, as in triples.
+    quoting = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True
+    )
+    rows: list[list[str]] = []
     try:
-        frame = pd.read_csv(
-            io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, index_col=False
-        )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as error:
-        raise DataError(f"{source}: {str(error).strip()}") from error
-    return _of_frame(frame, source)
+        for row in reader:
+            if not any(map(str.strip, row)):
+                continue
+            if rows and len(row) != len(rows[0]):
+                raise DataError(
+                    f"{source}, line {reader.line_num}: expected {len(rows[0])} fields, as the "
+                    f"header has (got {len(row)}: {show_fields(row)})"
+                )
+            rows.append(row)
+    except csv.Error as error:
+        raise DataError(f"{source}, line {reader.line_num}: {error}") from error
+    names, *rows = rows
+    columns = [
+        _text_column(name.strip(), [row[place] for row in rows])
+        for place, name in enumerate(names)
+        if place
+    ]
+    return FeatureTable(tuple(row[0] for row in rows), tuple(columns), source)
+
+
+def _of_parquet(content: bytes, source: str) -> FeatureTable:
+    try:
+        import pandas as pd
+
+        return _of_frame(pd.read_parquet(io.BytesIO(content)), source)
+    except ImportError as error:
+        raise DataError(f"{source}: reading Parquet needs pyarrow: pip install pyarrow") from error
+    except (ValueError, OSError) as error:
+        raise DataError(f"{source}: this is not a Parquet file ({error})") from error
 
 
 def _of_array(content: bytes, path: Path, source: str) -> FeatureTable:

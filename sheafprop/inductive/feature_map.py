@@ -83,13 +83,14 @@ def fit_ridge(
     size, basis = size[keep], basis[:, keep]
     left = basis if wide else rows @ (basis / size.sqrt())
     seen = left.T.to(x.dtype) @ values
-    total, along = float((values.abs() ** 2).sum()), (seen.abs() ** 2).sum(1)
+    along = (seen.abs() ** 2).sum(1)
+    # What no feature reaches; with as many directions as entities that is nothing.
+    outside = float((values.abs() ** 2).sum() - along.sum()) if len(size) < count - 1 else 0.0
 
     def errors(strengths: Tensor) -> Tensor:
-        kept = size / (size + strengths.unsqueeze(1))
-        rss = total - (along * (1 - (1 - kept) ** 2)).sum(1)
-        free = (count - 1 - kept.sum(1)).clamp_min(1e-3)
-        return count * rss.clamp_min(0) / free**2
+        left_over = strengths.unsqueeze(1) / (size + strengths.unsqueeze(1))
+        rss = max(outside, 0.0) + (along * left_over**2).sum(1)
+        return count * rss / (count - 1 - len(size) + left_over.sum(1)) ** 2
 
     if strength is None:
         tried = _STRENGTHS * (largest or 1.0)

@@ -7,6 +7,7 @@ from torch import Tensor
 from sheafprop.data import connected_components
 from sheafprop.inductive.feature_map import Anchors
 from sheafprop.sheaf import PropagationPlan, RelationSheaf
+from sheafprop.sheaf.identity_relation import add_identity_relation
 from sheafprop.sheaf.relation_sheaf import double_precision
 
 
@@ -59,7 +60,7 @@ class FreeSystem:
         used, edge_type = torch.unique(self.edge_type, return_inverse=True)
         known = used[used < sheaf.num_relations]
         own = sheaf.select(known)
-        return (own if len(known) == len(used) else own.with_identity()), edge_type
+        return (own if len(known) == len(used) else add_identity_relation(own)), edge_type
 
     def part(self, free: Tensor) -> "FreeSystem":
         """The system of some free entities ``[N]`` that no fact connects to the others."""

@@ -16,6 +16,7 @@ from sheafprop.nn.relation_weights import relation_weights, residual_variance
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.nn.start import start_sections
 from sheafprop.sheaf import RelationSheaf
+from sheafprop.sheaf.identity_relation import add_identity_relation
 
 
 class InductivePropagation:
@@ -131,7 +132,7 @@ class InductivePropagation:
             weights = weights.to(x.real)
             if weight is not None:
                 weights = weights.index_copy(0, facts.nonzero().flatten(), weight.to(weights))
-            whole = system.edge_index, system.edge_type, sheaf.with_identity()
+            whole = system.edge_index, system.edge_type, add_identity_relation(sheaf)
             anchored = self._layer.plan(x[:, 0], *whole, weights, system.boundary_mask)
             # Without a fact, an entity starts where its features put it.
             source, nodes = system.edge_index[:, anchors]

@@ -1,5 +1,6 @@
 """Propagation layers for PyTorch Geometric."""
 
+from sheafprop.nn.anchors import AnchoredGraph, add_anchors
 from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.k_hop_batch import k_hop_batch
@@ -12,6 +13,7 @@ from sheafprop.nn.start import draw_sections, rescale_sections, start_sections
 from sheafprop.nn.trainable_sheaf import TrainableSheaf
 
 __all__ = [
+    "AnchoredGraph",
     "HarmonicExtension",
     "HarmonicResult",
     "HeteroGraph",
@@ -21,6 +23,7 @@ __all__ = [
     "SheafDiffusion",
     "SheafPropagation",
     "TrainableSheaf",
+    "add_anchors",
     "draw_sections",
     "k_hop_batch",
     "proximity",

@@ -3,6 +3,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sheafprop.sheaf.identity_relation import add_identity_relation
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 
@@ -91,7 +92,7 @@ def add_anchors(
         torch.cat([x.to(dtype), target.to(dtype)], dim=-2),
         torch.cat([edge_index, torch.stack([anchors, nodes])], dim=1),
         torch.cat([edge_type, torch.full_like(nodes, sheaf.num_relations)]),
-        sheaf.with_identity(),
+        add_identity_relation(sheaf),
         torch.cat([edge_weight, weight.to(edge_weight)]),
         torch.cat([boundary_mask, torch.ones_like(anchors, dtype=torch.bool)]),
     )

@@ -2,17 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sheafprop.checks import agree, count_noun
 from sheafprop.data.features import FeatureTable
 from sheafprop.inductive.feature_map import Anchors, FeatureMap
-
-if TYPE_CHECKING:
-    from sheafprop.pretrained.model_state import ModelState
 
 #: The first word of the names of tensors in a file.
 PREFIX = "features."
@@ -103,84 +99,3 @@ class EntityFeatures:
         if not len(labels) == len(target) == len(gamma) or target.shape[1:] != offset.shape:
             raise ValueError("the anchors of entities do not fit their labels")
         return cls(FeatureMap.from_dict(stored, weight, offset), labels, target, gamma)
-
-
-def fit_entity_features(state: "ModelState", table: FeatureTable) -> EntityFeatures:
-    """The map from features to the vectors of a model's trained entities.
-
-    Raises:
-        DataError: If fewer than three of these have features.
-    """
-    ids = state.index.lookup(table.labels)
-    ids = ids[(ids >= 0) & (ids < state.num_trained)]
-    x = state.rows.select(ids)[:, 0]
-    relations = state.facts.from_row(0)[: state.num_trained_facts, 1]
-    variance = state.trained.residual_variance.double()
-    residual = float(variance[relations].mean()) if len(relations) else 0.0
-    found = FeatureMap.fit(table, x, state.index.labels_of(ids), edge_residual=residual)
-    return EntityFeatures.of_map(found, x)
-
-
-class GivenFeatures(NamedTuple):
-    """What the features that an extension was given come to.
-
-    ``alone`` are labels of new entities that no fact names, ``known`` ids of added entities that
-    are solved again for their features, and ``count`` how many entities' features count.
-    """
-
-    state: "ModelState"
-    alone: list[str]
-    known: Tensor
-    count: int
-    notes: list[str]
-
-
-def take_features(
-    state: "ModelState", table: FeatureTable | None, new: Sequence[str], mode: str
-) -> GivenFeatures:
-    """The state with the anchors of entities that are solved for, from given features.
-
-    Args:
-        state (ModelState): The model.
-        table (FeatureTable, optional): The features.
-        new (sequence of str): New entities that facts name.
-        mode (str): ``"refine"`` to solve entities of earlier extensions with features again.
-
-    Raises:
-        DataError: If the features fit neither the model's nor its trained entities.
-    """
-    nothing = torch.zeros(0, dtype=torch.int64)
-    if table is None:
-        return GivenFeatures(state, [], nothing, 0, [])
-    features, notes = state.trained.features, []
-    if features is None:
-        features = fit_entity_features(state, table)
-        notes.append(f"the map was fitted now: {features.map.summary()}")
-    else:
-        notes += features.map.encoder.notes(table)
-    ids = state.index.lookup(table.labels)
-    has_facts = set(new)
-    unknown = [
-        label
-        for label, number in zip(table.labels, ids.tolist(), strict=True)
-        if number < 0 and label not in has_facts
-    ]
-    alone = [unknown[i] for i in features.map.anchors(table, unknown).nodes.tolist()]
-    if left := len(unknown) - len(alone):
-        notes.append(
-            f"{count_noun(left, 'entity')} without a fact and without a known feature "
-            f"{agree(left, 'is', 'are')} left out"
-        )
-    known = ids[ids >= state.num_trained]
-    if mode == "keep" and len(known):
-        notes.append(
-            f"{count_noun(len(known), 'entity')} of earlier extensions "
-            f"{agree(len(known), 'keeps its vector', 'keep their vectors')}; mode='refine' (--mode "
-            "refine) takes their features"
-        )
-        known = nothing
-    names = [*new, *alone, *state.index.labels_of(known)]
-    count = len(features.map.anchors(table, names).nodes)
-    features = features.add(table, names)
-    state = replace(state, trained=replace(state.trained, features=features))
-    return GivenFeatures(state, alone, known, count, notes)

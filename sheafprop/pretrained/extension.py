@@ -21,7 +21,7 @@ from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.threads import small_operations
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
-from sheafprop.pretrained.entity_features import take_features
+from sheafprop.pretrained.feature_input import take_features
 from sheafprop.pretrained.model_state import ModelState
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
@@ -372,5 +372,7 @@ def _pull(state: ModelState, facts: Tensor, touched: Tensor, normalize: bool) ->
     system, nodes = _build(state, facts[old], touched, state.index.labels_of(touched))
     if not len(system.edge_type):
         return 0.0
-    system.x[: len(nodes)] = state.rows.select(nodes)
+    x = state.rows.select(nodes)
+    targets = system.x[len(nodes) :].expand(-1, x.shape[1], -1)
+    system = replace(system, x=torch.cat([x, targets]))
     return state.trained.solver.pull(system, normalize_output=normalize)

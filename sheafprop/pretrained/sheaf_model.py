@@ -568,7 +568,9 @@ class SheafModel:
             :math:`\| R_t x_t - R_h x_h - b \|^2` (weighted over sections), largest first;
             ``ratio``, the energy over its mean in training for that relation (above one: the fact
             fits worse than usual; NaN where the relation fits exactly or has no training fact);
-            and ``fact``, whether the triple was observed.
+            and ``fact``, whether the triple was observed. An entity that was added with features
+            has a last row, with ``"(features)"`` as head and relation: its squared distance from
+            what they predict, times their weight, and over the mean on training entities left out.
 
         Raises:
             DataError: If a label is unknown.

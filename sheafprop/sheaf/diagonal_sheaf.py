@@ -97,16 +97,6 @@ class DiagonalSheaf(RelationSheaf):
         shift = None if self.translation is None else self.translation * root
         return DiagonalSheaf(head * root, tail * root, shift)
 
-    def with_identity(self) -> "DiagonalSheaf":
-        maps = [self.head, self.tail]
-        for place, table in enumerate(maps):
-            if table is not None:
-                maps[place] = torch.nn.functional.pad(table, (0, 0, 0, 1), value=1.0)
-        shift = self.translation
-        return DiagonalSheaf(
-            *maps, None if shift is None else torch.nn.functional.pad(shift, (0, 0, 0, 1))
-        )
-
     def is_injective(self, side: Side, rtol: float) -> Tensor:
         table = self._map(side)
         if table is None:

@@ -96,11 +96,6 @@ class IdentitySheaf(RelationSheaf):
             table, table, None if self.translation is None else self.translation * root
         )
 
-    def with_identity(self) -> "IdentitySheaf":
-        if self.translation is None:
-            return IdentitySheaf(relations=self.num_relations + 1)
-        return IdentitySheaf(torch.nn.functional.pad(self.translation, (0, 0, 0, 1)))
-
     def is_injective(self, side: Side, rtol: float) -> Tensor:
         return torch.ones_like(self._relations(), dtype=torch.bool)
 

@@ -298,22 +298,6 @@ class RelationSheaf(ABC):
             lambda tensor: tensor * root.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))
         )
 
-    def with_identity(self) -> "RelationSheaf":
-        r"""The sheaf with one relation more, number :math:`R`, whose maps are both the identity.
-
-        Its translation is zero, so that the residual of a triple of it is :math:`x_t - x_h`. Maps
-        whose edge stalks are smaller than the vertex stalks get rows of zeros.
-        """
-        from sheafprop.sheaf.dense_sheaf import DenseSheaf
-
-        tail = _add_identity(self.matrices("tail"))
-        head = tail if self.shares_maps else _add_identity(self.matrices("head"))
-        shift = self.translation_of(self._relations())
-        if shift is not None:
-            size = tail.shape[1] - shift.shape[1]
-            shift = torch.nn.functional.pad(shift, (0, size, 0, 1))
-        return DenseSheaf(head, tail, shift)
-
     def promote(self, dtype: torch.dtype) -> Self:
         """The sheaf with all its tensors of type ``dtype``; itself if they are already.
 
@@ -342,13 +326,6 @@ class RelationSheaf(ABC):
     def _relations(self) -> Tensor:
         device = next((tensor.device for tensor in self.tensors().values()), None)
         return torch.arange(self.num_relations, device=device)
-
-
-def _add_identity(maps: Tensor) -> Tensor:
-    """Maps ``[R, k, d]`` and the identity, with edge stalks that are large enough for it."""
-    _, k, d = maps.shape
-    eye = torch.eye(max(k, d), d, dtype=maps.dtype, device=maps.device)
-    return torch.cat([torch.nn.functional.pad(maps, (0, 0, 0, len(eye) - k)), eye.unsqueeze(0)])
 
 
 def double_precision(tensor: Tensor) -> Tensor:

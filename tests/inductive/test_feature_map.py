@@ -1,0 +1,123 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from sheafprop.data import FeatureTable
+from sheafprop.errors import DataError
+from sheafprop.inductive import FeatureMap
+from sheafprop.inductive.feature_map import fit_ridge
+
+CASES = {
+    "plain": (30, 4),
+    "one feature": (12, 1),
+    "more features than entities": (6, 40),
+    "as many": (8, 8),
+}
+
+
+def brute_force(f, x, weight, strength):
+    """The minimum by least squares over the map and the offset together."""
+    count, width = f.shape
+    omega = torch.ones(count, dtype=torch.double) if weight is None else weight / weight.mean()
+    rows = torch.cat([f, torch.ones(count, 1, dtype=torch.double)], 1) * omega.sqrt()[:, None]
+    penalty = torch.eye(width, width + 1, dtype=torch.double) * strength**0.5
+    matrix = torch.cat([rows, penalty]).to(x.dtype)
+    values = torch.cat([omega.sqrt()[:, None] * x, x.new_zeros(width, x.shape[1])])
+    found = torch.linalg.lstsq(matrix, values, driver="gelsd").solution
+    return found[:-1], found[-1]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", ["real", "complex"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
+def test_the_closed_form_is_the_minimum(case, kind, weighted, constant):
+    torch.manual_seed(len(case))
+    count, width = CASES[case]
+    f = torch.randn(count, width, dtype=torch.double)
+    f[torch.rand(count, width) < 0.3] = 0
+    if constant:
+        f[:, 0] = 2.5
+    x = torch.randn(count, 3, dtype=torch.complex128 if kind == "complex" else torch.double)
+    weight = torch.rand(count, dtype=torch.double) + 0.2 if weighted else None
+    chosen = fit_ridge(f, x, weight)
+    for strength in (0.3, 7.0, chosen.strength):
+        ours = fit_ridge(f, x, weight, strength)
+        expected, offset = brute_force(f, x, weight, strength)
+        assert torch.allclose(ours.weight, expected, atol=1e-9)
+        assert torch.allclose(ours.offset, offset, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ["plain", "more features than entities"])
+def test_the_strength_has_the_smallest_error_and_what_is_left_out_is_predicted(case):
+    torch.manual_seed(1)
+    count, width = CASES[case]
+    f = torch.randn(count, width, dtype=torch.double)
+    x = f[:, :1] @ torch.randn(1, 5, dtype=torch.double) + torch.randn(count, 5) * 0.5
+    best = fit_ridge(f, x)
+    for factor in (1e-3, 0.1, 10, 1e3):
+        assert fit_ridge(f, x, strength=best.strength * factor).error >= best.error * (1 - 1e-6)
+    strength = 2.0
+    ours = fit_ridge(f, x, strength=strength)
+    fitted = ours.offset + f @ ours.weight
+    center = f - f.mean(0)
+    hat = center @ torch.linalg.solve(
+        center.T @ center + strength * torch.eye(width, dtype=torch.double), center.T
+    ) + 1 / count  # fmt: skip
+    gap = (x - fitted) / (1 - hat.trace() / count)
+    assert ours.error == pytest.approx(float(gap.square().sum()) / count, rel=1e-9)
+    for row in range(0, count, 5):
+        kept = torch.arange(count) != row
+        # Of the same data less one entity, whose mean moves with it.
+        one = fit_ridge(f[kept], x[kept], strength=strength)
+        there = one.offset + f[row] @ one.weight
+        assert torch.allclose(ours.left_out[row], there, atol=1e-9)
+
+
+def table(count, seed=0):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"size": rng.normal(size=count), "kind": rng.choice(["a", "b"], size=count)},
+        index=[f"e{i}" for i in range(count)],
+    )
+    frame.loc["e3", "size"] = np.nan
+    return FeatureTable.of(frame)
+
+
+def test_a_map_predicts_and_weighs_by_what_is_left_over():
+    features, labels = table(40), [f"e{i}" for i in range(30)]
+    torch.manual_seed(0)
+    kinds = next(column.values for column in features.columns if column.name == "kind")[:30]
+    of_kind = {"a": torch.tensor([1.0, 0, 2]), "b": torch.tensor([0.0, 3, 1])}
+    x = torch.stack([of_kind[kind[0]] for kind in kinds]) + 0.1 * torch.randn(30, 3)
+    found = FeatureMap.fit(features, x, labels, edge_residual=0.06)
+    assert found.count == 30
+    assert found.error == pytest.approx(0.03, rel=0.5)
+    assert found.gamma == pytest.approx(0.06 / found.error)
+    assert found.explained > 0.9
+    anchors = found.anchors(features, ["x", "e35", "y", "e3"])
+    assert anchors.nodes.tolist() == [1, 3]
+    assert torch.allclose(anchors.weight, torch.full((2,), found.gamma))
+    target, known = found.predict(features.select(["e35", "e3"]))
+    assert torch.equal(anchors.target, target)
+    assert known.tolist() == [True, True]
+    other = FeatureMap.from_dict(found.to_dict(), found.weight, found.offset)
+    assert torch.equal(other.predict(features)[0], found.predict(features)[0])
+    assert "2 features of 30 training entities" in found.summary()
+    with pytest.raises(ValueError, match=r"the map of the features must be"):
+        FeatureMap.from_dict(found.to_dict(), found.weight[1:], found.offset)
+
+
+def test_what_cannot_be_fitted():
+    features = table(40)
+    x = torch.randn(2, 3)
+    with pytest.raises(DataError, match=r"2 of the 2 training entities have features"):
+        FeatureMap.fit(features, x, ["e0", "e1"], edge_residual=1.0)
+    with pytest.raises(DataError, match=r"0 of the 2 .*\(a label there is 'e0', and in training"):
+        FeatureMap.fit(features, x, ["E0", "E1"], edge_residual=1.0)
+    with pytest.raises(ValueError, match=r"'strength' must be positive"):
+        fit_ridge(x, x, strength=0.0)
+    # Equal vectors and relations that fit exactly leave nothing to weigh by.
+    equal = FeatureMap.fit(features, torch.ones(9, 3), features.labels[:9], edge_residual=0.0)
+    assert 0 < equal.gamma < float("inf")
