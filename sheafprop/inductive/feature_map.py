@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sheafprop.checks import count_noun
+from sheafprop.checks import count_noun, quote
 from sheafprop.data.feature_encoder import FeatureEncoder
 from sheafprop.data.features import FeatureTable
 from sheafprop.errors import DataError
@@ -113,13 +113,27 @@ def fit_ridge(
     )
 
 
+#: Facts at which features count half of what they do without any.
+HALF = 4.0
+
+
+def weigh_by_facts(weight: Tensor, count: Tensor) -> Tensor:
+    r"""The weights :math:`\gamma_v = \gamma / (1 + n_v / 4)` of features beside :math:`n_v` facts.
+
+    Args:
+        weight (Tensor): :math:`\gamma`, ``[m]``.
+        count (Tensor): How many facts there are at each entity, ``[m]``.
+    """
+    return weight / (1 + count.to(weight) / HALF)
+
+
 class Anchors(NamedTuple):
     """Where features draw some entities to.
 
     Args:
         nodes (Tensor): Their positions among the labels asked for, int64 ``[m]``.
         target (Tensor): :math:`W f_v`, ``[m, d]``.
-        weight (Tensor): :math:`\\gamma_v`, ``[m]``.
+        weight (Tensor): :math:`\\gamma`, their weights without facts, ``[m]``.
     """
 
     nodes: Tensor
@@ -184,12 +198,10 @@ class FeatureMap:
         encoder = FeatureEncoder.fit(own)
         rows, known = encoder.encode(own)
         if int(known.sum()) < _FEWEST:
+            example = f" (a label there is {quote(table.labels[0])})" if len(table) else ""
             raise DataError(
-                f"{table.source}: {int(known.sum())} of the {len(labels)} training entities have "
-                f"features by their labels, and {_FEWEST} are needed (a label there is "
-                f"{table.labels[0]!r}, and in training {labels[0]!r})"
-                if len(table)
-                else f"{table.source}: there is no entity"
+                f"{table.source}: {int(known.sum())} of the training entities have features by "
+                f"their labels, and {_FEWEST} are needed{example}"
             )
         has_row = torch.from_numpy(table.lookup(labels) >= 0)
         known_tensor = torch.from_numpy(known)
@@ -222,7 +234,9 @@ class FeatureMap:
         """Where the entities with these labels are drawn to, as far as features are known."""
         target, known = self.predict(table.select(labels))
         nodes = torch.from_numpy(np.flatnonzero(table.lookup(labels) >= 0))[known]
-        return Anchors(nodes, target[known], torch.full((len(nodes),), self.gamma))
+        return Anchors(
+            nodes, target[known], torch.full((len(nodes),), self.gamma, dtype=torch.float64)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All but the tensors, as plain values."""

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import connected_components
-from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.feature_map import Anchors, weigh_by_facts
 from sheafprop.sheaf import PropagationPlan, RelationSheaf
 from sheafprop.sheaf.identity_relation import add_identity_relation
 from sheafprop.sheaf.relation_sheaf import double_precision
@@ -43,6 +43,8 @@ class FreeSystem:
         nodes = (~self.boundary_mask).nonzero().flatten()[anchors.nodes.to(self.x.device)]
         numbers = torch.arange(len(self.x), len(self.x) + len(nodes), device=nodes.device)
         target = anchors.target.to(self.x).unsqueeze(1).expand(-1, self.x.shape[1], -1)
+        ends = torch.bincount(self.edge_index.flatten(), minlength=len(self.x))
+        own = weigh_by_facts(anchors.weight.to(nodes.device), ends[nodes])
         weight = self.edge_weight
         if weight is None:
             weight = torch.ones(len(self.edge_type), dtype=torch.float64, device=nodes.device)
@@ -52,7 +54,7 @@ class FreeSystem:
             torch.cat([self.edge_index, torch.stack([numbers, nodes])], dim=1),
             torch.cat([self.edge_type, torch.full_like(nodes, num_relations)]),
             self.labels,
-            torch.cat([weight, anchors.weight.to(weight)]),
+            torch.cat([weight, own.to(weight)]),
         )
 
     def own_sheaf(self, sheaf: RelationSheaf) -> tuple[RelationSheaf, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sheafprop.checks import agree, count_noun
 from sheafprop.data.features import FeatureTable
-from sheafprop.inductive.feature_map import FeatureMap
+from sheafprop.inductive.feature_map import FeatureMap, weigh_by_facts
 from sheafprop.pretrained.entity_features import EntityFeatures
 from sheafprop.pretrained.model_state import ModelState
 
@@ -111,10 +111,14 @@ def feature_rows(state: ModelState, ids: Tensor) -> list[list[Any]]:
     found = features.anchors(labels)
     x = state.vectors(ids[found.nodes])
     weights = torch.tensor(state.section_weight, dtype=torch.float64)
+    named = ids[found.nodes]
+    facts = state.facts.at(named)[:, [0, 2]]
+    number = (facts.flatten().unsqueeze(1) == named).sum(0)
+    gamma = weigh_by_facts(found.weight, number)
     square = (x - found.target.unsqueeze(1)).abs().double().square().sum(2) @ weights
     return [
         [FEATURES, FEATURES, labels[node], float(weight) * one, one / features.map.error, False]
         for node, weight, one in zip(
-            found.nodes.tolist(), found.weight.tolist(), square.tolist(), strict=True
+            found.nodes.tolist(), gamma.tolist(), square.tolist(), strict=True
         )
     ]

@@ -98,7 +98,7 @@ def test_a_map_predicts_and_weighs_by_what_is_left_over():
     assert found.explained > 0.9
     anchors = found.anchors(features, ["x", "e35", "y", "e3"])
     assert anchors.nodes.tolist() == [1, 3]
-    assert torch.allclose(anchors.weight, torch.full((2,), found.gamma))
+    assert anchors.weight.tolist() == [found.gamma] * 2
     target, known = found.predict(features.select(["e35", "e3"]))
     assert torch.equal(anchors.target, target)
     assert known.tolist() == [True, True]
@@ -112,9 +112,9 @@ def test_a_map_predicts_and_weighs_by_what_is_left_over():
 def test_what_cannot_be_fitted():
     features = table(40)
     x = torch.randn(2, 3)
-    with pytest.raises(DataError, match=r"2 of the 2 training entities have features"):
+    with pytest.raises(DataError, match=r"2 of the training entities have features"):
         FeatureMap.fit(features, x, ["e0", "e1"], edge_residual=1.0)
-    with pytest.raises(DataError, match=r"0 of the 2 .*\(a label there is 'e0', and in training"):
+    with pytest.raises(DataError, match=r"0 of the training .*\(a label there is 'e0'\)"):
         FeatureMap.fit(features, x, ["E0", "E1"], edge_residual=1.0)
     with pytest.raises(ValueError, match=r"'strength' must be positive"):
         fit_ridge(x, x, strength=0.0)
