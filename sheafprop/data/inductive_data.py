@@ -195,7 +195,7 @@ def add_features(data: InductiveData, features: FeatureTable) -> InductiveData:
         if not found and part == "training":
             raise DataError(
                 f"{features.source}: none of its {count_noun(len(features), 'entity')} is one of "
-                f"the training graph by its label (there {quote(graph.entities[0])}, here "
+                f"the training graph by its label (there {quote(graph.entities.labels[0])}, here "
                 f"{quote(features.labels[0]) if len(features) else 'none'})"
             )
     train, inference = counts
