@@ -22,12 +22,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import report_errors
 from benchmarks.completion_cell import train_model
 from benchmarks.presets import Config, config_hash
+from benchmarks.tables.figures import write_picture
 from benchmarks.transductive_data import read_parts
 from sheafprop import SheafModel
 from sheafprop.config_files import load_config
@@ -55,6 +58,12 @@ DATASETS = ("fb237_v1", "fb237_v2", "fb237_v3", "fb237_v4", "codex-s")
 LEVELS: tuple[int | None, ...] = (0, 1, 2, 4, None)
 WITH, WITHOUT = "with features", "without features"
 NEAREST, MEAN = "nearest by features", "training mean"
+_LOOKS: dict[str, dict[str, Any]] = {
+    WITH: {"color": "#C44E52"},
+    WITHOUT: {"color": "#4C72B0"},
+    NEAREST: {"color": "#55A868", "linestyle": "--"},
+    MEAN: {"color": "#8C8C8C", "linestyle": ":"},
+}
 #: Numbers of neighbours to choose from.
 _NEIGHBOURS = (1, 2, 5, 10, 20, 50, 100)
 _SHARE_NEW, _SHARE_OBSERVED = 0.1, 0.7
@@ -198,8 +207,8 @@ def run_cell(
     for most in LEVELS:
         facts = parts.labels(parts.facts(most))
         vectors = {
-            WITH: _extended(model, parts, facts, own),
             WITHOUT: _extended(model, parts, facts, None),
+            WITH: _extended(model, parts, facts, own),
         }
         if most == 0:
             x = model.vectors()[:, 0]
@@ -346,6 +355,43 @@ def feature_table(records: Sequence[Record]) -> str:
     return markdown_table(["", "Hits@10", *names], rows)
 
 
+def draw_features(records: Sequence[Record], path: Path) -> None:
+    """Draws Hits@10 by number of facts, a panel for each graph, as a PNG."""
+    datasets = list(dict.fromkeys(r["dataset"] for r in records))
+    figure = Figure(figsize=(2.7 * len(datasets), 3.1), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(datasets), sharey=True, squeeze=False)[0]
+    names = ["0", "1", "2", "4", "all"]
+    for axis, dataset in zip(panels, datasets, strict=True):
+        for method, look in _LOOKS.items():
+            means = [
+                100 * float(np.mean(found))
+                for level in LEVELS
+                if (
+                    found := [
+                        r["hits@10"]
+                        for r in records
+                        if (r["dataset"], r["method"], r["facts"])
+                        == (dataset, method, -1 if level is None else level)
+                    ]
+                )
+            ]
+            if len(means) == 1:
+                axis.axhline(means[0], label=method, **look)
+            else:
+                axis.plot(range(len(means)), means, marker="o", label=method, **look)
+        axis.set_xticks(range(len(names)), names)
+        axis.set_title(dataset, fontsize=10)
+        axis.set_xlabel("facts of a new entity")
+        axis.grid(color="#E3E3E3", linewidth=0.8)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("Hits@10 in percent")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    write_picture(figure, path)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
@@ -353,6 +399,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--model", nargs="+", default=["rotate"], help="models with a preset (rotate)")
     add("--seeds", nargs="+", type=int, default=[0], help="seeds of split and training (0)")
     add("--inner", action="store_true", help="split the training part, to look at settings")
+    add("--picture", metavar="FILE", type=Path, help="draw the stored results as a PNG")
     add_running_options(parser, "features.jsonl")
     options = parser.parse_args(arguments)
     store = CellStore(options.results, KEYS, FIELDS)
@@ -370,3 +417,5 @@ def main(arguments: list[str] | None = None) -> None:
         chosen = [r for r in store.records() if r["inner"] == options.inner]
         for kge in options.model:
             print(feature_table([r for r in chosen if r["model"] == kge]))
+        if options.picture is not None:
+            draw_features([r for r in chosen if r["model"] == options.model[0]], options.picture)

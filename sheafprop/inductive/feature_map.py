@@ -113,18 +113,18 @@ def fit_ridge(
     )
 
 
-#: Facts at which features count half of what they do without any.
-HALF = 4.0
-
-
 def weigh_by_facts(weight: Tensor, count: Tensor) -> Tensor:
-    r"""The weights :math:`\gamma_v = \gamma / (1 + n_v / 4)` of features beside :math:`n_v` facts.
+    r"""The weights :math:`\gamma_v = 2 \gamma / (1 + n_v)` of features beside :math:`n_v` facts.
+
+    With one fact it is :math:`\gamma`, at which both count by their residuals. It falls with more:
+    what features say of an entity, its kind, many facts say too, and what they leave out is what
+    tells it from others of its kind. The form was chosen on training graphs (docs/features.md).
 
     Args:
         weight (Tensor): :math:`\gamma`, ``[m]``.
         count (Tensor): How many facts there are at each entity, ``[m]``.
     """
-    return weight / (1 + count.to(weight) / HALF)
+    return 2 * weight / (1 + count.to(weight))
 
 
 class Anchors(NamedTuple):
@@ -133,7 +133,7 @@ class Anchors(NamedTuple):
     Args:
         nodes (Tensor): Their positions among the labels asked for, int64 ``[m]``.
         target (Tensor): :math:`W f_v`, ``[m, d]``.
-        weight (Tensor): :math:`\\gamma`, their weights without facts, ``[m]``.
+        weight (Tensor): :math:`\\gamma`, their weights beside one fact, ``[m]``.
     """
 
     nodes: Tensor
@@ -145,9 +145,10 @@ class Anchors(NamedTuple):
 class FeatureMap:
     r"""Predicts vectors from features: :math:`W f_v`, with how much weight they have.
 
-    An entity whose features are known is drawn to them by :math:`\gamma \| x_v - W f_v \|^2` in the
-    energy, with :math:`\gamma = s^2 / \hat\sigma^2`: the mean squared residual of a training triple
-    over the mean squared error of :math:`W f` on entities left out. A fact then counts once.
+    An entity whose features are known is drawn to them by :math:`\gamma_v \| x_v - W f_v \|^2` in
+    the energy. Beside one fact its weight is :math:`\gamma = s^2 / \hat\sigma^2`, the mean squared
+    residual of a training triple over the mean squared error of :math:`W f` on entities left out;
+    see :func:`weigh_by_facts` for more.
 
     Args:
         encoder (FeatureEncoder): Turns features into :math:`f`.

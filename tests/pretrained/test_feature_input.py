@@ -42,7 +42,7 @@ def energy(model, x, facts, targets, gamma):
         total = total + gap.abs().square().sum()
     for label, target in targets.items():
         number = sum((head == label) + (tail == label) for head, _, tail in dict.fromkeys(facts))
-        total = total + gamma / (1 + number / 4) * (x[labels[label]] - target).abs().square().sum()
+        total = total + 2 * gamma / (1 + number) * (x[labels[label]] - target).abs().square().sum()
     return total
 
 
@@ -69,7 +69,7 @@ def test_vectors_are_the_minimum_of_the_energy_with_features(name):
     assert explained["head"].tolist()[-1] == "(features)"
     assert not explained["fact"].iloc[-1]
     gap = (x[12] - targets["n0"]).abs().square().sum()
-    assert explained["energy"].iloc[-1] == pytest.approx(mapped.gamma / (1 + 3 / 4) * float(gap))
+    assert explained["energy"].iloc[-1] == pytest.approx(mapped.gamma / 2 * float(gap))
     assert explained["ratio"].iloc[-1] == pytest.approx(float(gap) / mapped.error)
     assert "(features)" not in set(model.explain("n1")["head"])
 
