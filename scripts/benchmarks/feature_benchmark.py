@@ -300,9 +300,9 @@ def _nearest(
     old, new = parts.entities.labels[: parts.num_old], parts.entities.labels[parts.num_old :]
     trained, asked = table.select(old), table.select(new)
     encoder = FeatureEncoder.fit(trained)
-    f, known = encoder.encode(trained)
-    g, asked_known = encoder.encode(asked)
-    f, g = (torch.from_numpy(values) for values in (f[known], g[asked_known]))
+    rows_old, known = encoder.encode(trained)
+    rows_new, asked_known = encoder.encode(asked)
+    f, g = torch.from_numpy(rows_old[known]), torch.from_numpy(rows_new[asked_known])
     values = x[: parts.num_old][torch.from_numpy(table.lookup(old) >= 0)][torch.from_numpy(known)]
     most = max(_NEIGHBOURS)
     apart = torch.cdist(f, f).fill_diagonal_(float("inf"))
@@ -325,7 +325,7 @@ def _rank(kge: KGEModel, x: Tensor, parts: NewEntities) -> tuple[Record, Tensor]
     result = evaluate(scorer.score_tails, scorer.score_heads, parts.test, known)
     metrics = result.metrics("full")
     each = [(counts.ranks() <= 10).double() for counts in result.counts.values()]
-    return {name: float(metrics[name]) for name in ("hits@10", "mrr")}, sum(each) / len(each)
+    return {name: float(metrics[name]) for name in ("hits@10", "mrr")}, torch.stack(each).mean(0)
 
 
 def feature_table(records: Sequence[Record]) -> str:

@@ -219,11 +219,12 @@ class FeatureEncoder:
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "FeatureEncoder":
         """The encoder of :meth:`to_dict`."""
-        columns = [
-            ColumnScale(**{k: tuple(v) if isinstance(v, list) else v for k, v in column.items()})
-            for column in stored["columns"]
+        columns: list[dict[str, Any]] = stored["columns"]
+        scales = [
+            ColumnScale(**{name: _frozen(value) for name, value in column.items()})
+            for column in columns
         ]
-        return cls(tuple(columns))
+        return cls(tuple(scales))
 
     @staticmethod
     def _check(scale: ColumnScale, column: Column, source: str) -> Column:
@@ -241,6 +242,10 @@ class FeatureEncoder:
                 f"(got {got})"
             )
         return column
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _matrix(values: NDArray[Any]) -> NDArray[Any]:

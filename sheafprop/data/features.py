@@ -50,8 +50,9 @@ class Column:
         """Which entities have it, bool ``[n]``."""
         if self.kind == "types":
             return np.array([value is not None for value in self.values], dtype=bool)
-        gaps: NDArray[np.bool_] = np.isnan(self.values)
-        return ~(gaps.any(1) if gaps.ndim > 1 else gaps)
+        rows = self.values if self.values.ndim > 1 else self.values[:, None]
+        present: NDArray[np.bool_] = ~np.isnan(rows).any(axis=1)
+        return present
 
     def select(self, rows: NDArray[Any]) -> "Column":
         """The same feature of some entities."""
@@ -180,10 +181,9 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
             f"between {'commas' if separator == ',' else 'tabs'} (got {first[:80]!r})"
         )
     # Quotation marks between tabs are literal, as in triples.
-    quoting = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True
-    )
+    quoting: Any = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
+    lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
     rows: list[list[str]] = []
     try:
         for row in reader:

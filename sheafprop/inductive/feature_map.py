@@ -140,6 +140,14 @@ class Anchors(NamedTuple):
     target: Tensor
     weight: Tensor
 
+    def among(self, entities: Tensor, size: int) -> "Anchors":
+        """Those of some ``entities`` ``[n]`` of ``size``, which are numbered anew."""
+        number = torch.full((size,), -1)
+        number[entities] = torch.arange(len(entities))
+        nodes = number[self.nodes]
+        kept = nodes >= 0
+        return Anchors(nodes[kept], self.target[kept], self.weight[kept])
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
@@ -172,8 +180,17 @@ class FeatureMap:
     count: int
 
     @classmethod
+    def fit(cls, *arguments: Any, **more: Any) -> "FeatureMap":
+        """Fits the map on the training entities that have features.
+
+        Args:
+            *arguments, **more: Those of :meth:`fit_left_out`.
+        """
+        return cls.fit_left_out(*arguments, **more)[0]
+
+    @classmethod
     @torch.no_grad()
-    def fit(
+    def fit_left_out(
         cls,
         table: FeatureTable,
         x: Tensor,
@@ -182,8 +199,8 @@ class FeatureMap:
         edge_residual: float,
         strength: float | None = None,
         weight: Tensor | None = None,
-    ) -> "FeatureMap":
-        r"""Fits the map on the training entities that have features; see :func:`fit_ridge`.
+    ) -> tuple["FeatureMap", Anchors]:
+        r"""Fits the map, and predicts each training entity by all others, see :func:`fit_ridge`.
 
         Args:
             table (FeatureTable): Features; those of other entities are not looked at.
@@ -213,7 +230,7 @@ class FeatureMap:
         wide = double_precision(x)
         variance = float((wide - wide.mean(0)).abs().square().sum()) / len(x)
         error = max(found.error, _LEAST * variance) or 1.0
-        return cls(
+        mapped = cls(
             encoder,
             found.weight,
             found.offset,
@@ -223,6 +240,9 @@ class FeatureMap:
             1 - found.error / variance if variance else 0.0,
             len(x),
         )
+        nodes = has_row.nonzero().flatten()[known_tensor]
+        weights = torch.full((len(nodes),), mapped.gamma, dtype=torch.float64)
+        return mapped, Anchors(nodes, found.left_out, weights)
 
     @torch.no_grad()
     def predict(self, table: FeatureTable) -> tuple[Tensor, Tensor]:
@@ -265,7 +285,7 @@ class FeatureMap:
         return (
             f"{count_noun(len(self.encoder.columns), 'feature')} of {self.count:,} training "
             f"entities predict {100 * max(0.0, self.explained):.1f} % of the variance of the "
-            f"vectors of those left out; they count as {self.gamma:.2g} facts"
+            f"vectors of those left out; beside one fact they count as {self.gamma:.2g}"
         )
 
     def __repr__(self) -> str:

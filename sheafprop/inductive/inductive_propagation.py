@@ -6,7 +6,7 @@ from torch import Tensor
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.inductive.feature_map import FeatureMap
+from sheafprop.inductive.feature_map import Anchors, FeatureMap
 from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.section_scorer import SectionScorer
@@ -56,8 +56,9 @@ class InductivePropagation:
             data.inference.entities.labels_of((~boundary_mask).nonzero()),
         )
         #: The map from features to vectors, where the data have features.
-        self.feature_map = fit_features(data, trained, sheaf)
-        if self.feature_map is not None:
+        self.feature_map: FeatureMap | None = None
+        if (found := fit_features(data, trained, sheaf)) is not None:
+            self.feature_map, _ = found
             assert data.features is not None
             anchors = self.feature_map.anchors(data.features, system.labels)
             system = system.anchored(anchors, data.num_relations)
@@ -149,13 +150,12 @@ class InductivePropagation:
         )
         # Where no entity is known, random sections have frames of their own, and features are in
         # that of the trained vectors, as prototypes are.
-        known = system.boundary_mask[system.edge_index[0, facts]]
-        known = known | system.boundary_mask[system.edge_index[1, facts]]
-        split = anchored is not plan and not bool(known.any()) and bool(facts.any())
-        count = num_sections if not split else int(settings.start in ("mixed", "prototype"))
+        is_known = bool(system.boundary_mask[system.edge_index[:, facts]].any())
+        split = anchored is not plan and not is_known and bool(facts.any())
+        wide = num_sections if not split else int(settings.start in ("mixed", "prototype"))
         self._runs = [
             (of, part)
-            for of, part in ((anchored, sections[:, :count]), (plan, sections[:, count:]))
+            for of, part in ((anchored, sections[:, :wide]), (plan, sections[:, wide:]))
             if part.shape[1]
         ]
 
@@ -185,9 +185,14 @@ class InductivePropagation:
         return SectionScorer(self.model, x, self.settings.section_weight, self._labels)
 
 
-def fit_features(data: InductiveData, x: Tensor, sheaf: RelationSheaf) -> FeatureMap | None:
+def fit_features(
+    data: InductiveData, x: Tensor, sheaf: RelationSheaf
+) -> tuple[FeatureMap, Anchors] | None:
     """The map from features to the vectors ``x`` ``[N, d]`` of entities that have a fact in the
-    training graph; None where the data have no features."""
+    training graph, and what it predicts of each of these from the others.
+
+    None where the data have no features.
+    """
     if data.features is None:
         return None
     edge_index, edge_type = _edges(data.train, x.device)
@@ -195,7 +200,10 @@ def fit_features(data: InductiveData, x: Tensor, sheaf: RelationSheaf) -> Featur
     seen = torch.unique(edge_index)
     assert data.train.entities is not None
     labels = data.train.entities.labels_of(seen)
-    return FeatureMap.fit(data.features, x[seen], labels, edge_residual=float(energy))
+    mapped, left_out = FeatureMap.fit_left_out(
+        data.features, x[seen], labels, edge_residual=float(energy)
+    )
+    return mapped, left_out._replace(nodes=seen.cpu()[left_out.nodes])
 
 
 def _edges(graph: KnowledgeGraph, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -127,7 +127,10 @@ def rank_completion(
     if episodes is not None:
         assert labels is not None
         observed = data.inference.triples.to(device)
-        trained = EpisodeScorer(episodes.to(device), observed, labels, seed)
+        anchors = None
+        if propagation.feature_map is not None and data.features is not None:
+            anchors = propagation.feature_map.anchors(data.features, labels)
+        trained = EpisodeScorer(episodes.to(device), observed, labels, seed, anchors)
         own = {f"{name} + episodes": trained} | own
         share = episodes.settings.vector_share
         if share and bool(data.boundary_mask.any()):

@@ -91,7 +91,7 @@ def extend(
         touched=state.index.labels_of(touched),
         pull=pull,
         refined=state.index.labels_of(again),
-        with_features=given.count,
+        with_features=given.number,
         from_features_alone=len(given.alone),
         feature_notes=given.notes,
         seconds=time.perf_counter() - begin,

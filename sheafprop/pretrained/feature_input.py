@@ -37,13 +37,13 @@ class GivenFeatures(NamedTuple):
     """What the features that an extension was given come to.
 
     ``alone`` are labels of new entities that no fact names, ``known`` ids of added entities that
-    are solved again for their features, and ``count`` how many entities' features count.
+    are solved again for their features, and ``number`` of how many entities features count.
     """
 
     state: ModelState
     alone: list[str]
     known: Tensor
-    count: int
+    number: int
     notes: list[str]
 
 

@@ -176,6 +176,7 @@ class ModelState:
             self.index.all_labels(),
             self._scores_by_vectors,
             int(trained.settings.get("seed", 0)),
+            None if trained.features is None else trained.features.anchors(self.index.all_labels()),
         )
 
     def candidate_scores(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:

@@ -208,6 +208,8 @@ class StoredModel(ModelHead):
             residual = float(variance[edge_type].double().mean()) if len(facts) else 0.0
             found = FeatureMap.fit(features, x, entities.labels, edge_residual=residual)
             mapped = EntityFeatures.of_map(found, x)
+            if episodes is not None and episodes.log_gamma is not None:
+                mapped = mapped.add(features, entities.labels)  # to which all are diffused
         return cls(
             model=model,
             entities=entities,
