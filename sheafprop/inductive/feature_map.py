@@ -12,12 +12,15 @@ from sheafprop.checks import count_noun, quote
 from sheafprop.data.feature_encoder import FeatureEncoder
 from sheafprop.data.features import FeatureTable
 from sheafprop.errors import DataError
+from sheafprop.inductive.landmark_basis import LandmarkBasis
 from sheafprop.sheaf.relation_sheaf import double_precision
 
 #: Fewest training entities with features.
 _FEWEST = 3
 #: Strengths that are compared, as shares of the largest eigenvalue of the features' Gram matrix.
 _STRENGTHS = torch.logspace(-8, 2, 61, dtype=torch.float64)
+#: What a degree of freedom counts in the choice of the strength.
+_CAUTION = 1.4
 #: Smallest share of the vectors' variance that counts as left over, so that no weight is infinite.
 _LEAST = 1e-6
 
@@ -29,8 +32,7 @@ class Ridge(NamedTuple):
         weight (Tensor): :math:`W`, ``[p, d]``.
         offset (Tensor): :math:`c`, ``[d]``.
         strength (float): :math:`\\lambda`.
-        error (float): The mean squared error on entities left out, over all columns together, as
-            generalised cross-validation estimates it.
+        error (float): The mean squared error on entities left out, over all columns together.
         left_out (Tensor): What is predicted of each entity without itself, ``[n, d]``.
     """
 
@@ -53,8 +55,9 @@ def fit_ridge(
     there are more features than entities, :math:`F F^\top = U S U^\top`), it is
     :math:`W = V (S + \lambda)^{-1} V^\top F^\top X`, and the strength :math:`\lambda` that is taken
     has the smallest score of generalised cross-validation (Golub, Heath and Wahba, 1979),
-    :math:`n \, \mathrm{RSS} / (n - \mathrm{df})^2` with
-    :math:`\mathrm{df} = 1 + \sum_i S_i / (S_i + \lambda)`. Real features, real or complex vectors.
+    :math:`n \, \mathrm{RSS} / (n - 1.4 \, \mathrm{df})^2` with
+    :math:`\mathrm{df} = 1 + \sum_i S_i / (S_i + \lambda)`, where the factor keeps it from strengths
+    that fit every entity exactly (Kim and Gu, 2004). Real features, real or complex vectors.
 
     Args:
         f (Tensor): Features, real ``[n, p]``.
@@ -87,15 +90,16 @@ def fit_ridge(
     # What no feature reaches; with as many directions as entities that is nothing.
     outside = float((values.abs() ** 2).sum() - along.sum()) if len(size) < count - 1 else 0.0
 
-    def errors(strengths: Tensor) -> Tensor:
+    def scores(strengths: Tensor) -> Tensor:
         left_over = strengths.unsqueeze(1) / (size + strengths.unsqueeze(1))
         rss = max(outside, 0.0) + (along * left_over**2).sum(1)
-        return count * rss / (count - 1 - len(size) + left_over.sum(1)) ** 2
+        free = count - _CAUTION * (1 + (1 - left_over).sum(1))
+        return torch.where(free > 0, rss / free**2, torch.inf)
 
     if strength is None:
         tried = _STRENGTHS * (largest or 1.0)
         # Of equal ones the strongest, which is surest.
-        found = errors(tried).flip(0)
+        found = scores(tried).flip(0)
         strength = float(tried.flip(0)[found.argmin()])
     kept = size / (size + strength)
     shrunk = (kept / size.sqrt()).unsqueeze(1).to(x.dtype) * seen
@@ -108,7 +112,7 @@ def fit_ridge(
         matrix,
         middle - center.to(x.dtype) @ matrix,
         strength,
-        float(errors(torch.tensor([strength], dtype=torch.float64))[0]),
+        float((share * gap.abs().square()).sum()),
         x - gap,
     )
 
@@ -159,7 +163,8 @@ class FeatureMap:
     see :func:`weigh_by_facts` for more.
 
     Args:
-        encoder (FeatureEncoder): Turns features into :math:`f`.
+        encoder (FeatureEncoder): Turns features into numbers.
+        basis (LandmarkBasis): Turns these into :math:`f`; the one of the smallest error.
         weight (Tensor): :math:`W`, ``[p, d]`` in double precision.
         offset (Tensor): What is added, ``[d]``.
         strength (float): The strength of the ridge.
@@ -171,6 +176,7 @@ class FeatureMap:
     """
 
     encoder: FeatureEncoder
+    basis: LandmarkBasis
     weight: Tensor
     offset: Tensor
     strength: float
@@ -226,12 +232,18 @@ class FeatureMap:
         x = x[has_row.to(x.device)].cpu()[known_tensor]
         if weight is not None:
             weight = weight[has_row][known_tensor]
-        found = fit_ridge(torch.from_numpy(rows[known]), x, weight, strength)
+        f = torch.from_numpy(rows[known])
+        fits = [
+            (basis, fit_ridge(basis.expand(f), x, weight, strength))
+            for basis in LandmarkBasis.candidates(f)
+        ]
+        basis, found = min(fits, key=lambda fit: fit[1].error)
         wide = double_precision(x)
         variance = float((wide - wide.mean(0)).abs().square().sum()) / len(x)
         error = max(found.error, _LEAST * variance) or 1.0
         mapped = cls(
             encoder,
+            basis,
             found.weight,
             found.offset,
             found.strength,
@@ -248,7 +260,7 @@ class FeatureMap:
     def predict(self, table: FeatureTable) -> tuple[Tensor, Tensor]:
         """:math:`W f` of all entities of a table, ``[n, d]``, and which have a known feature."""
         rows, known = self.encoder.encode(table)
-        f = torch.from_numpy(rows).to(self.weight.dtype)
+        f = self.basis.expand(torch.from_numpy(rows)).to(self.weight.dtype)
         return self.offset + f @ self.weight, torch.from_numpy(known)
 
     def anchors(self, table: FeatureTable, labels: Sequence[str]) -> Anchors:
@@ -262,23 +274,36 @@ class FeatureMap:
     def to_dict(self) -> dict[str, Any]:
         """All but the tensors, as plain values."""
         names = ("strength", "error", "gamma", "explained", "count")
-        return self.encoder.to_dict() | {name: getattr(self, name) for name in names}
+        more = {name: getattr(self, name) for name in names}
+        return self.encoder.to_dict() | {"bandwidth": self.basis.bandwidth} | more
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name."""
+        return {
+            "weight": self.weight,
+            "offset": self.offset,
+            "landmarks": self.basis.landmarks,
+        }
 
     @classmethod
-    def from_dict(cls, stored: dict[str, Any], weight: Tensor, offset: Tensor) -> "FeatureMap":
-        """The map of :meth:`to_dict` and its tensors.
+    def from_dict(
+        cls, stored: dict[str, Any], weight: Tensor, offset: Tensor, landmarks: Tensor
+    ) -> "FeatureMap":
+        """The map of :meth:`to_dict` and :meth:`tensors`.
 
         Raises:
             ValueError: If they do not fit each other.
         """
         encoder = FeatureEncoder.from_dict(stored)
-        if list(weight.shape) != [encoder.width, len(offset)]:
+        shape = [encoder.width + len(landmarks), len(offset)]
+        if list(weight.shape) != shape or landmarks.shape[1] != encoder.width:
             raise ValueError(
-                f"the map of the features must be [{encoder.width}, {len(offset)}] (got "
-                f"{list(weight.shape)})"
+                f"the map of the features must be {shape} (got {list(weight.shape)}, with "
+                f"landmarks {list(landmarks.shape)})"
             )
+        basis = LandmarkBasis(landmarks, float(stored["bandwidth"]))
         rest = {name: stored[name] for name in ("strength", "error", "gamma", "explained", "count")}
-        return cls(encoder, weight, offset, **rest)
+        return cls(encoder, basis, weight, offset, **rest)
 
     def summary(self) -> str:
         """What a user should know, in a sentence."""

@@ -32,13 +32,21 @@ class InductivePropagation:
         data (InductiveData): Training graph, observed inference graph and boundary.
         settings (PropagationSettings): How to propagate; its number of iterations is only what
             :meth:`vectors` takes by default.
+        feature_map (FeatureMap, optional): The map from features to vectors, where it was fitted
+            to these data before. (default: it is fitted, where the data have features)
     """
 
     _labels: Sequence[str] | None = None
     _num_nodes: int | None = None
 
     @torch.no_grad()
-    def __init__(self, model: KGEModel, data: InductiveData, settings: PropagationSettings):
+    def __init__(
+        self,
+        model: KGEModel,
+        data: InductiveData,
+        settings: PropagationSettings,
+        feature_map: FeatureMap | None = None,
+    ):
         trained, sheaf = model.entity_vectors(), model.sheaf()
         edge_index, edge_type = _edges(data.inference, trained.device)
         train_index, train_type = _edges(data.train, trained.device)
@@ -56,9 +64,10 @@ class InductivePropagation:
             data.inference.entities.labels_of((~boundary_mask).nonzero()),
         )
         #: The map from features to vectors, where the data have features.
-        self.feature_map: FeatureMap | None = None
-        if (found := fit_features(data, trained, sheaf)) is not None:
+        self.feature_map = feature_map
+        if feature_map is None and (found := fit_features(data, trained, sheaf)) is not None:
             self.feature_map, _ = found
+        if self.feature_map is not None:
             assert data.features is not None
             anchors = self.feature_map.anchors(data.features, system.labels)
             system = system.anchored(anchors, data.num_relations)

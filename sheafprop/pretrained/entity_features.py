@@ -70,12 +70,7 @@ class EntityFeatures:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors, real, by name."""
-        named = {
-            "weight": self.map.weight,
-            "offset": self.map.offset,
-            "target": self.target,
-            "gamma": self.weight,
-        }
+        named = self.map.tensors() | {"target": self.target, "gamma": self.weight}
         return {
             PREFIX + name: torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
             for name, value in named.items()
@@ -90,12 +85,13 @@ class EntityFeatures:
         Raises:
             ValueError: If they do not fit each other.
         """
-        weight, offset, target, gamma = (
-            tensors[PREFIX + name] for name in ("weight", "offset", "target", "gamma")
+        weight, offset, landmarks, target, gamma = (
+            tensors[PREFIX + name] for name in ("weight", "offset", "landmarks", "target", "gamma")
         )
         if is_complex:
             weight, offset, target = map(torch.view_as_complex, (weight, offset, target))
         labels = tuple(stored["labels"])
         if not len(labels) == len(target) == len(gamma) or target.shape[1:] != offset.shape:
             raise ValueError("the anchors of entities do not fit their labels")
-        return cls(FeatureMap.from_dict(stored, weight, offset), labels, target, gamma)
+        mapped = FeatureMap.from_dict(stored, weight, offset, landmarks)
+        return cls(mapped, labels, target, gamma)

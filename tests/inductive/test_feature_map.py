@@ -55,18 +55,22 @@ def test_the_strength_has_the_smallest_error_and_what_is_left_out_is_predicted(c
     count, width = CASES[case]
     f = torch.randn(count, width, dtype=torch.double)
     x = f[:, :1] @ torch.randn(1, 5, dtype=torch.double) + torch.randn(count, 5) * 0.5
+    center = f - f.mean(0)
+
+    def hat(strength):
+        gram = center.T @ center + strength * torch.eye(width, dtype=torch.double)
+        return center @ torch.linalg.solve(gram, center.T) + 1 / count
+
+    def score(strength):
+        gap = x - hat(strength) @ x
+        return float(gap.square().sum() / (count - 1.4 * hat(strength).trace()) ** 2)
+
     best = fit_ridge(f, x)
-    for factor in (1e-3, 0.1, 10, 1e3):
-        assert fit_ridge(f, x, strength=best.strength * factor).error >= best.error * (1 - 1e-6)
+    for factor in (0.5, 0.1, 1e-3):
+        assert score(best.strength * factor) >= score(best.strength) * (1 - 1e-6)
     strength = 2.0
     ours = fit_ridge(f, x, strength=strength)
-    fitted = ours.offset + f @ ours.weight
-    center = f - f.mean(0)
-    hat = center @ torch.linalg.solve(
-        center.T @ center + strength * torch.eye(width, dtype=torch.double), center.T
-    ) + 1 / count  # fmt: skip
-    gap = (x - fitted) / (1 - hat.trace() / count)
-    assert ours.error == pytest.approx(float(gap.square().sum()) / count, rel=1e-9)
+    assert ours.error == pytest.approx(float((x - ours.left_out).square().sum()) / count)
     for row in range(0, count, 5):
         kept = torch.arange(count) != row
         # Of the same data less one entity, whose mean moves with it.
@@ -102,11 +106,11 @@ def test_a_map_predicts_and_weighs_by_what_is_left_over():
     target, known = found.predict(features.select(["e35", "e3"]))
     assert torch.equal(anchors.target, target)
     assert known.tolist() == [True, True]
-    other = FeatureMap.from_dict(found.to_dict(), found.weight, found.offset)
+    other = FeatureMap.from_dict(found.to_dict(), **found.tensors())
     assert torch.equal(other.predict(features)[0], found.predict(features)[0])
     assert "2 features of 30 training entities" in found.summary()
     with pytest.raises(ValueError, match=r"the map of the features must be"):
-        FeatureMap.from_dict(found.to_dict(), found.weight[1:], found.offset)
+        FeatureMap.from_dict(found.to_dict(), **found.tensors() | {"weight": found.weight[1:]})
 
 
 def test_what_cannot_be_fitted():
@@ -121,3 +125,26 @@ def test_what_cannot_be_fitted():
     # Equal vectors and relations that fit exactly leave nothing to weigh by.
     equal = FeatureMap.fit(features, torch.ones(9, 3), features.labels[:9], edge_residual=0.0)
     assert 0 < equal.gamma < float("inf")
+
+
+def test_the_basis_follows_what_no_linear_map_can():
+    """A vector that depends on the place, told by two numbers together."""
+    rng = np.random.default_rng(0)
+    place = rng.uniform(size=(200, 2))
+    frame = pd.DataFrame(place, columns=["x", "y"], index=[f"e{i}" for i in range(200)])
+    corner = torch.from_numpy((place > 0.5) @ np.array([1, 2]))
+    x = torch.eye(4, dtype=torch.double)[corner]
+    features, labels = FeatureTable.of(frame), list(frame.index[:150])
+    found = FeatureMap.fit(features, x[:150], labels, edge_residual=0.1)
+    assert len(found.basis.landmarks) > 0
+    target = found.anchors(features, list(frame.index[150:])).target
+    error = float((target - x[150:]).square().sum(1).mean())
+    assert error < 0.25
+    assert error == pytest.approx(found.error, rel=0.5)
+    _, left_out = FeatureMap.fit_left_out(features, x[:150], labels, edge_residual=0.1)
+    assert left_out.nodes.tolist() == list(range(150))
+    gap = (left_out.target - x[:150]).square().sum(1).mean()
+    assert float(gap) == pytest.approx(found.error, rel=0.2)
+    part = left_out.among(torch.tensor([7, 3, 160]), 200)
+    assert part.nodes.tolist() == [1, 0]
+    assert torch.equal(part.target, left_out.target[[3, 7]])
