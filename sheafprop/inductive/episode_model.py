@@ -1,4 +1,7 @@
-"""Relation parameters that are trained through the diffusion, and the score they give."""
+"""Relation parameters that are trained through the diffusion, and the score they give.
+
+Long because settings, diffusion and score of one model stand together.
+"""
 
 import copy
 import math

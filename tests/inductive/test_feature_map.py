@@ -63,7 +63,8 @@ def test_the_strength_has_the_smallest_error_and_what_is_left_out_is_predicted(c
 
     def score(strength):
         gap = x - hat(strength) @ x
-        return float(gap.square().sum() / (count - 1.4 * hat(strength).trace()) ** 2)
+        free = count - 1.4 * float(hat(strength).trace())
+        return float(gap.square().sum()) / free**2 if free > 0 else float("inf")
 
     best = fit_ridge(f, x)
     for factor in (0.5, 0.1, 1e-3):
