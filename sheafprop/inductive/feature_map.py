@@ -264,7 +264,12 @@ class FeatureMap:
         return self.offset + f @ self.weight, torch.from_numpy(known)
 
     def anchors(self, table: FeatureTable, labels: Sequence[str]) -> Anchors:
-        """Where the entities with these labels are drawn to, as far as features are known."""
+        """Where entities are drawn to, as far as features of them are known.
+
+        Args:
+            table (FeatureTable): The features.
+            labels (sequence of str): The entities.
+        """
         target, known = self.predict(table.select(labels))
         nodes = torch.from_numpy(np.flatnonzero(table.lookup(labels) >= 0))[known]
         return Anchors(
@@ -290,6 +295,10 @@ class FeatureMap:
         cls, stored: dict[str, Any], weight: Tensor, offset: Tensor, landmarks: Tensor
     ) -> "FeatureMap":
         """The map of :meth:`to_dict` and :meth:`tensors`.
+
+        Args:
+            stored (dict): All but the tensors.
+            weight, offset, landmarks (Tensor): The tensors.
 
         Raises:
             ValueError: If they do not fit each other.

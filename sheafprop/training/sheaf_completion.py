@@ -387,6 +387,7 @@ class SheafCompletion(LightningModule):
             settings=chosen.to_dict(),
             episodes=self.episodes,
             proximity=self.proximity,
+            features=data.features,
         )
         return SheafModel(stored)
 
