@@ -15,7 +15,7 @@ from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.relation_weights import relation_weights, residual_variance
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.nn.start import start_sections
-from sheafprop.sheaf import RelationSheaf
+from sheafprop.sheaf import PropagationPlan, RelationSheaf
 from sheafprop.sheaf.identity_relation import add_identity_relation
 
 
@@ -133,21 +133,10 @@ class InductivePropagation:
         num_sections = settings.num_sections
         random = x.new_zeros(x.shape[0], num_sections, x.shape[2])
         random[self._free] = model.draw_entities(system.labels, settings.seed, num_sections).to(x)
-        plan = self._layer.plan(x[:, 0], *graph, sheaf, weight, system.boundary_mask)
-        anchored = plan
-        if not bool(facts.all()):
-            anchors = ~facts
-            weights = system.edge_weight
-            assert weights is not None
-            weights = weights.to(x.real)
-            if weight is not None:
-                weights = weights.index_copy(0, facts.nonzero().flatten(), weight.to(weights))
-            whole = system.edge_index, system.edge_type, add_identity_relation(sheaf)
-            anchored = self._layer.plan(x[:, 0], *whole, weights, system.boundary_mask)
-            # Without a fact, an entity starts where its features put it.
-            source, nodes = system.edge_index[:, anchors]
-            lone = ~torch.isin(nodes, graph[0])
-            random[nodes[lone]] = x[source[lone]].expand(-1, num_sections, -1)
+        # Without a fact, an entity starts where its features put it.
+        source, nodes = system.edge_index[:, ~facts]
+        lone = ~torch.isin(nodes, graph[0])
+        random[nodes[lone]] = x[source[lone]].expand(-1, num_sections, -1)
         sections = start_sections(
             x,
             system.boundary_mask,
@@ -159,14 +148,21 @@ class InductivePropagation:
         )
         # Where no entity is known, random sections have frames of their own, and features are in
         # that of the trained vectors, as prototypes are.
-        is_known = bool(system.boundary_mask[system.edge_index[:, facts]].any())
-        split = anchored is not plan and not is_known and bool(facts.any())
-        wide = num_sections if not split else int(settings.start in ("mixed", "prototype"))
-        self._runs = [
-            (of, part)
-            for of, part in ((anchored, sections[:, :wide]), (plan, sections[:, wide:]))
-            if part.shape[1]
-        ]
+        wide = 0 if bool(facts.all()) else num_sections
+        if wide and bool(facts.any()) and not bool(system.boundary_mask[graph[0]].any()):
+            wide = int(settings.start in ("mixed", "prototype"))
+        self._runs: list[tuple[PropagationPlan, Tensor]] = []
+        if wide:
+            whole = system.edge_index, system.edge_type, add_identity_relation(sheaf)
+            assert system.edge_weight is not None
+            weights = system.edge_weight.to(x.real)
+            if weight is not None:
+                weights = weights.masked_scatter(facts, weight.to(weights))
+            plan = self._layer.plan(x[:, 0], *whole, weights, system.boundary_mask)
+            self._runs.append((plan, sections[:, :wide]))
+        if wide < num_sections:
+            plan = self._layer.plan(x[:, 0], *graph, sheaf, weight, system.boundary_mask)
+            self._runs.append((plan, sections[:, wide:]))
 
     @torch.no_grad()
     def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
