@@ -9,7 +9,7 @@ from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.inductive.feature_map import Anchors, FeatureMap
 from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.inductive.section_scorer import KnownRows, SectionScorer
 from sheafprop.kge.base import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.relation_weights import relation_weights, residual_variance
@@ -37,7 +37,9 @@ class InductivePropagation:
     """
 
     _labels: Sequence[str] | None = None
-    _num_nodes: int | None = None
+    _known: KnownRows | None = None
+    #: Entities of the system without what features draw them to; all of a given one.
+    _size: int | None = None
 
     @torch.no_grad()
     def __init__(
@@ -53,14 +55,20 @@ class InductivePropagation:
         boundary_mask = data.boundary_mask.to(trained.device)
         known = data.boundary_source.to(trained.device).clamp_min(0)
         assert data.inference.entities is not None
-        self._labels, self._num_nodes = data.inference.entities.labels, len(boundary_mask)
         if data.train.entities is not None:
             check_finite_rows(trained, data.train.entities.labels, "trained vectors")
+        # Only facts of free entities move them, so only these and their neighbours take part.
+        head, tail = edge_index
+        edges = ~(boundary_mask[head] & boundary_mask[tail])
+        local = ~boundary_mask
+        local[edge_index[:, edges].flatten()] = True
+        local_known = boundary_mask[local]
+        number = torch.cumsum(local, 0) - 1
         system = FreeSystem(
-            torch.where(boundary_mask.unsqueeze(1), trained[known], 0).unsqueeze(1),
-            boundary_mask,
-            edge_index,
-            edge_type,
+            torch.where(local_known.unsqueeze(1), trained[known[local]], 0).unsqueeze(1),
+            local_known,
+            number[edge_index[:, edges]],
+            edge_type[edges],
             data.inference.entities.labels_of((~boundary_mask).nonzero()),
         )
         #: The map from features to vectors, where the data have features.
@@ -81,6 +89,9 @@ class InductivePropagation:
             if settings.relation_weights
             else None,
         )
+        self._labels, self._size = data.inference.entities.labels, len(local_known)
+        if bool(boundary_mask.any()):
+            self._known = KnownRows.select(trained, known[boundary_mask], boundary_mask)
 
     @classmethod
     def from_system(
@@ -165,9 +176,9 @@ class InductivePropagation:
             self._runs.append((plan, sections[:, wide:]))
 
     @torch.no_grad()
-    def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
-        """Propagates once and yields each count of ``iterations`` with the vectors ``[N, s, d]``
-        after so many steps."""
+    def _steps(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
+        """Propagates once and yields each count of ``iterations`` with the vectors of the system's
+        entities."""
         counts = list(iterations)
         runs = [self._layer.trajectory(plan, part, counts) for plan, part in self._runs]
         for found in zip(*runs, strict=True):
@@ -177,7 +188,13 @@ class InductivePropagation:
             if self.settings.normalize_output:
                 x = x.clone()
                 x[self._free] = self.model.rescale_entities(x[self._free])
-            yield count, x[: self._num_nodes]
+            yield count, x[: self._size]
+
+    def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
+        """Propagates once and yields each count of ``iterations`` with the vectors ``[N, s, d]``
+        after so many steps."""
+        for count, x in self._steps(iterations):
+            yield count, x if self._known is None else self._known.join(self._new(x))
 
     def vectors(self, iterations: int | None = None) -> Tensor:
         """The vectors ``[N, s, d]`` after ``iterations`` steps. (default: those of the settings)"""
@@ -185,9 +202,27 @@ class InductivePropagation:
         ((_, x),) = self.trajectory([count])
         return x
 
-    def scorer(self, x: Tensor) -> SectionScorer:
-        """Scores triples of the inference graph under vectors ``x`` of :meth:`trajectory`."""
-        return SectionScorer(self.model, x, self.settings.section_weight, self._labels)
+    def scorers(self, iterations: Iterable[int]) -> Iterator[tuple[int, SectionScorer]]:
+        """Propagates once and yields each count of ``iterations`` with what scores triples of the
+        inference graph after so many steps. Known vectors are not copied."""
+        for count, x in self._steps(iterations):
+            rows = x if self._known is None else self._new(x)
+            yield (
+                count,
+                SectionScorer(
+                    self.model, rows, self.settings.section_weight, self._labels, self._known
+                ),
+            )
+
+    def _new(self, x: Tensor) -> Tensor:
+        return x[self._free[: self._size]]
+
+    def scorer(self, iterations: int | None = None) -> SectionScorer:
+        """Scores triples of the inference graph after ``iterations`` steps. (default: those of the
+        settings)"""
+        count = self.settings.iterations if iterations is None else iterations
+        ((_, scorer),) = self.scorers([count])
+        return scorer
 
 
 def fit_features(

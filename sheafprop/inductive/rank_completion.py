@@ -116,14 +116,14 @@ def rank_completion(
     out = CompletionResult()
     begin = time.perf_counter()
     propagation = InductivePropagation(model, data, settings)
-    scorer = propagation.scorer(propagation.vectors())
+    scorer = propagation.scorer()
     labels = None if data.inference.entities is None else data.inference.entities.labels
     name = type(model).__name__
     own: dict[str, Scorer] = {f"{name} + sheaf propagation": scorer}
     plain = data if data.features is None else replace(data, features=None)
     if plain is not data:
         without = InductivePropagation(model, plain, settings)
-        own[f"{name} + sheaf propagation, {NO_FEATURES}"] = without.scorer(without.vectors())
+        own[f"{name} + sheaf propagation, {NO_FEATURES}"] = without.scorer()
     if episodes is not None:
         assert labels is not None
         observed = data.inference.triples.to(device)
@@ -161,8 +161,7 @@ def rank_completion(
         if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):
             by_selection |= {method, f"{method} + proximity"}
     if settings.start != "random":
-        unmoved = InductivePropagation(model, plain, settings)
-        start = unmoved.scorer(unmoved.vectors(0))
+        start = InductivePropagation(model, plain, settings).scorer(0)
         unpropagated = f"{name}, {settings.start} start (no propagation)"
         methods[unpropagated] = start
         by_selection.add(unpropagated)
@@ -216,13 +215,11 @@ def baselines(
     random = InductivePropagation(
         model, data, PropagationSettings(start="random", num_random=1, seed=seed)
     )
-    found: dict[str, Scorer] = {
-        f"{name}, random vectors (no propagation)": random.scorer(random.vectors(0))
-    }
+    found: dict[str, Scorer] = {f"{name}, random vectors (no propagation)": random.scorer(0)}
     if bool(data.boundary_mask.any()):
         settings = PropagationSettings(start="zeros", iterations=1, step_size=1.0)
         mean = InductivePropagation(model, data, settings)
-        found[f"{name}, {MEAN}"] = mean.scorer(mean.vectors())
+        found[f"{name}, {MEAN}"] = mean.scorer()
     heuristic = EdgeTypeHeuristic(
         data.inference.triples, data.inference.num_nodes or 0, data.num_relations
     )

@@ -1,5 +1,7 @@
 """Propagation layers for PyTorch Geometric."""
 
+from typing import TYPE_CHECKING, Any
+
 from sheafprop.nn.anchors import AnchoredGraph, add_anchors
 from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
@@ -11,6 +13,7 @@ from sheafprop.nn.sheaf_diffusion import SheafDiffusion
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.nn.start import draw_sections, rescale_sections, start_sections
 from sheafprop.nn.trainable_sheaf import TrainableSheaf
+from sheafprop.renamed import find_renamed
 
 __all__ = [
     "AnchoredGraph",
@@ -30,3 +33,8 @@ __all__ = [
     "rescale_sections",
     "start_sections",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        return find_renamed(__name__, name)
