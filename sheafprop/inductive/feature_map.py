@@ -21,6 +21,8 @@ _FEWEST = 3
 _STRENGTHS = torch.logspace(-8, 2, 61, dtype=torch.float64)
 #: What a degree of freedom counts in the choice of the strength.
 _CAUTION = 1.4
+#: How much further from the mean predictions are put than they have the least error.
+_SPREAD = 1.5
 #: Smallest share of the vectors' variance that counts as left over, so that no weight is infinite.
 _LEAST = 1e-6
 
@@ -34,6 +36,8 @@ class Ridge(NamedTuple):
         strength (float): :math:`\\lambda`.
         error (float): The mean squared error on entities left out, over all columns together.
         left_out (Tensor): What is predicted of each entity without itself, ``[n, d]``.
+        mean (Tensor): The weighted mean of the vectors, ``[d]``.
+        share (Tensor): The weight of each entity in sums, ``[n, 1]``.
     """
 
     weight: Tensor
@@ -41,6 +45,23 @@ class Ridge(NamedTuple):
     strength: float
     error: float
     left_out: Tensor
+    mean: Tensor
+    share: Tensor
+
+    def spread(self, x: Tensor, factor: float) -> "Ridge":
+        """The regression whose predictions lie so many times further from the mean.
+
+        Args:
+            x (Tensor): The vectors that it was fitted to, ``[n, d]``.
+            factor (float): The factor.
+        """
+        left_out = self.mean + factor * (self.left_out - self.mean)
+        return self._replace(
+            weight=factor * self.weight,
+            offset=factor * self.offset + (1 - factor) * self.mean,
+            left_out=left_out,
+            error=float((self.share * (x - left_out).abs().square()).sum()),
+        )
 
 
 def fit_ridge(
@@ -114,6 +135,8 @@ def fit_ridge(
         strength,
         float((share * gap.abs().square()).sum()),
         x - gap,
+        middle,
+        share,
     )
 
 
@@ -203,8 +226,7 @@ class FeatureMap:
         labels: Sequence[str],
         *,
         edge_residual: float,
-        strength: float | None = None,
-        weight: Tensor | None = None,
+        count: Tensor | None = None,
     ) -> tuple["FeatureMap", Anchors]:
         r"""Fits the map, and predicts each training entity by all others, see :func:`fit_ridge`.
 
@@ -213,7 +235,8 @@ class FeatureMap:
             x (Tensor): Trained vectors ``[n, d]``.
             labels (sequence of str): Their labels.
             edge_residual (float): :math:`s^2`.
-            strength, weight: As in :func:`fit_ridge`.
+            count (Tensor, optional): Their numbers of facts, ``[n]``, by whose roots they weigh.
+                (default: alike)
 
         Raises:
             DataError: If fewer than three of the entities have features.
@@ -230,15 +253,16 @@ class FeatureMap:
         has_row = torch.from_numpy(table.lookup(labels) >= 0)
         known_tensor = torch.from_numpy(known)
         x = x[has_row.to(x.device)].cpu()[known_tensor]
-        if weight is not None:
-            weight = weight[has_row][known_tensor]
+        weight = None
+        if count is not None:
+            weight = count.cpu()[has_row][known_tensor].double().sqrt().clamp_min(1.0)
         f = torch.from_numpy(rows[known])
         fits = [
-            (basis, fit_ridge(basis.expand(f), x, weight, strength))
-            for basis in LandmarkBasis.candidates(f)
+            (basis, fit_ridge(basis.expand(f), x, weight)) for basis in LandmarkBasis.candidates(f)
         ]
         basis, found = min(fits, key=lambda fit: fit[1].error)
         wide = double_precision(x)
+        found = found.spread(wide, _SPREAD)
         variance = float((wide - wide.mean(0)).abs().square().sum()) / len(x)
         error = max(found.error, _LEAST * variance) or 1.0
         mapped = cls(

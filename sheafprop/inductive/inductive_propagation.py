@@ -237,11 +237,11 @@ def fit_features(
         return None
     edge_index, edge_type = _edges(data.train, x.device)
     energy = residual_variance(x, edge_index, edge_type, sheaf)[edge_type].double().mean()
-    seen = torch.unique(edge_index)
+    seen, count = torch.unique(edge_index, return_counts=True)
     assert data.train.entities is not None
     labels = data.train.entities.labels_of(seen)
     mapped, left_out = FeatureMap.fit_left_out(
-        data.features, x[seen], labels, edge_residual=float(energy)
+        data.features, x[seen], labels, edge_residual=float(energy), count=count
     )
     return mapped, left_out._replace(nodes=seen.cpu()[left_out.nodes])
 

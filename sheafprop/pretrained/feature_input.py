@@ -26,10 +26,13 @@ def fit_entity_features(state: ModelState, table: FeatureTable) -> EntityFeature
     ids = state.index.lookup(table.labels)
     ids = ids[(ids >= 0) & (ids < state.num_trained)]
     x = state.rows.select(ids)[:, 0]
-    relations = state.facts.from_row(0)[: state.num_trained_facts, 1]
+    facts = state.facts.from_row(0)[: state.num_trained_facts]
+    count = torch.bincount(facts[:, [0, 2]].flatten(), minlength=state.num_trained)[ids]
+    relations = facts[:, 1]
     variance = state.trained.residual_variance.double()
     residual = float(variance[relations].mean()) if len(relations) else 0.0
-    found = FeatureMap.fit(table, x, state.index.labels_of(ids), edge_residual=residual)
+    labels = state.index.labels_of(ids)
+    found = FeatureMap.fit(table, x, labels, edge_residual=residual, count=count)
     return EntityFeatures.of_map(found, x)
 
 

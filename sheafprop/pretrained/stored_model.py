@@ -206,7 +206,10 @@ class StoredModel(ModelHead):
         mapped = None
         if features is not None:
             residual = float(variance[edge_type].double().mean()) if len(facts) else 0.0
-            found = FeatureMap.fit(features, x, entities.labels, edge_residual=residual)
+            number = torch.bincount(edge_index.flatten(), minlength=len(entities))
+            found = FeatureMap.fit(
+                features, x, entities.labels, edge_residual=residual, count=number
+            )
             mapped = EntityFeatures.of_map(found, x)
             if episodes is not None and episodes.log_gamma is not None:
                 mapped = mapped.add(features, entities.labels)  # to which all are diffused
