@@ -21,8 +21,8 @@ _FEWEST = 3
 _STRENGTHS = torch.logspace(-8, 2, 61, dtype=torch.float64)
 #: What a degree of freedom counts in the choice of the strength.
 _CAUTION = 1.4
-#: How much further from the mean predictions are put than they have the least error.
-_SPREAD = 1.5
+#: Of so small a share of the variance, predictions are spread no further.
+_FAINT = 1 / 16
 #: Smallest share of the vectors' variance that counts as left over, so that no weight is infinite.
 _LEAST = 1e-6
 
@@ -49,7 +49,7 @@ class Ridge(NamedTuple):
     share: Tensor
 
     def spread(self, x: Tensor, factor: float) -> "Ridge":
-        """The regression whose predictions lie so many times further from the mean.
+        """Puts the predictions so many times further from the mean.
 
         Args:
             x (Tensor): The vectors that it was fitted to, ``[n, d]``.
@@ -185,6 +185,10 @@ class FeatureMap:
     residual of a training triple over the mean squared error of :math:`W f` on entities left out;
     see :func:`weigh_by_facts` for more.
 
+    The least squared error shrinks predictions towards the mean of all entities, where they rank
+    badly. They are put further from it, by the fourth root of one over the share of the variance
+    that they explain: half way, in logarithms, to the spread of the trained vectors.
+
     Args:
         encoder (FeatureEncoder): Turns features into numbers.
         basis (LandmarkBasis): Turns these into :math:`f`; the one of the smallest error.
@@ -262,8 +266,10 @@ class FeatureMap:
         ]
         basis, found = min(fits, key=lambda fit: fit[1].error)
         wide = double_precision(x)
-        found = found.spread(wide, _SPREAD)
-        variance = float((wide - wide.mean(0)).abs().square().sum()) / len(x)
+        variance = float((found.share * (wide - found.mean).abs().square()).sum())
+        explained = 1 - found.error / variance if variance else 0.0
+        if explained > 0:
+            found = found.spread(wide, max(explained, _FAINT) ** -0.25)
         error = max(found.error, _LEAST * variance) or 1.0
         mapped = cls(
             encoder,
@@ -273,7 +279,7 @@ class FeatureMap:
             found.strength,
             error,
             max(edge_residual, _LEAST * error) / error,
-            1 - found.error / variance if variance else 0.0,
+            explained,
             len(x),
         )
         nodes = has_row.nonzero().flatten()[known_tensor]
