@@ -149,3 +149,33 @@ def test_the_basis_follows_what_no_linear_map_can():
     part = left_out.among(torch.tensor([7, 3, 160]), 200)
     assert part.nodes.tolist() == [1, 0]
     assert torch.equal(part.target, left_out.target[[3, 7]])
+
+
+@pytest.mark.parametrize("noise", [0.1, 1.0, 3.0, 100.0])
+def test_predictions_are_spread_the_less_the_better_they_are(noise):
+    rng = np.random.default_rng(1)
+    size = rng.normal(size=300)
+    frame = pd.DataFrame({"size": size}, index=[f"e{i}" for i in range(300)])
+    x = torch.from_numpy(size[:, None] + noise * rng.normal(size=(300, 2)))
+    count = torch.from_numpy(rng.integers(0, 30, size=300))
+    features = FeatureTable.of(frame)
+    found, left_out = FeatureMap.fit_left_out(
+        features, x, features.labels, edge_residual=1.0, count=count
+    )
+    rows, _ = found.encoder.encode(features)
+    f = found.basis.expand(torch.from_numpy(rows))
+    weight = count.double().sqrt().clamp_min(1)
+    plain = fit_ridge(f, x, weight, found.strength)
+    share = weight / weight.sum()
+    mean = (share[:, None] * x).sum(0)
+    total = (share[:, None] * (x - mean).square()).sum()
+    explained = 1 - float((share[:, None] * (x - plain.left_out).square()).sum() / total)
+    assert found.explained == pytest.approx(explained)
+    factor = max(explained, 1 / 16) ** -0.25 if explained > 0 else 1.0
+    assert 1 <= factor <= 2
+    assert noise > 0.1 or factor < 1.05
+    ours, _ = found.predict(features)
+    torch.testing.assert_close(ours - mean, factor * (plain.offset + f @ plain.weight - mean))
+    torch.testing.assert_close(left_out.target - mean, factor * (plain.left_out - mean))
+    error = float((share[:, None] * (x - left_out.target).square()).sum())
+    assert (found.error, found.gamma) == pytest.approx((error, 1 / error))
