@@ -247,3 +247,13 @@ def test_a_run_with_features_and_episodes_scores_entities_by_both(tmp_path):
         for given in (near, far)
     ]
     assert scores[0] != scores[1]
+
+
+def test_a_second_training_in_a_folder_does_not_replace_the_model(tmp_path):
+    fit(tmp_path, 1, callbacks=[SaveModel()])
+    kept = (tmp_path / "model" / "model.safetensors").read_bytes()
+    with pytest.raises(DataError, match=r"holds the model of an earlier training.*overwrite=True"):
+        fit(tmp_path, 2, callbacks=[SaveModel()])
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == kept
+    fit(tmp_path, 2, callbacks=[SaveModel(overwrite=True)], lr=0.3)
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() != kept
