@@ -332,7 +332,7 @@ def feature_table(records: Sequence[Record]) -> str:
     """Hits@10 in percent by number of facts, the mean over seeds, as Markdown."""
     columns = list(dict.fromkeys(r["facts"] for r in records))
     rows = []
-    for dataset in dict.fromkeys(r["dataset"] for r in records):
+    for dataset in _datasets(records):
         for method in (WITH, WITHOUT, NEAREST, MEAN):
             cells = []
             for facts in columns:
@@ -355,9 +355,14 @@ def feature_table(records: Sequence[Record]) -> str:
     return markdown_table(["", "Hits@10", *names], rows)
 
 
+def _datasets(records: Sequence[Record]) -> list[str]:
+    found = dict.fromkeys(r["dataset"] for r in records)
+    return sorted(found, key=lambda name: DATASETS.index(name) if name in DATASETS else -1)
+
+
 def draw_features(records: Sequence[Record], path: Path) -> None:
     """Draws Hits@10 by number of facts, a panel for each graph, as a PNG."""
-    datasets = list(dict.fromkeys(r["dataset"] for r in records))
+    datasets = _datasets(records)
     figure = Figure(figsize=(2.7 * len(datasets), 3.1), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(datasets), sharey=True, squeeze=False)[0]
