@@ -40,6 +40,11 @@ class ExtensionReport:
         from_features_alone (int): New entities that no fact names.
         feature_notes (list of str): What a user should know of the features.
         seconds (float): Time of the extension.
+        fitted_relations (dict): Relations that were fitted, with the number of ``facts`` each was
+            fitted to, their mean squared ``residual``, the ``share`` of trained relations with a
+            smaller one, and the known relation whose label it ``resembles``, or None.
+        trained_residuals (dict): The ``median`` of the mean squared residuals of trained relations,
+            and what a tenth of them is below (``low``) and above (``high``).
         find_lookalikes (callable): Gives :attr:`lookalikes`.
     """
 
@@ -67,6 +72,8 @@ class ExtensionReport:
     from_features_alone: int = 0
     feature_notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    fitted_relations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    trained_residuals: dict[str, float] = field(default_factory=dict)
     find_lookalikes: Callable[[], dict[str, str]] = field(default=dict, repr=False, compare=False)
 
     @cached_property
@@ -95,6 +102,8 @@ class ExtensionReport:
                 f"{self.from_features_alone:,} of them no fact"
             )
         lines += [f"features: {note}" for note in self.feature_notes]
+        if self.fitted_relations:
+            lines += self._describe_fits()
         if self.solved_exactly:
             lines.append(
                 f"{count_noun(self.solved_exactly, 'vector')} "
@@ -154,6 +163,28 @@ class ExtensionReport:
             near = format_lookalikes("new entities", self.lookalikes)
             lines.append(f"{near}; labels are taken literally")
         return "\n".join(lines)
+
+    def _describe_fits(self) -> list[str]:
+        usual, fits = self.trained_residuals, self.fitted_relations
+        compared = (
+            f" (of trained relations: median {usual['median']:.3g}, most from {usual['low']:.3g} "
+            f"to {usual['high']:.3g})"
+            if usual
+            else ""
+        )
+        shown = "; ".join(
+            f"{quote(name)} to {count_noun(fit['facts'], 'fact')}, residual {fit['residual']:.3g}"
+            for name, fit in list(fits.items())[:5]
+        )
+        more = f" and {len(fits) - 5} more" if len(fits) > 5 else ""
+        lines = [
+            f"{count_noun(len(fits), 'relation')} "
+            f"{agree(len(fits), 'was', 'were')} fitted: {shown}{more}{compared}"
+        ]
+        near = {name: fit["resembles"] for name, fit in fits.items() if fit["resembles"]}
+        if near:
+            lines.append(f"{format_lookalikes('new relations', near)}; labels are taken literally")
+        return lines
 
 
 @dataclass(frozen=True)
