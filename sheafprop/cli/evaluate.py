@@ -132,7 +132,13 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
     arguments = {name: given[name] for name in names}
     if root is not None:
         arguments["root"] = root
-    return build_dataset(**arguments).load()
+    data = build_dataset(**arguments).load()
+    if given.get("features") is None:
+        return data
+    from sheafprop.data.features import read_features
+    from sheafprop.data.inductive_data import add_features
+
+    return add_features(data, read_features(given["features"]))
 
 
 def _of_files(

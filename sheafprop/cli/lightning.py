@@ -172,9 +172,10 @@ class SheafCLI(LightningCLI):
         config.trainer.default_root_dir = str(self.folder.path)
         self._share(config)
         config.report.config_hash = self.config_hash
-        root = config.data.root
-        if root is not None:
-            config.data.root = os.path.abspath(os.path.expanduser(root))
+        for name in ("root", "features"):
+            place = getattr(config.data, name)
+            if place is not None:
+                setattr(config.data, name, os.path.abspath(os.path.expanduser(place)))
         if config.trainer.enable_progress_bar is None and not sys.stdout.isatty():
             config.trainer.enable_progress_bar, self.writes_lines = False, True
         config.trainer.logger = self._loggers(config.trainer.logger)

@@ -59,6 +59,8 @@ options:
                             how they are read otherwise (by default their names tell)
   --data.on_unknown_relation drop
                             leave out triples whose relation has no training triple
+  --data.features FILE      features of entities (numbers, types, vectors), to which new ones are
+                            drawn
   --model.hidden_channels N dimension of the vectors
   --model.lr X              learning rate
   --model.sparse true|false whether a step reads and writes only the rows of its batch (by default

@@ -259,6 +259,7 @@ class SaveModel(Callback):
             metrics=metrics,
             episodes=pl_module.episodes,
             proximity=pl_module.proximity,
+            features=pl_module.data.features,
         )
         write_model_folder(root / "model", trained, overwrite=True)
 

@@ -23,6 +23,8 @@ from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.distributed import Ranks, ShardedTable
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.inductive_propagation import fit_features
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import ProximitySettings
@@ -426,6 +428,7 @@ class SheafCompletion(LightningModule):
             settings=chosen.to_dict(),
             episodes=self.episodes,
             proximity=self.proximity,
+            features=data.features,
         )
         return SheafModel(stored)
 
@@ -564,9 +567,16 @@ class SheafCompletion(LightningModule):
                 folder=folder,
                 loggers=loggers,
                 progress=progress,
+                anchors=self._left_out_anchors(),
             )
         self.episode_record = asdict(record)
         self.seconds["episodes"] = record.seconds
+
+    @torch.no_grad()
+    def _left_out_anchors(self) -> Anchors | None:
+        model = self.model
+        found = fit_features(self.data, model.entity_vectors(), model.sheaf())
+        return None if found is None else found[1]
 
     def test_step(self, batch: Tensor, batch_idx: int) -> None:
         data = replace(self.data, test=batch.cpu())
