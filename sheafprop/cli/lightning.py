@@ -1,4 +1,7 @@
-"""``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders."""
+"""``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders.
+
+Long because all that changes a configuration before Lightning is given it stands here.
+"""
 
 import inspect
 import logging

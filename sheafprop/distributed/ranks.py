@@ -81,21 +81,35 @@ class Ranks:
     # Collectives ----------------------------------------------------------------------------------
 
     def all_reduce(self, tensor: Tensor, operation: str = "sum") -> Tensor:
-        """Adds up a tensor over all ranks in place (or takes ``"max"``, ``"min"``), returns it."""
+        """Adds up a tensor over all ranks, in place, and returns it.
+
+        Args:
+            tensor (Tensor): The tensor, of the same shape on all ranks.
+            operation (str): ``"sum"``, or ``"max"`` or ``"min"`` in its place.
+        """
         if self.size > 1:
             with self.watch("all_reduce"):
                 dist.all_reduce(_as_real(tensor), _OPERATIONS[operation])
         return tensor
 
     def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
-        """Overwrites a tensor by that of rank ``source`` and returns it."""
+        """Overwrites a tensor by that of one rank, and returns it.
+
+        Args:
+            tensor (Tensor): The tensor, of the same shape on all ranks.
+            source (int): The rank whose tensor all get.
+        """
         if self.size > 1:
             with self.watch("broadcast"):
                 dist.broadcast(_as_real(tensor), source)
         return tensor
 
     def gather(self, value: T) -> list[T]:
-        """The small picklable values of all ranks, in order of the ranks, on each of them."""
+        """The values of all ranks, in order of the ranks, on each of them.
+
+        Args:
+            value: A small value that can be pickled.
+        """
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size

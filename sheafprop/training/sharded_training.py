@@ -35,6 +35,9 @@ class ShardedTableStrategy(DDPStrategy):
         **kwargs: Arguments of :class:`lightning.pytorch.strategies.DDPStrategy`.
     """
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: _PATH, storage_options: Any | None = None
     ) -> None:
