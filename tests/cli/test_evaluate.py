@@ -91,7 +91,8 @@ def test_a_run_without_a_configuration_is_named(tmp_path, capsys, content, print
 
 
 def test_a_model_is_no_run(tmp_path, capsys, model):
-    assert "--test FILE without --run" in failing(capsys, "evaluate", "--run", model)
+    said = failing(capsys, "evaluate", "--run", model)
+    assert "'sheafprop evaluate MODEL --test FILE' ranks" in said
 
 
 def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):

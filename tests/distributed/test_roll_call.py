@@ -4,13 +4,14 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import time
 
 import pytest
 import torch
 
 from sheafprop.distributed import RankError, process_group
-from sheafprop.distributed.roll_call import describe_error, is_loss
+from sheafprop.distributed.roll_call import _runs, describe_error, is_loss
 from sheafprop.errors import DataError
 from tests.distributed.rank_pool import start
 
@@ -127,3 +128,12 @@ def test_errors_are_one_line():
         "out of memory"
     )
     assert describe_error(MemoryError()).startswith("out of memory: MemoryError")
+
+
+def test_a_process_that_nothing_has_waited_for_has_ended():
+    assert _runs(os.getpid())
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not _runs(process.pid)
+    process.wait()
+    assert not _runs(process.pid)
