@@ -214,7 +214,13 @@ def add_file_options(parser: argparse.ArgumentParser, prefix: str | None = None)
     add(
         "input-format",
         choices=INPUT_FORMATS,
-        help="of the files (default: auto, by their names, also before .gz, .bz2 and .xz)",
+        help="of the files (default: auto, by their first lines and their names)",
+    )
+    add(
+        "prefixes",
+        metavar="FILE",
+        help="how IRIs of RDF become labels: 'common' (default: GO:0008150, rdfs:label), 'none' "
+        "(whole IRIs), or a file of more prefixes, in JSON or '@prefix' lines",
     )
 
 
@@ -279,6 +285,7 @@ def file_options(options: argparse.Namespace) -> dict[str, Any]:
         "header": options.header,
         "delimiter": options.delimiter,
         "format": options.input_format,
+        "prefixes": options.prefixes,
     }
 
 

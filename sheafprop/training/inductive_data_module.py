@@ -11,6 +11,7 @@ from sheafprop.checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
 from sheafprop.data.inductive_data import triple_set_keys
 from sheafprop.data.label_checks import Mode
+from sheafprop.data.read_options import InputFormat
 from sheafprop.errors import DataError
 
 #: Triples in a batch of the transductive validation.
@@ -106,8 +107,10 @@ class InductiveDataModule(LightningDataModule):
         header: For ``"folder"``: whether the first line of every file is a header, true (``"yes"``)
             or false (``"no"``). By default it is inferred from the fields.
         delimiter: For ``"folder"``: the character between fields.
-        input_format: For ``"folder"``: ``"tsv"``, ``"csv"`` or ``"parquet"``; by default inferred
-            from the names of the files.
+        input_format: For ``"folder"``: the format of every file, see
+            :func:`~sheafprop.data.read_triples`; by default inferred from lines and names.
+        prefixes: For ``"folder"``: how IRIs of RDF become labels: ``"common"`` (the default),
+            ``"none"``, or a file of further prefixes.
         seed: Seed of splits made here; the order of the batches follows the model's seed.
 
     Raises:
@@ -130,7 +133,8 @@ class InductiveDataModule(LightningDataModule):
         columns: str | list[int | str] | None = None,
         header: bool | Literal["auto", "yes", "no"] | None = None,
         delimiter: str | None = None,
-        input_format: Literal["auto", "tsv", "csv", "parquet"] | None = None,
+        input_format: InputFormat | None = None,
+        prefixes: str | None = None,
     ):
         super().__init__()
         check_integer("batch_size", batch_size, 1)
@@ -147,6 +151,7 @@ class InductiveDataModule(LightningDataModule):
             header=header,
             delimiter=delimiter,
             input_format=input_format,
+            prefixes=prefixes,
         )
         self._data: InductiveData | None = None
         self._keys: dict[str, str] | None = None

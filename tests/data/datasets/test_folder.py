@@ -250,8 +250,8 @@ def test_two_files_for_one_part_are_refused(folder):
 
 
 def test_a_file_of_another_format_is_refused_by_name(folder):
-    (folder / "train.txt").rename(folder / "train.nt")
-    with pytest.raises(DataError, match=r"train\.nt: this is N-Triples"):
+    (folder / "train.txt").rename(folder / "train.n3")
+    with pytest.raises(DataError, match=r"train\.n3: this is Notation3"):
         FolderDataset(folder, "semi-inductive").load()
 
 
