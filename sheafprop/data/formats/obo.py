@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from sheafprop.data.input_file import InputFile
 
 # The lines that are parsed. No other one is seen: a term whose synonym is malformed is read.
-_CLAUSE = re.compile(r"(id|name|is_a|relationship|instance_of|is_obsolete|property_value):\s")
-_FRAME = re.compile(r"\[(Term|Instance)\]\s*$")
-_ANY_FRAME = re.compile(r"\[\w+\]\s*$")
+_CLAUSE = re.compile(r"(id|name|is_a|relationship|is_obsolete|property_value):(\s|$)")
+_FRAME = "[Term]"
+_ANY_FRAME = re.compile(r"\[\w+\]$")
 
 
 def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
-    """Reads ``is_a``, ``relationship`` and ``instance_of`` of terms and instances.
+    """Reads ``is_a`` and ``relationship`` of terms, and property values that are terms.
 
-    Obsolete terms are left out. Frames of the same id are joined. Names and property values are
-    literals, frames of relations (``[Typedef]``) are left out, and imports are not followed.
+    Obsolete terms are left out. Frames of the same id are joined. Names and other property
+    values are literals, frames of relations and instances are left out, and imports are not
+    followed.
 
     Returns:
         What the places of facts count.
@@ -47,7 +48,7 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
     for number, line in enumerate(map(str.strip, lines), 1):
         wanted = is_clause = False
         if _ANY_FRAME.match(line):
-            is_read = wanted = _FRAME.match(line) is not None
+            is_read = wanted = line == _FRAME
             frames[is_read] += 1
         elif is_read and line and line[0] != "!":
             if ":" not in line:
@@ -72,7 +73,7 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
     except SyntaxError as error:
         number = min(error.lineno or 1, len(lines))
         raise _error(file.source, number, lines[number - 1], str(error.msg)) from error
-    facts.left_out["frames of no term or instance"] += frames[False]
+    facts.left_out["frames of no term"] += frames[False]
     if repeated:
         facts.notes.append(f"frames joined with an earlier one of the same id ({repeated:,})")
     return "line"
@@ -80,9 +81,8 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
 
 def _add(clause: Any, entity: str, line: int, facts: Facts) -> None:
     tag = clause.raw_tag()
-    if tag in ("is_a", "instance_of"):
-        target = clause.term
-        facts.add(entity, tag, facts.intern(_label(target)), line)
+    if tag == "is_a":
+        facts.add(entity, tag, facts.intern(_label(clause.term)), line)
     elif tag == "relationship":
         relation, target = facts.intern(_label(clause.typedef)), _label(clause.term)
         facts.add(entity, relation, facts.intern(target), line)
