@@ -80,7 +80,7 @@ class InputFile:
         return ""
 
     def _raw(self) -> Any:
-        return io.BytesIO(self._content) if self._content is not None else open(self._path, "rb")
+        return io.BytesIO(self._content) if self._content is not None else self._path.open("rb")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -233,8 +233,8 @@ class SheafModel:
 
         Args:
             path: The file to write.
-            format: ``"safetensors"``, ``"npy"``, ``"tsv"`` or ``"word2vec"``. (default: by the name
-                of the file)
+            format: ``"safetensors"``, ``"npy"``, ``"tsv"``, ``"word2vec"`` or ``"neo4j"``.
+                (default: by the name of the file)
 
         Raises:
             DataError: If a label cannot stand in that format, or the format is unknown.

@@ -11,7 +11,7 @@ from sheafprop.data.formats.prefixes import Prefixes
 from sheafprop.data.text_rows import LocatedRows
 
 #: Takes the entity, the property and the value of a literal.
-LiteralSink = Callable[[str, str, str], None]
+LiteralSink = Callable[[str, str, str], object]
 
 
 class Facts:
