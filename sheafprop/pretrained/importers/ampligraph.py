@@ -1,5 +1,4 @@
 import pickle
-import warnings
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -68,8 +67,6 @@ def import_ampligraph(
     inner = options.get("embedding_model_params") if isinstance(options, Mapping) else None
     norm = float((inner if isinstance(inner, Mapping) else {}).get("norm", _NORM))
     notes = norm_notes(norm)
-    for note in notes:
-        warnings.warn(note, stacklevel=2)
     return import_arrays(
         "transe",
         entities=labels[0],

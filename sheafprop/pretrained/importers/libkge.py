@@ -1,4 +1,3 @@
-import warnings
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -75,8 +74,6 @@ def import_libkge(
     check_shape(path, vectors, (len(labels[0]), None), "vectors of the entities")
     check_shape(path, rows, (len(labels[1]), None), "vectors of the relations")
     notes += norm_notes(norm)
-    for note in notes:
-        warnings.warn(note, stacklevel=2)
     ids, file = None, folder / "train.del"
     if facts is None and file.is_file():
         ids = read_fact_ids(file, (0, 1, 2))

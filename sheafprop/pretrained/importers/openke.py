@@ -1,6 +1,5 @@
 import json
 import math
-import warnings
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -118,8 +117,6 @@ def import_openke(
                 "scores differ"
             )
     notes += norm_notes(norm)
-    for note in notes:
-        warnings.warn(note, stacklevel=2)
     ids = None
     if facts is None and (folder / "train2id.txt").is_file():
         # Heads and tails come first there.
