@@ -80,7 +80,8 @@ def neo4j_columns(
             return None
         raise DataError(
             f"{source}: this is a file of nodes for Neo4j (column {names[places['ID']]!r}). Give "
-            "the files of relationships, with :START_ID, :END_ID and :TYPE"
+            "the files of relationships, with :START_ID, :END_ID and :TYPE; --header no reads this "
+            "line as a triple"
         )
     if missing := [name for name in ("START_ID", "TYPE", "END_ID") if name not in places]:
         raise DataError(

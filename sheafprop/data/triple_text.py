@@ -72,6 +72,11 @@ def text_triples(
         check_first_line(triples, numbers[0], source, known)
     if columns is None:
         check_order(triples, source)
+    elif options.columns is None and (len(names) > 3 or columns != (0, 1, 2)):
+        chosen = ", ".join(names[column] for column in columns)
+        warnings.warn(
+            f"{source}: the columns {chosen} are taken as head, relation and tail", stacklevel=5
+        )
     return numbers, triples, columns
 
 

@@ -26,6 +26,7 @@ def test_relationships_of_neo4j_by_their_header(delimiter):
         ["2", "LIKES", "1"],
     ]
     assert ("separated by" in said) == (delimiter != ",")
+    assert ":START_ID, :TYPE, :END_ID are taken as head, relation and tail" in said
 
 
 def test_ids_stand_behind_the_name_of_their_space():
@@ -55,3 +56,13 @@ def test_other_files_of_neo4j_are_named(header, words):
     with pytest.raises(DataError, match=rf"f\.csv, line 1: .*{words}"):
         read(header + "\n1,2,3\n")
     assert read("1,2,3\n", header=False)[0] == [["1", "2", "3"]]
+
+
+def test_columns_that_were_guessed_are_said_where_there_was_a_choice():
+    assert (
+        "subject, predicate, object are taken" in read("x,object,subject,predicate\n1,b,a,p\n")[1]
+    )
+    assert "predicate" in read("predicate,subject,object\np,a,b\n")[1]
+    assert read("subject,predicate,object\na,p,b\n") == ([["a", "p", "b"]], "")
+    text = "x,object,subject,predicate\n1,b,a,p\n"
+    assert read(text, columns="subject,predicate,object") == ([["a", "p", "b"]], "")

@@ -25,7 +25,9 @@ relationship: part_of X:3 {cardinality="1"} ! three
 ! a comment
 [Term]
 id: X:2
+is_obsolete: false
 is_a: X:1 ! a cycle
+is_a: Y:odd\\ id\\:2
 is_a: X\\:odd\\ id
 relationship: RO:0001 http://purl.obolibrary.org/obo/GO_1
 
@@ -66,6 +68,7 @@ def test_terms(mark, end):
         ["X:1", "is_a", "X:2"],
         ["X:1", "part_of", "X:3"],
         ["X:2", "is_a", "X:1"],
+        ["X:2", "is_a", "Y:odd id:2"],
         ["X:2", "is_a", "X:odd id"],
         ["X:2", "RO:0001", "http://purl.obolibrary.org/obo/GO_1"],
         ["X:1", "is_a", "X:4"],

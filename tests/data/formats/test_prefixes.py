@@ -71,6 +71,10 @@ def test_known_iris():
     assert Prefixes.of("none").shorten(iri) == iri
     assert prefixes.shorten("wd:Q42") == "<wd:Q42>"
     assert prefixes.expand("<wd:Q42>") == "wd:Q42"
+    # Percent-encoded otherwise than here, so another IRI.
+    for iri in ("urn:sheafprop:label:%61", "urn:sheafprop:label:%ff"):
+        assert prefixes.shorten(iri) == prefixes.expand(iri) == iri
+    assert prefixes.shorten("urn:sheafprop:label:a") == "a"
     assert prefixes.expand("ada lovelace") == "urn:sheafprop:label:ada%20lovelace"
 
 
