@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         PykeenDataset,
         build_dataset,
     )
+    from sheafprop.data.formats.prefixes import Prefixes
     from sheafprop.data.graph_counts import (
         connected_components,
         count_duplicates,
@@ -36,6 +37,7 @@ _HOMES = {
     for home, names in {
         "assembly": "assemble",
         "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
+        "formats.prefixes": "Prefixes",
         "graph_split": "GraphSplit split_graph",
         "inductive_data": "InductiveData",
         "graph_counts": "connected_components count_duplicates first_occurrences triple_codes",
@@ -54,6 +56,7 @@ __all__ = [
     "InductiveData",
     "InductiveDataset",
     "KnowledgeGraph",
+    "Prefixes",
     "PykeenDataset",
     "SemiInductiveSplit",
     "Vocabulary",

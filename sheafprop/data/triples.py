@@ -148,7 +148,7 @@ def read_triples(
             lines and the name (also before ``.gz`` and the like), else TSV. A warning says what
             else than triples is left out of a graph format, such as literals.
         prefixes: How IRIs of RDF become labels, see
-            :class:`~sheafprop.data.formats.prefixes.Prefixes`. (default: ``"common"``)
+            :class:`~sheafprop.data.Prefixes`. (default: ``"common"``)
         allow_empty: Whether a file without a triple is fine.
         known: Labels that are known from elsewhere: a first line with one of them is no header.
 
