@@ -51,6 +51,10 @@ def run(words: Sequence[str]) -> int:
     format = options.format or ("tsv" if shown else _SUFFIXES.get(place.suffix.lower()))
     if format is None:
         raise DataError(f"--out {place}: give --format, one of {', '.join(_FORMATS)}")
+    if options.literals is not None:
+        target = Path(options.literals).expanduser()
+        if is_output(options.literals) or target.resolve() == place.resolve():
+            raise DataError("--literals needs a file of its own, apart from --out")
     _convert(options, place, format)
     for path in (options.out, options.literals):
         if path is not None and not is_output(path):

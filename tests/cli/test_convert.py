@@ -77,5 +77,8 @@ def test_a_refused_file_leaves_nothing(tmp_path, capsys):
     words[1] = tmp_path / "tab.jsonl"
     assert "cannot be written" in failing(capsys, *words)
     assert "give --format" in failing(capsys, "convert", tmp_path / "a.nt", "--out", "x.bin")
+    for literals in ("-", tmp_path / "out.tsv"):
+        words = ["convert", tmp_path / "a.nt", "--out", tmp_path / "out.tsv"]
+        assert "a file of its own" in failing(capsys, *words, "--literals", literals)
     assert not (tmp_path / "out.tsv").exists()
     assert not (tmp_path / "features.csv").exists()
