@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         PykeenDataset,
         build_dataset,
     )
+    from sheafprop.data.features import FeatureTable, read_features
     from sheafprop.data.formats.prefixes import Prefixes
     from sheafprop.data.graph_counts import (
         connected_components,
@@ -38,6 +39,7 @@ _HOMES = {
         "assembly": "assemble",
         "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
         "formats.prefixes": "Prefixes",
+        "features": "FeatureTable read_features",
         "graph_split": "GraphSplit split_graph",
         "inductive_data": "InductiveData",
         "graph_counts": "connected_components count_duplicates first_occurrences triple_codes",
@@ -50,6 +52,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "FeatureTable",
     "FolderDataset",
     "GraILDataset",
     "GraphSplit",
@@ -68,6 +71,7 @@ __all__ = [
     "first_occurrences",
     "hold_out_mask",
     "parse_triples",
+    "read_features",
     "read_triples",
     "semi_inductive_split",
     "split_graph",

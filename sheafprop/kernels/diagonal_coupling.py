@@ -60,11 +60,30 @@ class DiagonalCoupling(Coupling):
         if backend_of(x) == "torch" or needs_gradient(x, self._table, own, gain, constant):
             return super().combine(x, factors, own, gain, constant)
         x, _ = self._promote(x)
-        if x.dtype not in self._planes:
-            with leave_inference_mode():
-                self._planes[x.dtype] = _planes(self._table.to(x.dtype))
-        planes = self._planes[x.dtype]
+        planes = self._planes_as(x.dtype)
         return fused_messages(x, planes, self._entries, factors, own, gain, constant, out)
+
+    def combine_rows(
+        self,
+        rows: tuple[int, int],
+        x: Tensor,
+        factors: tuple[float, float, float],
+        own: Tensor | None,
+        gain: Tensor | None,
+        constant: Tensor | None,
+        out: Tensor,
+    ) -> bool:
+        if backend_of(x) != "numba" or torch.promote_types(x.dtype, self._table.dtype) != x.dtype:
+            return False
+        planes = self._planes_as(x.dtype)
+        fused_messages(x, planes, self._entries, factors, own, gain, constant, out, rows)
+        return True
+
+    def _planes_as(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._planes:
+            with leave_inference_mode():
+                self._planes[dtype] = _planes(self._table.to(dtype))
+        return self._planes[dtype]
 
     def _promote(self, x: Tensor) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(x.dtype, self._table.dtype)
@@ -148,8 +167,10 @@ def fused_messages(
     gain: Tensor | None = None,
     constant: Tensor | None = None,
     out: Tensor | None = None,
+    some: tuple[int, int] | None = None,
 ) -> Tensor:
-    """What :meth:`Coupling.combine` says, by a compiled loop and without gradients."""
+    """What :meth:`Coupling.combine` says, by a compiled loop and without gradients; ``some`` are
+    the rows of ``out`` to fill, if not all."""
     if out is None:
         out = empty((entries.num_dst, *x.shape[1:]), x)
     if out.numel() == 0:
@@ -181,6 +202,7 @@ def fused_messages(
         (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
         entries.start.numpy(),
         rows.shape[1],
+        some,
     )
     return out
 

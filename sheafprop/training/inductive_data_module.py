@@ -9,7 +9,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
-from sheafprop.data.inductive_data import triple_set_keys
+from sheafprop.data.features import read_features
+from sheafprop.data.inductive_data import add_features, triple_set_keys
 from sheafprop.data.label_checks import Mode
 from sheafprop.data.read_options import InputFormat
 from sheafprop.errors import DataError
@@ -112,6 +113,8 @@ class InductiveDataModule(LightningDataModule):
         prefixes: For ``"folder"``: how IRIs of RDF become labels: ``"common"`` (the default),
             ``"none"``, or a file of further prefixes.
         seed: Seed of splits made here; the order of the batches follows the model's seed.
+        features: A file with features of entities of both graphs, see
+            :func:`~sheafprop.data.read_features`: new entities are drawn to what these predict.
 
     Raises:
         ValueError: If the arguments do not say which data is meant.
@@ -135,8 +138,10 @@ class InductiveDataModule(LightningDataModule):
         delimiter: str | None = None,
         input_format: InputFormat | None = None,
         prefixes: str | None = None,
+        features: str | None = None,
     ):
         super().__init__()
+        self._features = features
         check_integer("batch_size", batch_size, 1)
         self.batch_size, self.drop_last, self.num_workers = batch_size, drop_last, num_workers
         self.dataset = build_dataset(
@@ -168,6 +173,8 @@ class InductiveDataModule(LightningDataModule):
         """The graphs; read at the first use."""
         if self._data is None:
             self._data = self.dataset.load()
+            if self._features is not None:
+                self._data = add_features(self._data, read_features(self._features))
         return self._data
 
     @data.setter
