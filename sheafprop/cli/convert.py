@@ -42,7 +42,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--literals",
         metavar="CSV",
-        help="write literals here, as lines entity,property,value (--features of other commands)",
+        help="write literals here, as lines entity,property,value",
     )
     parser.add_file_options()
     options = parser.parse_args(list(words))
