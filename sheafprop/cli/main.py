@@ -38,6 +38,8 @@ commands:
              sheafprop evaluate --run runs/umls/rotate
   split      the files of a run from one graph, with new entities and triples to predict
              sheafprop split graph.tsv --out my_split --mode fully-inductive
+  convert    facts of RDF, OWL, OBO, KGX or Neo4j as plain triples
+             sheafprop convert go.owl --out go.tsv --literals go_features.csv
   inspect    what is in a folder of triples, or in a model
              sheafprop inspect runs/umls/rotate --relations
   export     vectors for other programs
@@ -60,7 +62,7 @@ _TRAINING = ("fit", "validate", "test")
 _OWN = (
     *("extend", "propagate", "predict", "answer", "calibrate", "score", "explain"),
     *("evaluate", "inspect", "partition"),
-    *("export", "import", "split", "tune"),
+    *("export", "import", "split", "convert", "tune"),
 )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sheafprop.distributed import Ranks
 
 #: How the user's own files are read; also without the section, as in every other command.
-_READING = ("data.columns", "data.header", "data.delimiter", "data.input_format")
+_READING = ("data.columns", "data.header", "data.delimiter", "data.input_format", "data.prefixes")
 #: What a data set is built from, and what the run folder is called after.
 _OPTIONS = (
     "data.dataset",
@@ -55,8 +55,8 @@ options:
                             fully-inductive: every entity of the inference graph is new
   --columns H,R,T           columns of head, relation and tail in your files, by numbers or names
   --header yes|no           whether their first line names the columns (by default inferred)
-  --delimiter C, --input-format tsv|csv|parquet
-                            how they are read otherwise (by default their names tell)
+  --delimiter C, --input-format FORMAT, --prefixes FILE
+                            how they are read otherwise (by default their lines and names tell)
   --data.on_unknown_relation drop
                             leave out triples whose relation has no training triple
   --data.features FILE      features of entities (numbers, types, vectors), to which new ones are

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         build_dataset,
     )
     from sheafprop.data.features import FeatureTable, read_features
+    from sheafprop.data.formats.prefixes import Prefixes
     from sheafprop.data.graph_counts import (
         connected_components,
         count_duplicates,
@@ -37,6 +38,7 @@ _HOMES = {
     for home, names in {
         "assembly": "assemble",
         "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
+        "formats.prefixes": "Prefixes",
         "features": "FeatureTable read_features",
         "graph_split": "GraphSplit split_graph",
         "inductive_data": "InductiveData",
@@ -57,6 +59,7 @@ __all__ = [
     "InductiveData",
     "InductiveDataset",
     "KnowledgeGraph",
+    "Prefixes",
     "PykeenDataset",
     "SemiInductiveSplit",
     "Vocabulary",

@@ -261,8 +261,8 @@ class SheafModel:
 
         Args:
             path: The file to write.
-            format: ``"safetensors"``, ``"npy"``, ``"tsv"`` or ``"word2vec"``. (default: by the name
-                of the file)
+            format: ``"safetensors"``, ``"npy"``, ``"tsv"``, ``"word2vec"`` or ``"neo4j"``.
+                (default: by the name of the file)
             relations: Where to write the relation parameters, as safetensors by their names in the
                 model; their labels are in ``FILE.labels.json``. (default: nowhere)
             facts: Where to write the observed facts, as TSV. (default: nowhere)
