@@ -28,6 +28,8 @@ __all__ = ["Column", "FeatureTable", "read_features"]
 _GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "-"))
 #: Characters between the types of a cell, the first one that occurs in the column.
 _BETWEEN = "|;"
+# The header of a file with a line for each value.
+_LONG = ["entity", "property", "value"]
 Kind = Literal["number", "types", "vector"]
 
 
@@ -151,7 +153,9 @@ def read_features(path: str | os.PathLike[str]) -> FeatureTable:
 
     - ``.csv``, ``.tsv`` and other text: a header, then a row for each entity, whose label is the
       first column. A column whose cells are all numbers or empty (or ``NA``, ``NaN``, ``null``) is
-      one of numbers; others are types, several of them separated by ``|`` or ``;``.
+      one of numbers; others are types, several of them separated by ``|`` or ``;``. A header of
+      ``entity``, ``property`` and ``value``, as ``sheafprop convert --literals`` writes it, makes a
+      column of each property; several numbers of one entity count by their mean.
     - ``.parquet``: a frame, as :meth:`FeatureTable.of` takes it.
     - ``.npy``: a matrix, with the labels of its rows in ``FILE.labels.json`` (a list, as ``export``
       writes it) or ``FILE.labels.txt`` (a label in each line). Rows with NaN are gaps.
@@ -198,12 +202,34 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
     except csv.Error as error:
         raise DataError(f"{source}, line {reader.line_num}: {error}") from error
     names, *rows = rows
+    if [name.strip().lower() for name in names] == _LONG:
+        return _of_properties(rows, source)
     columns = [
         _text_column(name.strip(), [row[place] for row in rows])
         for place, name in enumerate(names)
         if place
     ]
     return FeatureTable(tuple(row[0] for row in rows), tuple(columns), source)
+
+
+def _of_properties(rows: Sequence[Sequence[str]], source: str) -> FeatureTable:
+    """Features of rows of an entity, a property and a value."""
+    place = {label: i for i, label in enumerate(dict.fromkeys(row[0] for row in rows))}
+    found: dict[str, dict[int, list[str]]] = {}
+    for label, name, value in rows:
+        if value.strip().lower() not in _GAPS:
+            found.setdefault(name.strip(), {}).setdefault(place[label], []).append(value.strip())
+    columns = []
+    for name, cells in found.items():
+        try:
+            numbers = np.full(len(place), np.nan)
+            for i, values in cells.items():
+                numbers[i] = np.mean([float(value) for value in values])
+            columns.append(Column(name, "number", numbers))
+        except ValueError:
+            types = [tuple(dict.fromkeys(cells[i])) if i in cells else None for i in place.values()]
+            columns.append(Column(name, "types", _objects(types)))
+    return FeatureTable(tuple(place), tuple(columns), source)
 
 
 def _of_parquet(content: bytes, source: str) -> FeatureTable:

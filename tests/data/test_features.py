@@ -135,3 +135,29 @@ def test_arrays_and_objects_that_are_no_features(tmp_path):
         FeatureTable(("a",), (Column("x", "number", np.ones(1)),) * 2)
     with pytest.raises(DataError, match=r"no column of features"):
         FeatureTable.of(pd.DataFrame({"id": ["a"]}))
+
+
+def test_a_file_with_a_line_for_each_value_has_a_column_for_each_property(tmp_path):
+    rows = [
+        ("a", "height", "2.5"),
+        ("b", "name@en", "one; two | three"),
+        ("a", "name@en", "x"),
+        ("a", "height", "3.5"),
+        ("c", "height", "NA"),
+        ("a", "name@en", "y"),
+        ("a", "name@en", "x"),
+    ]
+    path = tmp_path / "literals.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("entity", "property", "value"), *rows])
+    table = read_features(path)
+    height, name = table.columns
+    assert table.labels == ("a", "b", "c")
+    assert (height.name, height.kind, name.name, name.kind) == (
+        "height",
+        "number",
+        "name@en",
+        "types",
+    )
+    np.testing.assert_array_equal(height.values, [3.0, np.nan, np.nan])
+    assert list(name.values) == [("x", "y"), ("one; two | three",), None]
