@@ -15,6 +15,7 @@ from sheafprop.kge.base import KGEModel, Side
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.ranking.triple_filter import GroupedValues
+from sheafprop.sheaf import RelationSheaf
 
 _TINY = 1e-12
 
@@ -233,6 +234,10 @@ class EpisodeModel(torch.nn.Module):
             self.prototypes.device
         )
 
+    def weigh_sheaf(self) -> RelationSheaf:
+        """The sheaf of the diffusion, whose relations have their weights."""
+        return self.maps.sheaf().scale_energy(self.log_weight.exp(), self.maps.hidden_channels)
+
     def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
         """Propagates into a graph; differentiable in all parameters of the diffusion.
 
@@ -243,8 +248,7 @@ class EpisodeModel(torch.nn.Module):
         """
         head, relation, tail = triples.unbind(1)
         edge_index = torch.stack([head, tail])
-        weight = self.log_weight.exp()
-        sheaf = self.maps.sheaf().scale_energy(weight, self.maps.hidden_channels)
+        sheaf = self.weigh_sheaf()
         every = torch.ones(2 * self.num_relations, device=head.device)
         prototypes = RelationPrototypes(self.maps.as_vectors(self.prototypes), every)
         start, _ = prototypes.start(edge_index, relation, num_nodes)

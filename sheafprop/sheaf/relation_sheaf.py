@@ -44,6 +44,8 @@ class RelationSheaf(ABC):
 
     #: Whether the maps act on every coordinate of the stalk separately: :meth:`diagonals` has them.
     independent_columns: ClassVar[bool] = False
+    #: Whether :meth:`block_terms` are diagonals ``[R, d]``, and maps act without matrices.
+    has_diagonal_blocks: ClassVar[bool] = False
     #: Whether :meth:`vertex_blocks` and :meth:`coupling` also take what
     #: :class:`~sheafprop.kernels.fact_csr.FactCSR` gives, and a slice of ``columns``.
     takes_rows: ClassVar[bool] = False
