@@ -80,7 +80,7 @@ def test_every_lever_is_judged_on_the_training_graph_alone(tmp_path, monkeypatch
 
 def test_weights_of_columns_that_are_one_change_nothing():
     plain, triples = small_model("rotate", times=(1, 3)), random_triples()
-    weighed = ColumnWeights(plain.maps, plain.prototypes, plain.settings)
+    weighed = ColumnWeights(plain.maps, plain.prototypes, plain.settings).double()
     weighed.load_state_dict(plain.state_dict(), strict=False)
     random = plain.draw_sections([str(i) for i in range(9)], 0)
     entity, relation = torch.tensor([0, 4, 7]), torch.tensor([2, 0, 2])
