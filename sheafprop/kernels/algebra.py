@@ -1,4 +1,4 @@
-"""How a row of a table multiplies a row of features: coordinate by coordinate, or in quaternions."""
+"""Products of rows of a table with rows of features: by coordinates, or in quaternions."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

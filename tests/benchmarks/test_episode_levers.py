@@ -92,7 +92,7 @@ def test_weights_of_columns_that_are_one_change_nothing():
         torch.testing.assert_close(score(weighed, side), score(plain, side))
     for parameter in (weighed.log_score, weighed.log_diffusion):
         with torch.no_grad():
-            parameter[..., 1] = 0.5
+            parameter[..., 0, 1] = 0.5  # one for all relations would cancel
         assert not torch.allclose(score(weighed, "tail"), score(plain, "tail"))
         with torch.no_grad():
             parameter.zero_()
