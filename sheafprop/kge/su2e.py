@@ -19,7 +19,8 @@ class SU2E(KGEModel):
         |\mathbf{q}_{r, j}| = 1
 
     Unlike those of :class:`RotatE`, two relations need not commute. The sheaf has
-    :math:`\mathbf{q}_r` at heads and the identity at tails. The norm is that of all real numbers.
+    :math:`\mathbf{q}_r` at heads and the identity at tails. The norm is that of the moduli of
+    quaternions.
 
     A relation has four numbers for each quaternion, which are divided by their length, where the
     paper has three angles; a quaternion of zeros counts as one. Entities start normal with
@@ -35,6 +36,7 @@ class SU2E(KGEModel):
     """
 
     name: ClassVar[str] = "su2e"
+    block: ClassVar[int] = 4
     isometric: ClassVar[bool] = True
 
     def _make_relations(self) -> None:
