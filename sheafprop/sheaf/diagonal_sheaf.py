@@ -5,7 +5,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.algebra import DIAGONAL, Algebra
 from sheafprop.kernels.pairwise_squares import near_squares, scaled_squares
 from sheafprop.sheaf.relation_sheaf import Side
 from sheafprop.sheaf.table_sheaf import TableSheaf, all_ones
@@ -27,7 +26,6 @@ class DiagonalSheaf(TableSheaf):
         ValueError: If both maps are None, the shapes differ, or integers are given.
     """
 
-    algebra: ClassVar[Algebra] = DIAGONAL
     independent_columns: ClassVar[bool] = True
 
     def matrices(
@@ -36,9 +34,6 @@ class DiagonalSheaf(TableSheaf):
         table = self._map(side)
         table = self._one if table is None else table
         return torch.diag_embed(table if relations is None else table[relations])
-
-    def diagonals(self, side: Side) -> Tensor | None:
-        return self._map(side)
 
     def _moduli(self, table: Tensor) -> Tensor:
         return table.abs()

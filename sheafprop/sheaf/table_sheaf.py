@@ -4,7 +4,6 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.algebra import Algebra
 from sheafprop.kernels.coupling import Coupling, CouplingEntries
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
@@ -23,7 +22,6 @@ class TableSheaf(RelationSheaf):
     block diagonal of the Laplacian.
     """
 
-    algebra: ClassVar[Algebra]
     takes_rows: ClassVar[bool] = True
     is_traceable: ClassVar[bool] = True
     has_diagonal_blocks: ClassVar[bool] = True
@@ -66,6 +64,9 @@ class TableSheaf(RelationSheaf):
 
     def translation_of(self, edge_type: Tensor) -> Tensor | None:
         return None if self.translation is None else take_rows(self.translation, 0, edge_type)
+
+    def diagonals(self, side: Side) -> Tensor | None:
+        return self._map(side)
 
     def map_parameters(self, side: Side, relations: Tensor) -> Tensor:
         table = self._map(side)

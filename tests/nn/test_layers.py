@@ -16,7 +16,7 @@ import sheafprop.nn
 from sheafprop.errors import DivergenceError
 from sheafprop.nn import HarmonicExtension, SheafConv, SheafDiffusion, SheafPropagation
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan
-from tests.sheaf_cases import SHEAF_KINDS, make_case
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_case
 
 LAYERS = {
     "conv": SheafConv,
@@ -278,7 +278,7 @@ def test_tensors_of_a_sheaf_may_differ_in_type(case, name):
 
 
 def test_promotion_keeps_a_shared_map_and_its_gradient():
-    maps = torch.randn(4, 2, 3, requires_grad=True)
+    maps = torch.randn(4, 2, WIDTH, requires_grad=True)
     sheaf = DenseSheaf(maps, maps)
     wide = sheaf.promote(torch.float64)
     assert wide.head is wide.tail
@@ -290,7 +290,7 @@ def test_promotion_keeps_a_shared_map_and_its_gradient():
 
 
 def test_integers_are_refused_as_maps():
-    ones = torch.ones(2, 3, dtype=torch.long)
+    ones = torch.ones(2, WIDTH, dtype=torch.long)
     for make in (
         lambda: IdentitySheaf(ones),
         lambda: DiagonalSheaf(ones),
@@ -350,7 +350,7 @@ def other_arguments(case):
     if moved:
         sheaf = dataclasses.replace(case.sheaf, **moved)
     else:
-        sheaf = IdentitySheaf(torch.ones(4, 3, dtype=torch.float64))
+        sheaf = IdentitySheaf(torch.ones(4, WIDTH, dtype=torch.float64))
     return [
         (dict(edge_index=turned), "another 'edge_index'"),
         (dict(edge_type=kinds), "another 'edge_type'"),
@@ -679,7 +679,7 @@ MISPLACED = [
     (dict(edge_type=[0]), "'edge_type' must be a tensor (got list)"),
     (dict(edge_weight=[1.0]), "'edge_weight' must be a tensor (got list)"),
     (dict(boundary_mask=[True]), "'boundary_mask' must be a tensor (got list)"),
-    (dict(sheaf=torch.zeros(4, 3)), "'sheaf' must be a RelationSheaf"),
+    (dict(sheaf=torch.zeros(4, WIDTH)), "'sheaf' must be a RelationSheaf"),
     *(
         (name, f"'{name}' must be on the device of 'x', cpu (got meta)")
         for name in ("edge_index", "edge_type", "edge_weight", "boundary_mask")

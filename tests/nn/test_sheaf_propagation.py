@@ -18,7 +18,7 @@ from sheafprop.nn import SheafConv, SheafPropagation, draw_sections
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, edge_energy
 from sheafprop.sheaf.row_plan import count_rows, needs_labels
 from tests.nn.steps import run_steps
-from tests.sheaf_cases import SHEAF_KINDS, dense_limit, dense_system, make_case, same_numbers
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, dense_limit, dense_system, make_case, same_numbers
 
 
 def options(case):
@@ -250,7 +250,7 @@ def test_a_weight_that_wants_a_gradient_is_refused():
 
 
 def test_a_cached_plan_notices_maps_changed_in_place():
-    translation = torch.randn(4, 3, dtype=torch.float64)
+    translation = torch.randn(4, WIDTH, dtype=torch.float64)
     case = make_case("identity")
     graph = (case.edge_index, case.edge_type, IdentitySheaf(translation))
     layer = SheafPropagation(3, cached=True)

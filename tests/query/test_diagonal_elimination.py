@@ -3,7 +3,7 @@ import torch
 
 from sheafprop.query.diagonal_elimination import DiagonalElimination
 from tests.query.cases import energy_of, model_and_vectors
-from tests.sheaf_cases import make_sheaf
+from tests.sheaf_cases import WIDTH, make_sheaf
 
 
 def test_2i_of_transe_is_centred_on_the_mean_of_the_translated_sources():
@@ -32,7 +32,7 @@ def test_precision_of_paths_is_that_of_resistors_in_series(kind):
     """Unitary maps commute with the precision: it is 1, 1/2, 1/3, and wp/(w + p) with weights."""
     sheaf = make_sheaf(kind)
     complex_ = sheaf.dtype.is_complex
-    x = torch.randn(5, 1, 3, dtype=torch.complex128 if complex_ else torch.float64)
+    x = torch.randn(5, 1, WIDTH, dtype=torch.complex128 if complex_ else torch.float64)
     for hops in (1, 2, 3):
         entries = energy_of(sheaf, x, f"{hops}p", [0] + [1] * hops).entries
         torch.testing.assert_close(entries, torch.full((1, 1), 1 / hops, dtype=torch.float64))
@@ -43,4 +43,4 @@ def test_precision_of_paths_is_that_of_resistors_in_series(kind):
 
 def test_dense_maps_are_refused():
     with pytest.raises(ValueError, match=r"must be diagonal \(got a DenseSheaf\)"):
-        DiagonalElimination(make_sheaf("dense, pair"), torch.zeros(2, 1, 3))
+        DiagonalElimination(make_sheaf("dense, pair"), torch.zeros(2, 1, WIDTH))

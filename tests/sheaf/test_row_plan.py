@@ -135,5 +135,5 @@ def test_labels_are_needed_where_relations_count_for_more_than_messages():
 
 def test_dense_maps_have_no_columns():
     sheaf = DenseSheaf(torch.ones(1, 2, 2), torch.ones(1, 2, 2))
-    with pytest.raises(ValueError, match="only identity and diagonal maps"):
+    with pytest.raises(ValueError, match="only identity and diagonal maps and quaternions"):
         check_takes_rows(sheaf)
