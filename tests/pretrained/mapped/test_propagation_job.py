@@ -71,7 +71,7 @@ def bench(tmp_path, monkeypatch):
     return Bench(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["transe", "rotate", "pairre", "lineare", "um"])
+@pytest.mark.parametrize("name", ["transe", "rotate", "su2e", "pairre", "lineare", "um"])
 @pytest.mark.parametrize("start", ["mixed", "random", "prototype", "zeros"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_vectors_are_those_of_an_extension(tmp_path, monkeypatch, name, start, dtype):
