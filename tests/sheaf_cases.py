@@ -89,7 +89,6 @@ SHEAF_KINDS = (
     "dense, pair",
     "dense, tall complex",
     "dense, singular",
-    "quaternion, unit",
     "quaternion, pair",
 )
 

@@ -47,8 +47,8 @@ class QuaternionSheaf(TableSheaf):
             )
 
     def promote(self, dtype: torch.dtype) -> Self:
-        # Maps stay real, whatever they act on.
-        return super().promote(dtype.to_real())
+        # Maps stay real, whatever they act on; compilers do not know dtype.to_real.
+        return super().promote(torch.zeros((), dtype=dtype).real.dtype)
 
     def pairwise_energy(
         self,

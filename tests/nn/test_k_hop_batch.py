@@ -227,7 +227,7 @@ def test_odd_batches():
     data, sheaf = make_graph("identity")
     batch = k_hop_batch(data, torch.zeros(0, dtype=torch.long), 2)
     assert batch.num_nodes == batch.num_edges == batch.batch_size == 0
-    assert run(SheafConv(), batch, sheaf).shape == (0, 3)
+    assert run(SheafConv(), batch, sheaf).shape == (0, WIDTH)
     alone = k_hop_batch(data, [NUM_NODES - 1], None)
     assert alone.num_nodes == 1
     assert torch.equal(run(SheafConv(), alone, sheaf), data.x[-1:])

@@ -382,7 +382,7 @@ def test_awkward_graphs(case, normalization):
     conv = SheafConv(step_size=0.05, normalization=normalization)
     none = torch.zeros(2, 0, dtype=torch.long)
     assert torch.equal(conv(case.x, none, none[0], case.sheaf), case.x)
-    assert conv(case.x[:0], none, none[0], case.sheaf).shape == (0, 3)
+    assert conv(case.x[:0], none, none[0], case.sheaf).shape == (0, WIDTH)
     everyone = torch.ones(12, dtype=torch.bool)
     assert torch.equal(conv(case.x, *case.graph, boundary_mask=everyone), case.x)
     nobody = conv(case.x, *case.graph, boundary_mask=~everyone)

@@ -80,8 +80,8 @@ def test_parametrizations_apply():
     module = TrainableSheaf(case.sheaf)
     parametrizations.orthogonal(module, "head")
     square = module().head
-    eye = torch.eye(3, dtype=torch.float64)
-    assert torch.allclose(square.mT @ square, eye.expand(4, 3, 3), atol=1e-12)
+    eye = torch.eye(WIDTH, dtype=torch.float64)
+    assert torch.allclose(square.mT @ square, eye.expand(4, WIDTH, WIDTH), atol=1e-12)
 
     class Phases(nn.Module):
         def forward(self, pair):
@@ -132,7 +132,7 @@ def test_what_cannot_train_is_refused():
 
 def test_repr_names_the_sheaf_and_its_parameters():
     module = TrainableSheaf(DiagonalSheaf(tail=torch.zeros(4, WIDTH)))
-    assert repr(module) == "TrainableSheaf(DiagonalSheaf, tail=[4, 3])"
+    assert repr(module) == "TrainableSheaf(DiagonalSheaf, tail=[4, 4])"
 
 
 # The silent case --------------------------------------------------------------------------------
