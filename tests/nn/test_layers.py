@@ -601,7 +601,7 @@ def test_awkward_graphs(case, name, normalization):
     bare = dict(edge_index=empty, edge_type=empty[0])
     assert torch.equal(run(layer, case, **bare, **none), case.x)
     assert run(layer, case, x=case.x[:0], **bare, **none).shape == (0, WIDTH)
-    assert run(layer, case, x=case.x.expand(0, 12, 3)).shape == (0, 12, 3)
+    assert run(layer, case, x=case.x.expand(0, 12, WIDTH)).shape == (0, 12, WIDTH)
     everyone = torch.ones(12, dtype=torch.bool)
     assert torch.equal(run(layer, case, boundary_mask=everyone), case.x)
     assert torch.equal(run(layer, case, edge_weight=0 * case.edge_weight), case.x)
