@@ -25,6 +25,7 @@ from benchmarks.completion_cell import load_data, train_model
 from benchmarks.episode_search import split_training_graph
 from benchmarks.presets import FAMILIES, VERSIONS, Config, completion_config, config_hash
 from benchmarks.proximity_weights import HiddenQueries, fit_weights, score_hidden
+from sheafprop.data.inductive_data import InductiveData
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_model import DiffusedGraph, EpisodeModel, EpisodeSettings
 from sheafprop.inductive.proximity_scorer import (
@@ -35,7 +36,7 @@ from sheafprop.inductive.proximity_scorer import (
 )
 from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kernels.rows import real_rows
-from sheafprop.kge import SU2E, KGEModel
+from sheafprop.kge import KGEModel, build_model
 from sheafprop.kge.base import Side
 from sheafprop.report.tables import NOTHING, markdown_table
 from sheafprop.sheaf import DiagonalSheaf, RelationSheaf
@@ -164,9 +165,10 @@ def run_levers(
     """Judges every lever on a part of the training graph that shares no entity with the rest."""
     data = split_training_graph(load_data(config, root), split)
     module = SheafCompletion(**(config["model"] | {"seed": 0}))
-    kge, _ = train_model(module, config, data, folder=folder)
     settings, near = module.episode_settings, module.proximity
     assert settings is not None
+    trained = settings.maps == "trained"
+    kge = _build_model(config, data, folder, trained=trained)
     assert near is not None
     assert data.valid is not None
     triples, judge = (
@@ -243,7 +245,7 @@ def run_levers(
                 add(f"{label}, {name}", hidden(weighed, judge, 0.25), near.weight, begin)
         elif name == "quaternions":
             twice = _twice(settings)
-            turned = _quaternions(config, data, settings.maps == "trained", folder)
+            turned = _build_model(config, data, folder / "su2e", trained=trained, kge="su2e")
             model = train_variant(EpisodeModel, turned, triples, twice)
             add(name, hidden(model, judge, 0.25), near.weight, begin)
         elif name == "random maps":
@@ -252,7 +254,7 @@ def run_levers(
             phases = train_variant(EpisodeModel, kge, triples, drawn)
             label = f"phases, {name}"
             add(label, hidden(phases, judge, 0.25), near.weight, begin)
-            turned = _quaternions(config, data, False, folder)
+            turned = _build_model(config, data, folder, trained=False, kge="su2e")
             model = train_variant(EpisodeModel, turned, triples, _twice(drawn))
             parts = hidden(model, judge, 0.25)
             add(f"quaternions, {name}", parts, near.weight, begin)
@@ -280,14 +282,19 @@ def _twice(settings: EpisodeSettings) -> EpisodeSettings:
     return settings if width is None else replace(settings, hidden_channels=2 * width)
 
 
-def _quaternions(config: Config, data: Any, trained: bool, folder: Path) -> KGEModel:
-    """SU2E with the settings of the preset and as many real columns, trained or as drawn."""
-    width = 2 * config["model"]["hidden_channels"]
-    if not trained:
-        return SU2E(data.train.num_nodes, data.num_relations, width, squared=True)
-    changes = {"kge": "su2e", "hidden_channels": width, "seed": 0}
-    module = SheafCompletion(**(config["model"] | changes))
-    return train_model(module, config, data, folder=folder / "su2e")[0]
+def _build_model(
+    config: Config, data: InductiveData, folder: Path, *, trained: bool, kge: str = "rotate"
+) -> KGEModel:
+    """A model with the settings of the preset and as many real columns; trained, if its maps are
+    more than a kind and a size."""
+    width = config["model"]["hidden_channels"] * (2 if kge == "su2e" else 1)
+    module = SheafCompletion(
+        **(config["model"] | {"kge": kge, "hidden_channels": width, "seed": 0})
+    )
+    if trained:
+        return train_model(module, config, data, folder=folder)[0]
+    sizes = {"num_nodes": data.train.num_nodes, "num_relations": data.num_relations}
+    return build_model(kge, **sizes, hidden_channels=width, squared=True)
 
 
 def _values(part: HiddenQueries, weight: Tensor | float, may_loop: Tensor) -> Tensor:

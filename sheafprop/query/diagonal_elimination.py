@@ -69,7 +69,10 @@ class DiagonalElimination(Elimination):
     def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
         super().__init__(sheaf, x, prior)
         if not self.takes(sheaf, prior):
-            raise ValueError(f"the maps must be diagonal (got a {type(sheaf).__name__})")
+            raise ValueError(
+                "the maps must be diagonal, and so must the prior's energy be under them (got a "
+                f"{type(sheaf).__name__})"
+            )
         head, tail = sheaf.diagonals("head"), sheaf.diagonals("tail")
         self._algebra = sheaf.algebra
         # Rows of inverse relations follow those of the relations.

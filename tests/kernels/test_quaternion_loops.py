@@ -54,6 +54,15 @@ def test_gradients_are_those_of_differences(backend, symmetric):
         assert torch.autograd.gradgradcheck(run, (x, table))
 
 
+def test_without_a_kernel_for_the_device_torch_runs():
+    entries = make_entries()
+    table, x = (random(n, 4, dtype=torch.float64) for n in (RELATIONS, entries.num_src))
+    coupling = DiagonalCoupling(entries, table, QUATERNIONS)
+    with use_backend("triton"):
+        out = coupling(x.unsqueeze(1))
+    torch.testing.assert_close(out, coupling(x.unsqueeze(1)))
+
+
 @pytest.mark.parametrize("backend", ["numba", "torch"])
 def test_sums_of_a_label_are_the_gradient_of_its_row(backend):
     entries = TypedEntries.from_coupling(make_entries(), RELATIONS)
