@@ -22,3 +22,9 @@ def test_products_have_adjoints_moduli_and_a_one(algebra, dtype):
     close(conjugate(algebra.multiply(c, x)), algebra.multiply(conjugate(x), conjugate(c)))
     close(algebra.multiply(conjugate(c), c), algebra.one(c) * algebra.squares(c))
     close(algebra.squares(product), algebra.squares(c) * algebra.squares(x))
+
+
+def test_quaternions_do_not_commute():
+    c, x = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(DIAGONAL.multiply(c, x), DIAGONAL.multiply(x, c))
+    assert not torch.allclose(QUATERNIONS.multiply(c, x), QUATERNIONS.multiply(x, c), atol=0.1)
