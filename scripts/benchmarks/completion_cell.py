@@ -184,7 +184,7 @@ def _run_merged(
     selection = max(found, key=lambda one: one.value or 0.0)
     seconds = seconds | {"select": time.process_time() - begin}
     propagation = InductivePropagation(model, data, selection.settings)
-    scorer = propagation.scorer(propagation.vectors())
+    scorer = propagation.scorer()
     assert data.valid is not None
     assert data.test is not None
     result = evaluate(
@@ -210,8 +210,7 @@ def _test_curve(
     assert data.test is not None
     known, curve = inference_filter(data), []
     propagation = InductivePropagation(model, data, selection.settings)
-    for count, x in propagation.trajectory(search.iterations):
-        scorer = propagation.scorer(x)
+    for count, scorer in propagation.scorers(search.iterations):
         result = evaluate(scorer.score_tails, scorer.score_heads, data.test, known)
         curve.append([count, round(result.metrics("full")["hits@10"], 5)])
     return curve

@@ -11,10 +11,10 @@ from torch import Tensor
 from benchmarks.benchmark_cases import power_law_multigraph
 from benchmarks.measuring import interleave, time_call, with_peak
 from sheafprop.data import Vocabulary
+from sheafprop.inductive.candidate_scorer import CandidateScorer
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained import SheafModel, StoredModel
 from sheafprop.pretrained.blocks import RowBlocks
-from sheafprop.pretrained.candidate_scorer import CandidateScorer
 from sheafprop.query import EntityScorer, LinkProbabilities, QueryBatch
 
 NUM_RELATIONS = 237
@@ -30,13 +30,14 @@ class RotateLinks:
 
     def __init__(self, model: KGEModel) -> None:
         rows = RowBlocks([model.entity_vectors().detach().unsqueeze(1)])
+        self.rows = rows
         self.scorer = CandidateScorer(model, model.sheaf(), rows, (1.0,))
         self.asked: dict[tuple[int, bool], list[Tensor]] = {}
 
     def score_links(self, entities: Tensor, relation: int, inverse: bool) -> Tensor:
         """Scores of all entities at the other end of a relation."""
         self.asked.setdefault((relation, inverse), []).append(entities)
-        known = self.scorer.rows.select(entities)
+        known = self.rows.select(entities)
         kinds = torch.full_like(entities, relation)
         return self.scorer.scores(known, kinds, "head" if inverse else "tail")
 

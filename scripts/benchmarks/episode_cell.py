@@ -85,7 +85,7 @@ def run_episode_cell(
     chosen_seconds = {"train": training, "select": time.process_time() - begin}
     more: Record = {"selected_on": "validation"} | times(chosen_seconds)
     propagation = InductivePropagation(model, data, chosen)
-    plain = propagation.scorer(propagation.vectors())
+    plain = propagation.scorer()
     beside = _beside(plain, near, near_settings, data)
     for label, one in ((f"{name} + proximity", beside), (name, plain)):
         records += [{"model": label} | row | more for row in _rank(one, data, _PLAIN)]

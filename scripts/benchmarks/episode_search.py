@@ -176,7 +176,7 @@ def _base_records(
     best: list[dict[str, Any]] = []
     for count in (2, 3, 4, 6, 8, 12, 16, 24, 32):
         propagation = InductivePropagation(model, data, replace(settings, iterations=count))
-        scorer = propagation.scorer(propagation.vectors())
+        scorer = propagation.scorer()
         spread = score_spread(scorer, data.inference.triples)
         rows = _rank("propagation", scorer, data, near, spread, {"iterations": count})
         if not best or _value(rows) > _value(best):

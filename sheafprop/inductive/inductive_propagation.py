@@ -8,7 +8,7 @@ from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.inductive.section_scorer import KnownRows, SectionScorer
 from sheafprop.kge.base import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.relation_weights import relation_weights, residual_variance
@@ -33,6 +33,7 @@ class InductivePropagation:
     """
 
     _labels: Sequence[str] | None = None
+    _known: KnownRows | None = None
 
     @torch.no_grad()
     def __init__(self, model: KGEModel, data: InductiveData, settings: PropagationSettings):
@@ -44,11 +45,18 @@ class InductivePropagation:
         assert data.inference.entities is not None
         if data.train.entities is not None:
             check_finite_rows(trained, data.train.entities.labels, "trained vectors")
+        # Only facts of free entities move them, so only these and their neighbours take part.
+        head, tail = edge_index
+        edges = ~(boundary_mask[head] & boundary_mask[tail])
+        local = ~boundary_mask
+        local[edge_index[:, edges].flatten()] = True
+        local_known = boundary_mask[local]
+        number = torch.cumsum(local, 0) - 1
         system = FreeSystem(
-            torch.where(boundary_mask.unsqueeze(1), trained[known], 0).unsqueeze(1),
-            boundary_mask,
-            edge_index,
-            edge_type,
+            torch.where(local_known.unsqueeze(1), trained[known[local]], 0).unsqueeze(1),
+            local_known,
+            number[edge_index[:, edges]],
+            edge_type[edges],
             data.inference.entities.labels_of((~boundary_mask).nonzero()),
         )
         self._prepare(
@@ -62,6 +70,8 @@ class InductivePropagation:
             else None,
         )
         self._labels = data.inference.entities.labels
+        if bool(boundary_mask.any()):
+            self._known = KnownRows.select(trained, known[boundary_mask], boundary_mask)
 
     @classmethod
     def from_system(
@@ -125,14 +135,20 @@ class InductivePropagation:
         )
 
     @torch.no_grad()
-    def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
-        """Propagates once and yields each count of ``iterations`` with the vectors ``[N, s, d]``
-        after so many steps."""
+    def _steps(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
+        """Propagates once and yields each count of ``iterations`` with the vectors of the system's
+        entities."""
         for count, x in self._layer.trajectory(self._plan, self._sections, iterations):
             if self.settings.normalize_output:
                 x = x.clone()
                 x[self._free] = self.model.rescale_entities(x[self._free])
             yield count, x
+
+    def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
+        """Propagates once and yields each count of ``iterations`` with the vectors ``[N, s, d]``
+        after so many steps."""
+        for count, x in self._steps(iterations):
+            yield count, x if self._known is None else self._known.join(x[self._free])
 
     def vectors(self, iterations: int | None = None) -> Tensor:
         """The vectors ``[N, s, d]`` after ``iterations`` steps. (default: those of the settings)"""
@@ -140,9 +156,24 @@ class InductivePropagation:
         ((_, x),) = self.trajectory([count])
         return x
 
-    def scorer(self, x: Tensor) -> SectionScorer:
-        """Scores triples of the inference graph under vectors ``x`` of :meth:`trajectory`."""
-        return SectionScorer(self.model, x, self.settings.section_weight, self._labels)
+    def scorers(self, iterations: Iterable[int]) -> Iterator[tuple[int, SectionScorer]]:
+        """Propagates once and yields each count of ``iterations`` with what scores triples of the
+        inference graph after so many steps. Known vectors are not copied."""
+        for count, x in self._steps(iterations):
+            rows = x if self._known is None else x[self._free]
+            yield (
+                count,
+                SectionScorer(
+                    self.model, rows, self.settings.section_weight, self._labels, self._known
+                ),
+            )
+
+    def scorer(self, iterations: int | None = None) -> SectionScorer:
+        """Scores triples of the inference graph after ``iterations`` steps. (default: those of the
+        settings)"""
+        count = self.settings.iterations if iterations is None else iterations
+        ((_, scorer),) = self.scorers([count])
+        return scorer
 
 
 def _edges(graph: KnowledgeGraph, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -201,8 +201,7 @@ class PropagationSearch:
                 behind, tried = 0, 0
                 if not quick and step_size == steps[0] and counts[0] > 0:
                     counts = (0, *counts)
-                for count, x in propagation.trajectory(counts):
-                    scorer = propagation.scorer(x)
+                for count, scorer in propagation.scorers(counts):
                     result = evaluate(scorer.score_tails, scorer.score_heads, valid, known)
                     metrics = result.metrics("full")
                     row = {

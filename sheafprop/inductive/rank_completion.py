@@ -114,7 +114,7 @@ def rank_completion(
     out = CompletionResult()
     begin = time.perf_counter()
     propagation = InductivePropagation(model, data, settings)
-    scorer = propagation.scorer(propagation.vectors())
+    scorer = propagation.scorer()
     labels = None if data.inference.entities is None else data.inference.entities.labels
     name = type(model).__name__
     own: dict[str, Scorer] = {f"{name} + sheaf propagation": scorer}
@@ -152,7 +152,7 @@ def rank_completion(
         if one is scorer or isinstance(one, WithVectors):
             by_selection |= {method, f"{method} + proximity"}
     if settings.start != "random":
-        start = propagation.scorer(propagation.vectors(0))
+        start = propagation.scorer(0)
         unpropagated = f"{name}, {settings.start} start (no propagation)"
         methods[unpropagated] = start
         by_selection.add(unpropagated)
@@ -206,13 +206,11 @@ def baselines(
     random = InductivePropagation(
         model, data, PropagationSettings(start="random", num_random=1, seed=seed)
     )
-    found: dict[str, Scorer] = {
-        f"{name}, random vectors (no propagation)": random.scorer(random.vectors(0))
-    }
+    found: dict[str, Scorer] = {f"{name}, random vectors (no propagation)": random.scorer(0)}
     if bool(data.boundary_mask.any()):
         settings = PropagationSettings(start="zeros", iterations=1, step_size=1.0)
         mean = InductivePropagation(model, data, settings)
-        found[f"{name}, {MEAN}"] = mean.scorer(mean.vectors())
+        found[f"{name}, {MEAN}"] = mean.scorer()
     heuristic = EdgeTypeHeuristic(
         data.inference.triples, data.inference.num_nodes or 0, data.num_relations
     )

@@ -1,10 +1,41 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from sheafprop.data.finite_rows import name_nonfinite_rows
-from sheafprop.kge.base import KGEModel
+from sheafprop.inductive.candidate_scorer import CandidateScorer
+from sheafprop.kge.base import KGEModel, Side
+
+
+class KnownRows(NamedTuple):
+    """Vectors of entities that are the same in every section.
+
+    Args:
+        table (Tensor): Trained vectors, ``[M, d]``.
+        source (Tensor): The row of each known entity, in the order of their numbers.
+        mask (Tensor): Which entities are known, bool ``[N]``.
+    """
+
+    table: Tensor
+    source: Tensor
+    mask: Tensor
+
+    @classmethod
+    def select(cls, table: Tensor, source: Tensor, mask: Tensor) -> "KnownRows":
+        """Leaves the table as it is where most of its rows are known entities; else copies them."""
+        if 2 * len(source) < len(table):
+            table, source = table[source], torch.arange(len(source), device=source.device)
+        return cls(table, source, mask)
+
+    def join(self, free: Tensor) -> Tensor:
+        """All vectors ``[N, s, d]``, with those of the free entities ``[n, s, d]``."""
+        x = free.new_empty(len(self.mask), *free.shape[1:])
+        x[self.mask] = self.table[self.source].unsqueeze(1).to(free)
+        x[~self.mask] = free
+        return x
 
 
 class SectionScorer:
@@ -18,6 +49,8 @@ class SectionScorer:
         x (Tensor): Vectors of all entities, ``[N, s, d]``.
         weight (sequence of float): :math:`a_i > 0`, one for each section.
         labels (sequence of str, optional): The labels of the entities, for messages.
+        known (KnownRows, optional): Entities with one vector for all sections; ``x`` then holds
+            the vectors of the other entities alone, in their order.
 
     Raises:
         ValueError: If weights and sections differ in number, or a vector is not finite (the first
@@ -30,18 +63,20 @@ class SectionScorer:
         x: Tensor,
         weight: Sequence[float],
         labels: Sequence[str] | None = None,
+        known: KnownRows | None = None,
     ):
         if x.dim() != 3 or x.shape[1] != len(weight):
             raise ValueError(
                 f"'x' must be [N, s, d] with a weight for each section (got {list(x.shape)} and "
                 f"{len(weight)} weights)"
             )
-        numbers = [str(i) for i in range(len(x))] if labels is None else labels
-        if named := name_nonfinite_rows(x, numbers):
+        self.model = model
+        ids = None if known is None else (~known.mask).nonzero().flatten()
+        numbers = _Numbers() if labels is None else labels
+        if named := name_nonfinite_rows(x, numbers, ids=ids):
             raise ValueError(
                 f"the vector of {named} is not finite, so no score would mean anything"
             )
-        self.model = model
         # Sections of one weight are scored together, in one matrix product.
         self._groups: list[tuple[float, Tensor]] = []
         start = 0
@@ -49,14 +84,43 @@ class SectionScorer:
             size = len(list(members))
             self._groups.append((value, x[:, start : start + size].contiguous()))
             start += size
+        self._around: CandidateScorer | None = None
+        if known is not None:
+            rows = _Blocks((known.table.unsqueeze(1), x))
+            self._around = CandidateScorer(
+                model, model.sheaf().map_tensors(torch.Tensor.detach), rows, weight
+            )
+            # The row of each entity among those of the table and then those of x.
+            self._column = torch.empty_like(known.mask, dtype=torch.int64)
+            self._column[known.mask] = known.source
+            self._column[~known.mask] = torch.arange(len(x), device=x.device) + len(known.table)
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
         """Scores ``[B, N]`` of all tails for heads ``head_index`` and relations ``rel_type``."""
+        if self._around is not None:
+            return self._score_around(head_index, rel_type, "tail")
         return self._sum(lambda x: self.model.score_tails(x, head_index, rel_type))
 
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
+        if self._around is not None:
+            return self._score_around(tail_index, rel_type, "head")
         return self._sum(lambda x: self.model.score_heads(x, rel_type, tail_index))
+
+    def _score_around(self, entity: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        """Scores ``[B, N]`` of all candidates at a side, where known ones have one vector."""
+        around, column = self._around, self._column
+        assert around is not None
+        known, x = around.rows.blocks
+        row = column[entity]
+        free = row >= len(known)
+        out = known.real.new_empty(len(row), len(column))
+        # Queries of known entities are asked once, and not for every section.
+        for mine, block, first in ((~free, known, 0), (free, x, len(known))):
+            if bool(mine.any()):
+                scores = around.scores(block[row[mine] - first], rel_type[mine], side)
+                out[mine] = scores[:, column]
+        return out
 
     def _sum(self, score: Callable[[Tensor], Tensor]) -> Tensor:
         total: Tensor | None = None
@@ -65,3 +129,23 @@ class SectionScorer:
             total = part if total is None else total + part
         assert total is not None
         return total
+
+
+class _Blocks(NamedTuple):
+    """Rows of known entities, and those of free ones, as a :class:`CandidateScorer` takes them."""
+
+    blocks: tuple[Tensor, Tensor]
+
+    def slices(self, size: int) -> Iterator[Tensor]:
+        for block in self.blocks:
+            yield from block.split(size)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.blocks))
+
+
+class _Numbers:
+    """Names entities by their numbers."""
+
+    def __getitem__(self, number: int, /) -> str:
+        return str(number)

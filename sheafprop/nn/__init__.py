@@ -1,5 +1,7 @@
 """Propagation layers for PyTorch Geometric."""
 
+from typing import TYPE_CHECKING, Any
+
 from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.k_hop_batch import k_hop_batch
@@ -10,6 +12,7 @@ from sheafprop.nn.sheaf_diffusion import SheafDiffusion
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.nn.start import draw_sections, rescale_sections, start_sections
 from sheafprop.nn.trainable_sheaf import TrainableSheaf
+from sheafprop.renamed import find_renamed
 
 __all__ = [
     "HarmonicExtension",
@@ -27,3 +30,8 @@ __all__ = [
     "rescale_sections",
     "start_sections",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        return find_renamed(__name__, name)

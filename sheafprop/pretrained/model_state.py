@@ -10,11 +10,11 @@ from sheafprop.data import Vocabulary, first_occurrences
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
+from sheafprop.inductive.candidate_scorer import CandidateScorer
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
 from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import RowBlocks
-from sheafprop.pretrained.candidate_scorer import CandidateScorer
 from sheafprop.pretrained.entity_index import EntityIndex
 from sheafprop.pretrained.fact_answers import FactAnswers, FactExecutor
 from sheafprop.pretrained.fact_index import FactIndex

@@ -22,6 +22,8 @@
 ``loops`` holds the loops of all of them that are compiled.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.query.derivation import Derivation, explain_answers
 from sheafprop.query.energy_scorer import Answer, EnergyScorer
@@ -42,6 +44,7 @@ from sheafprop.query.query_scorer import QueryScorer
 from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
 from sheafprop.query.reliability import ReliabilityTable
 from sheafprop.query.truth_calibration import TruthCalibration, TruthPairs
+from sheafprop.renamed import find_renamed
 
 __all__ = [
     "CONJUNCTIVE",
@@ -74,3 +77,8 @@ __all__ = [
     "parse_query",
     "structure",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        return find_renamed(__name__, name)

@@ -17,6 +17,7 @@ from sheafprop.ranking.rank_triples import evaluate
 from sheafprop.ranking.ranking_result import RankingResult
 from sheafprop.ranking.sampled50 import sampled50_draw, sampled50_expectation
 from sheafprop.ranking.triple_filter import TripleFilter
+from sheafprop.renamed import find_renamed
 
 if TYPE_CHECKING:
     from sheafprop.ranking.rank_metrics import RankMetrics
@@ -43,7 +44,7 @@ def __getattr__(name: str) -> Any:
         from sheafprop.ranking.rank_metrics import RankMetrics
 
         return RankMetrics
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return find_renamed(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -173,7 +173,7 @@ def test_merged_is_chosen_on_the_training_graph_and_ranks_both_sets(toy, run, mo
     assert merged["selected_on"] == "training graph"
     assert merged["configurations_tried"] == sum(one.tried for *_, one in others)
     propagation = InductivePropagation(trained[0][0], toy, settings)
-    scorer = propagation.scorer(propagation.vectors())
+    scorer = propagation.scorer()
     result = evaluate(
         scorer.score_tails,
         scorer.score_heads,

@@ -7,6 +7,7 @@ from sheafprop.data import KnowledgeGraph, assemble
 from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.section_scorer import KnownRows, SectionScorer
 from sheafprop.kge import KGE_REGISTRY, build_model
 from sheafprop.nn import RelationPrototypes, SheafPropagation
 from sheafprop.nn.relation_weights import residual_variance
@@ -101,7 +102,7 @@ def test_mixed_scores_weigh_the_prototype_section():
     settings = PropagationSettings(start="mixed", num_random=4, prototype_share=0.4)
     propagation = InductivePropagation(model, data, settings)
     x = propagation.vectors()
-    scorer = propagation.scorer(x)
+    scorer = propagation.scorer()
     assert sum(settings.section_weight) == pytest.approx(1)
     h, r, t = torch.tensor([0, 3]), torch.tensor([1, 2]), torch.tensor([5, 0])
     expected = sum(
@@ -167,3 +168,42 @@ def test_a_system_is_propagated_as_the_data_it_was_built_from():
     )
     expected = InductivePropagation(model, data, settings).vectors()
     torch.testing.assert_close(again.vectors(), expected)
+
+
+@pytest.mark.parametrize("name", sorted(KGE_REGISTRY))
+def test_known_vectors_are_scored_where_they_are(name, monkeypatch):
+    """One table for all sections gives the scores of a copy for each section."""
+    data = toy_data("semi-inductive")
+    model = trained(name, data).double()
+    settings = PropagationSettings(start="mixed", num_random=3, iterations=3)
+    propagation = InductivePropagation(model, data, settings)
+    full = SectionScorer(model, propagation.vectors(), settings.section_weight)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("known vectors were copied for every section")
+
+    monkeypatch.setattr(KnownRows, "join", refuse)
+    scorer = propagation.scorer()
+    size, relations = data.inference.num_nodes, data.num_relations
+    entity = torch.arange(size).repeat_interleave(relations)
+    relation = torch.arange(relations).repeat(size)
+    for got, want in (
+        (scorer.score_tails(entity, relation), full.score_tails(entity, relation)),
+        (scorer.score_heads(relation, entity), full.score_heads(relation, entity)),
+    ):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-7)
+
+
+def test_only_facts_of_new_entities_are_propagated():
+    """The size of the system follows the new entities, not the graph."""
+    data = toy_data("semi-inductive")
+    settings = PropagationSettings(start="mixed", num_random=2, iterations=2)
+    propagation = InductivePropagation(trained("rotate", data), data, settings)
+    free = ~data.boundary_mask
+    head, tail = data.inference.edge_index
+    near = torch.unique(data.inference.edge_index[:, free[head] | free[tail]])
+    rows = torch.unique(torch.cat([near, free.nonzero().flatten()]))
+    assert len(rows) < data.inference.num_nodes
+    ((_, local),) = propagation._steps([2])
+    assert len(local) == len(rows)
+    assert torch.equal(local[~data.boundary_mask[rows]], propagation.vectors()[free])

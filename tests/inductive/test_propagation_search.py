@@ -31,7 +31,7 @@ def test_the_best_row_on_validation_is_chosen(mode):
     assert selection.value == max(row["mrr"] for row in selection.curve)
     chosen = selection.settings
     propagation = InductivePropagation(model, data, chosen)
-    scorer = propagation.scorer(propagation.vectors())
+    scorer = propagation.scorer()
     again = evaluate(
         scorer.score_tails, scorer.score_heads, data.valid, inference_filter(data)
     ).metrics("full")
@@ -85,7 +85,7 @@ def test_what_is_looked_at_are_the_validation_triples_alone(mode):
             SEARCH.settings, **{key: row[key] for key in ("start", "step_size", "iterations")}
         )
         propagation = InductivePropagation(model, data, settings)
-        scorer = propagation.scorer(propagation.vectors())
+        scorer = propagation.scorer()
         result = evaluate(
             scorer.score_tails, scorer.score_heads, data.valid, inference_filter(data)
         )
@@ -129,7 +129,7 @@ def watch_counts(monkeypatch, values):
     def propagate(self, counts):
         for count in counts:
             seen.append((self.settings.start, count))
-            yield count, torch.zeros(0)
+            yield count, SimpleNamespace(score_tails=None, score_heads=None)
 
     class Result:
         def metrics(self, protocol):
@@ -138,9 +138,7 @@ def watch_counts(monkeypatch, values):
                 ("hits@1", "hits@3", "hits@10", "mrr"), values[start].get(count, 0)
             )
 
-    monkeypatch.setattr(InductivePropagation, "trajectory", propagate)
-    monkeypatch.setattr(InductivePropagation, "scorer", lambda self, x: SimpleNamespace(
-        score_tails=None, score_heads=None))  # fmt: skip
+    monkeypatch.setattr(InductivePropagation, "scorers", propagate)
     monkeypatch.setattr(propagation_search, "evaluate", lambda *_, **__: Result())
     return seen
 
@@ -198,7 +196,7 @@ def test_a_part_of_the_validation_triples_decides_seeded_and_reported():
             SEARCH.settings, **{key: row[key] for key in ("start", "step_size", "iterations")}
         )
         propagation = InductivePropagation(model, data, settings)
-        scorer = propagation.scorer(propagation.vectors())
+        scorer = propagation.scorer()
         # The others are known all the same.
         result = evaluate(scorer.score_tails, scorer.score_heads, drawn, inference_filter(data))
         assert row["mrr"] == pytest.approx(result.metrics("full")["mrr"], abs=1e-12)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.inductive.section_scorer import KnownRows, SectionScorer
 from tests.inductive.test_inductive_propagation import trained
 from tests.toy import toy_data
 
@@ -30,3 +30,45 @@ def test_vectors_that_are_not_finite_are_never_scored():
         SectionScorer(model, x, [1.0])
     with pytest.raises(ValueError, match="2 weights"):
         SectionScorer(model, torch.zeros(4, 1, 6), [0.5, 0.5])
+
+
+@pytest.mark.parametrize("rows", [4, 11])
+@pytest.mark.parametrize("name", ["transe", "rotate", "se"])
+def test_known_entities_may_be_any_rows_of_the_table(name, rows):
+    model = trained(name, toy_data()).double()
+    g = torch.Generator().manual_seed(1)
+    dtype = model.entity_vectors().dtype
+    table = torch.randn(rows, 6, generator=g, dtype=dtype)
+    mask = torch.tensor([True, False, True, True, False, False])
+    source = torch.tensor([3, 0, 2]) if rows == 4 else torch.tensor([10, 4, 7])
+    known = KnownRows.select(table, source, mask)
+    # A table of which most rows are not needed is not kept.
+    assert len(known.table) == (4 if rows == 4 else 3)
+    free = torch.randn(3, 2, 6, generator=g, dtype=dtype)
+    weight = [0.7, 0.3]
+    x = known.join(free)
+    assert torch.equal(x[mask], table[source].unsqueeze(1).expand(-1, 2, -1))
+    assert torch.equal(x[~mask], free)
+    whole, parts = SectionScorer(model, x, weight), SectionScorer(model, free, weight, None, known)
+    entity, relation = torch.arange(6).repeat(2), torch.tensor([0, 1]).repeat_interleave(6)
+    torch.testing.assert_close(
+        parts.score_tails(entity, relation), whole.score_tails(entity, relation)
+    )
+    torch.testing.assert_close(
+        parts.score_heads(relation, entity), whole.score_heads(relation, entity)
+    )
+    # One kind of query at a time, too.
+    for one in (0, 1):
+        got = parts.score_tails(torch.tensor([one]), torch.tensor([1]))
+        want = whole.score_tails(torch.tensor([one]), torch.tensor([1]))
+        torch.testing.assert_close(got, want)
+
+
+def test_a_free_vector_that_is_not_finite_is_named_by_its_entity():
+    model = trained("transe", toy_data())
+    mask = torch.tensor([True, False, True, False])
+    known = KnownRows.select(torch.zeros(2, 6), torch.arange(2), mask)
+    free = torch.zeros(2, 1, 6)
+    free[1, 0, 2] = float("inf")
+    with pytest.raises(ValueError, match="'d'"):
+        SectionScorer(model, free, [1.0], list("abcd"), known)

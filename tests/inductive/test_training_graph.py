@@ -137,7 +137,7 @@ def test_the_choice_equals_a_search_by_hand(mode, without):
         for count in SEARCH.iterations:
             settings = replace(SEARCH.settings, start=start, iterations=count)
             propagation = InductivePropagation(model, part, settings)
-            scorer = propagation.scorer(propagation.vectors())
+            scorer = propagation.scorer()
             result = evaluate(scorer.score_tails, scorer.score_heads, part.valid, known)
             found[start, count] = result.metrics("full")["mrr"]
     selection = SEARCH.select(model, data)

@@ -171,7 +171,7 @@ def test_the_selected_propagation_is_the_one_of_the_run(name):
     expected = InductivePropagation(kge, data, settings).vectors()
     assert grown.labels() == data.inference.entities.labels
     close(grown.vectors(), expected, 1e-9)
-    scorer = InductivePropagation(kge, data, settings).scorer(expected)
+    scorer = InductivePropagation(kge, data, settings).scorer()
     best = grown.predict_tails("a3", "next", k=1, include_known=True)
     query = data.inference.entities.ids(["a3"]), data.train.relations.ids(["next"])
     values = scorer.score_tails(*query).detach()

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from sheafprop.inductive import candidate_scorer
 from sheafprop.kernels import pairwise_squares
 from sheafprop.kge import KGE_REGISTRY
-from sheafprop.pretrained import candidate_scorer
 from tests.pretrained.models import FACTS, SETTINGS, sheaf_model
 
 

@@ -1,4 +1,5 @@
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -6,13 +7,23 @@ from torch import Tensor
 from sheafprop.kernels.pairwise_squares import chunks_of, square_lengths
 from sheafprop.kernels.threads import run_chunks
 from sheafprop.kge.base import KGEModel, Side
-from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.sheaf import RelationSheaf
 
 # Scores that are held at once, and numbers of the vectors that are scored at once: a piece of the
 # table that several threads share, read once from where it lies.
 _SCORES = 2**24
 _NUMBERS = 2**25
+
+
+class Rows(Protocol):
+    """Vectors of entities in blocks ``[n_i, s_i, d]``; ``s_i`` is 1 where all sections agree."""
+
+    @property
+    def blocks(self) -> Sequence[Tensor]: ...
+
+    def slices(self, size: int) -> Iterator[Tensor]: ...
+
+    def __len__(self) -> int: ...
 
 
 class CandidateScorer:
@@ -25,15 +36,15 @@ class CandidateScorer:
     Args:
         model (KGEModel): The model that scores one section.
         sheaf (RelationSheaf): Its sheaf.
-        rows (RowBlocks): Vectors of all entities, ``[n, s, d]`` in blocks.
-        section_weight (sequence of float): The weight of each section.
+        rows (Rows): Vectors of all entities, in blocks.
+        section_weight (sequence of float): The weight of each section; they add up to one.
     """
 
     def __init__(
         self,
         model: KGEModel,
         sheaf: RelationSheaf,
-        rows: RowBlocks,
+        rows: Rows,
         section_weight: Sequence[float],
     ):
         self.model, self.sheaf = model, sheaf

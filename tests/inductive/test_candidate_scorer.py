@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from sheafprop.inductive.candidate_scorer import CandidateScorer
 from sheafprop.kge import build_model
 from sheafprop.pretrained.blocks import RowBlocks
-from sheafprop.pretrained.candidate_scorer import CandidateScorer
 
 
 @pytest.fixture
