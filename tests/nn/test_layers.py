@@ -606,7 +606,7 @@ def test_awkward_graphs(case, name, normalization):
     assert torch.equal(run(layer, case, boundary_mask=everyone), case.x)
     assert torch.equal(run(layer, case, edge_weight=0 * case.edge_weight), case.x)
     expected = run(layer, case)
-    wide = torch.empty(3, 24, dtype=case.x.dtype).T[::2]
+    wide = torch.empty(WIDTH, 24, dtype=case.x.dtype).T[::2]
     wide.copy_(case.x)
     assert not wide.is_contiguous()
     assert torch.allclose(run(layer, case, x=wide), expected, atol=1e-12)

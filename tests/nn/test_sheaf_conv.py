@@ -215,7 +215,7 @@ def test_gradients_reach_features_maps_and_translations(kind, layer):
 
 
 def test_gradient_is_finite_at_repeated_eigenvalues():
-    maps = torch.eye(3, dtype=torch.float64).repeat(2, 1, 1).requires_grad_()
+    maps = torch.eye(WIDTH, dtype=torch.float64).repeat(2, 1, 1).requires_grad_()
     x = torch.randn(4, WIDTH, dtype=torch.float64, requires_grad=True)
     edge_index = torch.tensor([[0, 1, 2], [1, 2, 0]])
     out = SheafConv()(x, edge_index, torch.tensor([0, 1, 0]), DenseSheaf(maps, maps))
@@ -284,7 +284,7 @@ def test_bad_features_are_named():
     conv = SheafConv()
     with pytest.raises(ValueError, match="must be complex"):
         conv(case.x.real, *case.graph)
-    with pytest.raises(ValueError, match=r"stalks, 3 \(got 2\)"):
+    with pytest.raises(ValueError, match=r"stalks, 4 \(got 2\)"):
         conv(case.x[:, :2], *case.graph)
     with pytest.raises(ValueError, match="floating point"):
         conv(torch.ones(12, WIDTH, dtype=torch.long), *case.graph)

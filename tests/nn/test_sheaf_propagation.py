@@ -239,7 +239,7 @@ def test_graphs_without_free_or_any_vertices(kind):
     out = SheafPropagation(3)(case.x, *case.graph, boundary_mask=every)
     assert torch.equal(out, case.x)
     none = torch.zeros(2, 0, dtype=torch.long)
-    assert SheafPropagation(3)(case.x[:0], none, none[0], case.sheaf).shape == (0, 3)
+    assert SheafPropagation(3)(case.x[:0], none, none[0], case.sheaf).shape == (0, WIDTH)
 
 
 def test_a_weight_that_wants_a_gradient_is_refused():

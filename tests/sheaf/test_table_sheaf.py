@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from sheafprop.sheaf import DiagonalSheaf, QuaternionSheaf
+from sheafprop.sheaf import DiagonalSheaf, PropagationPlan, QuaternionSheaf
 
 
 @pytest.mark.parametrize("kind", [DiagonalSheaf, QuaternionSheaf])
@@ -18,12 +18,11 @@ def test_a_given_identity_is_one(kind):
     assert torch.equal(short.map_parameters("head", relation), one[:1].expand(5, 8))
 
 
-@pytest.mark.parametrize("kind", [DiagonalSheaf, QuaternionSheaf])
-def test_squares_that_underflow_are_counted(kind):
-    sheaf = kind(torch.full((1, 4), 1e-30))
-    from sheafprop.sheaf import PropagationPlan
-
+@pytest.mark.parametrize(("kind", "lost"), [(DiagonalSheaf, 1), (QuaternionSheaf, 4)])
+def test_squares_that_underflow_are_counted(kind, lost):
+    """A small number freezes its coordinate, or its quaternion."""
+    sheaf = kind(torch.tensor([[0, 0, 1e-30, 0]]))
     edges = torch.tensor([[0], [1]])
     known = torch.tensor([False, True])
-    with pytest.warns(UserWarning, match="the maps of 4 coordinates of free vertices are not zero"):
+    with pytest.warns(UserWarning, match=f"the maps of {lost} coordinates of free vertices are"):
         PropagationPlan(edges, torch.tensor([0]), sheaf, 2, boundary_mask=known)
