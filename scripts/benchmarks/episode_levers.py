@@ -376,9 +376,11 @@ def lever_table(records: Sequence[dict[str, Any]]) -> str:
             continue
         own = {}
         for dataset in datasets:
-            splits = [r for r in records if (r["dataset"], r["setting"]) == (dataset, name)]
+            # One record a split: a lever may have been measured among others before.
+            mine = (r for r in records if (r["dataset"], r["setting"]) == (dataset, name))
+            splits = {r["split"]: (r["gain"], r["error"]) for r in mine}
             if splits:
-                own[dataset] = _mean([(r["gain"], r["error"]) for r in splits])
+                own[dataset] = _mean(list(splits.values()))
         families: dict[str, list[tuple[float, float]]] = {}
         for dataset, found in own.items():
             families.setdefault(dataset.rpartition("_")[0], []).append(found)

@@ -100,12 +100,14 @@ def test_weights_of_columns_that_are_one_change_nothing():
 
 def test_the_table_weighs_families_alike():
     rows = [
-        {"dataset": name, "setting": "a", "gain": gain, "error": error}
-        for name, gain, error in [
-            ("x_v2", 0.01, 0.003),
-            ("x_v3", 0.03, 0.004),
-            ("y_v2", 0.0, 0.008),
+        {"dataset": name, "split": split, "setting": "a", "gain": gain, "error": error}
+        for name, split, gain, error in [
+            ("x_v2", 0, 0.01, 0.003),
+            ("x_v3", 0, 0.9, 0.004),  # measured again below
+            ("x_v3", 1, 0.02, 0.004),
+            ("x_v3", 0, 0.04, 0.004),
+            ("y_v2", 0, 0.0, 0.008),
         ]
     ]
     (line,) = lever_table(rows).splitlines()[2:]
-    assert line == "| a | +1.00 ± 0.42 | +1.00 ± 0.30 | +3.00 ± 0.40 | +0.00 ± 0.80 |"
+    assert line == "| a | +1.00 ± 0.41 | +1.00 ± 0.30 | +3.00 ± 0.28 | +0.00 ± 0.80 |"
