@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import secrets
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -79,6 +80,9 @@ def launch(
         )
         done = not _is_fast(cli.trainer)  # which leaves nothing
     except SystemExit as stop:
+        if command == "fit" and any(folder.path.glob("checkpoints/*.ckpt")):
+            resume = shlex.join(["sheafprop", "fit", "--resume", str(folder.path)])
+            print(f"'{resume}' resumes this run", file=sys.stderr)
         # Lightning answers an interruption by an exit as if the run had failed.
         if isinstance(stop.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from stop
@@ -233,7 +237,7 @@ class SheafCLI(LightningCLI):
         if not resume and (not whole or describe_unfinished_training(checkpoint)):
             self.notes.messages.append(
                 "this run was interrupted before its end, so its best weights so far are taken; "
-                f"'sheafprop fit --resume {self.folder.path}' would go on with it"
+                f"'sheafprop fit --resume {shlex.quote(str(self.folder.path))}' would resume it"
             )
         if is_other_data(checkpoint, keys):
             self.trainer.loggers = []  # which hold the curves of the run

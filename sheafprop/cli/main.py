@@ -40,7 +40,7 @@ commands:
              sheafprop inspect runs/umls/rotate --relations
   export     vectors for other programs
              sheafprop export extended --out vectors.npy
-  import     models of PyKEEN and PyG, plain arrays
+  import     models of other libraries (PyKEEN, PyG, DGL-KE, ...), plain arrays
              sheafprop import pykeen results/transe --out model
 
   tune       search the options of a configuration on validation
@@ -101,6 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("sheafprop: interrupted", file=sys.stderr)
         return 130
+    except SystemExit as stop:
+        # Lightning answers SIGTERM by an exit with status 0, as if the run had been finished.
+        if type(stop).__name__ != "SIGTERMException":
+            raise
+        print("sheafprop: terminated", file=sys.stderr)
+        return 143
     except Exception as error:
         if os.environ.get("SHEAFPROP_DEBUG"):
             raise

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def read_run(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         hint = ""
         if (folder / "manifest.json").is_file():
-            hint = ", but a model, which ranks the triples of --test FILE without --run"
+            hint = "; it holds a model, which 'sheafprop evaluate MODEL --test FILE' ranks"
         raise DataError(f"{folder} is not a run folder: it has no run.yaml{hint}")
     try:
         with storage_errors(file, "read"):
@@ -88,8 +89,8 @@ def describe_interruption(folder: Path) -> str | None:
         return None
     return (
         f"{folder}: 'fit' was interrupted after it saved this model and before it recorded it, so "
-        f"reports of the run are of an earlier one, or missing; 'sheafprop fit --resume {folder}' "
-        "writes them"
+        "reports of the run are of an earlier one, or missing; "
+        f"'sheafprop fit --resume {shlex.quote(str(folder))}' writes them"
     )
 
 

@@ -1,6 +1,8 @@
 """``sheafprop tune``: search the options of a configuration on validation."""
 
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,6 +100,10 @@ def run(words: Sequence[str]) -> int:
         place.lock()
         study = Study(folder, stored["config"], space, pruner=stored["pruner"])
         study.run(options.trials, keys)
+    except (KeyboardInterrupt, SystemExit):
+        resume = shlex.join(["sheafprop", "tune", "--resume", str(folder)])
+        print(f"'{resume}' resumes this study", file=sys.stderr)
+        raise
     except Exception:
         if not (folder / "study.json").exists():  # no trial could start
             place.discard()
@@ -105,7 +111,8 @@ def run(words: Sequence[str]) -> int:
     finally:
         place.release()
     best = study.study.best_trial
-    print(f"best: trial {best.number}, {best.value:.4f}; sheafprop fit --config {folder}/best.yaml")
+    command = shlex.join(["sheafprop", "fit", "--config", str(folder / "best.yaml")])
+    print(f"best: trial {best.number}, {best.value:.4f}; {command}")
     return 0
 
 

@@ -135,7 +135,7 @@ class PropagationSearch:
             raise ValueError(f"'iterations' must ascend (got {list(self.iterations)})")
         if self.metric not in MAIN_METRICS:
             raise ValueError(
-                f"'metric' must be mrr, hits@1, hits@3 or hits@10 (got {self.metric!r})"
+                f"'metric' must be one of {', '.join(MAIN_METRICS)} (got {self.metric!r})"
             )
         for name in ("max_triples", "patience", "max_random"):
             if getattr(self, name) is not None:

@@ -223,7 +223,8 @@ class KGEModel(torch.nn.Module, ABC):
     ) -> Tensor:
         r"""Draws the start of entities that the model has not seen, each from its own label.
 
-        The distribution is that of the model's own initialization, after its constraint. The draw
+        The distribution is that of the model's own initialization, after its constraint; without a
+        model, :func:`sheafprop.nn.draw_sections` draws. The draw
         of an entity depends on its label and the seed alone, and that of its first sections not on
         how many there are.
 

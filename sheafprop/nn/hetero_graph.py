@@ -239,6 +239,7 @@ def _join(
             raise ValueError(
                 f"'{name}' of {kind!r} must be {list(expected)} of type {first.dtype} "
                 f"(got {list(value.shape)} of type {value.dtype})"
+                + ("; project all node types to one width first" if name == "x" else "")
             )
     return torch.cat(
         [

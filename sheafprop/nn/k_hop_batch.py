@@ -62,7 +62,10 @@ def k_hop_batch(
         [(4, 6), (4, 8), (2, 4)]
     """
     if not isinstance(data, Data):
-        raise ValueError(f"'data' must be a torch_geometric.data.Data (got {type(data).__name__})")
+        raise ValueError(
+            f"'data' must be a torch_geometric.data.Data (got {type(data).__name__}); of a "
+            "HeteroGraph, Data(x=graph.x, edge_index=graph.edge_index, edge_type=graph.edge_type)"
+        )
     warn_sampled(data)
     num_nodes = data.num_nodes
     edge_index, edge_type = as_edges(data.edge_index, data.get("edge_type"))

@@ -22,7 +22,8 @@ def draw_sections(
 ) -> Tensor:
     """Draws normal values for the free rows, of the mean length of the known rows.
 
-    The values of a node depend on its key and the seed only, not on the graph.
+    The values of a node depend on its key and the seed only, not on the graph. A trained model
+    draws new entities by its own :meth:`~sheafprop.kge.KGEModel.draw_entities` instead.
 
     Args:
         x (Tensor): Features ``[N, s, d]``, of which the known rows are kept: one row for several

@@ -24,6 +24,7 @@ import hashlib
 import io
 import json
 import os
+import shlex
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from os import PathLike
@@ -350,7 +351,8 @@ def _check_manifest(path: Path, verify: Verify | None) -> tuple[int, dict[str, S
                 f" Writing it was interrupted: the model before it is in '{previous}'; rename it."
             )
         elif (path / "checkpoints").is_dir():
-            hint = f" The run was interrupted: 'sheafprop fit --resume {path}' goes on with it."
+            resume = f"sheafprop fit --resume {shlex.quote(str(path))}"
+            hint = f" The run was interrupted: '{resume}' resumes it."
         elif runs := sorted(path.glob(f"*/model/{_MANIFEST}")):
             hint = f" It holds runs: name one, such as '{runs[0].parents[1]}'."
         raise FormatError(f"There is no model in '{path}': '{_MANIFEST}' is missing.{hint}")

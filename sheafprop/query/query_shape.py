@@ -115,8 +115,8 @@ class QueryShape:
     def _conjunctions(self, own: tuple[int, ...]) -> list[tuple[QueryShape, tuple[int, ...]]]:
         if self.operator == "not":
             raise ValueError(
-                "negation has no energy to minimise: 'not' can be answered on a graph only "
-                "(GraphExecutor), not by vectors"
+                "negation has no energy to minimise: leave out interior='free' (--interior free), "
+                "or answer on the graph alone (GraphExecutor)"
             )
         if self.operator == "anchor":
             return [(self, own)]

@@ -46,10 +46,14 @@ class RunReport(Callback):
             end = f" of {trainer.max_epochs}" if (trainer.max_epochs or -1) > 0 else ""
             print(f"going on with epoch {trainer.current_epoch + 1}{end}")
         monitor, _, sentence = choose_monitor(pl_module.data)  # type: ignore[arg-type]
-        if not any(isinstance(c, BestCheckpoint) for c in trainer.checkpoint_callbacks):
+        kept = [c for c in trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint)]
+        if not kept:
             print("no best epoch is kept, as there is no BestCheckpoint: the last epoch is taken")
         elif monitor.startswith("val/") and not _will_validate(trainer):
-            print("no epoch will be validated, so the weights of the last one are taken")
+            best = any(callback.best_model_score is not None for callback in kept)
+            taken = "the best ones so far stay" if best else "those of the last one are taken"
+            more = "further " if best else ""
+            print(f"no {more}epoch will be validated, so of the weights {taken}")
         else:
             print(f"the best epoch is chosen by {sentence}")
 

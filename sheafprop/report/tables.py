@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.ranking.protocols import MAIN_METRICS
+from sheafprop.ranking.protocols import HITS_AT, MAIN_METRICS
 from sheafprop.report.records import (
     Record,
     by_dataset,
@@ -25,7 +25,7 @@ __all__ = ["result_table", "strata_table", "terminal_table"]
 
 NOTHING = "\N{EN DASH}"
 
-_HEADER = ("method", "protocol", "Hits@1", "Hits@3", "Hits@10", "MRR")
+_HEADER = ("method", "protocol", *(f"Hits@{k}" for k in HITS_AT), "MRR")
 _SYMBOLS = "†‡§"
 
 _Figures = tuple[float | None, ...]

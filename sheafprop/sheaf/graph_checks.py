@@ -149,7 +149,10 @@ def check_finite_features(x: Tensor) -> None:
         return
     bad = ~torch.isfinite(x.detach()).all(dim=-1)
     bad = bad.flatten(0, -2).any(dim=0) if bad.dim() > 1 else bad
-    raise ValueError(f"'x' must be finite (got NaN or infinity in row {int(bad.nonzero()[0])})")
+    raise ValueError(
+        f"'x' must be finite (got NaN or infinity in row {int(bad.nonzero()[0])}); give unknown "
+        "rows a start, such as zeros"
+    )
 
 
 def check_finite_sheaf(sheaf: RelationSheaf) -> None:

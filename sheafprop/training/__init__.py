@@ -6,10 +6,10 @@ the loss of a batch, ``optimization`` the optimizers and schedules,
 (``choose_monitor``) and saves the model after the last one. ``budget`` has the length of a training
 that follows from the size of the graph.
 
-Test triples are first read by ``test_step``: that they choose nothing is shown by
-``tests/inductive/test_propagation_search.py``, that they are no facts by
-``test_inductive_propagation.py`` beside it. A random start is drawn by ``KGEModel.draw_entities``
-or, without a model, by :func:`sheafprop.nn.draw_sections`.
+Test triples are ranked by ``test_step`` alone. Before, they are read for one purpose: every
+ranking, also those of validation, filters all known triples. That they select nothing is tested in
+``tests/inductive/test_propagation_search.py``, that they are no facts in
+``test_inductive_propagation.py`` beside it.
 """
 
 from sheafprop.training.budget import StepBudget, count_candidates, count_training_steps

@@ -10,6 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.errors import DataError
 from sheafprop.pretrained.model_folder import write_model_folder
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.training.checkpoint_state import KEY, AtomicCheckpointIO, count_epochs
@@ -170,12 +171,26 @@ class SaveModel(Callback):
     The weights are the best ones, of :class:`BestCheckpoint`, or without it the last ones. The
     checkpoint gets the choice too, so that ``test`` takes what ``fit`` chose.
 
+    Args:
+        overwrite (bool): Whether a training that does not resume a checkpoint may replace the model
+            that an earlier one has saved in the same folder.
+
     Raises:
-        DataError: If nothing was trained.
+        DataError: If nothing was trained, or there is such a model.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, overwrite: bool = False) -> None:
+        self.overwrite = overwrite
         self._best: tuple[str, dict[str, Any]] | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        anew = trainer.ckpt_path is None and not trainer.fast_dev_run  # type: ignore[attr-defined]
+        folder = Path(trainer.default_root_dir)
+        if anew and not self.overwrite and (folder / "model" / "manifest.json").exists():
+            raise DataError(
+                f"{folder} holds the model of an earlier training: give another default_root_dir, "
+                "ckpt_path to resume it, or SaveModel(overwrite=True) to replace it"
+            )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, SheafCompletion)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -469,17 +470,41 @@ def test_a_run_that_is_interrupted_from_the_keyboard_exits_with_130(tmp_path, ca
             raise KeyboardInterrupt
         begin(module)
 
-    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "my runs"
     handler = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(SheafCompletion, "on_train_epoch_start", interrupt)
     try:
         assert fit(folder, group, "--trainer.max_epochs=4") == 130
     finally:
         signal.signal(signal.SIGINT, handler)  # Lightning leaves it ignored
-    assert capsys.readouterr().err.count("sheafprop: interrupted") == 1
+    said = capsys.readouterr().err
+    assert said.count("sheafprop: interrupted") == 1
+    resume = shlex.join(["sheafprop", "fit", "--resume", str(group / "rotate")])
+    assert f"'{resume}' resumes this run" in said
     monkeypatch.undo()
     assert main(["fit", "--resume", str(group / "rotate")]) == 0
     assert json.loads((group / "rotate" / "metrics.json").read_text())["training"]["epochs"] == 4
+
+
+def test_a_run_that_is_terminated_does_not_exit_as_if_it_had_finished(
+    tmp_path, capsys, monkeypatch
+):
+    begin = SheafCompletion.on_train_epoch_start
+
+    def terminate(module):
+        if module.current_epoch == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        begin(module)
+
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    monkeypatch.setattr(SheafCompletion, "on_train_epoch_start", terminate)
+    assert fit(folder, group, "--trainer.max_epochs=4") == 143
+    said = capsys.readouterr().err
+    assert said.count("sheafprop: terminated") == 1
+    assert "resumes this run" in said
+    assert not (group / "rotate" / "model").exists()
+    monkeypatch.undo()
+    assert main(["fit", "--resume", str(group / "rotate")]) == 0
 
 
 def test_an_interrupted_run_is_said_to_be_one(tmp_path, capsys):

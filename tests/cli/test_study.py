@@ -97,7 +97,7 @@ def test_trials_that_lag_behind_are_pruned(tmp_path, words, monkeypatch):
 
 
 def test_what_a_killed_call_did_not_write_is_written_when_the_study_goes_on(
-    tmp_path, words, monkeypatch
+    tmp_path, words, capsys, monkeypatch
 ):
     def stop(study):
         raise KeyboardInterrupt
@@ -105,6 +105,7 @@ def test_what_a_killed_call_did_not_write_is_written_when_the_study_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr("sheafprop.cli.study.Study._write", stop)
         assert main([*words, "--trials=1"]) == 130
+    assert f"tune --resume {tmp_path / 'study'}' resumes this study" in capsys.readouterr().err
     assert not (tmp_path / "study" / "study.json").exists()
     assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=1"]) == 0
     (trial,) = trials(tmp_path)

@@ -412,7 +412,7 @@ def test_a_folder_without_a_model(tmp_path):
         with pytest.raises(FormatError, match=r"There is no model in .* 'import' write such"):
             load_model_folder(path)
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(FormatError, match=r"'sheafprop fit --resume .*' goes on with it"):
+    with pytest.raises(FormatError, match=r"'sheafprop fit --resume .*' resumes it"):
         load_model_folder(tmp_path)
 
 

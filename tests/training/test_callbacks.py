@@ -217,3 +217,13 @@ def test_episodes_see_the_training_triples_alone(tmp_path, monkeypatch):
     assert torch.equal(triples, data.train.triples)
     held = {tuple(row) for row in data.train_valid.tolist()}
     assert not held & {tuple(row) for row in triples.tolist()}
+
+
+def test_a_second_training_in_a_folder_does_not_replace_the_model(tmp_path):
+    fit(tmp_path, 1, callbacks=[SaveModel()])
+    kept = (tmp_path / "model" / "model.safetensors").read_bytes()
+    with pytest.raises(DataError, match=r"holds the model of an earlier training.*overwrite=True"):
+        fit(tmp_path, 2, callbacks=[SaveModel()])
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == kept
+    fit(tmp_path, 2, callbacks=[SaveModel(overwrite=True)], lr=0.3)
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() != kept

@@ -309,7 +309,8 @@ def _reached(
         won = [own[d] >= hits for d, hits in theirs.items() if hits is not None]
         if won:
             counts.append(f"{escape(name)} {sum(won)} of {len(won)}")
-    text = f"Data sets on which {method} is at least as good{differs}: {', '.join(counts)}."
+    reached = f"reaches at least the published Hits@10{differs}: {', '.join(counts)}"
+    text = f"Number of data sets on which {method} {reached}."
     return [text] if counts else []
 
 
