@@ -22,6 +22,12 @@ def run(words: Sequence[str]) -> int:
         choices=("safetensors", "npy", "tsv", "word2vec"),
         help="(default: by FILE's name: .safetensors, .npy, .tsv, .txt)",
     )
+    parser.add_argument(
+        "--relations",
+        metavar="FILE",
+        help="also write the relations, as safetensors, for 'import arrays --relation-parameters'",
+    )
+    parser.add_argument("--facts", metavar="FILE", help="also write the facts, as TSV")
     options = parser.parse_args(list(words))
     shown = is_output(options.out)
     if shown and options.format not in ("tsv", "word2vec"):
@@ -29,7 +35,11 @@ def run(words: Sequence[str]) -> int:
 
     model = parser.load_model(options)
     place = Path("/dev/stdout" if shown else options.out).expanduser()
-    for path in model.export(place, format=options.format):
+    more = {
+        name: None if given is None else Path(given).expanduser()
+        for name, given in (("relations", options.relations), ("facts", options.facts))
+    }
+    for path in model.export(place, format=options.format, **more):
         if not shown:
             print(path)
     return 0

@@ -44,9 +44,21 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--on-unknown-relation",
-        choices=("error", "drop"),
+        choices=("error", "drop", "fit"),
         default="error",
-        help="what to do with facts of relations that the model does not know (default: error)",
+        help="what to do with facts of relations that the model does not know: refuse or drop them,"
+        " or fit these relations first, in closed form (default: error)",
+    )
+    parser.add_argument(
+        "--min-facts",
+        type=int,
+        metavar="N",
+        help="facts between entities with vectors that a fitted relation needs (default: 5)",
+    )
+    parser.add_argument(
+        "--without-episodes",
+        action="store_true",
+        help="the larger model scores by its vectors alone, as fitted relations need",
     )
     parser.add_argument(
         "--batch-size", type=int, metavar="N", help="facts that are solved at once (default: all)"
@@ -67,12 +79,15 @@ def run(words: Sequence[str]) -> int:
 
     check_places(options)
     old = SheafModel.load(source)
+    if options.without_episodes:
+        old = old.with_scores(episodes=False)
     facts = read_facts(options.facts, options, old.relations, compare=False)
     model = old.extend(
         facts,
         propagation=options.propagation,
         mode=options.mode,
         on_unknown_relation=options.on_unknown_relation,
+        min_facts=options.min_facts,
         seed=options.seed,
         batch_size=options.batch_size,
         normalize_output=options.normalize_output,

@@ -17,6 +17,7 @@ from sheafprop.cli.command_parser import (
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
+    from sheafprop.pretrained.model_export import RelationFile
     from sheafprop.pretrained.stored_model import StoredModel
 
 #: The relation parameters of each model, as options, as the model calls them, and what they are.
@@ -100,6 +101,12 @@ def run(words: Sequence[str]) -> int:
     for name, (_, what) in _PARAMETERS.items():
         option = f"--{name.replace('_', '-')}"
         parser.add_argument(option, metavar="FILE", help=f"arrays: {what}")
+    parser.add_argument(
+        "--relation-parameters",
+        metavar="FILE",
+        help="arrays: what 'export --relations' wrote, which says the model, its norm and layout; "
+        "labels are then in FILE.labels.json, and those of the vectors likewise, unless given",
+    )
     parser.add_argument("-p", type=float, help="the norm of the score")
     parser.add_argument(
         "--keep-unused", action="store_true", help="also keep entities that no fact names"
@@ -131,6 +138,7 @@ def _import(options: argparse.Namespace) -> "StoredModel":
         return import_pykeen(options.path, keep_unused=options.keep_unused)
     if options.source in _ENGINES:
         return _import_engine(options)
+    exported = _exported_relations(options)
     for name in ("entities", "relations"):
         if getattr(options, name) is None:
             raise DataError(f"{options.source} needs --{name} FILE, the labels in order of ids")
@@ -153,7 +161,9 @@ def _import(options: argparse.Namespace) -> "StoredModel":
         return import_arrays(
             options.model,
             vectors=_vectors(options.vectors),
-            parameters={
+            parameters=exported.parameters
+            if exported
+            else {
                 parameter: _array(getattr(options, name))
                 for name, (parameter, _) in _PARAMETERS.items()
                 if getattr(options, name) is not None
@@ -161,6 +171,7 @@ def _import(options: argparse.Namespace) -> "StoredModel":
             layout=options.layout,
             phase_scale=options.phase_scale,
             p=2.0 if options.p is None else options.p,
+            squared=exported is not None and exported.squared,
             **common,
         )
     except ValueError as error:
@@ -169,6 +180,28 @@ def _import(options: argparse.Namespace) -> "StoredModel":
         for name, (parameter, _) in _PARAMETERS.items():
             text = text.replace(f"'{parameter}'", f"--{name.replace('_', '-')}")
         raise DataError(text) from error
+
+
+def _exported_relations(options: argparse.Namespace) -> "RelationFile | None":
+    """The file of relations that was given, and what it says of the model in the options."""
+    if options.relation_parameters is None:
+        return None
+    from sheafprop.pretrained.model_export import label_file, read_relation_file
+
+    found = read_relation_file(options.relation_parameters)
+    names = (*_PARAMETERS, "model", "layout", "phase_scale")
+    given = [f"--{n.replace('_', '-')}" for n in names if getattr(options, n) is not None]
+    if options.source != "arrays" or given:
+        what = options.source if options.source != "arrays" else given[0]
+        raise DataError(f"--relation-parameters says all of the model: give it without {what}")
+    options.model = found.model
+    options.p = found.p if options.p is None else options.p
+    options.layout = "pairs" if found.model == "rotate" else None
+    places = {"entities": options.vectors, "relations": options.relation_parameters}
+    for name, place in places.items():
+        if getattr(options, name) is None and place is not None:
+            setattr(options, name, str(label_file(Path(place).expanduser())))
+    return found
 
 
 def _import_engine(options: argparse.Namespace) -> "StoredModel":

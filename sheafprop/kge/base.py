@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
+from sheafprop.errors import DataError
 from sheafprop.kernels.mapped_rows import groups
 from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS
 from sheafprop.kernels.rows import full_precision, promote, real_rows, scale_rows
+from sheafprop.kge.closed_forms import Facts
 from sheafprop.kge.distance import pairwise_distance, row_distance
 from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
 from sheafprop.kge.grouped_distance import grouped_distance
@@ -544,6 +546,65 @@ class KGEModel(torch.nn.Module, ABC):
                 found = row_distance(residual, **self._norm())
                 distance = distance.index_put(place[side], found.sum(1))
         return -distance
+
+    # New relations -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def fit_relation(
+        self, head: Tensor, tail: Tensor, weight: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        r"""Returns the parameters of a relation that the model was not trained with, which fit its
+        facts best,
+
+        .. math::
+            \min \sum_e w_e {\| \mathbf{R}^t \mathbf{x}_{t_e} - \mathbf{R}^h \mathbf{x}_{h_e}
+            - \mathbf{b} \|}_2^2
+
+        in closed form, over the maps and translations that a relation of this model can have. Where
+        these could be scaled down, or changed together without any effect, they are tied: maps at
+        tails are the identity where the model has such maps; else maps have the mean norm of those
+        of the relations that the model has. What each model takes stands in its :meth:`_fit`.
+
+        Args:
+            head (torch.Tensor): The vectors at the heads of the facts.
+            tail (torch.Tensor): The vectors at their tails.
+            weight (torch.Tensor, optional): The weights of the facts, not negative.
+                (default: all one)
+
+        Shapes:
+            - **head, tail:** :math:`(m, d)`
+            - **weight:** :math:`(m)`
+
+        Returns:
+            dict: For each parameter but the entity table, by its name in :meth:`state_dict`, the
+            row of the relation, in double precision.
+
+        Raises:
+            DataError: If there is no closed form for this model.
+            ValueError: If shapes do not fit, or no fact has a weight.
+        """
+        shape = [len(head), self.hidden_channels]
+        if list(head.shape) != shape or list(tail.shape) != shape:
+            raise ValueError(
+                f"'head' and 'tail' must both be [m, {self.hidden_channels}] "
+                f"(got {list(head.shape)} and {list(tail.shape)})"
+            )
+        weight = head.real.new_ones(len(head)) if weight is None else weight
+        if weight.shape != head.shape[:1] or not bool((weight >= 0).all() & (weight.sum() > 0)):
+            raise ValueError(
+                f"'weight' must be [{len(head)}], not negative, and not zero for all facts "
+                f"(got {list(weight.shape)} with the sum {float(weight.sum()):g})"
+            )
+        double = torch.complex128 if self.is_complex else torch.float64
+        weight = weight.double()
+        return self._fit(Facts(head.to(double), tail.to(double), weight / weight.sum()))
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        """The closed form of :meth:`fit_relation`, where the model has one."""
+        raise DataError(
+            f"{type(self).__name__} has no closed form for a new relation: train it again with the "
+            "facts of that relation, or give its class a method '_fit'"
+        )
 
     # Distances -----------------------------------------------------------------------------------
 

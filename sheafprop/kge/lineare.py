@@ -1,9 +1,11 @@
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import KGEModel, near_one, unit_translations
+from sheafprop.kge.closed_forms import Facts, fit_line
 from sheafprop.sheaf import DiagonalSheaf
 
 
@@ -47,3 +49,9 @@ class LineaRE(KGEModel):
         return DiagonalSheaf(
             promote(self.rel_map_head), promote(self.rel_map_tail), promote(self.rel_emb.weight)
         )
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        """The least squares line of each column, with the identity at tails."""
+        slope, shift = fit_line(facts)
+        ones = torch.ones_like(slope)
+        return {"rel_map_head": slope, "rel_map_tail": ones, "rel_emb.weight": shift}

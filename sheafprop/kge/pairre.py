@@ -1,9 +1,11 @@
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import KGEModel, near_one
+from sheafprop.kge.closed_forms import Facts, fit_pair
 from sheafprop.sheaf import DiagonalSheaf
 
 
@@ -44,3 +46,12 @@ class PairRE(KGEModel):
 
     def sheaf(self) -> DiagonalSheaf:
         return DiagonalSheaf(promote(self.rel_map_head), promote(self.rel_map_tail))
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        r"""The smallest eigenvector of each column, see
+        :func:`~sheafprop.kge.closed_forms.fit_pair`, where :math:`(a, c)` has the mean length that
+        it has in that column of the model's relations.
+        """
+        length = torch.hypot(self.rel_map_head.double(), self.rel_map_tail.double()).mean(0)
+        head, tail = fit_pair(facts)
+        return {"rel_map_head": length * head, "rel_map_tail": length * tail}

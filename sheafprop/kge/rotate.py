@@ -6,6 +6,7 @@ from torch import Tensor
 
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import KGEModel, fill_
+from sheafprop.kge.closed_forms import Facts
 from sheafprop.sheaf import DiagonalSheaf
 from sheafprop.sheaf.relation_sheaf import Side
 
@@ -55,3 +56,7 @@ class RotatE(KGEModel):
         sine = phase.sin() if side == "tail" else -phase.sin()
         turn = torch.complex(phase.cos(), sine)
         return torch.view_as_real(self.as_vectors(known) * turn).flatten(-2)
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        r"""The phases of the sum of :math:`\bar{\mathbf{x}}_h \circ \mathbf{x}_t`."""
+        return {"rel_emb.weight": facts.mean(facts.head.conj() * facts.tail).angle()}

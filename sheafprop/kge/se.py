@@ -1,9 +1,11 @@
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import KGEModel, near_identity
+from sheafprop.kge.closed_forms import Facts, closest_rotation
 from sheafprop.sheaf import DenseSheaf
 
 
@@ -42,3 +44,12 @@ class SE(KGEModel):
 
     def sheaf(self) -> DenseSheaf:
         return DenseSheaf(promote(self.rel_map_head), promote(self.rel_map_tail))
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        r"""The orthogonal matrix at heads, with the identity at tails: Procrustes.
+
+        Free matrices at heads would fit :math:`d` facts without a residual, whatever they say.
+        """
+        turn = closest_rotation((facts.weight.unsqueeze(1) * facts.tail).T @ facts.head)
+        eye = torch.eye(len(turn), dtype=turn.dtype, device=turn.device)
+        return {"rel_map_head": turn, "rel_map_tail": eye}

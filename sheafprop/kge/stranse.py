@@ -1,9 +1,11 @@
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import KGEModel, near_identity, unit_translations
+from sheafprop.kge.closed_forms import Facts, closest_rotation
 from sheafprop.sheaf import DenseSheaf
 
 
@@ -47,3 +49,10 @@ class STransE(KGEModel):
         return DenseSheaf(
             promote(self.rel_map_head), promote(self.rel_map_tail), promote(self.rel_emb.weight)
         )
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        """As for :class:`SE`, of vectors without their means, which the translation joins."""
+        turn = closest_rotation(facts.covariance(facts.tail, facts.head))
+        eye = torch.eye(len(turn), dtype=turn.dtype, device=turn.device)
+        shift = facts.mean(facts.tail) - turn @ facts.mean(facts.head)
+        return {"rel_map_head": turn, "rel_map_tail": eye, "rel_emb.weight": shift}

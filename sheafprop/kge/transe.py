@@ -1,9 +1,11 @@
 from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import KGEModel, unit_translations
+from sheafprop.kge.closed_forms import Facts
 from sheafprop.sheaf import IdentitySheaf
 
 
@@ -41,3 +43,7 @@ class TransE(KGEModel):
 
     def sheaf(self) -> IdentitySheaf:
         return IdentitySheaf(translation=promote(self.rel_emb.weight))
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        r"""The mean of :math:`\mathbf{x}_t - \mathbf{x}_h`."""
+        return {"rel_emb.weight": facts.mean(facts.tail - facts.head)}

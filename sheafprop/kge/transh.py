@@ -6,6 +6,7 @@ from torch import Tensor
 
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import KGEModel, fill_, unit_translations
+from sheafprop.kge.closed_forms import Facts, widest_direction
 from sheafprop.sheaf import DenseSheaf, RelationSheaf
 from sheafprop.sheaf.relation_sheaf import Side
 
@@ -81,3 +82,11 @@ class TransH(KGEModel):
         shape = self.rel_normal.shape
         normal = torch.randn(shape, generator=generator, dtype=torch.float64)
         fill_(self.rel_normal, torch.nn.functional.normalize(normal, dim=-1))
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        r"""The normal along which :math:`\mathbf{x}_t - \mathbf{x}_h` varies most, and the
+        projected mean of that difference.
+        """
+        offset = facts.tail - facts.head
+        normal, mean = widest_direction(facts.covariance(offset, offset)), facts.mean(offset)
+        return {"rel_normal": normal, "rel_emb.weight": mean - (normal @ mean) * normal}

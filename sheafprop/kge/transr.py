@@ -1,11 +1,17 @@
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from sheafprop.checks import check_integer
+from sheafprop.errors import DataError
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import EntityConstraint, KGEModel, near_identity, unit_translations
+from sheafprop.kge.closed_forms import Facts
 from sheafprop.sheaf import DenseSheaf
+
+# Relations whose matrices are looked at together.
+_RELATIONS = 64
 
 
 class TransR(KGEModel):
@@ -74,3 +80,22 @@ class TransR(KGEModel):
 
     def config(self) -> dict[str, Any]:
         return super().config() | {"relation_channels": self.relation_channels}
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        r"""The matrix of one of the model's relations, which a few facts cannot give, and the mean
+        of the mapped :math:`\mathbf{x}_t - \mathbf{x}_h`.
+
+        It is the one with the least residual where all are scaled to their mean Frobenius norm.
+        """
+        offset = facts.tail - facts.head
+        spread = facts.covariance(offset, offset)
+        maps = self.rel_map.split(_RELATIONS)
+        norms = torch.cat([torch.linalg.matrix_norm(part.double()) for part in maps])
+        # tr(M S M^T) is the mean squared residual under the best translation.
+        parts = [(part.double() @ spread * part.double()).sum((1, 2)) for part in maps]
+        residual = torch.cat(parts) / norms**2
+        best = int(residual.nan_to_num(nan=torch.inf).argmin())
+        if not norms[best] > 0:
+            raise DataError("all matrices of the model are zero: a new relation can have none")
+        chosen = self.rel_map[best].double() * (norms.mean() / norms[best])
+        return {"rel_map": chosen, "rel_emb.weight": chosen @ facts.mean(offset)}

@@ -1,8 +1,10 @@
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from sheafprop.kge.base import KGEModel
+from sheafprop.kge.closed_forms import Facts
 from sheafprop.sheaf import IdentitySheaf
 
 
@@ -38,3 +40,7 @@ class UM(KGEModel):
 
     def _reset_relations(self, generator: torch.Generator | None) -> None:
         pass
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        """Nothing: all relations are the same."""
+        return {}

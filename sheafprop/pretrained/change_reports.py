@@ -37,6 +37,11 @@ class ExtensionReport:
         pull (float): The longest distance a full step would move one of these now.
         refined (list of str): Those (and their neighbours) that were solved again.
         seconds (float): Time of the extension.
+        fitted_relations (dict): Relations that were fitted, with the number of ``facts`` each was
+            fitted to, their mean squared ``residual``, the ``share`` of trained relations with a
+            smaller one, and the known relation whose label it ``resembles``, or None.
+        trained_residuals (dict): The ``median`` of the mean squared residuals of trained relations,
+            and what a tenth of them is below (``low``) and above (``high``).
         find_lookalikes (callable): Gives :attr:`lookalikes`.
     """
 
@@ -61,6 +66,8 @@ class ExtensionReport:
     pull: float
     refined: list[str]
     seconds: float = 0.0
+    fitted_relations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    trained_residuals: dict[str, float] = field(default_factory=dict)
     find_lookalikes: Callable[[], dict[str, str]] = field(default=dict, repr=False, compare=False)
 
     @cached_property
@@ -82,6 +89,8 @@ class ExtensionReport:
             f"which {agree(self.facts, 'names', 'name')} "
             f"{count_noun(self.known_entities, 'entity')} that the model knows by label"
         ]
+        if self.fitted_relations:
+            lines += self._describe_fits()
         if self.solved_exactly:
             lines.append(
                 f"{count_noun(self.solved_exactly, 'vector')} "
@@ -141,6 +150,28 @@ class ExtensionReport:
             near = format_lookalikes("new entities", self.lookalikes)
             lines.append(f"{near}; labels are taken literally")
         return "\n".join(lines)
+
+    def _describe_fits(self) -> list[str]:
+        usual, fits = self.trained_residuals, self.fitted_relations
+        compared = (
+            f" (of trained relations: median {usual['median']:.3g}, most from {usual['low']:.3g} "
+            f"to {usual['high']:.3g})"
+            if usual
+            else ""
+        )
+        shown = "; ".join(
+            f"{quote(name)} to {count_noun(fit['facts'], 'fact')}, residual {fit['residual']:.3g}"
+            for name, fit in list(fits.items())[:5]
+        )
+        more = f" and {len(fits) - 5} more" if len(fits) > 5 else ""
+        lines = [
+            f"{count_noun(len(fits), 'relation')} "
+            f"{agree(len(fits), 'was', 'were')} fitted: {shown}{more}{compared}"
+        ]
+        near = {name: fit["resembles"] for name, fit in fits.items() if fit["resembles"]}
+        if near:
+            lines.append(f"{format_lookalikes('new relations', near)}; labels are taken literally")
+        return lines
 
 
 @dataclass(frozen=True)

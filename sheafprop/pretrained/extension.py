@@ -3,7 +3,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,9 +21,11 @@ from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.threads import small_operations
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.model_state import ModelState
+from sheafprop.pretrained.new_relations import fit_relations, residual_range
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
 Mode = Literal["keep", "refine"]
+UnknownRelation = Literal["error", "drop", "fit"]
 
 _EXAMPLES = 5
 _NO_FACTS = torch.zeros(0, 3, dtype=torch.int64)
@@ -35,7 +37,8 @@ def extend(
     *,
     propagation: Propagation = "exact",
     mode: Mode = "keep",
-    on_unknown_relation: Literal["error", "drop"] = "error",
+    on_unknown_relation: UnknownRelation = "error",
+    min_facts: int | None = None,
     seed: int | None = None,
     batch_size: int | None = None,
     normalize_output: bool | None = None,
@@ -45,7 +48,12 @@ def extend(
     if batch_size is not None:
         check_integer("batch_size", batch_size, 1)
     check_choice("mode", mode, ("keep", "refine"))
-    check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
+    check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop", "fit"))
+    fitted: dict[str, dict[str, Any]] = {}
+    if on_unknown_relation == "fit":
+        state, fitted = fit_relations(state, triples, min_facts)
+    elif min_facts is not None:
+        raise ValueError("'min_facts' is for on_unknown_relation='fit' (--on-unknown-relation fit)")
     with small_operations(len(triples) * state.num_sections * state.kge.hidden_channels):
         choice = _choose(state, propagation, seed, normalize_output)
         facts = _parse(state, triples, on_unknown_relation)
@@ -86,6 +94,8 @@ def extend(
         pull=pull,
         refined=state.index.labels_of(again),
         seconds=time.perf_counter() - begin,
+        fitted_relations=fitted,
+        trained_residuals=residual_range(state) if fitted else {},
         find_lookalikes=partial(grown.index.lookalikes, state.num_entities),
     )
     return grown, report
@@ -240,7 +250,8 @@ def _unknown_relations(
         triples.rows,
         state.index,
         state.relations,
-        "Leave these facts out with on_unknown_relation='drop' (--on-unknown-relation drop)",
+        "Leave these facts out with on_unknown_relation='drop' (--on-unknown-relation drop), or "
+        "let the relations be fitted to them with 'fit'",
     )
     return (
         f"{count_noun(len(unknown), 'relation')} {agree(len(unknown), 'is', 'are')} unknown to the "

@@ -140,7 +140,10 @@ class GraphScorer:
         if settings is None:
             return own
         near = LogProximity.of_settings(settings, self._facts, len(self._labels))
-        trained = self._facts[: self._num_trained]
+        trained, later = self._facts.tensor_split([self._num_trained])
+        # Relations that were fitted to later facts have their loops there.
+        seen = torch.bincount(trained[:, 1], minlength=self._num_relations) > 0
+        trained = torch.cat([trained, later[~seen[later[:, 1]]]])
         return add_proximity(own, near, settings, self._facts, trained, self._num_relations)
 
 

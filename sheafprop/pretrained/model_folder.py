@@ -6,7 +6,8 @@
                       added entities; complex ones as ``[N, s, d, 2]``
 ``facts.npy``         the observed triples, int64 ``[m, 3]``
 ``entities.jsonl``    one ``{"label": ..., "origin": ...}`` per entity
-``relations.jsonl``   one ``{"label": ...}`` per relation
+``relations.jsonl``   one ``{"label": ...}`` per relation, ``"origin": "fitted"`` beside it where
+                      it was not trained
 ``model.json``        the model's name and arguments, the chosen propagation, section weights,
                       settings of episodes and proximity, the calibration
 ``metrics.json``      what was measured
@@ -228,9 +229,9 @@ def _write_common(
 ) -> None:
     """Writes what every folder has, and the manifest at the end."""
     write_bytes(folder / "model.safetensors", save(tensors))
-    write_bytes(
-        folder / "relations.jsonl", _json_lines({"label": label} for label in head.relations.labels)
-    )
+    origins = [{} if o == "trained" else {"origin": o} for o in head.relation_origins()]
+    rows = ({"label": n} | o for n, o in zip(head.relations.labels, origins, strict=True))
+    write_bytes(folder / "relations.jsonl", _json_lines(rows))
     description = {
         "model": head.model.name,
         "config": head.model.config(),
@@ -456,9 +457,15 @@ def _head(path: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -
         episodes = EpisodeModel.from_stored(
             model, {"settings": description["episodes"], "state": state}
         )
+    relations = _read_json_lines(path / "relations.jsonl")
+    origins = [row.get("origin", "trained") for row in relations]
+    number = origins.count("fitted")
+    if origins != ["trained"] * (len(origins) - number) + ["fitted"] * number:
+        raise ValueError("relations must be trained ones first, then fitted ones")
     return ModelHead(
         model=model,
-        relations=Vocabulary(_labels(_read_json_lines(path / "relations.jsonl")), kind="relations"),
+        relations=Vocabulary(_labels(relations), kind="relations"),
+        num_fitted_relations=number,
         prototypes=RelationPrototypes(mean, count),
         residual_variance=variance,
         settings=dict(description["settings"]),

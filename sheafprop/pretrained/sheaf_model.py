@@ -16,6 +16,7 @@ from sheafprop.data import Vocabulary
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
+from sheafprop.kge.base import Side
 from sheafprop.pretrained.answers import (
     Interior,
     Queries,
@@ -26,15 +27,23 @@ from sheafprop.pretrained.answers import (
 from sheafprop.pretrained.calibration import CalibrationReport, calibrate
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.explanation import explain, score_triples
-from sheafprop.pretrained.extension import Mode, Propagation, extend, remove_entities
+from sheafprop.pretrained.extension import (
+    Mode,
+    Propagation,
+    UnknownRelation,
+    extend,
+    remove_entities,
+)
 from sheafprop.pretrained.graph_scorer import GraphScorer
+from sheafprop.pretrained.model_export import export_model
 from sheafprop.pretrained.model_folder import Layout, open_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
+from sheafprop.pretrained.new_relations import describe_relations
 from sheafprop.pretrained.prediction import predict, predict_queries
+from sheafprop.pretrained.query_vectors import query_vectors
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.pretrained.triple_input import TripleInput, label_triples
 from sheafprop.pretrained.triple_ranking import UnknownEntity, rank_triples
-from sheafprop.pretrained.vector_export import export_vectors
 from sheafprop.query import Query
 from sheafprop.ranking import RankingResult
 
@@ -146,6 +155,12 @@ class SheafModel:
         origins = self._state.index.origins()
         return pd.DataFrame({"entity": self.labels(), "origin": origins}, dtype=str)
 
+    def describe_relations(self) -> "pd.DataFrame":
+        """A frame of all relations: ``relation``; ``origin``, trained or fitted; the number of
+        observed ``facts``; and ``residual``, the mean squared one of the facts that it was trained
+        with or fitted to (NaN without any)."""
+        return describe_relations(self._state)
+
     def facts(self) -> "pd.DataFrame":
         """A frame of the observed triples: ``head``, ``relation``, ``tail``."""
         return self._state.frame(self._state.facts.from_row(0))
@@ -227,23 +242,60 @@ class SheafModel:
         path = Path(folder).expanduser()
         return write_model_folder(path, self._state, overwrite=overwrite, layout=layout)
 
-    def export(self, path: str | PathLike[str], *, format: str | None = None) -> list[Path]:
+    def export(
+        self,
+        path: str | PathLike[str],
+        *,
+        format: str | None = None,
+        relations: str | PathLike[str] | None = None,
+        facts: str | PathLike[str] | None = None,
+    ) -> list[Path]:
         """Writes the vectors for other programs, a part of them at a time; see
         :func:`~sheafprop.pretrained.export_vectors`.
+
+        With safetensors for the vectors, the relations and the facts beside them, ``sheafprop
+        import arrays`` makes the same model again. All files are written, or none.
 
         Args:
             path: The file to write.
             format: ``"safetensors"``, ``"npy"``, ``"tsv"`` or ``"word2vec"``. (default: by the name
                 of the file)
+            relations: Where to write the relation parameters, as safetensors by their names in the
+                model; their labels are in ``FILE.labels.json``. (default: nowhere)
+            facts: Where to write the observed facts, as TSV. (default: nowhere)
 
         Raises:
             DataError: If a label cannot stand in that format, or the format is unknown.
             StorageError: If the disk refuses.
         """
-        state = self._state
-        return export_vectors(
-            path, state.index, state.rows, format=format, num_sections=state.num_sections
-        )
+        return export_model(self._state, path, format=format, relations=relations, facts=facts)
+
+    def query_vectors(
+        self, entities: str | Iterable[str], relation: str, *, side: Side = "tail"
+    ) -> Tensor:
+        r"""Vectors whose nearest neighbours, by Euclidean distance, are the predictions
+        :math:`(h, r, ?)` of this model, for indexes of the exported vectors.
+
+        That is :math:`\mathbf{R}_t^* (\mathbf{R}_h \mathbf{x}_h + \mathbf{b}) / s`, where
+        :math:`\mathbf{R}_t^* \mathbf{R}_t = s \mathbf{I}`: for TransE and RotatE always, for
+        relations that were fitted with the identity at tails (LineaRE, SE, STransE) too. Other maps
+        change distances, each relation in its own way, and no one index serves them.
+
+        Args:
+            entities: Labels of the known ends.
+            relation: The label of the relation.
+            side: ``"tail"``, or ``"head"`` for the predictions of :math:`(?, r, t)`.
+
+        Returns:
+            Tensor: ``[n, d]``, or ``[n, 2d]`` with real and imaginary parts in turn, as ``export``
+            writes vectors.
+
+        Raises:
+            DataError: If a label is unknown.
+            ValueError: If nearest neighbours are no predictions: for other maps, other norms than
+                the Euclidean one, several vectors of each entity, and scores that see the graph.
+        """
+        return query_vectors(self._state, entities, relation, side)
 
     def stored(self) -> StoredModel:
         """Everything in one place, as a model folder holds it."""
@@ -255,7 +307,8 @@ class SheafModel:
         *,
         propagation: Propagation = "exact",
         mode: Mode = "keep",
-        on_unknown_relation: Literal["error", "drop"] = "error",
+        on_unknown_relation: UnknownRelation = "error",
+        min_facts: int | None = None,
         seed: int | None = None,
         batch_size: int | None = None,
         normalize_output: bool | None = None,
@@ -277,8 +330,12 @@ class SheafModel:
             mode: ``"keep"`` leaves all old vectors. With ``"refine"``, entities of earlier
                 extensions that the facts touch, and those that facts connect to them, are solved
                 again together with the new ones, as if all facts had come at once.
-            on_unknown_relation: ``"error"``, or ``"drop"`` the facts of relations that the model
-                has no maps for (they are reported).
+            on_unknown_relation: ``"error"``, ``"drop"`` the facts of relations that the model has
+                no maps for (they are reported), or ``"fit"`` these relations first, to their facts
+                between entities that have a way to a trained one
+                (:meth:`~sheafprop.kge.KGEModel.fit_relation`). All facts count for the new
+                entities then. The order of the facts has no effect.
+            min_facts: How many such facts each fitted relation needs. (default: 5)
             seed: Seed of random starts. (default: that of the settings)
             batch_size: Facts that are solved at once; what they need in memory, beyond facts and
                 vectors, is that of a batch. Facts that share a new entity, or are connected by such
@@ -290,7 +347,7 @@ class SheafModel:
 
         Raises:
             UnknownRelationError: If a relation is unknown.
-            DataError: If a triple is malformed or none is left.
+            DataError: If a triple is malformed or none is left, or a relation cannot be fitted.
             ValueError: If an argument is unknown or does not fit the model.
         """
         grown = extend(
@@ -299,6 +356,7 @@ class SheafModel:
             propagation=propagation,
             mode=mode,
             on_unknown_relation=on_unknown_relation,
+            min_facts=min_facts,
             seed=seed,
             batch_size=batch_size,
             normalize_output=normalize_output,

@@ -41,6 +41,8 @@ class ModelHead:
             instead of the vectors.
         proximity (ProximitySettings, optional): Proximity beside the scores.
         calibration (ModelCalibration, optional): What turns scores into probabilities.
+        num_fitted_relations (int): How many relations, the last ones, were not trained but fitted
+            to facts that came later.
 
     Raises:
         ValueError: If the parts do not belong together.
@@ -57,6 +59,7 @@ class ModelHead:
     episodes: EpisodeModel | None = None
     proximity: ProximitySettings | None = None
     calibration: ModelCalibration | None = None
+    num_fitted_relations: int = 0
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -65,6 +68,15 @@ class ModelHead:
     def head(self) -> "ModelHead":
         """The parts of a model that are listed above."""
         return ModelHead(**{part.name: getattr(self, part.name) for part in fields(ModelHead)})
+
+    @property
+    def num_trained_relations(self) -> int:
+        """How many relations, the first ones, the model was trained with."""
+        return len(self.relations) - self.num_fitted_relations
+
+    def relation_origins(self) -> list[str]:
+        """Where the parameters of each relation come from: ``"trained"`` or ``"fitted"``."""
+        return ["trained"] * self.num_trained_relations + ["fitted"] * self.num_fitted_relations
 
     @cached_property
     def sheaf(self) -> RelationSheaf:
@@ -88,6 +100,11 @@ class ModelHead:
             raise ValueError(
                 "vectors and labels must have the same relations "
                 f"(got {model.num_relations} and {number})"
+            )
+        if not 0 <= self.num_fitted_relations < max(1, number):
+            raise ValueError(
+                f"of {number} relations some must be trained (got {self.num_fitted_relations} that "
+                "are not)"
             )
         num_ends, width = 2 * number, model.hidden_channels
         for name, tensor, shape in (
@@ -126,7 +143,8 @@ class StoredModel(ModelHead):
 
     Entities are numbered trained ones first, then those that were added later. Of ``model``,
     ``relations``, ``prototypes``, ``residual_variance``, ``settings``, ``metrics``,
-    ``section_weight``, ``episodes``, ``proximity`` and ``calibration``, see :class:`ModelHead`.
+    ``section_weight``, ``episodes``, ``proximity``, ``calibration`` and ``num_fitted_relations``,
+    see :class:`ModelHead`.
 
     Args:
         entities (Vocabulary): Labels of the trained and of the added entities.
@@ -205,8 +223,9 @@ class StoredModel(ModelHead):
 
     @cached_property
     def num_trained_facts(self) -> int:
-        """Facts before the first one that touches an added entity."""
+        """Facts before the first one of an added entity or a fitted relation."""
         added = (self.facts[:, [0, 2]] >= self.model.num_nodes).any(1)
+        added |= self.facts[:, 1] >= self.num_trained_relations
         return int(added.to(torch.uint8).argmax()) if bool(added.any()) else len(added)
 
     def _check_entities(self) -> None:

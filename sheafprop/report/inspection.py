@@ -213,6 +213,8 @@ def inspect_model(model: SheafModel) -> GraphInspection:
     """Inspects a model and its facts."""
     found = inspect_triples({"facts": model.facts().to_numpy(dtype=object)})
     origins = model.entities()["origin"].value_counts()
+    kinds = model.describe_relations()
+    fitted = kinds["relation"][kinds["origin"] == "fitted"].tolist()
     return replace(
         found,
         model={
@@ -221,6 +223,7 @@ def inspect_model(model: SheafModel) -> GraphInspection:
             "entities": model.num_entities,
             "origins": {str(origin): int(count) for origin, count in origins.items()},
             "relations": len(model.relations),
+            **({"fitted_relations": fitted} if fitted else {}),
             "vectors_of_an_entity": model.num_sections,
             "chosen_propagation": model.settings or None,
         },

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ from safetensors.torch import save_file
 
 from sheafprop.cli.import_model import _PARAMETERS
 from sheafprop.data import write_triples
+from sheafprop.kge import KGE_REGISTRY
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output
 from tests.pretrained.models import FACTS, sheaf_model
@@ -42,3 +44,27 @@ def test_safetensors_go_out_and_come_back(tmp_path, capsys, name):
     several.save(tmp_path / "several")
     output(capsys, "export", tmp_path / "several", "--out", tmp_path / "v.safetensors")
     assert "a vector for each entity" in failing(capsys, *words, "--overwrite")
+
+
+@pytest.mark.parametrize("name", sorted(KGE_REGISTRY))
+def test_every_model_goes_out_and_comes_back_by_plain_files(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    model = sheaf_model(name, squared=name == "rotate")
+    model.save("model")
+    words = ["--out", "v.safetensors", "--relations", "r.safetensors", "--facts", "f.tsv"]
+    printed = output(capsys, "export", "model", *words).out.split()
+    assert all(Path(name).is_file() for name in printed)
+    assert len(printed) == 5
+    words = ["import", "arrays", "--out", "again", "--vectors", "v.safetensors", "--facts", "f.tsv"]
+    done = output(capsys, *words, "--relation-parameters", "r.safetensors")
+    assert "are taken in turn" not in done.err  # the file says so
+    again = SheafModel.load("again")
+    assert again.describe_relations().equals(model.describe_relations())
+    assert again.predict_tails("a1", "far").equals(model.predict_tails("a1", "far"))
+    assert again.extend(FACTS).vectors().equal(model.extend(FACTS).vectors())
+    for more in (["--model", name], ["--layout", "pairs"], ["--head-maps", "f.tsv"]):
+        refused = [*words, "--overwrite", "--relation-parameters", "r.safetensors", *more]
+        assert f"without {more[0]}" in failing(capsys, *refused)
+    assert "without pyg" in failing(
+        capsys, "import", "pyg", "x", "--out", "other", "--relation-parameters", "r.safetensors"
+    )

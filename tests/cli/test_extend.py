@@ -10,6 +10,7 @@ from sheafprop.files import StorageError
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, table
 from tests.pretrained.models import FACTS
+from tests.pretrained.test_graph_scorer import with_episodes
 
 
 def test_extend_gives_a_model_that_predicts(tmp_path, capsys, model, facts):
@@ -144,3 +145,33 @@ def test_parquet_files_are_read_as_others_are(tmp_path, capsys, model):
     assert SheafModel.load(tmp_path / "y").facts().iloc[-1].tolist() == ["new", "next", "a1"]
     frame[:0].to_parquet(place)
     assert "no triple" in failing(capsys, *words, tmp_path / "x", "--columns", "3,2,0")
+
+
+def test_unknown_relations_are_fitted_or_refused_and_nothing_is_changed(tmp_path, capsys, model):
+    facts = [*FACTS, *[(f"a{i}", "over", f"a{(i + 5) % 12}") for i in range(4)]]
+    file, out = tmp_path / "more.tsv", tmp_path / "out"
+    write_triples(file, facts)
+    words = ["extend", model, file, "--out", out, "--on-unknown-relation", "fit"]
+    assert "(4 of 4 facts)" in failing(capsys, *words)
+    assert not out.exists()
+    before = {path.name: path.read_bytes() for path in Path(model).iterdir()}
+    assert "--min-facts" in failing(capsys, *words[:3], "--out", model, "--overwrite", *words[5:])
+    assert {path.name: path.read_bytes() for path in Path(model).iterdir()} == before
+    assert "fit" in failing(capsys, *words[:5], "--min-facts", 3)
+    done = output(capsys, *words, "--min-facts", 4, "--report", tmp_path / "report.json")
+    assert "1 relation was fitted: 'over' to 4 facts, residual" in done.err
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["fitted_relations"]["over"]["facts"] == 4
+    found = table(output(capsys, "predict", out, "--head", "a7", "--relation", "over", "-k", 3).out)
+    assert len(found) == 3
+    assert "fitted relations: ['over']" in output(capsys, "inspect", out).out
+
+
+def test_scores_by_vectors_alone_on_request(tmp_path, capsys):
+    old, file = tmp_path / "old", tmp_path / "facts.tsv"
+    with_episodes().save(old)
+    write_triples(file, [(f"a{i}", "over", f"a{(i + 5) % 12}") for i in range(5)])
+    words = ["extend", old, file, "--out", tmp_path / "new", "--on-unknown-relation", "fit"]
+    assert "--without-episodes" in failing(capsys, *words)
+    output(capsys, *words, "--without-episodes")
+    assert SheafModel.load(tmp_path / "new").stored().episodes is None

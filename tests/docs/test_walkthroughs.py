@@ -14,6 +14,9 @@ from sheafprop import SheafModel
 from sheafprop.cli.main import main
 from sheafprop.cli.search_space import SearchSpace
 from sheafprop.config_files import load_config
+from sheafprop.data.datasets import PykeenDataset
+from sheafprop.kge import RotatE
+from sheafprop.pretrained import StoredModel
 from tests.docs.walkthrough import ROOT, blocks, environment, follow
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,6 +27,8 @@ IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
 EPISODES = (ROOT / "docs" / "episodes.md").read_text(encoding="utf-8")
 SPLIT = (ROOT / "docs" / "split.md").read_text(encoding="utf-8")
 QUERIES = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")
+RELATIONS = (ROOT / "docs" / "relations.md").read_text(encoding="utf-8")
+SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 TRAINER = (ROOT / "docs" / "trainer.md").read_text(encoding="utf-8")
 
 
@@ -214,3 +219,47 @@ def test_logical_queries(tmp_path, capsys):
     assert "edge_energy" in printed.out
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
     assert SheafModel.load("calibrated").stored().calibration is not None
+
+
+@pytest.fixture
+def untrained():
+    """A RotatE of random vectors in the place of the quickstart's."""
+    data = PykeenDataset("umls").load()
+    kge = RotatE(data.train.num_nodes, data.num_relations, 8, squared=True)
+    kge.reset_parameters(0)
+    stored = StoredModel.from_training(
+        kge, data.train.entities, data.train.relations, data.train.triples
+    )
+    return SheafModel(stored).save("runs/quickstart/rotate")
+
+
+def test_new_relations(untrained, tmp_path, capsys):
+    follow(RELATIONS, tmp_path)
+    printed = capsys.readouterr()
+    assert "1 relation was fitted: 'relieves' to 6 facts" in printed.err
+    described = SheafModel.load("extended").describe_relations().set_index("relation")
+    assert described.loc["relieves", "origin"] == "fitted"
+    assert described.loc["relieves", "facts"] == 7
+    assert "painkiller\trelieves" in printed.out
+
+
+def test_vectors_in_an_index(untrained, tmp_path, capsys):
+    """Neighbours are predictions, before and after an extension, and after entities change."""
+    scope = follow(SERVING, tmp_path)
+    model, larger, index = scope["model"], scope["larger"], scope["index"]
+    for head in ("virus", "alga", "mammal"):
+        frame = model.predict_tails(head, "causes", 5, include_known=True)
+        assert scope["nearest"](model, head, "causes", 5) == frame["tail"].tolist()
+    frame = larger.predict_heads("treats", "neoplastic_process", 5, include_known=True)
+    assert scope["heads"] == frame["head"].tolist()
+    assert len(index) == larger.num_entities
+    # Labels are found again under their keys after they were refined.
+    refined = larger.extend([("gene_therapy", "affects", "virus")], mode="refine")
+    scope["update"](index, refined, refined.report.refined)
+    assert refined.report.refined == ["gene_therapy"]
+    assert len(index) == larger.num_entities
+    frame = refined.predict_tails("virus", "affects", refined.num_entities, include_known=True)
+    found = scope["nearest"](refined, "virus", "affects", refined.num_entities)
+    assert found == frame["tail"].tolist()
+    restored = scope["Index"].restore("vectors.usearch")
+    assert len(restored) == larger.num_entities

@@ -1,8 +1,13 @@
 """Every script of the gallery runs, is short, and prints what its text promises."""
 
+import json
 import re
 import runpy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -84,3 +89,40 @@ def test_extend_pykeen(capsys, monkeypatch, tmp_path):
     assert names["larger"].labels()[-1] == "atlantis"
     known = list(names["model"].labels())
     assert names["larger"].vectors(known).equal(names["model"].vectors(known))
+
+
+def test_serve(capsys, monkeypatch, tmp_path):
+    out, names = run("serve", capsys, monkeypatch, tmp_path)
+    assert out.splitlines()[0] == "[{'entity': 'ten', 'origin': 'extended'}]"
+    assert "'tail': 'ten', 'score': 0.0" in out.splitlines()[1]
+    service = names["Service"](names["service"].model)
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    place = f"http://127.0.0.1:{service.server_port}"
+    for path, body in (
+        ("/predict?head=5", None),
+        ("/predict?head=nine&relation=plus+2", None),
+        ("/predict?head=5&relation=plus+2&k=many", None),
+        ("/extend", b"no json"),
+        ("/extend", b'[["a", "minus 2", "b"]]'),
+    ):
+        with pytest.raises(HTTPError) as caught:
+            urlopen(f"{place}{path}", body)
+        assert caught.value.code == 400
+        assert json.load(caught.value)["error"]
+    # Threads that ask and extend at once: every answer is of a whole model.
+    labels = [f"m{i}" for i in range(8)]
+
+    def grow(label):
+        facts = json.dumps([[label, "plus 2", "3"]]).encode()
+        return json.load(urlopen(f"{place}/extend", facts))[0]["entity"]
+
+    def ask(_):
+        return json.load(urlopen(f"{place}/predict?head=5&relation=plus+2&k=1"))[0]["tail"]
+
+    with ThreadPoolExecutor(8) as pool:
+        grown, asked = pool.map(grow, labels), pool.map(ask, range(24))
+        assert list(grown) == labels
+        assert set(asked) == {"ten"}
+    assert set(labels) < set(service.model.labels())
+    service.shutdown()
+    service.server_close()

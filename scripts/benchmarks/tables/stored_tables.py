@@ -11,7 +11,9 @@ from typing import Any
 from benchmarks.cells import read_records
 from benchmarks.default_benchmark import default_table
 from benchmarks.episode_levers import lever_table
+from benchmarks.new_relations import fold_table
 from benchmarks.own_splits import split_table
+from benchmarks.serving_benchmark import serving_table
 from benchmarks.tables import benchmark_tables, paper_tables
 from benchmarks.tables.completion_tables import (
     ablation_table,
@@ -40,6 +42,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
     "defaults": default_table,
     "episode-levers": lever_table,
+    "new-relations": fold_table,
     "own-splits": split_table,
     "paper-curve": paper_tables.curve_table,
     "paper-leak": paper_tables.leak_table,
@@ -53,6 +56,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "query-entities": entity_summary,
     "query-entities-types": entity_table,
     "query-speed": benchmark_tables.query_speed_table,
+    "serving": serving_table,
     "service": benchmark_tables.service_table,
     "summary": summary_table,
     "training": benchmark_tables.training_table,
