@@ -1,9 +1,12 @@
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
+from sheafprop.kernels.algebra import QUATERNIONS
 from sheafprop.kernels.rows import promote
 from sheafprop.kge.base import KGEModel, fill_
+from sheafprop.kge.closed_forms import Facts
 from sheafprop.sheaf import QuaternionSheaf
 
 
@@ -59,3 +62,10 @@ class SU2E(KGEModel):
         one = rows.new_tensor([1.0, 0.0, 0.0, 0.0])
         unit = torch.where(length > 0, rows / length.masked_fill(length == 0, 1.0), one)
         return QuaternionSheaf(unit.flatten(-2))
+
+    def _fit(self, facts: Facts) -> dict[str, Tensor]:
+        r"""The sum of :math:`\mathbf{x}_t \bar{\mathbf{x}}_h` at unit length, since
+        :math:`\langle x_t, q x_h \rangle = \langle x_t \bar{x}_h, q \rangle`."""
+        products = QUATERNIONS.multiply(facts.tail, QUATERNIONS.conjugate(facts.head))
+        rows = facts.mean(products).unflatten(-1, (-1, 4))
+        return {"rel_emb.weight": torch.nn.functional.normalize(rows, dim=-1).flatten(-2)}
