@@ -28,6 +28,7 @@ from benchmarks.proximity_weights import HiddenQueries, fit_weights, score_hidde
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_model import DiffusedGraph, EpisodeModel, EpisodeSettings
+from sheafprop.inductive.feature_map import Anchors
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximitySettings,
@@ -65,9 +66,11 @@ class NearEpisodes(EpisodeModel):
         self.near_settings = near
         self.log_near = torch.nn.Parameter(torch.full((rows,), math.log(near.weight)))
 
-    def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
+    def diffuse(
+        self, triples: Tensor, num_nodes: int, random: Tensor, anchors: Anchors | None = None
+    ) -> DiffusedGraph:
         self.near = LogProximity.of_settings(self.near_settings, triples, num_nodes)
-        return super().diffuse(triples, num_nodes, random)
+        return super().diffuse(triples, num_nodes, random, anchors)
 
     def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         query = relation if side == "tail" else relation + self.num_relations
@@ -89,11 +92,13 @@ class SeveralDiffusions(EpisodeModel):
             setattr(self, name, torch.nn.Parameter(value))
         del self.log_weight
 
-    def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
+    def diffuse(
+        self, triples: Tensor, num_nodes: int, random: Tensor, anchors: Anchors | None = None
+    ) -> DiffusedGraph:
         graphs = []
         for weight in self.log_weights:
             self.log_weight = weight
-            graphs.append(super().diffuse(triples, num_nodes, random))
+            graphs.append(super().diffuse(triples, num_nodes, random, anchors))
         times = range(len(self.settings.times))
         return graphs[0]._replace(
             prototype=tuple(g.prototype[i] for i in times for g in graphs),

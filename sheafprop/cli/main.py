@@ -22,6 +22,8 @@ commands:
              sheafprop extend runs/umls/rotate new_facts.tsv --out extended
   propagate  vectors for the new entities of files that are larger than memory
              sheafprop propagate facts.tsv --model runs/umls/rotate --memory 16GB --out vectors
+  partition  the parts of a graph for the processes of torchrun
+             sheafprop partition facts.tsv --parts 4 --method metis --out parts
   predict    the best heads or tails
              sheafprop predict runs/umls/rotate --head virus --relation causes -k 5
   answer     the best answers to logical queries
@@ -57,7 +59,7 @@ _TRAINING = ("fit", "validate", "test")
 #: one, add its module, its name here and its line in the help above.
 _OWN = (
     *("extend", "propagate", "predict", "answer", "calibrate", "score", "explain"),
-    *("evaluate", "inspect"),
+    *("evaluate", "inspect", "partition"),
     *("export", "import", "split", "tune"),
 )
 
@@ -110,8 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("SHEAFPROP_DEBUG"):
             raise
-        print(f"sheafprop {words[0]}: {_describe(error)}", file=sys.stderr)
-        return 1
+        if not getattr(error, "silent", False):  # another process of torchrun says the same
+            print(f"sheafprop {words[0]}: {_describe(error)}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
 
 
 def _describe(error: Exception) -> str:

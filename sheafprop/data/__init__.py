@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         PykeenDataset,
         build_dataset,
     )
+    from sheafprop.data.features import FeatureTable, read_features
     from sheafprop.data.graph_counts import (
         connected_components,
         count_duplicates,
@@ -36,6 +37,7 @@ _HOMES = {
     for home, names in {
         "assembly": "assemble",
         "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
+        "features": "FeatureTable read_features",
         "graph_split": "GraphSplit split_graph",
         "inductive_data": "InductiveData",
         "graph_counts": "connected_components count_duplicates first_occurrences triple_codes",
@@ -48,6 +50,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "FeatureTable",
     "FolderDataset",
     "GraILDataset",
     "GraphSplit",
@@ -65,6 +68,7 @@ __all__ = [
     "first_occurrences",
     "hold_out_mask",
     "parse_triples",
+    "read_features",
     "read_triples",
     "semi_inductive_split",
     "split_graph",

@@ -77,12 +77,9 @@ class DiagonalCoupling(Coupling):
         ):
             return super().combine(x, factors, own, gain, constant)
         x, _ = self._promote(x)
-        if x.dtype not in self._planes:
-            with leave_inference_mode():
-                self._planes[x.dtype] = self._algebra.planes(self._table.to(x.dtype))
         return fused_messages(
             x,
-            self._planes[x.dtype],
+            self._planes_as(x.dtype),
             self._entries,
             factors,
             own,
@@ -91,6 +88,30 @@ class DiagonalCoupling(Coupling):
             out,
             algebra=self._algebra,
         )
+
+    def combine_rows(
+        self,
+        rows: tuple[int, int],
+        x: Tensor,
+        factors: tuple[float, float, float],
+        own: Tensor | None,
+        gain: Tensor | None,
+        constant: Tensor | None,
+        out: Tensor,
+    ) -> bool:
+        fits = torch.promote_types(x.dtype, self._table.dtype) == x.dtype
+        if _backend(x, self._algebra) != "numba" or not fits:
+            return False
+        planes, algebra = self._planes_as(x.dtype), self._algebra
+        given = (x, planes, self._entries, factors, own, gain, constant, out, rows)
+        fused_messages(*given, algebra=algebra)
+        return True
+
+    def _planes_as(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._planes:
+            with leave_inference_mode():
+                self._planes[dtype] = self._algebra.planes(self._table.to(dtype))
+        return self._planes[dtype]
 
     def _promote(self, x: Tensor) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(x.dtype, self._table.dtype)
@@ -190,10 +211,12 @@ def fused_messages(
     gain: Tensor | None = None,
     constant: Tensor | None = None,
     out: Tensor | None = None,
+    some: tuple[int, int] | None = None,
     *,
     algebra: Algebra = DIAGONAL,
 ) -> Tensor:
-    """What :meth:`Coupling.combine` says, by a compiled loop and without gradients."""
+    """What :meth:`Coupling.combine` says, by a compiled loop and without gradients; ``some`` are
+    the rows of ``out`` to fill, if not all."""
     if out is None:
         out = empty((entries.num_dst, *x.shape[1:]), x)
     if out.numel() == 0:
@@ -223,6 +246,7 @@ def fused_messages(
         (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
         entries.start.numpy(),
         rows.shape[1],
+        some,
     )
     return out
 

@@ -165,10 +165,15 @@ class KGEModel(torch.nn.Module, ABC):
         # The numbers of one draw of the whole table, which would take four times its memory: torch
         # draws 16 at a time, so blocks hold multiples of 16, and the last one no less.
         table = self.node_emb.weight.detach()
-        bounds = [*range(0, max(1, len(table) - _DRAWN_ROWS), _DRAWN_ROWS), len(table)]
+        count = self.num_nodes
+        bounds = [*range(0, max(1, count - _DRAWN_ROWS), _DRAWN_ROWS), count]
+        own = getattr(self.node_emb, "first_row", 0)  # of a table that processes share
         for first, end in pairwise(bounds):
             start = draw((end - first, table.size(1)), generator=generator, dtype=torch.float64)
-            fill_(table[first:end], self._scale_start(start))
+            low, high = max(first, own), min(end, own + len(table))
+            if low < high:
+                part = self._scale_start(start[low - first : high - first])
+                fill_(table[low - own : high - own], part)
         self._reset_relations(generator)
         self.constrain_entities_()
 

@@ -176,6 +176,7 @@ class ModelState:
             self.index.all_labels(),
             self._scores_by_vectors,
             int(trained.settings.get("seed", 0)),
+            None if trained.features is None else trained.features.anchors(self.index.all_labels()),
         )
 
     def candidate_scores(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
@@ -326,6 +327,9 @@ class ModelState:
             size = self.num_trained - num_lost
             bare = without_table(self.kge, size, lambda: real_rows(rows.trained()))
             trained = replace(trained, model=bare)
+        if trained.features is not None:
+            lost = trained.features.without(self.index.labels_of(gone))
+            trained = replace(trained, features=lost)
         return replace(
             self,
             trained=trained,

@@ -9,7 +9,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
-from sheafprop.data.inductive_data import triple_set_keys
+from sheafprop.data.features import read_features
+from sheafprop.data.inductive_data import add_features, triple_set_keys
 from sheafprop.data.label_checks import Mode
 from sheafprop.errors import DataError
 
@@ -109,6 +110,8 @@ class InductiveDataModule(LightningDataModule):
         input_format: For ``"folder"``: ``"tsv"``, ``"csv"`` or ``"parquet"``; by default inferred
             from the names of the files.
         seed: Seed of splits made here; the order of the batches follows the model's seed.
+        features: A file with features of entities of both graphs, see
+            :func:`~sheafprop.data.read_features`: new entities are drawn to what these predict.
 
     Raises:
         ValueError: If the arguments do not say which data is meant.
@@ -131,8 +134,10 @@ class InductiveDataModule(LightningDataModule):
         header: bool | Literal["auto", "yes", "no"] | None = None,
         delimiter: str | None = None,
         input_format: Literal["auto", "tsv", "csv", "parquet"] | None = None,
+        features: str | None = None,
     ):
         super().__init__()
+        self._features = features
         check_integer("batch_size", batch_size, 1)
         self.batch_size, self.drop_last, self.num_workers = batch_size, drop_last, num_workers
         self.dataset = build_dataset(
@@ -163,6 +168,8 @@ class InductiveDataModule(LightningDataModule):
         """The graphs; read at the first use."""
         if self._data is None:
             self._data = self.dataset.load()
+            if self._features is not None:
+                self._data = add_features(self._data, read_features(self._features))
         return self._data
 
     @data.setter

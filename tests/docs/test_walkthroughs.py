@@ -27,6 +27,7 @@ IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
 EPISODES = (ROOT / "docs" / "episodes.md").read_text(encoding="utf-8")
 SPLIT = (ROOT / "docs" / "split.md").read_text(encoding="utf-8")
 QUERIES = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")
+FEATURES = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
 RELATIONS = (ROOT / "docs" / "relations.md").read_text(encoding="utf-8")
 SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 TRAINER = (ROOT / "docs" / "trainer.md").read_text(encoding="utf-8")
@@ -219,6 +220,24 @@ def test_logical_queries(tmp_path, capsys):
     assert "edge_energy" in printed.out
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
     assert SheafModel.load("calibrated").stored().calibration is not None
+
+
+def test_features_of_entities(tmp_path, capsys):
+    """With two epochs."""
+    short = FEATURES.replace(
+        "fit --config experiment/folder",
+        "fit --config experiment/folder --config logger/csv --trainer.max_epochs 2",
+    )
+    scope = follow(short, tmp_path)
+    printed = capsys.readouterr()
+    assert "without features" in (tmp_path / "runs/world/report.md").read_text(encoding="utf-8")
+    alone = SheafModel.load("larger")
+    assert alone.labels()[-1] == "newtown"
+    assert scope["model"].feature_map.count > 60
+    assert "(features)" in scope["larger"].explain("newtown")["head"].tolist()
+    assert scope["out"].flatten().tolist() == pytest.approx([1.0, 6.0, 5.0])
+    assert "[1.0, 6.0, 5.0]" in FEATURES
+    assert "newtown" in printed.out
 
 
 @pytest.fixture

@@ -99,15 +99,16 @@ class CostEstimate:
     seconds: float
 
     @classmethod
-    def of(cls, problem: Problem, memory: int, threads: int) -> "CostEstimate":
-        """The estimate with the widest blocks that fit into some memory.
+    def of(cls, problem: Problem, memory: int, threads: int, ranks: int = 1) -> "CostEstimate":
+        """The estimate with the widest blocks that fit into some memory, one for each rank at
+        least.
 
         Raises:
             DataError: If not even one column does.
         """
         base = held_memory() + _PIECES
         every = problem.num_sections * problem.width
-        most = every
+        most = max(problem.unit, -(-every // ranks))
         while most > problem.unit and base + problem.block_memory(most) > memory:
             most = max(problem.unit, most - max(1, most // 16))
         blocks = split_columns(problem.num_sections, problem.width, most, problem.unit)
@@ -118,7 +119,7 @@ class CostEstimate:
                 f"the memory does not do: one column at a time takes about "
                 f"{show_bytes(peak)} (got --memory {show_bytes(memory)})"
             )
-        return cls(problem, blocks, peak, *_disk_and_time(problem, blocks, threads))
+        return cls(problem, blocks, peak, *_disk_and_time(problem, blocks, threads, ranks))
 
     @classmethod
     def of_blocks(cls, problem: Problem, blocks: list[Block], threads: int) -> "CostEstimate":
@@ -139,7 +140,9 @@ class CostEstimate:
         )
 
 
-def _disk_and_time(problem: Problem, blocks: list[Block], threads: int) -> tuple[int, float]:
+def _disk_and_time(
+    problem: Problem, blocks: list[Block], threads: int, ranks: int = 1
+) -> tuple[int, float]:
     numbers = problem.num_sections * problem.width
     table = problem.num_free * numbers * problem.itemsize
     known = problem.num_known * numbers * problem.itemsize
@@ -149,7 +152,7 @@ def _disk_and_time(problem: Problem, blocks: list[Block], threads: int) -> tuple
         BUILD * problem.facts
         + DRAW * problem.num_free * real
         + COPY * (3 * problem.num_free + problem.num_known) * real
-        + problem.iterations * problem.step_seconds(blocks, threads)
+        + problem.iterations * problem.step_seconds(blocks, threads) / min(ranks, len(blocks))
     )
     # The start, the result in columns and in rows.
     return 3 * table + known + entries + 12 * problem.facts, seconds

@@ -40,7 +40,7 @@ class Bench:
         self.most = most
         monkeypatch.setattr(CostEstimate, "of", classmethod(self._estimate))
 
-    def _estimate(self, cls, problem, memory, threads):
+    def _estimate(self, cls, problem, memory, threads, ranks):
         most = max(self.most, problem.unit)
         blocks = split_columns(problem.num_sections, problem.width, most, problem.unit)
         return cls.of_blocks(problem, blocks, threads)
