@@ -250,6 +250,10 @@ class EpisodeModel(torch.nn.Module):
             self.prototypes.device
         )
 
+    def weigh_sheaf(self) -> RelationSheaf:
+        """The sheaf of the diffusion, whose relations have their weights."""
+        return self.maps.sheaf().scale_energy(self.log_weight.exp(), self.maps.hidden_channels)
+
     def diffuse(
         self, triples: Tensor, num_nodes: int, random: Tensor, anchors: Anchors | None = None
     ) -> DiffusedGraph:
@@ -264,9 +268,8 @@ class EpisodeModel(torch.nn.Module):
         """
         head, relation, tail = triples.unbind(1)
         edge_index = torch.stack([head, tail])
-        weight = self.log_weight.exp()
-        maps = self.maps.sheaf()
-        sheaf = maps.scale_energy(weight, self.maps.hidden_channels)
+        maps, weight = self.maps.sheaf(), self.log_weight.exp()
+        sheaf = self.weigh_sheaf()
         every = torch.ones(2 * self.num_relations, device=head.device)
         prototypes = RelationPrototypes(self.maps.as_vectors(self.prototypes), every)
         start, _ = prototypes.start(edge_index, relation, num_nodes)

@@ -102,6 +102,8 @@ class KGEModel(torch.nn.Module, ABC):
     name: ClassVar[str]
     #: Whether the vectors are complex, and the entity table holds pairs of reals.
     is_complex: ClassVar[bool] = False
+    #: Neighbouring columns of the vectors that are one number, whose modulus enters the norm.
+    block: ClassVar[int] = 1
     #: Whether all maps keep lengths, so that candidates are compared with as they are and one moved
     #: vector stands for a query.
     isometric: ClassVar[bool] = False
@@ -353,9 +355,7 @@ class KGEModel(torch.nn.Module, ABC):
         tails = rows.index_select(0, tail_index.reshape(-1))
         with full_precision(x):
             residual = self._residual(heads, rel_type.reshape(-1), tails)
-            distance = row_distance(
-                residual, p=self.p, squared=self.squared, paired=self.is_complex
-            )
+            distance = row_distance(residual, **self._norm())
         return -distance.sum(1).view(head_index.shape)
 
     def score_tails(self, x: Tensor, head_index: Tensor, rel_type: Tensor) -> Tensor:
@@ -548,9 +548,7 @@ class KGEModel(torch.nn.Module, ABC):
             for side in SIDES[::-1]:
                 query = self._shift(known[_other(side)], rel_type, side)
                 residual = query.index_select(0, place[side][0]) - put[side]
-                found = row_distance(
-                    residual, p=self.p, squared=self.squared, paired=self.is_complex
-                )
+                found = row_distance(residual, **self._norm())
                 distance = distance.index_put(place[side], found.sum(1))
         return -distance
 
@@ -615,6 +613,11 @@ class KGEModel(torch.nn.Module, ABC):
 
     # Distances -----------------------------------------------------------------------------------
 
+    def _norm(self) -> dict[str, Any]:
+        """The norm of real residuals."""
+        block = 2 if self.is_complex else self.block
+        return {"p": self.p, "squared": self.squared, "block": block}
+
     def _score_sheaf(self) -> RelationSheaf:
         """The sheaf in the form that scores are computed with."""
         return self.sheaf()
@@ -656,9 +659,7 @@ class KGEModel(torch.nn.Module, ABC):
         """The distances of each known row to all candidates on the given side, [B, C]."""
 
         def distance(queries: Tensor, candidates: Tensor) -> Tensor:
-            return pairwise_distance(
-                queries, candidates, p=self.p, squared=self.squared, paired=self.is_complex
-            )
+            return pairwise_distance(queries, candidates, **self._norm())
 
         queries = self._query(known, rel_type, side)
         if self.isometric:

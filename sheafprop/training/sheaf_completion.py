@@ -87,8 +87,9 @@ class SheafCompletion(LightningModule):
 
     Args:
         kge: ``"transe"``, ``"rotate"``, ``"transr"``, ``"se"``, ``"pairre"``, ``"transh"``,
-            ``"stranse"``, ``"lineare"`` or ``"um"``.
-        hidden_channels: Dimension :math:`d` of the entity stalks (complex numbers for RotatE).
+            ``"stranse"``, ``"lineare"``, ``"um"`` or ``"su2e"``.
+        hidden_channels: Dimension :math:`d` of the entity stalks (complex numbers for RotatE, a
+            multiple of four for SU2E).
         kge_args: Further arguments of the model, such as ``squared`` or ``entity_constraint``.
         loss: ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
         loss_args: Arguments of the loss.
@@ -148,7 +149,16 @@ class SheafCompletion(LightningModule):
     def __init__(
         self,
         kge: Literal[
-            "transe", "rotate", "transr", "se", "pairre", "transh", "stranse", "lineare", "um"
+            "transe",
+            "rotate",
+            "transr",
+            "se",
+            "pairre",
+            "transh",
+            "stranse",
+            "lineare",
+            "um",
+            "su2e",
         ] = "rotate",
         hidden_channels: int = 64,
         kge_args: dict[str, Any] | None = None,

@@ -21,7 +21,7 @@ def trained(name, data, **arguments):
         name,
         num_nodes=data.train.num_nodes,
         num_relations=data.num_relations,
-        hidden_channels=6,
+        hidden_channels=8,
         **arguments,
     )
     model.reset_parameters(0)
@@ -38,7 +38,7 @@ def test_known_vectors_stay_and_new_ones_come(name, start, mode):
     settings = PropagationSettings(start=start, num_random=3, iterations=5)
     propagation = InductivePropagation(model, data, settings)
     x = propagation.vectors()
-    assert x.shape == (data.inference.num_nodes, settings.num_sections, 6)
+    assert x.shape == (data.inference.num_nodes, settings.num_sections, 8)
     known = data.boundary_mask
     trained_rows = model.entity_vectors()[data.boundary_source[known]].unsqueeze(1)
     assert torch.equal(x[known], trained_rows.expand_as(x[known]))
@@ -58,7 +58,7 @@ def test_equals_the_layer_called_by_hand(name):
         start="zeros", iterations=4, normalize_output=False, teleport=0.2, step_size=0.7
     )
     x = InductivePropagation(model, data, settings).vectors()
-    full = torch.zeros(data.inference.num_nodes, 6, dtype=x.dtype)
+    full = torch.zeros(data.inference.num_nodes, 8, dtype=x.dtype)
     full[: data.train.num_nodes] = model.entity_vectors().detach()
     layer = SheafPropagation(4, step_size=0.7, teleport=0.2)
     by_hand = layer(

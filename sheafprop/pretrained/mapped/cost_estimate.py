@@ -40,6 +40,7 @@ class Problem:
         has_constant, keeps_start, leaps, has_diagonal (bool): Whether there are translations or
             known entities, a teleport, so many steps that an expansion replaces them, and block
             diagonals of their own for every column.
+        unit (int): Neighbouring columns that belong together.
     """
 
     facts: int
@@ -55,6 +56,7 @@ class Problem:
     keeps_start: bool = False
     leaps: bool = False
     has_diagonal: bool = False
+    unit: int = 1
 
     def block_memory(self, columns: int) -> int:
         """Bytes that a block of so many columns takes."""
@@ -106,10 +108,10 @@ class CostEstimate:
         """
         base = held_memory() + _PIECES
         every = problem.num_sections * problem.width
-        most = -(-every // ranks)
-        while most > 1 and base + problem.block_memory(most) > memory:
-            most -= max(1, most // 16)
-        blocks = split_columns(problem.num_sections, problem.width, most)
+        most = max(problem.unit, -(-every // ranks))
+        while most > problem.unit and base + problem.block_memory(most) > memory:
+            most = max(problem.unit, most - max(1, most // 16))
+        blocks = split_columns(problem.num_sections, problem.width, most, problem.unit)
         widest = max(math.prod(block.shape) for block in blocks)
         peak = base + problem.block_memory(widest)
         if peak > memory:

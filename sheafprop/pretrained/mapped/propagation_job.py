@@ -103,7 +103,7 @@ class PropagationJob:
         if not sheaf.takes_rows:
             raise DataError(
                 f"'propagate' needs a model whose maps act on every column by itself, such as "
-                f"transe, rotate or pairre (got {state.kge.name!r}, whose maps mix them): "
+                f"transe, rotate or su2e (got {state.kge.name!r}, whose maps mix them): "
                 "'sheafprop extend --propagation selected' takes any model"
             )
         check_input(state, given)
@@ -253,6 +253,7 @@ class PropagationJob:
             iterations=settings.iterations,
             entry_bytes=(6 if small_labels else 8) + (4 if self._weight is not None else 0),
             has_constant=bool(len(facts.known)) or sheaf.end_translations() is not None,
+            unit=sheaf.algebra.block,
             keeps_start=settings.teleport > 0,
             leaps=settings.iterations >= LEAP,
             has_diagonal=not sheaf.is_constant and needs_labels(sheaf, settings.normalization),
