@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from sheafprop.pretrained.sheaf_model import SheafModel
     from sheafprop.ranking import RankMetrics
-    from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+    from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, QuaternionSheaf
 
 # Imported at first use, so that `import sheafprop` and the command line start without torch.
 _HOMES = {
@@ -33,7 +33,7 @@ _HOMES = {
         ),
         "sheafprop.pretrained": "SheafModel",
         "sheafprop.ranking": "RankMetrics",
-        "sheafprop.sheaf": "DenseSheaf DiagonalSheaf IdentitySheaf",
+        "sheafprop.sheaf": "DenseSheaf DiagonalSheaf IdentitySheaf QuaternionSheaf",
     }.items()
     for name in names.split()
 }
@@ -46,6 +46,7 @@ __all__ = [
     "HeteroGraph",
     "IdentitySheaf",
     "KnowledgeGraph",
+    "QuaternionSheaf",
     "RankMetrics",
     "RotatE",
     "SheafConv",

@@ -24,7 +24,7 @@ def config_root() -> Path:
 _SECTIONS = {"data", "model", "trainer", "report", "run"}
 #: Options that are names or folders: a plain scalar other than null is their text.
 _TEXTS = {"root", "name", "group", "project", "id", "entity", "notes", "save_dir", "dirpath"}
-_TEXTS |= {"default_root_dir", "columns", "delimiter"}
+_TEXTS |= {"default_root_dir", "columns", "delimiter", "prefixes"}
 # Numbers with an exponent and no point, which YAML 1.1 takes for text.
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+")
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.backend import backend_of
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, RelationSheaf
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, QuaternionSheaf, RelationSheaf
 
-NUM_NODES, NUM_RELATIONS, WIDTH = 12, 4, 3
+NUM_NODES, NUM_RELATIONS, WIDTH = 12, 4, 4
 
 
 @dataclass
@@ -66,10 +66,14 @@ def make_sheaf(kind: str, seed: int = 0) -> RelationSheaf:
     if kind == "dense, pair":
         return DenseSheaf(real(r, d, d), real(r, d, d))
     if kind == "dense, tall complex":
-        return DenseSheaf(complex_(r, 4, d), complex_(r, 4, d), complex_(r, 4))
+        return DenseSheaf(complex_(r, 5, d), complex_(r, 5, d), complex_(r, 5))
     if kind == "dense, singular":
-        project = torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
+        project = torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64))
         return DenseSheaf(real(r, 2, d) @ project, real(r, 2, d) @ project, real(r, 2))
+    if kind == "quaternion, unit":
+        return QuaternionSheaf(torch.nn.functional.normalize(real(r, d), dim=1))
+    if kind == "quaternion, pair":
+        return QuaternionSheaf(real(r, d), real(r, d), real(r, d))
     raise KeyError(kind)
 
 
@@ -85,6 +89,7 @@ SHEAF_KINDS = (
     "dense, pair",
     "dense, tall complex",
     "dense, singular",
+    "quaternion, pair",
 )
 
 

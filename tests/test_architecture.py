@@ -74,6 +74,18 @@ def test_subpackages_import_only_what_they_may():
     assert "3 kept, 0 broken" in done.stdout
 
 
+def test_only_what_joins_processes_imports_torch_distributed():
+    # Import contracts see torch as a whole.
+    imported = re.compile(r"^\s*(?:import|from) torch\b.*\bdistributed\b", re.M)
+    found = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in SOURCES
+        if imported.search(path.read_text(encoding="utf-8"))
+    }
+    assert "distributed" in found
+    assert found <= {"distributed", "training", "cli"}
+
+
 def test_every_subpackage_has_its_place_in_the_order():
     layers = setup_cfg()["importlinter:contract:subpackages"]["layers"]
     placed = {name.removeprefix("sheafprop.") for name in re.split(r"[\s|]+", layers) if name}

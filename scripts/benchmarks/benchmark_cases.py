@@ -23,6 +23,7 @@ from sheafprop.sheaf import (
     DiagonalSheaf,
     IdentitySheaf,
     PropagationPlan,
+    QuaternionSheaf,
     RelationSheaf,
 )
 
@@ -153,6 +154,9 @@ def make_sheaf(maps: str, num_relations: int, width: int, device: str = "cpu") -
         return DiagonalSheaf(head=torch.polar(torch.ones_like(phase), phase))
     if maps == "diagonal, real":
         return DiagonalSheaf(*(1 + 0.3 * normal(num_relations, width) for _ in range(2)))
+    if maps == "quaternions":
+        units = torch.nn.functional.normalize(normal(num_relations, width // 4, 4), dim=-1)
+        return QuaternionSheaf(units.flatten(1))
     scale = width**-0.5
     return DenseSheaf(*(scale * normal(num_relations, width, width) for _ in range(2)))
 

@@ -11,6 +11,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,10 @@ from benchmarks.completion_cell import load_data, train_model
 from benchmarks.episode_search import split_training_graph
 from benchmarks.presets import FAMILIES, VERSIONS, Config, completion_config, config_hash
 from benchmarks.proximity_weights import HiddenQueries, fit_weights, score_hidden
+from sheafprop.data.inductive_data import InductiveData
 from sheafprop.files import write_text
-from sheafprop.inductive.episode_model import DiffusedGraph, EpisodeModel
+from sheafprop.inductive.episode_model import DiffusedGraph, EpisodeModel, EpisodeSettings
+from sheafprop.inductive.feature_map import Anchors
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximitySettings,
@@ -32,9 +36,11 @@ from sheafprop.inductive.proximity_scorer import (
     relations_with_loops,
 )
 from sheafprop.inductive.training_graph import split_training_triples
-from sheafprop.kge import KGEModel
+from sheafprop.kernels.rows import real_rows
+from sheafprop.kge import KGEModel, build_model
 from sheafprop.kge.base import Side
 from sheafprop.report.tables import NOTHING, markdown_table
+from sheafprop.sheaf import DiagonalSheaf, RelationSheaf
 from sheafprop.training.episode_training import (
     EpisodeTraining,
     _fit,
@@ -60,9 +66,11 @@ class NearEpisodes(EpisodeModel):
         self.near_settings = near
         self.log_near = torch.nn.Parameter(torch.full((rows,), math.log(near.weight)))
 
-    def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
+    def diffuse(
+        self, triples: Tensor, num_nodes: int, random: Tensor, anchors: Anchors | None = None
+    ) -> DiffusedGraph:
         self.near = LogProximity.of_settings(self.near_settings, triples, num_nodes)
-        return super().diffuse(triples, num_nodes, random)
+        return super().diffuse(triples, num_nodes, random, anchors)
 
     def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         query = relation if side == "tail" else relation + self.num_relations
@@ -84,16 +92,59 @@ class SeveralDiffusions(EpisodeModel):
             setattr(self, name, torch.nn.Parameter(value))
         del self.log_weight
 
-    def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
+    def diffuse(
+        self, triples: Tensor, num_nodes: int, random: Tensor, anchors: Anchors | None = None
+    ) -> DiffusedGraph:
         graphs = []
         for weight in self.log_weights:
             self.log_weight = weight
-            graphs.append(super().diffuse(triples, num_nodes, random))
+            graphs.append(super().diffuse(triples, num_nodes, random, anchors))
         times = range(len(self.settings.times))
         return graphs[0]._replace(
             prototype=tuple(g.prototype[i] for i in times for g in graphs),
             random=tuple(g.random[i] for i in times for g in graphs),
         )
+
+
+class ColumnWeights(EpisodeModel):
+    r"""Weights of columns: of the score, :math:`\sum_j e^{\gamma_{qj}} |(\delta x)_j|^2` for each
+    query relation, and of the diffusion, whose energy counts columns of a relation alike. Maps are
+    phases."""
+
+    def __init__(self, *arguments: Any, score: bool = True, diffusion: bool = True, **more: Any):
+        super().__init__(*arguments, **more)
+        width, times = self.maps.hidden_channels, len(self.settings.times)
+        zeros = torch.zeros(times, 2 * self.num_relations, width)
+        self.log_score = torch.nn.Parameter(zeros) if score else None
+        zeros = torch.zeros(self.num_relations, width)
+        self.log_diffusion = torch.nn.Parameter(zeros) if diffusion else None
+
+    def weigh_sheaf(self) -> RelationSheaf:
+        if self.log_diffusion is None:
+            return super().weigh_sheaf()
+        sheaf = self.maps.sheaf()
+        assert isinstance(sheaf, DiagonalSheaf)
+        assert sheaf.head is not None
+        root = ((self.log_diffusion + self.log_weight.unsqueeze(1)) / 2).exp()
+        return DiagonalSheaf(sheaf.head * root, root.to(sheaf.head.dtype))
+
+    def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        if self.log_score is None:
+            return super().score(graph, entity, relation, side)
+        query = relation if side == "tail" else relation + self.num_relations
+        unique, place = torch.unique(query, return_inverse=True)
+        total = self._observed(graph, unique)[place]
+        for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):
+            column = self.log_score[i, query].exp().repeat_interleave(2, 1).unsqueeze(1)
+            for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
+                real = real_rows(rows)
+                wanted = self.score_maps._query(real[entity], relation, side)
+                squares = (column * wanted.square()).flatten(1).sum(1, keepdim=True)
+                squares = squares + column.squeeze(1) @ real.square().sum(1).T
+                energy = squares - 2 * (column * wanted).flatten(1) @ real.flatten(1).T
+                total = total - strength[i, query].exp().unsqueeze(1) / 2 * energy
+            total = total + (self.direction[i, unique] @ real_rows(p.squeeze(1)).T)[place]
+        return total
 
 
 def train_variant(
@@ -102,12 +153,13 @@ def train_variant(
     triples: Tensor,
     like: Any,
     entities: Tensor | None = None,
+    seed: int = 0,
 ) -> EpisodeModel:
     """Trains a variant of the episodes as :func:`train_episodes` does."""
     x = kge.entity_vectors().detach() if entities is None else kge.entity_vectors()[entities]
     start = _prototypes(x.detach(), triples, kge.num_relations)
-    model = build(kge, start, like, 0)
-    training = EpisodeTraining(model, triples, len(x), like.num_steps, 0)
+    model = build(kge, start, like, seed)
+    training = EpisodeTraining(model, triples, len(x), like.num_steps, seed)
     _fit(training, "episodes", None, (), False)
     return model.eval()
 
@@ -118,9 +170,10 @@ def run_levers(
     """Judges every lever on a part of the training graph that shares no entity with the rest."""
     data = split_training_graph(load_data(config, root), split)
     module = SheafCompletion(**(config["model"] | {"seed": 0}))
-    kge, _ = train_model(module, config, data, folder=folder)
     settings, near = module.episode_settings, module.proximity
     assert settings is not None
+    trained = settings.maps == "trained"
+    kge = _build_model(config, data, folder, trained=trained)
     assert near is not None
     assert data.valid is not None
     triples, judge = (
@@ -143,9 +196,18 @@ def run_levers(
         five = weight.detach().quantile(torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0]))
         return {"weights": [round(v, 3) for v in five.tolist()]}
 
-    def add(name: str, parts: list[HiddenQueries], weight: Tensor | float, begin: float) -> None:
+    base: dict[str, str] = {}
+
+    def add(
+        name: str,
+        parts: list[HiddenQueries],
+        weight: Tensor | float,
+        begin: float,
+        against: str = _BASE,
+    ) -> None:
         values[name] = torch.cat([_values(part, weight, may_loop) for part in parts])
         seconds[name] = round(time.process_time() - begin, 1)
+        base[name] = against
         if isinstance(weight, Tensor):
             more[name] = quantiles(weight)
 
@@ -174,20 +236,70 @@ def run_levers(
         elif name == "two diffusions":
             two = train_variant(SeveralDiffusions, kge, triples, settings)
             add(name, hidden(two, judge, 0.25), near.weight, begin)
+        elif name == "another seed":
+            other = train_variant(EpisodeModel, kge, triples, settings, seed=1)
+            add(name, hidden(other, judge, 0.25), near.weight, begin)
+        elif name == "weights a column":
+            for label, score, diffusion in (
+                ("of the score", True, False),
+                ("of the diffusion", False, True),
+                ("of both", True, True),
+            ):
+                build = partial(ColumnWeights, score=score, diffusion=diffusion)
+                weighed = train_variant(build, kge, triples, settings)
+                add(f"{label}, {name}", hidden(weighed, judge, 0.25), near.weight, begin)
+        elif name == "quaternions":
+            twice = _twice(settings)
+            turned = _build_model(config, data, folder / "su2e", trained=trained, kge="su2e")
+            model = train_variant(EpisodeModel, turned, triples, twice)
+            add(name, hidden(model, judge, 0.25), near.weight, begin)
+        elif name == "random maps":
+            # Phases and quaternions drawn alike, also where the preset starts at trained maps.
+            drawn = replace(settings, maps="random")
+            phases = train_variant(EpisodeModel, kge, triples, drawn)
+            label = f"phases, {name}"
+            add(label, hidden(phases, judge, 0.25), near.weight, begin)
+            turned = _build_model(config, data, folder, trained=False, kge="su2e")
+            model = train_variant(EpisodeModel, turned, triples, _twice(drawn))
+            parts = hidden(model, judge, 0.25)
+            add(f"quaternions, {name}", parts, near.weight, begin)
+            add(f"quaternions against phases, {name}", parts, near.weight, begin, label)
         else:
             raise ValueError(name)
     triple = torch.cat([part.triple for part in parts])
     records = []
     for name, value in values.items():
-        gain, error = paired_gain(value.sum(1) - values[_BASE].sum(1), triple)
+        gain, error = paired_gain(value.sum(1) - values[base[name]].sum(1), triple)
         mrr, hits = value.mean(0).tolist()
         records.append(
             {"setting": name, "gain": gain, "error": error, "hits@10": hits, "mrr": mrr}
             | {"triples": len(torch.unique(triple)), "seconds": seconds[name]}
+            | {"against": base[name]}
             | more.get(name, {})
         )
     write_text(folder / "records.json", json.dumps(records))
     return records
+
+
+def _twice(settings: EpisodeSettings) -> EpisodeSettings:
+    """The settings for real columns in the place of complex ones."""
+    width = settings.hidden_channels
+    return settings if width is None else replace(settings, hidden_channels=2 * width)
+
+
+def _build_model(
+    config: Config, data: InductiveData, folder: Path, *, trained: bool, kge: str = "rotate"
+) -> KGEModel:
+    """A model with the settings of the preset and as many real columns; trained, if its maps are
+    more than a kind and a size."""
+    width = config["model"]["hidden_channels"] * (2 if kge == "su2e" else 1)
+    module = SheafCompletion(
+        **(config["model"] | {"kge": kge, "hidden_channels": width, "seed": 0})
+    )
+    if trained:
+        return train_model(module, config, data, folder=folder)[0]
+    sizes = {"num_nodes": data.train.num_nodes, "num_relations": data.num_relations}
+    return build_model(kge, **sizes, hidden_channels=width, squared=True)
 
 
 def _values(part: HiddenQueries, weight: Tensor | float, may_loop: Tensor) -> Tensor:
@@ -228,6 +340,10 @@ LEVERS = (
     "fitted on a part",
     "trained in the episode",
     "two diffusions",
+    "another seed",
+    "weights a column",
+    "quaternions",
+    "random maps",
 )
 
 
@@ -261,18 +377,28 @@ def lever_table(records: Sequence[dict[str, Any]]) -> str:
     datasets = list(dict.fromkeys(r["dataset"] for r in records))
     rows = []
     for name in dict.fromkeys(r["setting"] for r in records):
-        own = {r["dataset"]: r for r in records if r["setting"] == name}
         if name == _BASE:
             continue
-        families: dict[str, list[dict[str, Any]]] = {}
-        for dataset, record in own.items():
-            families.setdefault(dataset.rpartition("_")[0], []).append(record)
-        gains = [sum(r["gain"] for r in part) / len(part) for part in families.values()]
-        errors = [math.hypot(*(r["error"] for r in part)) / len(part) for part in families.values()]
-        whole = _points(sum(gains) / len(gains), math.hypot(*errors) / len(errors))
-        each = [_points(r["gain"], r["error"]) if (r := own.get(d)) else NOTHING for d in datasets]
+        own = {}
+        for dataset in datasets:
+            # One record a split: a lever may have been measured among others before.
+            mine = (r for r in records if (r["dataset"], r["setting"]) == (dataset, name))
+            splits = {r["split"]: (r["gain"], r["error"]) for r in mine}
+            if splits:
+                own[dataset] = _mean(list(splits.values()))
+        families: dict[str, list[tuple[float, float]]] = {}
+        for dataset, found in own.items():
+            families.setdefault(dataset.rpartition("_")[0], []).append(found)
+        whole = _points(*_mean([_mean(part) for part in families.values()]))
+        each = [_points(*own[d]) if d in own else NOTHING for d in datasets]
         rows.append([name, whole, *each])
     return markdown_table(["lever", "mean of the families", *datasets], rows)
+
+
+def _mean(gains: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The mean of gains and its standard error, taking their errors as independent."""
+    number = len(gains)
+    return sum(g for g, _ in gains) / number, math.hypot(*(e for _, e in gains)) / number
 
 
 def _points(gain: float, error: float) -> str:

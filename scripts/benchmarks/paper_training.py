@@ -41,9 +41,7 @@ class ProjectedTransR(TransR):
 
     def _distances(self, known: Tensor, rel_type: Tensor, rows: Tensor, side: Side) -> Tensor:
         def distance(queries: Tensor, candidates: Tensor) -> Tensor:
-            return pairwise_distance(
-                queries, candidates, p=self.p, squared=self.squared, paired=False
-            )
+            return pairwise_distance(queries, candidates, p=self.p, squared=self.squared, block=1)
 
         sheaf, (order, relations, counts) = self._score_sheaf(), groups(rel_type)
         return grouped_distance(

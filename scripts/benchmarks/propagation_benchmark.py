@@ -50,14 +50,14 @@ def step_cases(quick: bool, device: str) -> Iterator[Case]:
     """Steps on a large seeded graph."""
     size = 30_000 if quick else 300_000
     graph = power_law_multigraph(size, 10 * size)
-    for maps in ("identity", "diagonal", "diagonal, real"):
+    for maps in ("identity", "diagonal", "diagonal, real", "quaternions"):
         yield step_case(graph, maps, 128, device=device)
 
 
 def graph_cases(quick: bool, device: str) -> Iterator[Case]:
     """Steps on FB15k-237 and on GraIL's inference graphs."""
     if (real := _fb15k237()) is not None:
-        for maps in ("identity", "diagonal"):
+        for maps in ("identity", "diagonal", "quaternions"):
             yield step_case(real, maps, 128, device=device)
         for width in (32,) if quick else (64, 256):
             yield _dense_case(real, width, device)

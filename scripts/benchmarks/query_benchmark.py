@@ -136,7 +136,7 @@ def ranking_cases(num_queries: int) -> list[dict[str, Any]]:
 
         def distances() -> None:
             for part in centres.split(_ROWS):
-                pairwise_distance(part, rows, p=2.0, squared=False, paired=False)
+                pairwise_distance(part, rows, p=2.0, squared=False, block=1)
 
         _, peak = with_peak(rank)
         median = interleave({"rank": rank, "distances": distances}, rounds=3)

@@ -29,10 +29,12 @@ from benchmarks.measuring import (
     time_call,
     with_peak,
 )
+from sheafprop.kernels.algebra import DIAGONAL, Algebra
 from sheafprop.kernels.dense_coupling import DenseCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, PropagationPlan, RelationSheaf
+from sheafprop.sheaf import DenseSheaf, PropagationPlan, RelationSheaf
 from sheafprop.sheaf.dense_blocks import DenseBlocks
+from sheafprop.sheaf.table_sheaf import TableSheaf
 
 try:
     from torch_sparse import SparseTensor
@@ -43,7 +45,7 @@ except ImportError:
 def step_case(
     graph: BenchmarkGraph, maps: str, width: int, *, rounds: int = 6, device: str = "cpu"
 ) -> Case:
-    """One step with identity or diagonal maps against scatter, torch-sparse and bare products."""
+    """One step with maps of rows of a table against scatter, torch-sparse and bare products."""
     graph = graph.to(device)
     sheaf = make_sheaf(maps, graph.num_relations, width, device)
     x = make_features(maps, graph.num_nodes, width, device)
@@ -64,7 +66,7 @@ def step_case(
     coefficients = None if maps == "identity" else _coefficients(sheaf)
     inverse = plan.blocks.inverse.unsqueeze(1)  # type: ignore[attr-defined]
     flat, unchanged = x[:, 0], constant[:, 0]
-    two = TwoPropagates(coefficients)
+    two = TwoPropagates(coefficients, sheaf.algebra)
 
     def finish(messages: Tensor) -> Tensor:
         received = inverse[:, 0] * (messages + unchanged)
@@ -75,7 +77,7 @@ def step_case(
     functions: dict[str, Callable[[], Any]] = {
         "step": lambda: plan.step(x, constant, STEP_SIZE, out),
         "csr": lambda: matrix @ real,
-        "lean": lambda: finish(lean_messages(flat, graph, coefficients)),
+        "lean": lambda: finish(lean_messages(flat, graph, coefficients, sheaf.algebra)),
         "scatter": lambda: finish(two(flat, graph)),
     }
     if maps != "identity":
@@ -200,17 +202,19 @@ class TwoPropagates(MessagePassing):
     whatever does not change from step to step is left out: this is the best case.
 
     Args:
-        coefficients (Tensor, optional): None for identity maps, ``[R, d]`` for diagonal and
-            ``[R, d, d]`` (:math:`R_t^* R_h`) for dense ones.
+        coefficients (Tensor, optional): None for identity maps, ``[R, d]`` for diagonal ones and
+            quaternions, and ``[R, d, d]`` (:math:`R_t^* R_h`) for dense ones.
+        algebra (Algebra): The product of rows of coefficients.
     """
 
-    def __init__(self, coefficients: Tensor | None = None):
+    def __init__(self, coefficients: Tensor | None = None, algebra: Algebra = DIAGONAL):
         super().__init__(aggr="add")
-        self.into_tail = coefficients
+        self.into_tail, self.algebra = coefficients, algebra
         self.into_head = None
-        if coefficients is not None:
-            adjoint = coefficients.conj().resolve_conj()
-            self.into_head = adjoint.mT.contiguous() if coefficients.dim() == 3 else adjoint
+        if coefficients is not None and coefficients.dim() == 3:
+            self.into_head = coefficients.mH.contiguous()
+        elif coefficients is not None:
+            self.into_head = algebra.conjugate(coefficients)
 
     def forward(self, x: Tensor, graph: BenchmarkGraph) -> Tensor:
         given = dict(x=x, edge_type=graph.edge_type, size=(graph.num_nodes, graph.num_nodes))
@@ -226,17 +230,24 @@ class TwoPropagates(MessagePassing):
         if table is None:
             return x_j
         if table.dim() == 2:
-            return x_j * table[edge_type]
+            return self.algebra.multiply(table[edge_type], x_j)
         return (table[edge_type] @ x_j.unsqueeze(-1)).squeeze(-1)
 
 
-def lean_messages(x: Tensor, graph: BenchmarkGraph, coefficients: Tensor | None = None) -> Tensor:
-    """The same sum with two calls of ``index_add_``, for identity and diagonal maps."""
+def lean_messages(
+    x: Tensor,
+    graph: BenchmarkGraph,
+    coefficients: Tensor | None = None,
+    algebra: Algebra = DIAGONAL,
+) -> Tensor:
+    """The same sum with two calls of ``index_add_``, for all maps but dense ones."""
     head, tail = graph.edge_index
     into_tail, into_head = x[head], x[tail]
     if coefficients is not None:
-        into_tail = into_tail.mul_(coefficients[graph.edge_type])
-        into_head = into_head.mul_(coefficients.conj()[graph.edge_type])
+        back = algebra.conjugate(coefficients)
+        multiply = torch.Tensor.mul_ if algebra is DIAGONAL else algebra.multiply
+        into_tail = multiply(coefficients[graph.edge_type], into_tail)
+        into_head = multiply(back[graph.edge_type], into_head)
     return torch.zeros_like(x).index_add_(0, tail, into_tail).index_add_(0, head, into_head)
 
 
@@ -279,7 +290,7 @@ def dense_coupling(graph: BenchmarkGraph, sheaf: DenseSheaf) -> DenseCoupling:
 def parity_cases(device: str) -> Iterator[Case]:
     """Largest difference between a step on CPU and on the device, for every map kind."""
     graph = power_law_multigraph(2_000, 20_000)
-    for maps in ("identity", "diagonal", "diagonal, real", "dense"):
+    for maps in ("identity", "diagonal", "diagonal, real", "quaternions", "dense"):
         width = 32 if maps == "dense" else 128
         results = []
         for place in ("cpu", device):
@@ -293,9 +304,11 @@ def parity_cases(device: str) -> Iterator[Case]:
 
 
 def _coefficients(sheaf: RelationSheaf) -> Tensor:
-    assert isinstance(sheaf, DiagonalSheaf)
+    assert isinstance(sheaf, TableSheaf)
     assert sheaf.head is not None
-    return sheaf.head if sheaf.tail is None else sheaf.tail.conj() * sheaf.head
+    if sheaf.tail is None:
+        return sheaf.head
+    return sheaf.algebra.multiply(sheaf.algebra.conjugate(sheaf.tail), sheaf.head)
 
 
 def _in_range(plan: PropagationPlan, flat: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.presets import VERSIONS
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
@@ -21,7 +22,7 @@ from sheafprop.ranking import TripleFilter
 ARCHIVES = {
     "codex-s": ("codex/codex-s.tar.gz", "codex-s/"),
     "FB15k-237": ("full/FB15k-237.tar.gz", ""),
-}
+} | {f"fb237_{version}": ("grail/fb237.tar.gz", f"fb237_{version}/") for version in VERSIONS}
 
 
 def read_parts(name: str) -> list[LabelTriples]:
@@ -34,7 +35,7 @@ def read_parts(name: str) -> list[LabelTriples]:
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(archive) as members:
         for part in ("train", "valid", "test"):
             members.extract(f"{folder}{part}.txt", scratch, filter="data")
-            parts.append(read_triples(Path(scratch, f"{folder}{part}.txt")))
+            parts.append(read_triples(Path(scratch, f"{folder}{part}.txt"), header=False))
     return parts
 
 

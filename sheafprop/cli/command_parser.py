@@ -98,7 +98,7 @@ class CommandParser(LiteralParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        self._writes_table = False
+        self._formats: tuple[str, ...] = ()
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words whose options may stand anywhere, also between a model and its files.
@@ -107,8 +107,8 @@ class CommandParser(LiteralParser):
             DataError: If the table cannot be written as it is to be, see :meth:`add_output`.
         """
         options = self.parse_intermixed_args(args, namespace)
-        if self._writes_table:
-            options.format = _table_format(options)
+        if self._formats:
+            options.format = _table_format(options, self._formats)
         return options
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -173,15 +173,19 @@ class CommandParser(LiteralParser):
             "training (default: as the model says)",
         )
 
-    def add_output(self) -> None:
-        """Adds where a table goes."""
-        self._writes_table = True
+    def add_output(self, *, triples: bool = False) -> None:
+        """Adds where a table goes.
+
+        Args:
+            triples: Whether its rows are triples, which N-Triples can hold with their numbers.
+        """
+        self._formats = (*FORMATS, "ntriples") if triples else FORMATS
         self.add_argument(
             "--out", metavar="FILE", help="write here instead of standard output (also -)"
         )
         self.add_argument(
             "--format",
-            choices=FORMATS,
+            choices=self._formats,
             help="of the table (default: that of FILE's name, else tsv)",
         )
 
@@ -222,7 +226,13 @@ def add_file_options(parser: argparse.ArgumentParser, prefix: str | None = None)
     add(
         "input-format",
         choices=INPUT_FORMATS,
-        help="of the files (default: auto, by their names, also before .gz, .bz2 and .xz)",
+        help="of the files (default: auto, by their first lines and their names)",
+    )
+    add(
+        "prefixes",
+        metavar="FILE",
+        help="how IRIs of RDF become labels: 'common' (default: GO:0008150, rdfs:label), 'none' "
+        "(whole IRIs), or a file of more prefixes, in JSON or '@prefix' lines",
     )
 
 
@@ -287,6 +297,7 @@ def file_options(options: argparse.Namespace) -> dict[str, Any]:
         "header": options.header,
         "delimiter": options.delimiter,
         "format": options.input_format,
+        "prefixes": options.prefixes,
     }
 
 
@@ -330,13 +341,13 @@ def folder(text: str) -> str:
     return text
 
 
-def _table_format(options: argparse.Namespace) -> str:
+def _table_format(options: argparse.Namespace, formats: Sequence[str]) -> str:
     """The format of a table, refused before anything is computed."""
     place = Path(options.out).expanduser() if options.out not in (None, "-") else None
     kind = options.format or (place.suffix[1:].lower() if place else "tsv")
-    kind = {"txt": "tsv", "": "tsv"}.get(kind, kind)
-    if kind not in FORMATS:
-        raise DataError(f"--out {place}: there is no format {kind!r}; take {', '.join(FORMATS)}")
+    kind = {"txt": "tsv", "": "tsv", "nt": "ntriples"}.get(kind, kind)
+    if kind not in formats:
+        raise DataError(f"--out {place}: there is no format {kind!r}; take {', '.join(formats)}")
     if kind == "parquet" and place is None:
         raise DataError("Parquet is no text: give --out FILE")
     if kind == "parquet" and find_spec("pyarrow") is None:
@@ -357,7 +368,7 @@ def write_table(
     if options.out in (None, "-") and options.format == "tsv" and sys.stdout.isatty():
         frame = _shorten(frame)
     nests = nested is not None and options.format == "json"
-    content = _as_json(nested) if nests else _render(frame, options.format)
+    content = _as_json(nested) if nests else _render(frame, options)
     place = Path(options.out).expanduser() if options.out not in (None, "-") else None
     if place is None:
         write_more()
@@ -393,7 +404,15 @@ def write_output(text: str) -> None:
     sys.stdout.write(text)
 
 
-def _render(frame: "pd.DataFrame", kind: str) -> bytes:
+def _render(frame: "pd.DataFrame", options: argparse.Namespace) -> bytes:
+    kind = options.format
+    if kind == "ntriples":
+        from sheafprop.data.formats.prefixes import Prefixes
+        from sheafprop.data.formats.writing import format_ntriples
+
+        triples = frame[["head", "relation", "tail"]].astype(str).to_numpy()
+        numbers = {name: frame[name] for name in ("score", "probability") if name in frame}
+        return b"".join(format_ntriples(triples, Prefixes.of(options.prefixes), numbers))
     if kind == "parquet":
         import io
 

@@ -3,6 +3,7 @@
 import argparse
 import inspect
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from sheafprop.distributed import Ranks
 
 _PROTOCOLS = ("full", "sampled50", "merged", "strict")
 
@@ -49,6 +52,13 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="may be repeated")
     parser.add_argument("--data.root", dest="root", help="where the run's data is now")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="under torchrun: how long a process may not answer (default: 300)",
+    )
     parser.add_file_options()
     parser.add_output()
     options = parser.parse_args(list(words))
@@ -64,37 +74,51 @@ def run(words: Sequence[str]) -> int:
         parser.error("--on-unknown-entity and --facts go with --test; a run drops and counts them")
     if bool(options.facts) != (options.on_unknown_entity == "extend"):
         parser.error("--on-unknown-entity extend needs --facts FILE, and --facts goes with it")
-    rows, boxes = _of_run(options) if options.run else _of_files(options)
-    for box in boxes.values():
-        report(box + "\n")
-    write_table(_table(rows), options)
+    from sheafprop.distributed import process_group
+
+    with process_group(timeout=options.timeout) as ranks:
+        rows, boxes = (_of_run if options.run else _of_files)(options, ranks)
+        if ranks.is_first:
+            for box in boxes.values():
+                report(box + "\n")
+            write_table(_table(rows), options)
     return 0
 
 
-def _of_run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _of_run(
+    options: argparse.Namespace, ranks: "Ranks"
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     from sheafprop.cli.stored_run import describe_interruption, read_run
     from sheafprop.data.inductive_data import renumber
+    from sheafprop.distributed import rank_shares
     from sheafprop.inductive.propagation_settings import PropagationSettings
     from sheafprop.inductive.rank_completion import rank_completion
     from sheafprop.pretrained.model_folder import load_model_folder
 
     folder = Path(options.run).expanduser()
-    config = read_run(folder)
-    if note := describe_interruption(folder):
+
+    def read() -> tuple[Any, Any, Any]:
+        config = read_run(folder)
+        data, stored = _data(config["data"], options.root), load_model_folder(folder)
+        return config, renumber(data, stored.entities, stored.relations), stored
+
+    config, data, stored = ranks.run_together(read)
+    if ranks.is_first and (note := describe_interruption(folder)):
         report(f"note: {note}")
-    data = _data(config["data"], options.root)
-    stored = load_model_folder(folder)
-    data = renumber(data, stored.entities, stored.relations)
+    settings = PropagationSettings(**stored.settings)
+    triples = [data.train.triples, data.inference.triples, data.valid, data.test]
+    ranks.compare("run and data", settings, *triples, *stored.model.state_dict().values())
     result = rank_completion(
         stored.model,
         data,
-        PropagationSettings(**stored.settings),
+        settings,
         episodes=stored.episodes,
         proximity=stored.proximity,
         protocols=options.protocol or config["model"].get("protocols") or _PROTOCOLS[:2],
         selected=stored.metrics.get("selection", {}).get("on", "validation") == "validation",
         seed=config["seed_everything"],
-        progress=show_progress(),
+        progress=ranks.is_first and show_progress(),
+        rank=partial(rank_shares, ranks),
     )
     return result.rows, result.protocols
 
@@ -108,21 +132,36 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
     arguments = {name: given[name] for name in names}
     if root is not None:
         arguments["root"] = root
-    return build_dataset(**arguments).load()
+    data = build_dataset(**arguments).load()
+    if given.get("features") is None:
+        return data
+    from sheafprop.data.features import read_features
+    from sheafprop.data.inductive_data import add_features
+
+    return add_features(data, read_features(given["features"]))
 
 
-def _of_files(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _of_files(
+    options: argparse.Namespace, ranks: "Ranks"
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     if "merged" in (options.protocol or ()):
         raise DataError("the protocol 'merged' is defined for runs: take --run")
-    model = SheafModel.load(options.model)
+
+    def read() -> tuple[Any, list[Any]]:
+        model = SheafModel.load(options.model)
+        given = (options.test, options.filter, options.facts)
+        return model, [read_facts(f, options, model.relations) if f else None for f in given]
+
+    model, (test, known, facts) = ranks.run_together(read)
     result = model.rank(
-        read_facts(options.test, options, model.relations),
-        known=read_facts(options.filter, options, model.relations) if options.filter else None,
+        test,
+        known=known,
         on_unknown_entity=options.on_unknown_entity,
-        facts=read_facts(options.facts, options, model.relations) if options.facts else None,
+        facts=facts,
         progress=show_progress(),
+        ranks=ranks,
     )
     name, chosen = type(model.kge).__name__, options.protocol or _PROTOCOLS[:2]
     rows = [{"method": name, "protocol": p, "metrics": result.metrics(p)} for p in chosen]

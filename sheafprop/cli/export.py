@@ -20,8 +20,8 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--format",
-        choices=("safetensors", "npy", "tsv", "word2vec"),
-        help="(default: by FILE's name: .safetensors, .npy, .tsv, .txt)",
+        choices=("safetensors", "npy", "tsv", "word2vec", "neo4j"),
+        help="(default: by FILE's name: .safetensors, .npy, .tsv, .txt, .csv)",
     )
     parser.add_argument(
         "--relations",
@@ -31,8 +31,8 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--facts", metavar="FILE", help="also write the facts, as TSV")
     options = parser.parse_args(list(words))
     shown = is_output(options.out)
-    if shown and options.format not in ("tsv", "word2vec"):
-        parser.error("standard output takes --format tsv or word2vec")
+    if shown and options.format not in ("tsv", "word2vec", "neo4j"):
+        parser.error("standard output takes --format tsv, word2vec or neo4j")
 
     model = parser.load_model(options)
     place = Path("/dev/stdout" if shown else options.out).expanduser()

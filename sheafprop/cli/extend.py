@@ -24,7 +24,13 @@ def run(words: Sequence[str]) -> int:
         "sheafprop extend runs/umls/rotate new_facts.tsv --out extended",
     )
     parser.add_model()
-    parser.add_argument("facts", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_argument("facts", nargs="*", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_argument(
+        "--features",
+        metavar="FILE",
+        help="features of entities: CSV, TSV or Parquet with the labels first, or npy; new "
+        "entities in it need no fact",
+    )
     parser.add_argument(
         "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
     )
@@ -74,14 +80,20 @@ def run(words: Sequence[str]) -> int:
     parser.add_file_options()
     options = parser.parse_args(list(words))
     source = parser.model_of(options, options.facts)
+    if not options.facts and options.features is None:
+        parser.error("give files of facts, or --features FILE")
 
+    from sheafprop.data.features import read_features
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     check_places(options)
     old = SheafModel.load(source)
     if options.without_episodes:
         old = old.with_scores(episodes=False)
-    facts = read_facts(options.facts, options, old.relations, compare=False)
+    features = None if options.features is None else read_features(options.features)
+    facts = (
+        read_facts(options.facts, options, old.relations, compare=False) if options.facts else ()
+    )
     model = old.extend(
         facts,
         propagation=options.propagation,
@@ -91,6 +103,7 @@ def run(words: Sequence[str]) -> int:
         seed=options.seed,
         batch_size=options.batch_size,
         normalize_output=options.normalize_output,
+        features=features,
     )
     assert model.report is not None
     save_model(model, options, model.report)

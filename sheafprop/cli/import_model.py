@@ -35,6 +35,9 @@ _PARAMETERS = {
 #: Engines whose tables are read a block at a time.
 _ENGINES = ("dglke", "pbg", "graphstorm")
 
+#: Libraries whose files hold or lie beside their labels.
+_LIBRARIES = ("openke", "libkge", "ampligraph")
+
 #: What checkpoints call the state dict of the model.
 _STATES = ("state_dict", "model_state_dict", "model")
 
@@ -46,11 +49,12 @@ def run(words: Sequence[str]) -> int:
         "Turn a trained model of another library, or plain arrays, into a model folder.",
         "sheafprop import pykeen results/transe --out model",
     )
-    parser.add_argument("source", choices=("pykeen", "pyg", *_ENGINES, "arrays"))
+    parser.add_argument("source", choices=("pykeen", "pyg", *_LIBRARIES, *_ENGINES, "arrays"))
     parser.add_argument(
         "path",
         nargs="?",
-        help="pykeen: the pipeline folder; pyg: the saved model or state dict; dglke: what "
+        help="pykeen: the pipeline folder; pyg: the saved model or state dict; openke, libkge, "
+        "ampligraph: the checkpoint, or what save_model wrote; dglke: what "
         "--save_path was; pbg: what checkpoint_path was; graphstorm: what save_embed_path was",
     )
     parser.add_argument(
@@ -70,6 +74,17 @@ def run(words: Sequence[str]) -> int:
         "--config", metavar="FILE", help="graphstorm: the YAML of the training, if it is elsewhere"
     )
     parser.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="openke, libkge: the folder of their data, with the labels of ids and the training "
+        "triples (default: that of the checkpoint)",
+    )
+    parser.add_argument(
+        "--norm-flag",
+        choices=("yes", "no"),
+        help="openke: the model's norm_flag, which it does not store (default: yes)",
+    )
+    parser.add_argument(
         "--operator-side",
         choices=("lhs", "rhs"),
         default="lhs",
@@ -78,7 +93,8 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--facts", metavar="FILE", nargs="+", help="the training triples")
     parser.add_argument(
         "--model",
-        help="arrays: transe, rotate, transr, se; pyg: transe or rotate, needed with a state dict",
+        help="arrays: transe, rotate, transr, se; pyg: transe or rotate, needed with a state dict; "
+        "openke: transe, needed for one",
     )
     parser.add_argument(
         "--layout",
@@ -136,6 +152,8 @@ def _import(options: argparse.Namespace) -> "StoredModel":
 
     if options.source == "pykeen":
         return import_pykeen(options.path, keep_unused=options.keep_unused)
+    if options.source in _LIBRARIES:
+        return _import_library(options)
     if options.source in _ENGINES:
         return _import_engine(options)
     exported = _exported_relations(options)
@@ -180,6 +198,27 @@ def _import(options: argparse.Namespace) -> "StoredModel":
         for name, (parameter, _) in _PARAMETERS.items():
             text = text.replace(f"'{parameter}'", f"--{name.replace('_', '-')}")
         raise DataError(text) from error
+
+
+def _import_library(options: argparse.Namespace) -> "StoredModel":
+    from sheafprop.pretrained.importers import import_ampligraph, import_libkge, import_openke
+
+    common: dict[str, Any] = {
+        "facts": read_facts(options.facts, options) if options.facts else None,
+        "keep_unused": options.keep_unused,
+    }
+    if options.source == "ampligraph":
+        return import_ampligraph(options.path, **common)
+    if options.source == "libkge":
+        return import_libkge(options.path, data=options.data, **common)
+    return import_openke(
+        options.path,
+        data=options.data,
+        model=options.model,
+        p=options.p,
+        normalized={None: None, "yes": True, "no": False}[options.norm_flag],
+        **common,
+    )
 
 
 def _exported_relations(options: argparse.Namespace) -> "RelationFile | None":

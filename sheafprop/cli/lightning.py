@@ -1,4 +1,7 @@
-"""``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders."""
+"""``fit``, ``validate`` and ``test``: LightningCLI over our module, data and run folders.
+
+Long because all that changes a configuration before Lightning is given it stands here.
+"""
 
 import inspect
 import logging
@@ -49,6 +52,8 @@ _WANDB_FOLDERS = [
     name for name in ("WANDB_DIR", "WANDB_DATA_DIR", "WANDB_CACHE_DIR") if name not in os.environ
 ]
 
+#: The strategy of a table that processes share.
+_SHARDED = "sheafprop.training.ShardedTableStrategy"
 #: What loggers need besides Lightning, and what of it is used.
 _PACKAGES = {
     "WandbLogger": ("wandb", ("init", "login", "finish", "run", "Artifact", "Image", "Table")),
@@ -79,6 +84,7 @@ def launch(
             replace_callbacks=replace_callbacks,
         )
         done = not _is_fast(cli.trainer)  # which leaves nothing
+        folder.finish()
     except SystemExit as stop:
         if command == "fit" and any(folder.path.glob("checkpoints/*.ckpt")):
             resume = shlex.join(["sheafprop", "fit", "--resume", str(folder.path)])
@@ -142,6 +148,12 @@ class SheafCLI(LightningCLI):
         parser.add_lightning_class_args(RunReport, "report")
         parser.link_arguments("seed_everything", "model.seed", compute_fn=_as_seed)
 
+    def instantiate_classes(self) -> None:
+        if self.folder.ranks is None:
+            super().instantiate_classes()
+        else:
+            self.folder.ranks.run_together(super().instantiate_classes)
+
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)
         # Before the report of what it chose.
@@ -155,20 +167,39 @@ class SheafCLI(LightningCLI):
             self.notes.output.append(f"run folder: {self.folder.path}")
         if self.config.subcommand == "fit":
             self.folder.lock()
-            for place in (self.folder.path, self.folder.path / "checkpoints"):
-                remove_temporaries(place)  # of this run, where it was killed while it wrote
+            if self.folder.ranks is None or self.folder.ranks.is_first:
+                for place in (self.folder.path, self.folder.path / "checkpoints"):
+                    remove_temporaries(place)  # of this run, where it was killed while it wrote
         _keep_wandb_inside(self.folder.path)
         config = self.config[self.config.subcommand]
         config.trainer.default_root_dir = str(self.folder.path)
+        self._share(config)
         config.report.config_hash = self.config_hash
-        root = config.data.root
-        if root is not None:
-            config.data.root = os.path.abspath(os.path.expanduser(root))
+        for name in ("root", "features"):
+            place = getattr(config.data, name)
+            if place is not None:
+                setattr(config.data, name, os.path.abspath(os.path.expanduser(place)))
         if config.trainer.enable_progress_bar is None and not sys.stdout.isatty():
             config.trainer.enable_progress_bar, self.writes_lines = False, True
         config.trainer.logger = self._loggers(config.trainer.logger)
         if self.config.subcommand == "fit":
             self._complete_callbacks(config)
+
+    def _share(self, config: Any) -> None:
+        """Trains with as many processes as torchrun has started; a shared table by its strategy."""
+        trainer, ranks = config.trainer, self.folder.ranks
+        strategy = trainer.strategy
+        given = getattr(strategy, "class_path", strategy)
+        if ranks is not None:
+            trainer.devices = int(os.environ["LOCAL_WORLD_SIZE"])
+            trainer.num_nodes = ranks.size // trainer.devices
+            if given in ("auto", _SHARDED):
+                strategy = given = "ddp"
+        elif given == _SHARDED:  # of a run that goes on without torchrun
+            strategy, trainer.devices, trainer.num_nodes = "auto", 1, 1
+        if given == "ddp" and config.model.table == "sharded":
+            strategy = Namespace(class_path=_SHARDED)
+        trainer.strategy = strategy
 
     def _complete_callbacks(self, config: Any) -> None:
         """Adds the callback that every run needs, unless they were to be replaced."""
@@ -187,6 +218,14 @@ class SheafCLI(LightningCLI):
 
     def _check_and_load(self, *_: Any) -> None:
         """Before the trainer starts its loggers: what cannot be used changes no file."""
+        ranks = self.folder.ranks
+        if ranks is None:
+            self._check()
+            return
+        ranks.run_together(self._check)
+        ranks.compare("data and options", self.datamodule.keys, self.model.hparams)
+
+    def _check(self) -> None:
         check_trainer(self.trainer)
         _ = self.datamodule.data
         apply_budget(self.trainer, self.datamodule)  # the end that is checked below

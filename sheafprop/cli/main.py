@@ -24,6 +24,8 @@ commands:
              sheafprop remove extended --entity gene_therapy --out smaller
   propagate  vectors for the new entities of files that are larger than memory
              sheafprop propagate facts.tsv --model runs/umls/rotate --memory 16GB --out vectors
+  partition  the parts of a graph for the processes of torchrun
+             sheafprop partition facts.tsv --parts 4 --method metis --out parts
   predict    the best heads or tails
              sheafprop predict runs/umls/rotate --head virus --relation causes -k 5
   answer     the best answers to logical queries
@@ -38,6 +40,8 @@ commands:
              sheafprop evaluate --run runs/umls/rotate
   split      the files of a run from one graph, with new entities and triples to predict
              sheafprop split graph.tsv --out my_split --mode fully-inductive
+  convert    facts of RDF, OWL, OBO, KGX or Neo4j as plain triples
+             sheafprop convert go.owl --out go.tsv --literals go_features.csv
   inspect    what is in a folder of triples, or in a model
              sheafprop inspect runs/umls/rotate --relations
   export     vectors for other programs
@@ -59,8 +63,8 @@ _TRAINING = ("fit", "validate", "test")
 #: one, add its module, its name here and its line in the help above.
 _OWN = (
     *("extend", "remove", "propagate", "predict", "answer", "calibrate", "score", "explain"),
-    *("evaluate", "inspect"),
-    *("export", "import", "split", "tune"),
+    *("evaluate", "inspect", "partition"),
+    *("export", "import", "split", "convert", "tune"),
 )
 
 
@@ -112,8 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("SHEAFPROP_DEBUG"):
             raise
-        print(f"sheafprop {words[0]}: {_describe(error)}", file=sys.stderr)
-        return 1
+        if not getattr(error, "silent", False):  # another process of torchrun says the same
+            print(f"sheafprop {words[0]}: {_describe(error)}", file=sys.stderr)
+        return getattr(error, "exit_code", 1)
 
 
 def _describe(error: Exception) -> str:

@@ -38,7 +38,7 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_scoring()
     parser.add_file_options()
-    parser.add_output()
+    parser.add_output(triples=True)
     options = parser.parse_args(list(words))
     if options.queries:
         if not options.head is options.relation is options.tail is None:

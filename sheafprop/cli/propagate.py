@@ -5,9 +5,15 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sheafprop.cli.command_parser import CommandParser, file_options, folder, input_path, report
+
+if TYPE_CHECKING:
+    from sheafprop.distributed import Ranks
+    from sheafprop.pretrained.mapped.cost_estimate import CostEstimate
+    from sheafprop.pretrained.mapped.propagation_job import PropagationInput
+    from sheafprop.pretrained.model_state import ModelState
 
 
 def run(words: Sequence[str]) -> int:
@@ -23,21 +29,23 @@ def run(words: Sequence[str]) -> int:
     if options.out is None and not options.estimate:
         parser.error("give --out FOLDER, or --estimate")
 
-    from sheafprop.pretrained.mapped.cost_estimate import parse_bytes, physical_memory
-    from sheafprop.pretrained.mapped.vector_folder import check_vector_target
+    from sheafprop.distributed import process_group
+    from sheafprop.distributed.process_group import TIMEOUT
 
-    memory = physical_memory() // 2 if options.memory is None else parse_bytes(options.memory)
-    if options.out is None:
+    with process_group(timeout=TIMEOUT if options.timeout is None else options.timeout) as ranks:
+        if options.out is not None:
+            return _run(options, Path(options.out).expanduser(), ranks)
         with tempfile.TemporaryDirectory() as place:
-            return _run(options, Path(place) / "vectors", memory)
-    out = Path(options.out).expanduser()
-    check_vector_target(out, options.overwrite)
-    return _run(options, out, memory)
+            return _run(options, Path(place) / "vectors", ranks)
 
 
 def _add_options(parser: CommandParser) -> None:
     add = parser.add_argument
-    add("facts", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    add(
+        "facts",
+        nargs="+",
+        help="files of head<TAB>relation<TAB>tail lines, or a folder of 'sheafprop partition'",
+    )
     add("--model", required=True, metavar="RUN", help="a run folder, or a model folder")
     add("--out", metavar="FOLDER", type=folder, help="the folder of the vectors")
     add("--overwrite", action="store_true", help="replace a folder of vectors that is there")
@@ -72,37 +80,127 @@ def _add_options(parser: CommandParser) -> None:
         default="error",
         help="what to do with facts of relations that the model does not know (default: error)",
     )
+    add(
+        "--split",
+        choices=("auto", "columns", "halo"),
+        default="auto",
+        help="what the processes of torchrun share: columns, which need no exchange, or entities, "
+        "each with a part of the graph (default: auto, which says why)",
+    )
+    add(
+        "--timeout",
+        type=float,
+        metavar="S",
+        help="seconds after which a process that does not answer is given up (default: 300)",
+    )
     parser.add_file_options()
 
 
-def _run(options: argparse.Namespace, out: Path, memory: int) -> int:
+def _run(options: argparse.Namespace, out: Path, ranks: "Ranks") -> int:
     from sheafprop.cli.command_parser import report_warnings
-    from sheafprop.pretrained.mapped.cost_estimate import CostEstimate
+    from sheafprop.pretrained.mapped.cost_estimate import parse_bytes, physical_memory
+    from sheafprop.pretrained.mapped.part_folder import is_part_folder, read_parts
+    from sheafprop.pretrained.mapped.partitioned_job import PartitionedJob
     from sheafprop.pretrained.mapped.propagation_job import PropagationInput, PropagationJob
+    from sheafprop.pretrained.mapped.vector_folder import check_vector_target
     from sheafprop.pretrained.model_folder import open_model_folder
 
-    state = open_model_folder(options.model)
+    if options.out is not None:
+        ranks.run_together(lambda: check_vector_target(out, options.overwrite))
+    here = ranks.hosts.count(ranks.host)
+    memory = physical_memory() // (2 * here)
+    if options.memory is not None:
+        memory = parse_bytes(options.memory)
+    state = ranks.run_together(lambda: open_model_folder(options.model))
+    parts = input_path(options.facts[0]) if len(options.facts) == 1 else None
+    if parts is not None and not is_part_folder(parts):
+        parts = None
+    files = [input_path(name).absolute() for name in options.facts]
+    reading = file_options(options)
+    if parts is not None:
+        about = ranks.run_together(lambda: read_parts(parts))
+        files = [Path(name) for name in about["inputs"]]
+        reading = {**about["options"], "columns": _columns(about["options"]["columns"])}
     given = PropagationInput(
-        facts=[input_path(name).absolute() for name in options.facts],
+        facts=files,
         model=_manifest(Path(options.model).expanduser()).absolute(),
-        options=file_options(options),
+        options=reading,
         settings=_settings(options, state.trained.settings),
         on_unknown_relation=options.on_unknown_relation,
     )
-    job = PropagationJob(
-        state, given, out, memory, restart=options.restart, overwrite=options.overwrite
-    )
+    ranks.compare("model, settings and options", repr(vars(options)), given)
+    named: Any = dict(restart=options.restart, overwrite=options.overwrite, ranks=ranks)
+    job: PropagationJob | PartitionedJob
+    if ranks.run_together(lambda: _takes_halo(options, ranks, given, state, parts)):
+        assert parts is not None
+        job = PartitionedJob(state, given, parts, out, memory, **named)
+    else:
+        job = PropagationJob(state, given, out, memory, **named)
 
-    def show(found: CostEstimate) -> None:
-        report(found.summary())
+    def show(found: "CostEstimate | str") -> None:
+        if ranks.is_first:
+            report(found if isinstance(found, str) else found.summary())
 
     with report_warnings():
         if options.estimate:
-            print(job.estimate().summary())
+            found = job.estimate()
+            if ranks.is_first and found is not None:
+                print(found if isinstance(found, str) else found.summary())
             return 0
         done = job.run(show)
-    print(done)
+    if ranks.is_first:
+        print(done)
     return 0
+
+
+def _takes_halo(
+    options: argparse.Namespace,
+    ranks: "Ranks",
+    given: "PropagationInput",
+    state: "ModelState",
+    parts: Path | None,
+) -> bool:
+    """Whether ranks own entities and exchange rows, in place of sharing columns; says why."""
+    from sheafprop.errors import DataError
+    from sheafprop.pretrained.mapped.cost_estimate import physical_memory
+    from sheafprop.pretrained.mapped.part_folder import read_parts
+
+    if options.split == "halo" and parts is None:
+        raise DataError(
+            "--split halo takes a folder of parts: make one by 'sheafprop partition FACTS --parts "
+            f"{ranks.size} --out PARTS'"
+        )
+    if options.split != "auto" or (parts is None and ranks.size == 1):
+        return bool(options.split == "halo")
+    columns = given.settings.num_sections * state.kge.hidden_channels
+    missing = [path for path in given.facts if not path.is_file()]
+    hosts = len(set(ranks.hosts))
+    if not state.trained.sheaf.takes_rows:
+        why = f"the maps of {state.kge.name} mix columns"
+    elif parts is None:
+        why = ""
+    elif missing:
+        why = f"'{missing[0]}', from which the parts were made, is not here"
+    elif hosts > 1:
+        why = f"the ranks are on {hosts} hosts, which need not share a disk for the messages"
+    elif columns < ranks.size:
+        why = f"there are {columns} columns for {ranks.size} ranks"
+    elif 16 * read_parts(parts)["facts"] > physical_memory() // 2:
+        why = "the messages of all facts do not fit into half of the memory"
+    else:
+        why = ""
+    if ranks.is_first and ranks.size > 1:
+        column = "all ranks read the messages of all facts, and nothing is exchanged"
+        report(f"split: halo, as {why}" if why else f"split: columns, as {column}")
+    if why and parts is None:
+        raise DataError(
+            f"{why}: make parts by 'sheafprop partition FACTS --parts {ranks.size} --out PARTS'"
+        )
+    return bool(why)
+
+
+def _columns(stored: Any) -> Any:
+    return tuple(stored) if isinstance(stored, list) else stored
 
 
 def _manifest(path: Path) -> Path:

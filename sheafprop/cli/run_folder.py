@@ -4,11 +4,17 @@ import os
 import shutil
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sheafprop.errors import DataError
 
+if TYPE_CHECKING:
+    from sheafprop.distributed import Ranks
+
 #: Tells the processes that a run starts on its own machine where the first of them writes.
 _SHARED = "SHEAFPROP_RUN_FOLDER"
+#: Names the torchrun that has begun a run, until the run ends.
+_LAUNCHER = ".torchrun"
 
 
 class RunFolder:
@@ -18,9 +24,13 @@ class RunFolder:
         path: The folder.
         new: Whether it is to be made, as ``path``, or ``path-2`` and so on beside it where that
             exists; nothing is overwritten.
+        ranks (Ranks, optional): The processes of torchrun that share it; the first of them writes.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, new: bool = False):
+    def __init__(
+        self, path: str | os.PathLike[str], *, new: bool = False, ranks: "Ranks | None" = None
+    ):
+        self.ranks = ranks
         self.path = Path(path).expanduser().absolute()
         self._new = new
         self._made: list[Path] = []
@@ -30,6 +40,13 @@ class RunFolder:
         """Makes a new folder, and the folders above it, and returns whether it did."""
         if not self._new:
             return False
+        if self.ranks is not None:
+            first = self.ranks.is_first
+            made = self.ranks.run_together(lambda: first and self._make())
+            self.path = Path(self.ranks.gather(str(self.path))[0])
+            if made:
+                (self.path / _LAUNCHER).write_text(_name_launcher(), encoding="utf-8")
+            return made
         if int(os.environ.get("LOCAL_RANK", "0")) > 0:
             if _SHARED not in os.environ:
                 raise DataError(
@@ -38,6 +55,9 @@ class RunFolder:
                 )
             self.path = Path(os.environ[_SHARED])
             return False
+        return self._make()
+
+    def _make(self) -> bool:
         wanted, number = self.path, 1
         missing = [parent for parent in wanted.parents if not parent.exists()]
         while True:
@@ -66,8 +86,13 @@ class RunFolder:
             import fcntl
         except ImportError:  # not on Windows
             return
-        if int(os.environ.get("LOCAL_RANK", "0")) > 0:
-            return  # the first process of the run has it
+        if self.ranks is not None:
+            first = self.ranks.is_first
+            self.ranks.run_together(lambda: self._lock_here(fcntl) if first else None)
+        elif int(os.environ.get("LOCAL_RANK", "0")) == 0:
+            self._lock_here(fcntl)  # for further processes of the run as well
+
+    def _lock_here(self, fcntl: Any) -> None:
         self._lock = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,6 +114,29 @@ class RunFolder:
             os.close(self._lock)
             self._lock = None
 
+    def find_restarted(self) -> Path | None:
+        """The folder of a run that this torchrun has begun and starts again, if it can go on.
+
+        One without a checkpoint is removed: nothing of it is lost.
+        """
+        assert self.ranks is not None
+        found = None
+        if self.ranks.is_first and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
+            for place in sorted(self.path.parent.glob(f"{self.path.name}*")):
+                name = place / _LAUNCHER
+                if not name.is_file() or name.read_text(encoding="utf-8") != _name_launcher():
+                    continue
+                if (place / "checkpoints" / "last.ckpt").is_file():
+                    found = place
+                else:
+                    shutil.rmtree(place, ignore_errors=True)
+        return self.ranks.gather(found)[0]
+
+    def finish(self) -> None:
+        """Marks a run that torchrun need not start again."""
+        if self.ranks is not None and self.ranks.is_first:
+            (self.path / _LAUNCHER).unlink(missing_ok=True)
+
     def discard(self) -> None:
         """Removes what :meth:`make` made, unless a checkpoint is there to go on from."""
         if not self._made or any(self.path.glob("checkpoints/*.ckpt")):
@@ -99,3 +147,8 @@ class RunFolder:
                 parent.rmdir()
             except OSError:
                 break
+
+
+def _name_launcher() -> str:
+    """This torchrun, the same after it has started its processes again."""
+    return f"{os.environ.get('TORCHELASTIC_RUN_ID')} {os.getppid()}"

@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_scoring()
     parser.add_file_options()
-    parser.add_output()
+    parser.add_output(triples=True)
     options = parser.parse_args(list(words))
     model = parser.load_model(options, options.triples)
     triples = read_facts(options.triples, options, model.relations)

@@ -8,17 +8,20 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sheafprop.cli.command_parser import LiteralParser, add_file_options, report_warnings
 from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.stored_run import read_run_to_continue
+from sheafprop.cli.stored_run import own_classes, read_run, read_run_to_continue
 from sheafprop.config_files import dump_yaml, load_config, merge, nest, parse_option
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError
 
+if TYPE_CHECKING:
+    from sheafprop.distributed import Ranks
+
 #: How the user's own files are read; also without the section, as in every other command.
-_READING = ("data.columns", "data.header", "data.delimiter", "data.input_format")
+_READING = ("data.columns", "data.header", "data.delimiter", "data.input_format", "data.prefixes")
 #: What a data set is built from, and what the run folder is called after.
 _OPTIONS = (
     "data.dataset",
@@ -52,14 +55,18 @@ options:
                             fully-inductive: every entity of the inference graph is new
   --columns H,R,T           columns of head, relation and tail in your files, by numbers or names
   --header yes|no           whether their first line names the columns (by default inferred)
-  --delimiter C, --input-format tsv|csv|parquet
-                            how they are read otherwise (by default their names tell)
+  --delimiter C, --input-format FORMAT, --prefixes FILE
+                            how they are read otherwise (by default their lines and names tell)
   --data.on_unknown_relation drop
                             leave out triples whose relation has no training triple
+  --data.features FILE      features of entities (numbers, types, vectors), to which new ones are
+                            drawn
   --model.hidden_channels N dimension of the vectors
   --model.lr X              learning rate
   --model.sparse true|false whether a step reads and writes only the rows of its batch (by default
                             for more than 200 000 entities)
+  --model.table sharded     under torchrun: processes share the entity table by rows
+  --timeout SECONDS         under torchrun: how long a process may not answer (300)
   --model.optimizer NAME    adam, adagrad, sgd; or rowwise_adagrad, which needs the least memory
   --trainer.max_epochs N    passes over the training triples (experiment/folder: by the graph)
   --seed_everything N       seed of parameters, batches and random starts (0)
@@ -115,7 +122,23 @@ example:
 
 
 def run(command: str, words: Sequence[str]) -> int:
-    """Runs one of Lightning's commands."""
+    """Runs one of Lightning's commands, under torchrun by all its processes together."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return _run(command, words, None)
+    from sheafprop.distributed.process_group import TIMEOUT, choose_device, process_group
+
+    parser = LiteralParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--timeout", type=float, default=TIMEOUT)
+    own, words = parser.parse_known_args(list(words))
+    # The first process has work to do at the end that the others do not wait for.
+    with (
+        process_group(device=choose_device(), timeout=own.timeout, wait=False) as ranks,
+        ranks.watch(command),
+    ):
+        return _run(command, words, ranks if ranks.size > 1 else None)
+
+
+def _run(command: str, words: Sequence[str], ranks: "Ranks | None") -> int:
     parser = LiteralParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-h", "--help", nargs="?", const="short", choices=["short", _ALL])
     parser.add_argument("--config", action="append", default=[])
@@ -160,7 +183,7 @@ def run(command: str, words: Sequence[str]) -> int:
                 "--run.group and --run.name say where a new run is made; one that is there stays: "
                 "move its folder instead"
             )
-        folder = RunFolder(finished)
+        folder = RunFolder(finished, ranks=ranks)
         stored = read_run_to_continue(folder.path, own.trust)
         config = merge(stored, _nest_options(vars(own)))
         same = config == stored and not rest
@@ -177,7 +200,11 @@ def run(command: str, words: Sequence[str]) -> int:
         config = merge(config, _nest_options(vars(own)))
         place = config.pop("run", {})
         own.callbacks = own.callbacks or place.get("callbacks")
-        folder = _new_folder(place, config, own.group, own.name)
+        folder = _new_folder(place, config, own.group, own.name, ranks)
+        if ranks is not None and (begun := folder.find_restarted()) is not None:
+            # Classes that are the user's own are those of the options that began it.
+            trusted = [f"--trust={path}" for path in own_classes(read_run(begun))]
+            return _run(command, ["--resume", str(begun), *trusted], ranks)
     if own.callbacks != "replace":
         rest = _append_callbacks(rest)
     check_data(config.get("data", {}), rest)
@@ -232,14 +259,20 @@ def config_digest(config: dict[str, Any], rest: Sequence[str] = ()) -> str:
 
 
 def _new_folder(
-    place: dict[str, Any], config: dict[str, Any], group: str | None, name: str | None
+    place: dict[str, Any],
+    config: dict[str, Any],
+    group: str | None,
+    name: str | None,
+    ranks: "Ranks | None",
 ) -> RunFolder:
     data, model = config.get("data", {}), config.get("model", {})
     source = data.get("name")
     if data.get("dataset") == "folder" or not source:
         source = Path(os.path.abspath(data.get("root") or ".")).name
     parent = Path(group or place.get("group") or f"runs/{source}")
-    return RunFolder(parent / (name or place.get("name") or model.get("kge", "run")), new=True)
+    return RunFolder(
+        parent / (name or place.get("name") or model.get("kge", "run")), new=True, ranks=ranks
+    )
 
 
 def _checkpoint(folder: Path, resumed: bool) -> Path:

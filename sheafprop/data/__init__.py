@@ -12,6 +12,8 @@ if TYPE_CHECKING:
         PykeenDataset,
         build_dataset,
     )
+    from sheafprop.data.features import FeatureTable, read_features
+    from sheafprop.data.formats.prefixes import Prefixes
     from sheafprop.data.graph_counts import (
         connected_components,
         count_duplicates,
@@ -36,6 +38,8 @@ _HOMES = {
     for home, names in {
         "assembly": "assemble",
         "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
+        "formats.prefixes": "Prefixes",
+        "features": "FeatureTable read_features",
         "graph_split": "GraphSplit split_graph",
         "inductive_data": "InductiveData",
         "graph_counts": "connected_components count_duplicates first_occurrences triple_codes",
@@ -48,12 +52,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "FeatureTable",
     "FolderDataset",
     "GraILDataset",
     "GraphSplit",
     "InductiveData",
     "InductiveDataset",
     "KnowledgeGraph",
+    "Prefixes",
     "PykeenDataset",
     "SemiInductiveSplit",
     "Vocabulary",
@@ -65,6 +71,7 @@ __all__ = [
     "first_occurrences",
     "hold_out_mask",
     "parse_triples",
+    "read_features",
     "read_triples",
     "semi_inductive_split",
     "split_graph",

@@ -16,7 +16,17 @@ from typing import Any
 
 from sheafprop.errors import DataError
 
-__all__ = ["decompress", "file_suffix", "plain_name", "read_file", "refuse_other_formats"]
+__all__ = [
+    "GRAPH_ENDINGS",
+    "GRAPH_FORMATS",
+    "decompress",
+    "expand_stream",
+    "file_suffix",
+    "plain_name",
+    "read_file",
+    "recognize_format",
+    "refuse_archives",
+]
 
 # A file may grow to this size, or by this factor where that is more. Labels of knowledge graphs
 # shrink to a tenth or a fiftieth; what shrinks much further is made to fill the memory.
@@ -26,29 +36,52 @@ _CHUNK = 1 << 20
 #: Ends of names of compressed files.
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".bgz")
 
+#: Formats of graphs that have a reader, by their names as options.
+GRAPH_FORMATS = {
+    "ntriples": "N-Triples",
+    "nquads": "N-Quads",
+    "turtle": "Turtle",
+    "trig": "TriG",
+    "rdfxml": "RDF/XML",
+    "obo": "OBO",
+    "jsonl": "JSON lines",
+}
 _SUFFIXES = {
     ".nt": "N-Triples",
     ".ntriples": "N-Triples",
     ".nq": "N-Quads",
     ".ttl": "Turtle",
     ".turtle": "Turtle",
-    ".n3": "Notation3",
     ".trig": "TriG",
+    ".n3": "Notation3",
     ".rdf": "RDF/XML",
-    ".owl": "an OWL ontology",
-    ".ofn": "an OWL ontology",
+    ".owl": "RDF/XML",
     ".xml": "XML",
-    ".obo": "an OBO ontology",
+    ".ofn": "OWL in functional or Manchester syntax",
+    ".omn": "OWL in functional or Manchester syntax",
+    ".owx": "OWL/XML",
+    ".obo": "OBO",
     ".json": "JSON",
     ".jsonl": "JSON lines",
     ".ndjson": "JSON lines",
     ".jsonld": "JSON-LD",
     ".graphml": "GraphML",
 }
+_RDF_TEXT = ("N-Triples", "N-Quads", "Turtle", "TriG")
+#: Ends of names of files that are read as graphs.
+GRAPH_ENDINGS = tuple(end for end, kind in _SUFFIXES.items() if kind in GRAPH_FORMATS.values())
+_OWL_ADVICE = "Save it as RDF/XML or Turtle, as 'robot convert' and Protege do"
+_ADVICE = {
+    "OWL/XML": _OWL_ADVICE,
+    "OWL in functional or Manchester syntax": _OWL_ADVICE,
+    "JSON": "Give JSON lines, an object with subject, predicate and object in each",
+    "JSON-LD": "Save it as N-Triples or Turtle",
+    "Notation3": "Save it as N-Triples or Turtle",
+}
 _TERM = r"(?:<[^<>\"\s]*>|_:\S+)"
 _NTRIPLE = re.compile(
     rf"{_TERM}\s+<[^<>\"\s]*>\s+(?:{_TERM}|\"(?:[^\"\\]|\\.)*\"(?:@[\w-]+|\^\^<[^<>\s]*>)?)"
-    rf"(?:\s+{_TERM})?\s*\.\s*(?:#.*)?"
+    rf"(?:\s+(?P<graph>{_TERM}))?\s*\.\s*(?:#.*)?"
 )
 _TURTLE = re.compile(r"(?:@prefix|@base)\s|(?:prefix\s+[\w-]*:|base)\s*<", re.IGNORECASE)
 _OWL_FUNCTIONAL = re.compile(r"(?:Prefix|Ontology)\s*\(|Prefix:\s|Ontology:\s")
@@ -89,55 +122,104 @@ def decompress(content: bytes, source: str) -> bytes:
         DataError: If the file is truncated or damaged, expands beyond 256 MiB and 200 times its
             size, or is an archive of files.
     """
-    for mark, (kind, opened) in _COMPRESSIONS.items():
-        if mark.match(content):
-            expanded = _expand(content, source, kind, opened)
-            break
-    else:
-        expanded = content
-    is_tar = expanded[257:262] == b"ustar" and b"\0" in expanded[:257]
-    if expanded.startswith(b"PK\x03\x04") or is_tar:
-        kind = "ZIP" if expanded.startswith(b"PK") else "tar"
-        raise DataError(
-            f"{source}: this is a {kind} archive of files. Unpack it, and give the files in it."
-        )
+    expanded = expand_stream(io.BytesIO(content), content[:16], len(content), source).read()
+    refuse_archives(expanded[:512], source)
     return expanded
 
 
-def _expand(content: bytes, source: str, kind: str, opened: Callable[[Any], Any]) -> bytes:
-    limit = max(_MAX_BYTES, _MAX_FACTOR * len(content))
-    parts: list[bytes] = []
-    size = 0
+class _Expanded(io.RawIOBase):
+    """What a compressed file holds, with a limit, and errors that name the file."""
+
+    def __init__(
+        self, stream: Any, opened: Callable[[Any], Any], kind: str, size: int, source: str
+    ):
+        super().__init__()
+        self._kind, self._source, self._packed = kind, source, size
+        self._limit, self._size = max(_MAX_BYTES, _MAX_FACTOR * size), 0
+        self._raw = stream
+        try:
+            self._stream = opened(stream)
+        except ImportError as error:
+            raise DataError(
+                f"{source}: {kind} files need backports.zstd before Python 3.14: pip install "
+                "'sheafprop[zstd]'. Or decompress the file, as by 'zstd -d'."
+            ) from error
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        what = f"{self._source}: the {self._kind} file is"
+        try:
+            part = self._stream.read(min(len(buffer), _CHUNK))
+        except EOFError as error:
+            raise DataError(
+                f"{what} truncated: it ends after {self._size:,} bytes of text. Get it again."
+            ) from error
+        except DataError:
+            raise
+        except _damages() as error:
+            raise DataError(
+                f"{what} damaged after {self._size:,} bytes of text ({error}). Get it again."
+            ) from error
+        self._size += len(part)
+        if self._size > self._limit:
+            raise DataError(
+                f"{self._source}: {self._packed:,} bytes of {self._kind} expand to more than "
+                f"{self._limit:,}. If that is right, decompress the file, and give the plain one."
+            )
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+
+def expand_stream(stream: Any, mark: bytes, size: int, source: str) -> Any:
+    """A stream of what a file holds, decompressed if its first bytes are those of a compression.
+
+    Args:
+        stream: The file, from its beginning.
+        mark: Its first bytes.
+        size: The size of the file, which bounds what it may expand to.
+        source: The name of the file, for error messages.
+    """
+    for known, (kind, opened) in _COMPRESSIONS.items():
+        if known.match(mark):
+            return io.BufferedReader(_Expanded(stream, opened, kind, size, source), _CHUNK)
+    return stream
+
+
+def refuse_archives(beginning: bytes, source: str) -> None:
+    """Raises :class:`DataError` for a ZIP or tar archive, by its first 512 bytes."""
+    is_tar = beginning[257:262] == b"ustar" and b"\0" in beginning[:257]
+    if beginning.startswith(b"PK\x03\x04") or is_tar:
+        kind = "ZIP" if beginning.startswith(b"PK") else "tar"
+        raise DataError(
+            f"{source}: this is a {kind} archive of files. Unpack it, and give the files in it."
+        )
+
+
+def _zstd() -> Any:
     try:
-        with opened(io.BytesIO(content)) as stream:
-            while part := stream.read(_CHUNK):
-                size += len(part)
-                if size > limit:
-                    raise DataError(
-                        f"{source}: {len(content):,} bytes of {kind} expand to more than "
-                        f"{limit:,}. If that is right, decompress the file, and give the plain one."
-                    )
-                parts.append(part)
-    except EOFError as error:
-        raise DataError(
-            f"{source}: the {kind} file is truncated: it ends after {size:,} bytes of text. "
-            "Get it again."
-        ) from error
-    except ImportError as error:
-        raise DataError(
-            f"{source}: {kind} files need Python 3.14. Decompress the file, as by 'zstd -d'."
-        ) from error
-    except (OSError, zlib.error, lzma.LZMAError, ValueError) as error:
-        raise DataError(
-            f"{source}: the {kind} file is damaged after {size:,} bytes of text ({error}). "
-            "Get it again."
-        ) from error
-    return b"".join(parts)
+        return importlib.import_module("compression.zstd")  # since Python 3.14
+    except ImportError:
+        return importlib.import_module("backports.zstd")
+
+
+def _damages() -> tuple[type[Exception], ...]:
+    """The errors of damaged files."""
+    known = (OSError, zlib.error, lzma.LZMAError, ValueError)
+    try:
+        return (*known, _zstd().ZstdError)
+    except ImportError:
+        return known
 
 
 def _open_zstd(stream: Any) -> Any:
-    module: Any = importlib.import_module("compression.zstd")  # since Python 3.14
-    return module.ZstdFile(stream)
+    return _zstd().ZstdFile(stream)
 
 
 # None of these beginnings can be that of UTF-8 text but bzip2's, which has a longer mark therefore.
@@ -149,44 +231,54 @@ _COMPRESSIONS: dict[re.Pattern[bytes], tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def refuse_other_formats(text: str, source: str) -> None:
-    """Raises :class:`DataError` for RDF, OWL, OBO, JSON and XML, recognised by name or content."""
-    found = _by_content(text)
-    kind, line = found if found is not None else (_SUFFIXES.get(file_suffix(source)), 0)
-    if kind is None:
-        return
+def recognize_format(text: str, source: str) -> str | None:
+    """The format of a file by its first lines and its name, None for a table of text.
+
+    Raises:
+        DataError: If it is of a format that cannot be read as triples.
+    """
+    named = _SUFFIXES.get(file_suffix(source))
+    kind, line = _by_content(text) or (named, 0)
+    if kind in _RDF_TEXT and named in _RDF_TEXT[1:]:
+        kind = named  # which also holds lines of N-Triples
+    if kind is None or kind in GRAPH_FORMATS.values():
+        return next((name for name, title in GRAPH_FORMATS.items() if title == kind), None)
     where = f", line {line}" if line else ""
+    advice = _ADVICE.get(kind, "Convert it to lines of head<TAB>relation<TAB>tail")
     raise DataError(
-        f"{source}{where}: this is {kind}, which cannot be read as triples. Convert it to lines of "
-        "head<TAB>relation<TAB>tail, or give format='tsv' (--input-format tsv) to read its lines "
-        "as they are."
+        f"{source}{where}: this is {kind}, which cannot be read as triples. {advice}, or give "
+        "format='tsv' (--input-format tsv) to read its lines as they are."
     )
 
 
 def _by_content(text: str) -> tuple[str, int] | None:
+    first = None
     for place, found in enumerate(islice(_LINE.finditer(text), _LOOKED_AT)):
         kind = _kind_of_line(found[0].strip(), place == 0, text)
-        if kind is not None:
-            return kind, text.count("\n", 0, found.start()) + 1
-    return None
+        # Lines of N-Triples stand in the other formats too.
+        if kind is not None and (first is None or kind in _RDF_TEXT):
+            first = kind, text.count("\n", 0, found.start()) + 1
+            if kind != "N-Triples":
+                break
+    return first
 
 
 def _kind_of_line(line: str, is_first: bool, text: str) -> str | None:
-    if line[0] in "<_" and "." in line and _NTRIPLE.fullmatch(line):
-        return "N-Triples"
+    if line[0] in "<_" and "." in line and (found := _NTRIPLE.fullmatch(line)):
+        return "N-Triples" if found["graph"] is None else "N-Quads"
     if _TURTLE.match(line) and "<" in line:
         return "Turtle"
     if not is_first:
         return None
-    if line.startswith(("<?xml", "<!DOCTYPE", "<rdf:RDF", "<Ontology", "<graphml")):
+    if line.startswith(("<?xml", "<!DOCTYPE", "<!--", "<rdf:RDF", "<Ontology", "<graphml")):
         beginning = text[:20_000]
-        if "owl" in beginning.lower():
-            return "an OWL ontology"
-        return "RDF/XML" if "rdf:RDF" in beginning else "XML"
+        if "<rdf:RDF" in beginning:
+            return "RDF/XML"
+        return "OWL/XML" if "<Ontology" in beginning else "XML"
     if line.startswith("format-version:") or line == "[Term]":
-        return "an OBO ontology"
+        return "OBO"
     if _OWL_FUNCTIONAL.match(line):
-        return "an OWL ontology"
+        return "OWL in functional or Manchester syntax"
     if line in ("{", "[") or (line[:1] in "{[" and "\t" not in line and line[1:2] in '"{['):
         return "JSON lines" if _is_object(line) else "JSON"
     return None
@@ -195,5 +287,5 @@ def _kind_of_line(line: str, is_first: bool, text: str) -> str | None:
 def _is_object(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

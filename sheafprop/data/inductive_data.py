@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun, quote
+from sheafprop.data.features import FeatureTable
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.data.label_checks import MODES, Mode
 from sheafprop.data.vocabulary import Vocabulary
 from sheafprop.errors import DataError
 from sheafprop.seeding import combine_keys, label_keys
 
-__all__ = ["InductiveData", "renumber", "triple_set_keys"]
+__all__ = ["InductiveData", "add_features", "renumber", "triple_set_keys"]
 
 _MEANING = {
     "semi-inductive": "entities known from training keep their vectors",
@@ -41,6 +42,7 @@ class InductiveData:
         valid: Validation triples in inference ids ``[m, 3]``, or None.
         test: Test triples in inference ids ``[m, 3]``, or None.
         report: Counts of everything noticed, in plain values; ``report["notes"]`` holds sentences.
+        features: Features of entities of both graphs by their labels, or None.
     """
 
     name: str
@@ -53,6 +55,7 @@ class InductiveData:
     valid: Tensor | None
     test: Tensor | None
     report: dict[str, Any] = field(default_factory=dict)
+    features: FeatureTable | None = None
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
@@ -176,6 +179,32 @@ def renumber(data: InductiveData, entities: Vocabulary, relations: Vocabulary) -
         valid=renumber(data.valid, inference_id),
         test=renumber(data.test, inference_id),
     )
+
+
+def add_features(data: InductiveData, features: FeatureTable) -> InductiveData:
+    r"""Returns the data with features of their entities, and how many have some in a note.
+
+    Raises:
+        DataError: If no training entity has features.
+    """
+    counts = []
+    for graph, part in ((data.train, "training"), (data.inference, "inference")):
+        assert graph.entities is not None
+        found = int((features.lookup(graph.entities.labels) >= 0).sum())
+        counts.append(found)
+        if not found and part == "training":
+            raise DataError(
+                f"{features.source}: none of its {count_noun(len(features), 'entity')} is one of "
+                f"the training graph by its label (there {quote(graph.entities.labels[0])}, here "
+                f"{quote(features.labels[0]) if len(features) else 'none'})"
+            )
+    train, inference = counts
+    note = (
+        f"{features.source}: features of {train:,} of {data.train.num_nodes:,} training entities "
+        f"and {inference:,} of {data.inference.num_nodes:,} of the inference graph"
+    )
+    report = data.report | {"notes": [*data.report.get("notes", []), note]}
+    return replace(data, features=features, report=report)
 
 
 def triple_set_keys(data: InductiveData) -> dict[str, str]:

@@ -1,16 +1,29 @@
 """How a file of triples is read: the options that every reader and every command shares."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from sheafprop.checks import check_choice
+from sheafprop.data.formats.prefixes import Prefixes
 
 __all__ = ["FORMATS", "Columns", "Header", "InputFormat", "ReadOptions"]
 
 Columns = tuple[int | str, int | str, int | str]
 Header = Literal["auto", "yes", "no"]
-InputFormat = Literal["auto", "tsv", "csv", "parquet"]
-FORMATS: tuple[InputFormat, ...] = ("auto", "tsv", "csv", "parquet")
+InputFormat = Literal[
+    "auto",
+    "tsv",
+    "csv",
+    "parquet",
+    "ntriples",
+    "nquads",
+    "turtle",
+    "trig",
+    "rdfxml",
+    "obo",
+    "jsonl",
+]
+FORMATS: tuple[InputFormat, ...] = get_args(InputFormat)
 
 
 @dataclass(frozen=True)
@@ -23,7 +36,8 @@ class ReadOptions:
         header: Whether the first line holds the names of the columns: True or ``"yes"``, False or
             ``"no"``, None or ``"auto"``.
         delimiter: The character between fields; ``"\\t"`` may be written as backslash and t.
-        format: ``"tsv"``, ``"csv"``, ``"parquet"``, or ``"auto"`` to go by the file's name.
+        format: One of :data:`FORMATS`; ``"auto"`` goes by the file's name and its first lines.
+        prefixes: How the IRIs of RDF are shortened, see :class:`Prefixes`.
 
     Raises:
         ValueError: If an option makes no sense.
@@ -33,6 +47,7 @@ class ReadOptions:
     header: bool | None = None
     delimiter: str | None = None
     format: InputFormat = "auto"
+    prefixes: Prefixes = field(default_factory=Prefixes.of, compare=False)
 
     @classmethod
     def of(
@@ -41,6 +56,7 @@ class ReadOptions:
         header: Header | bool | None = None,
         delimiter: str | None = None,
         format: InputFormat | None = None,
+        prefixes: Any = None,
     ) -> "ReadOptions":
         """Checks options as they are given in Python, in YAML or on the command line."""
         headers = {"auto": None, "yes": True, "no": False, None: None, True: True, False: False}
@@ -48,7 +64,8 @@ class ReadOptions:
             raise ValueError(f"'header' must be one of 'auto', 'yes', 'no' (got {header!r})")
         chosen = format or "auto"
         check_choice("format", chosen, FORMATS)
-        options = cls(_columns(columns), headers[header], _delimiter(delimiter), chosen)
+        shortened = Prefixes.of(prefixes)
+        options = cls(_columns(columns), headers[header], _delimiter(delimiter), chosen, shortened)
         if options.has_names and options.header is False:
             raise ValueError(
                 "'columns' must be numbers where 'header' says that there are no names "

@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
-__all__ = ["BOM", "LocatedRows", "decode", "first_row", "others", "split_rows"]
+__all__ = ["BOM", "LocatedRows", "decode", "first_row", "guess_delimiter", "others", "split_rows"]
 
 BOM = codecs.BOM_UTF8
 # A line that is not blank: it holds a tab, or a character that is no white space.
@@ -108,6 +109,27 @@ def first_row(text: str, source: str, delimiter: str) -> tuple[int, list[str]] |
         return next(_csv_rows(text, source, delimiter), None)
     found = _ROW.search(text)
     return found and (text.count("\n", 0, found.start()) + 1, found[0].split("\t"))
+
+
+def guess_delimiter(text: str, source: str) -> str:
+    """The character between the fields of CSV: the comma, or another one that the first row has.
+
+    Warns of another one.
+    """
+    for delimiter in ",;\t|":
+        try:
+            found = first_row(text, source, delimiter)
+        except DataError:
+            continue
+        if found is not None and len(found[1]) >= 3:
+            if delimiter != ",":
+                warnings.warn(
+                    f"{source}: fields are separated by {delimiter!r} in the first row, and taken "
+                    "so in all (--delimiter says otherwise)",
+                    stacklevel=5,
+                )
+            return delimiter
+    return ","
 
 
 def split_rows(

@@ -3,16 +3,16 @@
 import os
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sheafprop.data.file_kinds import decompress, file_suffix, plain_name, refuse_other_formats
+from sheafprop.data.input_file import InputFile
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.text_rows import LocatedRows, decode, split_rows
-from sheafprop.data.triples import check_no_empty, read_located, text_triples
+from sheafprop.data.triple_text import check_no_empty, text_triples
+from sheafprop.data.triples import file_format, read_located
 from sheafprop.errors import DataError
 
 # Bytes of text in a piece: more rows than are looked at to tell what the columns hold.
@@ -56,32 +56,31 @@ def triple_blocks(
 ) -> Iterator[TripleBlock]:
     """The triples of a file in pieces, as :func:`~sheafprop.data.read_triples` reads them.
 
-    Text with tabs is read piece by piece. CSV and Parquet are read as a whole, and a compressed
-    file is decompressed as a whole; so are their labels or their text in memory.
+    Text with tabs is read piece by piece, also where it is compressed. Of other formats all labels
+    are in memory at once.
 
     Args:
         path: The file.
         known: Labels that are known from elsewhere: a first line with one of them is no header.
-        **options: ``columns``, ``header``, ``delimiter`` and ``format`` of
+        **options: ``columns``, ``header``, ``delimiter``, ``format`` and ``prefixes`` of
             :func:`~sheafprop.data.read_triples`.
 
     Raises:
         DataError: As :func:`~sheafprop.data.read_triples`; whether the first line is a header, and
             the order of the columns, is found in the first piece.
     """
-    chosen, source = ReadOptions.of(**options), os.fspath(path)
-    if not _is_tabbed(source, chosen):
-        yield _of_rows(read_located(path, known=known, **options))
+    chosen, file = ReadOptions.of(**options), InputFile(path)
+    source = file.source
+    if chosen.delimiter not in (None, "\t") or file_format(file, chosen) != "tsv":
+        yield _of_rows(read_located(file, known=known, **options))
         return
-    pieces = _lines_of(path, source)
+    pieces = _lines_of(file)
     count, first = 0, True
     columns: tuple[int, int, int] | None = None
     for line, piece in pieces:
         if first:
             # Behind as many blank lines as come before it, for the numbers in messages.
             text = decode(b"\n" * (line - 1) + piece, source)
-            if chosen.format == "auto":
-                refuse_other_formats(text, source)
             lines, rows, columns = text_triples(text, source, chosen, "\t", known)
             block = _of_labels(rows, f"{source}, line", lines)
         else:
@@ -93,45 +92,22 @@ def triple_blocks(
         if len(block):
             yield block
     if not count:
-        raise DataError(f"{source}: the file holds no triple ({os.path.getsize(path)} bytes)")
+        raise DataError(f"{source}: the file holds no triple ({file.size} bytes)")
 
 
-def _is_tabbed(source: str, options: ReadOptions) -> bool:
-    if options.delimiter not in (None, "\t"):
-        return False
-    if options.format == "auto":
-        return file_suffix(source) not in (".csv", ".parquet")
-    return options.format == "tsv"
-
-
-def _lines_of(path: str | os.PathLike[str], source: str) -> Iterator[tuple[int, bytes]]:
+def _lines_of(file: InputFile) -> Iterator[tuple[int, bytes]]:
     """Pieces of whole lines, each with the number of its first line."""
     line, rest = 1, b""
-    try:
-        with open(Path(path).expanduser(), "rb") as stream:
-            head = stream.read(_BLOCK)
-            if plain_name(source) != source or _is_compressed(head):
-                head = decompress(head + stream.read(), source)
-            while head:
-                piece = rest + head
-                cut = piece.rfind(b"\n") + 1
-                if cut:
-                    yield line, piece[:cut]
-                    line += piece.count(b"\n", 0, cut)
-                rest = piece[cut:]
-                head = stream.read(_BLOCK)
-    except OSError as error:
-        raise DataError(f"{source}: cannot be read ({error.strerror or error})") from error
+    with file.open() as stream:
+        while head := stream.read(_BLOCK):
+            piece = rest + head
+            cut = piece.rfind(b"\n") + 1
+            if cut:
+                yield line, piece[:cut]
+                line += piece.count(b"\n", 0, cut)
+            rest = piece[cut:]
     if rest:
         yield line, rest
-
-
-def _is_compressed(head: bytes) -> bool:
-    # Every format that decompress knows, and the archives that it refuses, begins with one of these
-    # or holds a NUL among its first bytes; text does neither.
-    return head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK")) or (
-        b"\0" in head[:512]
-    )
 
 
 def _regular(piece: bytes, source: str, line: int) -> TripleBlock | None:

@@ -3,23 +3,24 @@
 import io
 import os
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sheafprop.data.column_names import (
     LabelTriples,
-    check_first_line,
     check_order,
     columns_by_name,
-    occur,
     recognize_columns,
     show_fields,
 )
-from sheafprop.data.file_kinds import decompress, file_suffix, read_file, refuse_other_formats
+from sheafprop.data.file_kinds import GRAPH_FORMATS, file_suffix, recognize_format
+from sheafprop.data.formats.facts import LiteralSink
+from sheafprop.data.formats.reading import read_graph
+from sheafprop.data.input_file import InputFile
 from sheafprop.data.read_options import ReadOptions
-from sheafprop.data.text_rows import BOM, LocatedRows, decode, first_row, others, split_rows
+from sheafprop.data.text_rows import BOM, LocatedRows, decode, guess_delimiter, others
+from sheafprop.data.triple_text import text_triples
 from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
 
@@ -115,6 +116,7 @@ def read_triples(
     header: Any = None,
     delimiter: str | None = None,
     format: Any = None,
+    prefixes: Any = None,
     allow_empty: bool = False,
     known: Container[str] = (),
 ) -> LabelTriples:
@@ -123,7 +125,7 @@ def read_triples(
     Text is UTF-8, with or without a byte order mark; lines end in LF or CRLF, and the last line end
     may be missing. Blank lines are skipped. Labels are taken literally: quotes, commas, spaces
     around them and texts such as ``NA`` or ``1.0`` stay what they are. Files compressed by gzip,
-    bzip2 or xz (Zstandard from Python 3.14 on) are decompressed.
+    bzip2, xz or Zstandard are decompressed.
 
     A header of usual names (``head relation tail``, ``subject predicate object``,
     ``source relation target``, ``h r t``, ``s p o``, in any order and among other columns) says
@@ -141,9 +143,12 @@ def read_triples(
             ``"auto"``.
         delimiter: With any other character than the tab, the file is read as CSV: fields may then
             be quoted. (default: the comma in CSV, else the tab)
-        format: ``"tsv"``, ``"csv"`` or ``"parquet"``. By default inferred from the name: ``.csv``,
-            ``.parquet`` (also before ``.gz`` and the like), else TSV; RDF, OWL, OBO and JSON are
-            recognised and refused.
+        format: ``"tsv"``, ``"csv"``, ``"parquet"``, ``"ntriples"``, ``"nquads"``, ``"turtle"``,
+            ``"trig"``, ``"rdfxml"``, ``"obo"`` or ``"jsonl"``. By default inferred from the first
+            lines and the name (also before ``.gz`` and the like), else TSV. A warning says what
+            else than triples is left out of a graph format, such as literals.
+        prefixes: How IRIs of RDF become labels, see
+            :class:`~sheafprop.data.Prefixes`. (default: ``"common"``)
         allow_empty: Whether a file without a triple is fine.
         known: Labels that are known from elsewhere: a first line with one of them is no header.
 
@@ -155,28 +160,53 @@ def read_triples(
             truncated, not UTF-8 text or of another format, or it holds no triple.
         ValueError: If an option makes no sense.
     """
-    options = ReadOptions.of(columns, header, delimiter, format)
-    content, source = read_file(path), os.fspath(path)
-    return _parse(content, source, options, allow_empty, known)[1]
+    options = ReadOptions.of(columns, header, delimiter, format, prefixes)
+    return _parse(InputFile(path), options, allow_empty, known).rows
 
 
 def read_located(
-    path: str | os.PathLike[str], *, known: Container[str] = (), **options: Any
+    path: str | os.PathLike[str] | InputFile,
+    *,
+    known: Container[str] = (),
+    literals: LiteralSink | None = None,
+    **options: Any,
 ) -> LocatedRows:
-    """The triples of :func:`read_triples` with the line of each."""
-    source, chosen = os.fspath(path), ReadOptions.of(**options)
-    lines, triples = _parse(read_file(path), source, chosen, False, known)
-    if lines:
-        return LocatedRows(triples, ((f"{source}, line", lines),))
-    return LocatedRows.number(triples, f"{source}, row")
+    """The triples of :func:`read_triples` with the line of each.
+
+    Args:
+        path: The file.
+        known: Labels that are known from elsewhere.
+        literals: What takes the literals of a graph format: entity, property and value.
+        **options: As of :class:`ReadOptions`.
+    """
+    file = path if isinstance(path, InputFile) else InputFile(path)
+    return _parse(file, ReadOptions.of(**options), False, known, literals)
 
 
-def holds_triples(path: str | os.PathLike[str], delimiter: str | None = None) -> bool:
-    """Whether any line of a text file has three fields, as triples have."""
-    character = ReadOptions.of(delimiter=delimiter).delimiter
-    character = character or ("," if file_suffix(os.fspath(path)) == ".csv" else "\t")
-    content = decompress(read_file(path), os.fspath(path))
-    lines = decode(content, os.fspath(path)).split("\n")
+def file_format(file: InputFile, options: ReadOptions) -> str:
+    """The format of a file: as given, or by its name and its first lines.
+
+    Raises:
+        DataError: If it is of a format that cannot be read.
+    """
+    if options.format != "auto":
+        return options.format
+    suffix = file_suffix(file.source)
+    if suffix == ".parquet":
+        return "parquet"
+    found = recognize_format(file.head(), file.source)
+    return found or ("csv" if suffix == ".csv" else "tsv")
+
+
+def holds_triples(path: str | os.PathLike[str], **options: Any) -> bool:
+    """Whether a file is of a graph format, or any line of its text has three fields."""
+    chosen, file = ReadOptions.of(**options), InputFile(path)
+    format = file_format(file, chosen)
+    if format in GRAPH_FORMATS or format == "parquet":
+        return True
+    character = chosen.delimiter or ("," if format == "csv" else "\t")
+    with file.open() as stream:
+        lines = decode(stream.read(), file.source).split("\n")
     return any(line.count(character) >= 2 for line in lines)
 
 
@@ -188,6 +218,7 @@ def parse_triples(
     header: Any = None,
     delimiter: str | None = None,
     format: Any = None,
+    prefixes: Any = None,
     allow_empty: bool = False,
     known: Container[str] = (),
 ) -> LabelTriples:
@@ -201,88 +232,35 @@ def parse_triples(
         DataError: As :func:`read_triples`.
         ValueError: If an option makes no sense.
     """
-    options = ReadOptions.of(columns, header, delimiter, format)
-    return _parse(content, source, options, allow_empty, known)[1]
+    options = ReadOptions.of(columns, header, delimiter, format, prefixes)
+    return _parse(InputFile(source, content), options, allow_empty, known).rows
 
 
 def _parse(
-    content: bytes, source: str, options: ReadOptions, allow_empty: bool, known: Container[str]
-) -> tuple[Sequence[int], LabelTriples]:
-    """The lines of triples, none in a format without lines, and the triples."""
-    content = decompress(content, source)
-    lines: Sequence[int] = ()
-    suffix = file_suffix(source)
-    if options.format == "parquet" or (options.format == "auto" and suffix == ".parquet"):
-        triples = _parquet_triples(content, source, options)
+    file: InputFile,
+    options: ReadOptions,
+    allow_empty: bool,
+    known: Container[str],
+    literals: LiteralSink | None = None,
+) -> LocatedRows:
+    format, source = file_format(file, options), file.source
+    if format in GRAPH_FORMATS:
+        located = read_graph(file, format, options, literals)
+    elif format == "parquet":
+        with file.open() as stream:
+            triples = _parquet_triples(stream.read(), source, options)
+        located = LocatedRows.number(triples, f"{source}, row")
     else:
-        is_csv = options.format == "csv" or (options.format == "auto" and suffix == ".csv")
-        text = decode(content, source)
-        if options.format == "auto":
-            refuse_other_formats(text, source)
-        delimiter = options.delimiter or ("," if is_csv else "\t")
+        with file.open() as stream:
+            text = decode(stream.read(), source)
+        delimiter = options.delimiter or "\t"
+        if options.delimiter is None and format == "csv":
+            delimiter = guess_delimiter(text, source)
         lines, triples, _ = text_triples(text, source, options, delimiter, known)
-    if len(triples) == 0 and not allow_empty:
-        raise DataError(f"{source}: the file holds no triple ({len(content)} bytes)")
-    return lines, triples
-
-
-def text_triples(
-    text: str, source: str, options: ReadOptions, delimiter: str, known: Container[str] = ()
-) -> tuple[Sequence[int], LabelTriples, tuple[int, int, int] | None]:
-    """The lines and triples of text, without the header and checked, and their columns (None for
-    the only three)."""
-    first = first_row(text, source, delimiter)
-    if first is None:
-        return (), np.empty((0, 3), dtype=object), None
-    line, names = first
-    by_name = None
-    if options.has_names:
-        assert options.columns is not None
-        by_name = columns_by_name(options.columns, names, f"{source}, line {line}")
-    elif options.columns is None and options.header is not False:
-        by_name = recognize_columns(names)
-    columns: Any = by_name or options.columns
-    has_header = options.header or by_name is not None
-    numbers, rows = split_rows(
-        text, source, delimiter, columns=columns, skipped=line if has_header else 0
-    )
-    if len(rows) and columns is not None:
-        triples = np.ascontiguousarray(rows[:, list(columns)])
-    else:
-        triples = rows
-    if by_name is not None and options.columns is None and options.header is None:
-        labels = [names[column] for column in by_name]
-        is_header = len(triples) > 0 and not occur(set(labels), triples)
-        if not is_header and max(map(len, labels)) == 1:
-            # Such as the triple "s r t" of a small graph.
-            options = replace(options, header=False)
-            return text_triples(text, source, options, delimiter, known)
-        if not is_header:
-            problem = "these labels occur below too" if len(triples) else "no triple follows"
-            raise DataError(
-                f"{source}, line {line}: this looks like column names, not a triple "
-                f"(got {show_fields(names)}), but {problem}. Give header=True (--header yes) to "
-                "take it as names, or header=False (--header no) to read it as a triple"
-            )
-    if len(triples) == 0:
-        return (), np.empty((0, 3), dtype=object), columns
-    check_no_empty(triples, numbers, source)
-    if not has_header and options.header is None:
-        check_first_line(triples, numbers[0], source, known)
-    if columns is None:
-        check_order(triples, source)
-    return numbers, triples, columns
-
-
-def check_no_empty(triples: LabelTriples, numbers: Sequence[int], source: str) -> None:
-    """Refuses triples with an empty label, by the line of the first."""
-    empty = np.flatnonzero((triples == "").any(axis=1))
-    if len(empty):
-        row = int(empty[0])
-        raise DataError(
-            f"{source}, line {numbers[row]}: a label is empty (got {show_fields(triples[row])})"
-            + others(len(empty))
-        )
+        located = LocatedRows(triples, ((f"{source}, line", lines),))
+    if len(located) == 0 and not allow_empty:
+        raise DataError(f"{source}: the file holds no triple ({file.size} bytes)")
+    return located
 
 
 def _parquet_triples(content: bytes, source: str, options: ReadOptions) -> LabelTriples:

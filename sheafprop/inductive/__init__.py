@@ -3,6 +3,7 @@
 from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
@@ -20,6 +21,7 @@ __all__ = [
     "EpisodeModel",
     "EpisodeScorer",
     "EpisodeSettings",
+    "FeatureMap",
     "InductivePropagation",
     "LogProximity",
     "PropagationSearch",

@@ -38,6 +38,8 @@ class CandidateScorer:
         sheaf (RelationSheaf): Its sheaf.
         rows (Rows): Vectors of all entities, in blocks.
         section_weight (sequence of float): The weight of each section; they add up to one.
+        step (int, optional): Entities that are scored at once: scores of a piece do not depend on
+            the others. (default: by the width of the first block)
     """
 
     def __init__(
@@ -46,9 +48,15 @@ class CandidateScorer:
         sheaf: RelationSheaf,
         rows: Rows,
         section_weight: Sequence[float],
+        step: int | None = None,
     ):
         self.model, self.sheaf = model, sheaf
         self.rows, self.section_weight = rows, section_weight
+        if step is None:
+            block = rows.blocks[0]
+            width = block[:1].numel() * (2 if block.is_complex() else 1)
+            step = max(1024, _NUMBERS // max(1, width))
+        self.step = step
         self._lengths: dict[tuple[int, int], Tensor] = {}
 
     def block_size(self) -> int:
@@ -57,13 +65,7 @@ class CandidateScorer:
 
     def queries_at_once(self) -> int:
         """Queries to score in one pass through the blocks."""
-        return max(1, _SCORES // self._step)
-
-    @property
-    def _step(self) -> int:
-        block = self.rows.blocks[0]
-        width = block[:1].numel() * (2 if block.is_complex() else 1)
-        return max(1024, _NUMBERS // max(1, width))
+        return max(1, _SCORES // self.step)
 
     @torch.no_grad()
     def scores(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
@@ -76,7 +78,7 @@ class CandidateScorer:
         """
         out = known.real.new_empty(len(known), len(self.rows))
         offset = 0
-        for number, rows in enumerate(self.rows.slices(self._step)):
+        for number, rows in enumerate(self.rows.slices(self.step)):
             self._fill(out[:, offset : offset + len(rows)], known, rel_type, number, rows, side)
             offset += len(rows)
         return out
@@ -85,7 +87,7 @@ class CandidateScorer:
     def blocks(self, known: Tensor, rel_type: Tensor, side: Side) -> Iterator[tuple[int, Tensor]]:
         """The same scores block by block: the first entity of a block, and ``[B, n]``."""
         offset = 0
-        for number, rows in enumerate(self.rows.slices(self._step)):
+        for number, rows in enumerate(self.rows.slices(self.step)):
             out = known.real.new_empty(len(known), len(rows))
             self._fill(out, known, rel_type, number, rows, side)
             yield offset, out

@@ -2,6 +2,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.inductive.episode_model import EpisodeModel
+from sheafprop.inductive.feature_map import Anchors
 from sheafprop.kge.base import Side
 from sheafprop.ranking.triple_filter import TripleFilter
 
@@ -12,6 +13,7 @@ def episode_loss(
     num_nodes: int,
     known: TripleFilter,
     generator: torch.Generator,
+    anchors: Anchors | None = None,
 ) -> Tensor:
     r"""Hides some triples of a graph, diffuses on the others, and ranks hidden ones.
 
@@ -24,13 +26,15 @@ def episode_loss(
         num_nodes (int): Number of its entities.
         known (TripleFilter): The known triples.
         generator (torch.Generator): Draws the hidden triples and the random sections.
+        anchors (Anchors, optional): Where features draw entities to; they are never hidden.
     """
     order = torch.randperm(len(triples), generator=generator)
     hidden = max(1, round(model.settings.hidden_share * len(triples)))
     observed, queries = triples[order[hidden:]], triples[order[:hidden]]
     queries = queries[: model.settings.batch_size]
     random = model.draw_training_sections(num_nodes, generator)
-    graph = model.diffuse(observed, num_nodes, random)
+    more = () if anchors is None else (anchors,)
+    graph = model.diffuse(observed, num_nodes, random, *more)
     head, relation, tail = queries.unbind(1)
     sides: list[tuple[Side, Tensor, Tensor, tuple[Tensor, Tensor]]] = [
         ("tail", head, tail, known.tails(head, relation)),

@@ -1,8 +1,11 @@
-"""Relation parameters that are trained through the diffusion, and the score they give."""
+"""Relation parameters that are trained through the diffusion, and the score they give.
+
+Long because settings, diffusion and score of one model stand together.
+"""
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -10,11 +13,14 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_choice, check_integer
+from sheafprop.inductive.feature_map import Anchors, weigh_by_facts
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kge.base import KGEModel, Side
+from sheafprop.nn.anchors import add_anchors
 from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.ranking.triple_filter import GroupedValues
+from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _TINY = 1e-12
 
@@ -146,13 +152,20 @@ class EpisodeModel(torch.nn.Module):
             at each (relation, side), ``[2R, d]``, tail sides first.
         settings (EpisodeSettings): Everything else.
         seed (int): Seed of random maps.
+        gamma (float, optional): The weight, learned from there on, by which features draw the
+            prototype section where :meth:`diffuse` is given some; for trained maps.
     """
 
     #: Columns of the low-rank part of ``counts``.
     RANK = 8
 
     def __init__(
-        self, kge: KGEModel, prototypes: Tensor, settings: EpisodeSettings, seed: int = 0
+        self,
+        kge: KGEModel,
+        prototypes: Tensor,
+        settings: EpisodeSettings,
+        seed: int = 0,
+        gamma: float | None = None,
     ) -> None:
         super().__init__()
         self.settings = settings
@@ -172,6 +185,9 @@ class EpisodeModel(torch.nn.Module):
         self.log_prototype = torch.nn.Parameter(torch.full((number, rows), math.log(3.2 / number)))
         self.direction = torch.nn.Parameter(torch.zeros(number, rows, width))
         self.count_weight = torch.nn.Parameter(torch.zeros(rows))
+        self.log_gamma = None
+        if gamma is not None and settings.maps == "trained":
+            self.log_gamma = torch.nn.Parameter(torch.tensor(math.log(gamma)))
         if settings.counts:
             generator = torch.Generator().manual_seed(seed + 1)
             drawn = 0.1 * torch.randn(rows, self.RANK, generator=generator)
@@ -188,7 +204,8 @@ class EpisodeModel(torch.nn.Module):
         """
         settings = EpisodeSettings(**stored["settings"])
         rows = torch.zeros(2 * kge.num_relations, kge.node_emb.weight.shape[1])
-        model = cls(kge, kge.as_vectors(rows), settings)
+        gamma = 1.0 if "log_gamma" in stored["state"] else None
+        model = cls(kge, kge.as_vectors(rows), settings, gamma=gamma)
         try:
             model.load_state_dict(stored["state"])
         except RuntimeError as error:
@@ -233,28 +250,41 @@ class EpisodeModel(torch.nn.Module):
             self.prototypes.device
         )
 
-    def diffuse(self, triples: Tensor, num_nodes: int, random: Tensor) -> DiffusedGraph:
+    def weigh_sheaf(self) -> RelationSheaf:
+        """The sheaf of the diffusion, whose relations have their weights."""
+        return self.maps.sheaf().scale_energy(self.log_weight.exp(), self.maps.hidden_channels)
+
+    def diffuse(
+        self, triples: Tensor, num_nodes: int, random: Tensor, anchors: Anchors | None = None
+    ) -> DiffusedGraph:
         """Propagates into a graph; differentiable in all parameters of the diffusion.
 
         Args:
             triples (Tensor): The observed triples ``[m, 3]``.
             num_nodes (int): Number of entities :math:`N`.
             random (Tensor): Random sections ``[N, s, d]``.
+            anchors (Anchors, optional): Where features draw the prototype section of entities to,
+                for a model with a weight for it. The random sections have frames of their own.
         """
         head, relation, tail = triples.unbind(1)
         edge_index = torch.stack([head, tail])
-        weight = self.log_weight.exp()
-        sheaf = self.maps.sheaf().scale_energy(weight, self.maps.hidden_channels)
+        maps, weight = self.maps.sheaf(), self.log_weight.exp()
+        sheaf = self.weigh_sheaf()
         every = torch.ones(2 * self.num_relations, device=head.device)
         prototypes = RelationPrototypes(self.maps.as_vectors(self.prototypes), every)
         start, _ = prototypes.start(edge_index, relation, num_nodes)
-        x = torch.cat([start.unsqueeze(1), random], dim=1)
         layer = SheafPropagation(self.settings.times[-1], step_size=self.settings.step_size)
-        plan = layer.plan(x[:, 0], edge_index, relation, sheaf)
+        x = torch.cat([start.unsqueeze(1), random], dim=1)
+        plan = layer.plan(start, edge_index, relation, sheaf)
+        drawn = None
+        if anchors is not None and self.log_gamma is not None and anchors.nodes.numel():
+            x = random
+            drawn = self._draw_to(anchors, layer, start, edge_index, relation, maps, weight)
         prototype, sections = [], []
         for _, y in layer.trajectory(plan, x, self.settings.times):
-            prototype.append(_unit(y[:, :1]))
-            sections.append(_unit(y[:, 1:]))
+            p, y = (y[:, :1], y[:, 1:]) if drawn is None else (next(drawn)[1][:num_nodes], y)
+            prototype.append(_unit(p))
+            sections.append(_unit(y))
         rows = torch.cat([relation, relation + self.num_relations])
         ends = torch.cat([tail, head])
         code, count = torch.unique(rows * num_nodes + ends, return_counts=True)
@@ -268,6 +298,34 @@ class EpisodeModel(torch.nn.Module):
             column,
             num_nodes,
         )
+
+    def _draw_to(
+        self,
+        anchors: Anchors,
+        layer: SheafPropagation,
+        start: Tensor,
+        edge_index: Tensor,
+        relation: Tensor,
+        maps: RelationSheaf,
+        weight: Tensor,
+    ) -> Iterator[tuple[int, Tensor]]:
+        """The prototype section ``[N + m, 1, d]`` after each number of steps, drawn to anchors."""
+        assert self.log_gamma is not None
+        nodes = anchors.nodes.to(start.device)
+        count = torch.bincount(edge_index.flatten(), minlength=len(start))[nodes]
+        graph = add_anchors(
+            start,
+            edge_index,
+            relation,
+            maps,
+            target=anchors.target.to(start),
+            weight=weigh_by_facts(torch.ones_like(weight[:1]).detach(), count),
+            nodes=nodes,
+        )
+        weight = torch.cat([weight, self.log_gamma.exp().view(1).to(weight)])
+        sheaf = graph.sheaf.scale_energy(weight, self.maps.hidden_channels)
+        plan = layer.plan(graph.x, *graph[1:3], sheaf, graph.edge_weight, graph.boundary_mask)
+        return layer.trajectory(plan, graph.x.unsqueeze(1), self.settings.times)
 
     def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Scores ``[B, N]`` of all entities at a side of triples whose other end is ``entity``.

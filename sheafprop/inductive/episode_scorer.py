@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.inductive.episode_model import EpisodeModel
+from sheafprop.inductive.feature_map import Anchors
 
 # Scores of entities that are alike differ by so many roundings at most.
 _ROUNDING = 8
@@ -26,14 +27,23 @@ class EpisodeScorer:
         triples (Tensor): The observed triples, ``[m, 3]``.
         labels (sequence of str): Labels of the entities, from which random sections are drawn.
         seed (int): Seed of the random sections.
+        anchors (Anchors, optional): Where features draw the entities to.
     """
 
     @torch.no_grad()
-    def __init__(self, model: EpisodeModel, triples: Tensor, labels: Sequence[str], seed: int = 0):
+    def __init__(
+        self,
+        model: EpisodeModel,
+        triples: Tensor,
+        labels: Sequence[str],
+        seed: int = 0,
+        anchors: Anchors | None = None,
+    ):
         self.model = model
         device = model.prototypes.device
         random = model.draw_sections(labels, seed)
-        self.graph = model.diffuse(triples.to(device), len(labels), random)
+        more = () if anchors is None else (anchors,)
+        self.graph = model.diffuse(triples.to(device), len(labels), random, *more)
 
     @torch.no_grad()
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ def solve_lone_blocks(system: FreeSystem, sheaf: RelationSheaf) -> Tensor | None
         x_u = \left( \sum_e R_{u,e}^* R_{u,e} \right)^{-1}
         \sum_e R_{u,e}^* \left( R_{v,e} x_v \pm b_e \right)
 
-    over the facts :math:`e` of :math:`u`, each with a known :math:`v`; :math:`b_e` counts as it is
-    where :math:`u` is the tail.
+    over the facts :math:`e` of :math:`u`, each with a known :math:`v` and times its weight, where
+    facts have weights; :math:`b_e` counts as it is where :math:`u` is the tail.
 
     Returns:
         Vectors of the free entities ``[n, s, d]`` in double precision; None where a plan does
@@ -44,19 +44,23 @@ def solve_lone_blocks(system: FreeSystem, sheaf: RelationSheaf) -> Tensor | None
     into_tail = system.boundary_mask[system.edge_index[0]]
     known, own = torch.where(into_tail, system.edge_index, system.edge_index.flip(0))
     own = (torch.cumsum(free, 0) - 1)[own]
-    tail = near = far = sheaf.matrices("tail", system.edge_type).detach()
+    sheaf, edge_type = system.own_sheaf(sheaf)
+    tail = near = far = sheaf.matrices("tail", edge_type).detach()
     if not sheaf.shares_maps:
-        head = sheaf.matrices("head", system.edge_type).detach()
+        head = sheaf.matrices("head", edge_type).detach()
         side = into_tail.view(-1, 1, 1)
         near, far = torch.where(side, tail, head), torch.where(side, head, tail)
     near, far = double_precision(near), double_precision(far)
     dtype = near.dtype
     target = system.x[known].to(dtype) @ far.mT
-    shift = sheaf.translation_of(system.edge_type)
+    shift = sheaf.translation_of(edge_type)
     if shift is not None:
         shift = shift.detach().to(dtype)
         target = target + torch.where(into_tail.unsqueeze(1), shift, -shift).unsqueeze(1)
     num_free = int(free.sum())
+    if system.edge_weight is not None:
+        root = system.edge_weight.sqrt().to(dtype).view(-1, 1, 1)
+        near, target = near * root, target * root
     blocks = target.new_zeros(num_free, size, size).index_add_(0, own, near.mH @ near)
     constant = target.new_zeros(num_free, target.shape[1], size)
     constant.index_add_(0, own, target @ near.conj())
@@ -303,7 +307,9 @@ class ExtensionSolver:
     def _doubtful(self, system: FreeSystem) -> Tensor:
         """Free entities at a map that is not injective, bool ``[N]``."""
         out = torch.zeros_like(system.boundary_mask)
-        used, position = torch.unique(system.edge_type, return_inverse=True)
+        # What draws entities to their features is injective.
+        facts = system.edge_type < self.sheaf.num_relations
+        used, position = torch.unique(system.edge_type[facts], return_inverse=True)
         ends: tuple[tuple[int, Side], ...] = ((1, "tail"), (0, "head"))
         for row, side in ends:
             found = self._injective[side]
@@ -311,5 +317,5 @@ class ExtensionSolver:
             if new.numel():
                 found[new] = self.sheaf.select(new).is_injective(side, _INJECTIVE).to(found.dtype)
             bad = found[used] == 0
-            out[system.edge_index[row][bad[position]]] = True
+            out[system.edge_index[row][facts][bad[position]]] = True
         return out & ~system.boundary_mask

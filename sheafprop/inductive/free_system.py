@@ -5,7 +5,9 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import connected_components
+from sheafprop.inductive.feature_map import Anchors, weigh_by_facts
 from sheafprop.sheaf import PropagationPlan, RelationSheaf
+from sheafprop.sheaf.identity_relation import add_identity_relation
 from sheafprop.sheaf.relation_sheaf import double_precision
 
 
@@ -19,6 +21,7 @@ class FreeSystem:
         edge_index (Tensor): Heads and tails of the facts that touch a free entity, ``[2, E]``.
         edge_type (Tensor): Their relations, ``[E]``.
         labels (sequence of str): Labels of the free entities, in the order of their numbers.
+        edge_weight (Tensor, optional): Weights of the facts, ``[E]``; ones without it.
     """
 
     x: Tensor
@@ -26,6 +29,40 @@ class FreeSystem:
     edge_index: Tensor
     edge_type: Tensor
     labels: Sequence[str]
+    edge_weight: Tensor | None = None
+
+    def anchored(self, anchors: Anchors, num_relations: int) -> "FreeSystem":
+        """The system with a known entity more for each anchor of a free one, and a fact to it.
+
+        Args:
+            anchors (Anchors): Targets and weights; ``nodes`` are positions among the free entities.
+            num_relations (int): Number of relations :math:`R`, which is that of these facts.
+        """
+        if not anchors.nodes.numel():
+            return self
+        nodes = (~self.boundary_mask).nonzero().flatten()[anchors.nodes.to(self.x.device)]
+        numbers = torch.arange(len(self.x), len(self.x) + len(nodes), device=nodes.device)
+        target = anchors.target.to(self.x).unsqueeze(1).expand(-1, self.x.shape[1], -1)
+        ends = torch.bincount(self.edge_index.flatten(), minlength=len(self.x))
+        own = weigh_by_facts(anchors.weight.to(nodes.device), ends[nodes])
+        weight = self.edge_weight
+        if weight is None:
+            weight = torch.ones(len(self.edge_type), dtype=torch.float64, device=nodes.device)
+        return FreeSystem(
+            torch.cat([self.x, target]),
+            torch.cat([self.boundary_mask, torch.ones_like(nodes, dtype=torch.bool)]),
+            torch.cat([self.edge_index, torch.stack([numbers, nodes])], dim=1),
+            torch.cat([self.edge_type, torch.full_like(nodes, num_relations)]),
+            self.labels,
+            torch.cat([weight, own.to(weight)]),
+        )
+
+    def own_sheaf(self, sheaf: RelationSheaf) -> tuple[RelationSheaf, Tensor]:
+        """The maps of the relations that occur, and the relations ``[E]`` in numbers among them."""
+        used, edge_type = torch.unique(self.edge_type, return_inverse=True)
+        known = used[used < sheaf.num_relations]
+        own = sheaf.select(known)
+        return (own if len(known) == len(used) else add_identity_relation(own)), edge_type
 
     def part(self, free: Tensor) -> "FreeSystem":
         """The system of some free entities ``[N]`` that no fact connects to the others."""
@@ -41,6 +78,7 @@ class FreeSystem:
             number[self.edge_index[:, edges]],
             self.edge_type[edges],
             [label for label, inside in zip(self.labels, own, strict=True) if inside],
+            None if self.edge_weight is None else self.edge_weight[edges],
         )
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, "FreeSystem"]]:
@@ -71,17 +109,19 @@ class FreeSystem:
                     torch.searchsorted(local, ends),
                     self.edge_type[own],
                     [self.labels[i] for i in position.tolist()],
+                    None if self.edge_weight is None else self.edge_weight[own],
                 ),
             )
 
     def plan(self, sheaf: RelationSheaf) -> PropagationPlan:
         """The operators in double precision, over the relations that occur."""
-        used, edge_type = torch.unique(self.edge_type, return_inverse=True)
+        own, edge_type = self.own_sheaf(sheaf)
         return PropagationPlan(
             self.edge_index,
             edge_type,
-            sheaf.select(used).map_tensors(lambda tensor: double_precision(tensor.detach())),
+            own.map_tensors(lambda tensor: double_precision(tensor.detach())),
             len(self.x),
+            edge_weight=self.edge_weight,
             boundary_mask=self.boundary_mask,
             normalization="block",
             dtype=torch.complex128 if self.x.is_complex() else torch.float64,

@@ -6,6 +6,7 @@ from torch import Tensor
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
+from sheafprop.inductive.feature_map import Anchors, FeatureMap
 from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.section_scorer import KnownRows, SectionScorer
@@ -14,7 +15,8 @@ from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.relation_weights import relation_weights, residual_variance
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.nn.start import start_sections
-from sheafprop.sheaf import RelationSheaf
+from sheafprop.sheaf import PropagationPlan, RelationSheaf
+from sheafprop.sheaf.identity_relation import add_identity_relation
 
 
 class InductivePropagation:
@@ -30,13 +32,23 @@ class InductivePropagation:
         data (InductiveData): Training graph, observed inference graph and boundary.
         settings (PropagationSettings): How to propagate; its number of iterations is only what
             :meth:`vectors` takes by default.
+        feature_map (FeatureMap, optional): The map from features to vectors, where it was fitted
+            to these data before. (default: it is fitted, where the data have features)
     """
 
     _labels: Sequence[str] | None = None
     _known: KnownRows | None = None
+    #: Entities of the system without what features draw them to; all of a given one.
+    _size: int | None = None
 
     @torch.no_grad()
-    def __init__(self, model: KGEModel, data: InductiveData, settings: PropagationSettings):
+    def __init__(
+        self,
+        model: KGEModel,
+        data: InductiveData,
+        settings: PropagationSettings,
+        feature_map: FeatureMap | None = None,
+    ):
         trained, sheaf = model.entity_vectors(), model.sheaf()
         edge_index, edge_type = _edges(data.inference, trained.device)
         train_index, train_type = _edges(data.train, trained.device)
@@ -59,6 +71,14 @@ class InductivePropagation:
             edge_type[edges],
             data.inference.entities.labels_of((~boundary_mask).nonzero()),
         )
+        #: The map from features to vectors, where the data have features.
+        self.feature_map = feature_map
+        if feature_map is None and (found := fit_features(data, trained, sheaf)) is not None:
+            self.feature_map, _ = found
+        if self.feature_map is not None:
+            assert data.features is not None
+            anchors = self.feature_map.anchors(data.features, system.labels)
+            system = system.anchored(anchors, data.num_relations)
         self._prepare(
             model,
             system,
@@ -69,7 +89,7 @@ class InductivePropagation:
             if settings.relation_weights
             else None,
         )
-        self._labels = data.inference.entities.labels
+        self._labels, self._size = data.inference.entities.labels, len(local_known)
         if bool(boundary_mask.any()):
             self._known = KnownRows.select(trained, known[boundary_mask], boundary_mask)
 
@@ -108,23 +128,27 @@ class InductivePropagation:
         variance: Tensor | None,
     ) -> None:
         self.model, self.settings, self._free = model, settings, ~system.boundary_mask
-        x, graph = system.x, (system.edge_index, system.edge_type)
+        x, facts = system.x, system.edge_type < sheaf.num_relations
+        graph = system.edge_index[:, facts], system.edge_type[facts]
         weight = None
         if settings.relation_weights:
             assert variance is not None
             count = prototypes.count[: prototypes.count.numel() // 2]
-            weight = relation_weights(variance, count)[system.edge_type]
+            weight = relation_weights(variance, count)[graph[1]]
         self._layer = SheafPropagation(
             settings.iterations,
             step_size=settings.step_size,
             normalization=settings.normalization,
             teleport=settings.teleport,
         )
-        self._plan = self._layer.plan(x[:, 0], *graph, sheaf, weight, system.boundary_mask)
         num_sections = settings.num_sections
         random = x.new_zeros(x.shape[0], num_sections, x.shape[2])
         random[self._free] = model.draw_entities(system.labels, settings.seed, num_sections).to(x)
-        self._sections = start_sections(
+        # Without a fact, an entity starts where its features put it.
+        source, nodes = system.edge_index[:, ~facts]
+        lone = ~torch.isin(nodes, graph[0])
+        random[nodes[lone]] = x[source[lone]].expand(-1, num_sections, -1)
+        sections = start_sections(
             x,
             system.boundary_mask,
             *graph,
@@ -133,22 +157,44 @@ class InductivePropagation:
             prototypes=prototypes,
             edge_weight=weight,
         )
+        # Where no entity is known, random sections have frames of their own, and features are in
+        # that of the trained vectors, as prototypes are.
+        wide = 0 if bool(facts.all()) else num_sections
+        if wide and bool(facts.any()) and not bool(system.boundary_mask[graph[0]].any()):
+            wide = int(settings.start in ("mixed", "prototype"))
+        self._runs: list[tuple[PropagationPlan, Tensor]] = []
+        if wide:
+            whole = system.edge_index, system.edge_type, add_identity_relation(sheaf)
+            assert system.edge_weight is not None
+            weights = system.edge_weight.to(x.real)
+            if weight is not None:
+                weights = weights.masked_scatter(facts, weight.to(weights))
+            plan = self._layer.plan(x[:, 0], *whole, weights, system.boundary_mask)
+            self._runs.append((plan, sections[:, :wide]))
+        if wide < num_sections:
+            plan = self._layer.plan(x[:, 0], *graph, sheaf, weight, system.boundary_mask)
+            self._runs.append((plan, sections[:, wide:]))
 
     @torch.no_grad()
     def _steps(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
         """Propagates once and yields each count of ``iterations`` with the vectors of the system's
         entities."""
-        for count, x in self._layer.trajectory(self._plan, self._sections, iterations):
+        counts = list(iterations)
+        runs = [self._layer.trajectory(plan, part, counts) for plan, part in self._runs]
+        for found in zip(*runs, strict=True):
+            (count, x), *rest = found
+            if rest:
+                x = torch.cat([x, *(part for _, part in rest)], dim=1)
             if self.settings.normalize_output:
                 x = x.clone()
                 x[self._free] = self.model.rescale_entities(x[self._free])
-            yield count, x
+            yield count, x[: self._size]
 
     def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
         """Propagates once and yields each count of ``iterations`` with the vectors ``[N, s, d]``
         after so many steps."""
         for count, x in self._steps(iterations):
-            yield count, x if self._known is None else self._known.join(x[self._free])
+            yield count, x if self._known is None else self._known.join(self._new(x))
 
     def vectors(self, iterations: int | None = None) -> Tensor:
         """The vectors ``[N, s, d]`` after ``iterations`` steps. (default: those of the settings)"""
@@ -160,7 +206,7 @@ class InductivePropagation:
         """Propagates once and yields each count of ``iterations`` with what scores triples of the
         inference graph after so many steps. Known vectors are not copied."""
         for count, x in self._steps(iterations):
-            rows = x if self._known is None else x[self._free]
+            rows = x if self._known is None else self._new(x)
             yield (
                 count,
                 SectionScorer(
@@ -168,12 +214,36 @@ class InductivePropagation:
                 ),
             )
 
+    def _new(self, x: Tensor) -> Tensor:
+        return x[self._free[: self._size]]
+
     def scorer(self, iterations: int | None = None) -> SectionScorer:
         """Scores triples of the inference graph after ``iterations`` steps. (default: those of the
         settings)"""
         count = self.settings.iterations if iterations is None else iterations
         ((_, scorer),) = self.scorers([count])
         return scorer
+
+
+def fit_features(
+    data: InductiveData, x: Tensor, sheaf: RelationSheaf
+) -> tuple[FeatureMap, Anchors] | None:
+    """The map from features to the vectors ``x`` ``[N, d]`` of entities that have a fact in the
+    training graph, and what it predicts of each of these from the others.
+
+    None where the data have no features.
+    """
+    if data.features is None:
+        return None
+    edge_index, edge_type = _edges(data.train, x.device)
+    energy = residual_variance(x, edge_index, edge_type, sheaf)[edge_type].double().mean()
+    seen, count = torch.unique(edge_index, return_counts=True)
+    assert data.train.entities is not None
+    labels = data.train.entities.labels_of(seen)
+    mapped, left_out = FeatureMap.fit_left_out(
+        data.features, x[seen], labels, edge_residual=float(energy), count=count
+    )
+    return mapped, left_out._replace(nodes=seen.cpu()[left_out.nodes])
 
 
 def _edges(graph: KnowledgeGraph, device: torch.device) -> tuple[Tensor, Tensor]:

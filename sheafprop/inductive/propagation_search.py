@@ -182,6 +182,7 @@ class PropagationSearch:
             available = len(valid)
             valid = draw_triples(valid, limit)
         valid = valid.to(model.node_emb.weight.device)
+        mapped = None  # features are fitted once
         best: tuple[float, PropagationSettings] | None = None
         curve: list[dict[str, Any]] = []
         unpropagated: list[dict[str, Any]] = []
@@ -195,7 +196,8 @@ class PropagationSearch:
                 settings = replace(self.settings, start=start, step_size=step_size)
                 number = min(settings.num_random, self.max_random or settings.num_random)
                 tried_settings = replace(settings, num_random=number)
-                propagation = InductivePropagation(model, data, tried_settings)
+                propagation = InductivePropagation(model, data, tried_settings, mapped)
+                mapped = propagation.feature_map
                 counts = self._counts(None if best is None else best[1].iterations, quick)
                 bar.update(len(self.iterations) - len(counts))
                 behind, tried = 0, 0

@@ -1,5 +1,5 @@
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from sheafprop.ranking.query_strata import label_queries, strata_metrics
 PROXIMITY = "proximity alone"
 FILTERED_PROXIMITY = "proximity after the edge-type filter"
 MEAN = "mean of messages, one step"
+NO_FEATURES = "without features"
 
 #: Products that the baselines of proximity may take; beyond, they are left to those who ask.
 _MOST_PRODUCTS = 2e10
@@ -80,14 +81,16 @@ def rank_completion(
     seed: int = 0,
     further: Mapping[str, Any] | None = None,
     progress: bool = True,
+    rank: Callable[..., RankingResult] = evaluate,
 ) -> CompletionResult:
     r"""Propagates into the inference graph and ranks its test triples, once.
 
     The first row is that of the whole method: episodes before propagated vectors, proximity before
-    none. The rows after it leave these out, one by one. Then come baselines that cost nothing: the
-    start and random vectors without propagation, one step of messages from the known entities, the
-    edge-type heuristic, and proximity alone and after that heuristic. A note says where the graph
-    is so large that proximity is ranked only if ``proximity`` is given.
+    none. The rows after it leave these out, one by one, and features where the data have some. Then
+    come baselines that cost nothing: the start and random vectors without propagation, one step of
+    messages from the known entities, the edge-type heuristic, and proximity alone and after that
+    heuristic. A note says where the graph is so large that proximity is ranked only if
+    ``proximity`` is given.
 
     Args:
         model (KGEModel): The trained model.
@@ -101,6 +104,8 @@ def rank_completion(
         seed (int): Seed of the random vectors.
         further (mapping): More methods by name, with ``score_tails`` and ``score_heads``.
         progress (bool): Whether to show progress bars on standard error.
+        rank (callable): What ranks triples by scores of all entities, with the arguments of
+            :func:`~sheafprop.ranking.evaluate`.
 
     Raises:
         DataError: If there are no test triples, or no validation triples under ``"merged"``.
@@ -118,10 +123,17 @@ def rank_completion(
     labels = None if data.inference.entities is None else data.inference.entities.labels
     name = type(model).__name__
     own: dict[str, Scorer] = {f"{name} + sheaf propagation": scorer}
+    plain = data if data.features is None else replace(data, features=None)
+    if plain is not data:
+        without = InductivePropagation(model, plain, settings)
+        own[f"{name} + sheaf propagation, {NO_FEATURES}"] = without.scorer()
     if episodes is not None:
         assert labels is not None
         observed = data.inference.triples.to(device)
-        trained = EpisodeScorer(episodes.to(device), observed, labels, seed)
+        anchors = None
+        if propagation.feature_map is not None and data.features is not None:
+            anchors = propagation.feature_map.anchors(data.features, labels)
+        trained = EpisodeScorer(episodes.to(device), observed, labels, seed, anchors)
         own = {f"{name} + episodes": trained} | own
         share = episodes.settings.vector_share
         if share and bool(data.boundary_mask.any()):
@@ -149,14 +161,14 @@ def rank_completion(
                 data.num_relations,
             )
         methods[method] = one
-        if one is scorer or isinstance(one, WithVectors):
+        if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):
             by_selection |= {method, f"{method} + proximity"}
     if settings.start != "random":
-        start = propagation.scorer(0)
+        start = InductivePropagation(model, plain, settings).scorer(0)
         unpropagated = f"{name}, {settings.start} start (no propagation)"
         methods[unpropagated] = start
         by_selection.add(unpropagated)
-    free = baselines(model, data, near, seed)
+    free = baselines(model, plain, near, seed)
     known = inference_filter(data)
     dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
     dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
@@ -169,13 +181,13 @@ def rank_completion(
         begin = time.perf_counter()
         scores = functions.score_tails, functions.score_heads
         common: dict[str, Any] = {"num_dropped": dropped, "entity_labels": labels}
-        result = evaluate(*scores, test, known, test_set="test", progress=progress, **common)
+        result = rank(*scores, test, known, test_set="test", progress=progress, **common)
         if number == 0:
             out.seconds["rank"] = time.perf_counter() - begin
             result = replace(result, notes=(*result.notes, *notes))
         out.add(method, result, [p for p in protocols if p != "merged"], strata)
         if "merged" in protocols and data.valid is not None:
-            result = evaluate(*scores, both, known, test_set="valid + test", **common)
+            result = rank(*scores, both, known, test_set="valid + test", **common)
             chosen = selected and method in by_selection
             mark = "selected on half of the test" if chosen else None
             out.add(method, result, ["merged"], strata_of_both, mark)

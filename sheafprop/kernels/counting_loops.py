@@ -192,6 +192,16 @@ def gather_ends(free, known, start, label, weight):  # type: ignore[no-untyped-d
 
 
 @_compiled
+def copy_rows(start, values, index, place, copied, out):  # type: ignore[no-untyped-def]
+    """Copies some rows one after another; with a ``place``, values are looked up in it."""
+    for i in range(index.size):
+        to = copied[i]
+        for e in range(start[index[i]], start[index[i] + 1]):
+            out[to] = values[e] if place is None else place[values[e]]
+            to += 1
+
+
+@_compiled
 def row_sums(start, weight, out):  # type: ignore[no-untyped-def]
     """Adds to ``out[v]`` the weights of each row, or the number of its entries."""
     for v in range(start.size - 1):
@@ -204,23 +214,35 @@ def row_sums(start, weight, out):  # type: ignore[no-untyped-def]
 
 @_compiled
 def reach(known_start, known_src, anchors, start, src, reached):  # type: ignore[no-untyped-def]
-    """Marks the rows that entries lead to from anchors, breadth first."""
-    queue = np.empty(reached.size, np.int64)
+    """Marks the rows that entries lead to from anchors, breadth first.
+
+    Sources behind the rows are anchors where they are marked. What leads on from rows that are
+    marked is marked already.
+    """
+    size = start.size - 1
+    queue = np.empty(size, np.int64)
     end = 0
-    for v in range(reached.size):
+    for v in range(size):
+        if reached[v]:
+            continue
         for e in range(known_start[v], known_start[v + 1]):
             if anchors[known_src[e]]:
                 reached[v] = True
-                queue[end] = v
-                end += 1
                 break
+        for e in range(start[v], start[v + 1]):
+            if src[e] >= size and reached[src[e]]:
+                reached[v] = True
+                break
+        if reached[v]:
+            queue[end] = v
+            end += 1
     begin = 0
     while begin < end:
         v = queue[begin]
         begin += 1
         for e in range(start[v], start[v + 1]):
             u = src[e]
-            if not reached[u]:
+            if u < size and not reached[u]:
                 reached[u] = True
                 queue[end] = u
                 end += 1

@@ -68,6 +68,25 @@ class Coupling(ABC):
             kept = kept + factors[1] * (x if own is None else own.unsqueeze(1) * x)
         return kept + factors[2] * received
 
+    def combine_rows(
+        self,
+        rows: tuple[int, int],
+        x: Tensor,
+        factors: tuple[float, float, float],
+        own: Tensor | None,
+        gain: Tensor | None,
+        constant: Tensor | None,
+        out: Tensor,
+    ) -> bool:
+        """Computes some rows of :meth:`combine`, from the first to that behind the last.
+
+        The destinations are the first of the sources, of which there may be more.
+
+        Returns:
+            bool: Whether this is done; False where no loop takes some rows alone.
+        """
+        return False
+
 
 class EmptyCoupling(Coupling):
     """No messages at all.
@@ -117,6 +136,21 @@ class IdentityCoupling(Coupling):
         if backend_of(x) == "torch" or needs_gradient(x, own, gain, constant):
             return super().combine(x, factors, own, gain, constant)
         return self._product.combine(x, factors, own, gain, constant, out)
+
+    def combine_rows(
+        self,
+        rows: tuple[int, int],
+        x: Tensor,
+        factors: tuple[float, float, float],
+        own: Tensor | None,
+        gain: Tensor | None,
+        constant: Tensor | None,
+        out: Tensor,
+    ) -> bool:
+        if backend_of(x) != "numba":
+            return False
+        self._product.combine(x, factors, own, gain, constant, out, rows)
+        return True
 
 
 def needs_gradient(*tensors: Tensor | None) -> bool:

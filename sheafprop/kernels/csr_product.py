@@ -152,10 +152,11 @@ class CSRProduct:
         gain: Tensor | None = None,
         constant: Tensor | None = None,
         out: Tensor | None = None,
+        some: tuple[int, int] | None = None,
     ) -> Tensor:
         """What :meth:`Coupling.combine` says, by a compiled loop and without gradients.
 
-        ``own`` and ``gain`` are ``[n, 1]``.
+        ``own`` and ``gain`` are ``[n, 1]``; ``some`` are the rows of ``out`` to fill, if not all.
         """
         dtype = x.dtype.to_real()
         rows = as_real_rows(x)
@@ -187,6 +188,7 @@ class CSRProduct:
             (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
             self._start.numpy(),
             rows.shape[1],
+            some,
         )
         return out
 

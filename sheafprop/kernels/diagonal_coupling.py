@@ -3,14 +3,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.algebra import DIAGONAL, Algebra
 from sheafprop.kernels.backend import (
+    Backend,
     as_array,
     as_real_rows,
     backend_of,
     entries_ahead,
     is_traced,
     leave_inference_mode,
-    numba_loops,
     scalars,
     triton_loops,
 )
@@ -25,28 +26,42 @@ _BLOCK_BYTES = 64 * 2**20
 
 
 class DiagonalCoupling(Coupling):
-    r"""Messages of diagonal maps: :math:`y_v = \sum_e w_e \, c_{r_e} \odot x_{u_e}`.
+    r"""Messages of maps that are rows of a table: :math:`y_v = \sum_e w_e \, c_{r_e} x_{u_e}`.
 
-    ``coefficients`` holds :math:`c_r = \overline{R_t} \odot R_h` for the message into the tail;
-    the message into the head uses its conjugate. A compiled loop over the receiving vertices adds
+    ``coefficients`` holds :math:`c_r = \overline{R_t} R_h` for the message into the tail; the
+    message into the head uses its conjugate. A compiled loop over the receiving vertices adds
     the messages one by one and never holds them; its adjoint is the same loop, and the gradient
     with respect to the coefficients a second one over the relations.
+
+    Args:
+        entries: The messages.
+        coefficients (Tensor): :math:`c_r`, ``[R, d]``.
+        algebra (Algebra): The product: coordinate by coordinate, or that of quaternions.
     """
 
-    def __init__(self, entries: CouplingEntries | TypedEntries, coefficients: Tensor):
+    def __init__(
+        self,
+        entries: CouplingEntries | TypedEntries,
+        coefficients: Tensor,
+        algebra: Algebra = DIAGONAL,
+    ):
         if isinstance(entries, CouplingEntries):
             entries = TypedEntries.from_coupling(entries, coefficients.shape[0])
-        self._entries = entries
-        self._table = torch.cat([coefficients, coefficients.conj().resolve_conj()])
+        self._entries, self._algebra = entries, algebra
+        self._table = torch.cat([coefficients, algebra.conjugate(coefficients)])
         self._planes: dict[torch.dtype, Tensor] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.is_complex() and self._algebra.block > 1:
+            # Such maps are real: real and imaginary parts are sections of their own.
+            both = self(torch.cat([x.real, x.imag], dim=1))
+            return torch.complex(*both.chunk(2, dim=1))
         x, table = self._promote(x)
         if is_traced(x):
-            return reference_messages(x, table, self._entries)
+            return reference_messages(x, table, self._entries, self._algebra)
         if needs_gradient(x, table):
-            return _Messages.apply(x, table, self._entries)
-        return messages(x, table, self._entries)
+            return _Messages.apply(x, table, self._entries, self._algebra)
+        return messages(x, table, self._entries, self._algebra)
 
     def combine(
         self,
@@ -57,14 +72,46 @@ class DiagonalCoupling(Coupling):
         constant: Tensor | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        if backend_of(x) == "torch" or needs_gradient(x, self._table, own, gain, constant):
+        if _backend(x, self._algebra) == "torch" or needs_gradient(
+            x, self._table, own, gain, constant
+        ):
             return super().combine(x, factors, own, gain, constant)
         x, _ = self._promote(x)
-        if x.dtype not in self._planes:
+        return fused_messages(
+            x,
+            self._planes_as(x.dtype),
+            self._entries,
+            factors,
+            own,
+            gain,
+            constant,
+            out,
+            algebra=self._algebra,
+        )
+
+    def combine_rows(
+        self,
+        rows: tuple[int, int],
+        x: Tensor,
+        factors: tuple[float, float, float],
+        own: Tensor | None,
+        gain: Tensor | None,
+        constant: Tensor | None,
+        out: Tensor,
+    ) -> bool:
+        fits = torch.promote_types(x.dtype, self._table.dtype) == x.dtype
+        if _backend(x, self._algebra) != "numba" or not fits:
+            return False
+        planes, algebra = self._planes_as(x.dtype), self._algebra
+        given = (x, planes, self._entries, factors, own, gain, constant, out, rows)
+        fused_messages(*given, algebra=algebra)
+        return True
+
+    def _planes_as(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._planes:
             with leave_inference_mode():
-                self._planes[x.dtype] = _planes(self._table.to(x.dtype))
-        planes = self._planes[x.dtype]
-        return fused_messages(x, planes, self._entries, factors, own, gain, constant, out)
+                self._planes[dtype] = self._algebra.planes(self._table.to(dtype))
+        return self._planes[dtype]
 
     def _promote(self, x: Tensor) -> tuple[Tensor, Tensor]:
         dtype = torch.promote_types(x.dtype, self._table.dtype)
@@ -75,56 +122,72 @@ class _Messages(torch.autograd.Function):
     r"""Bilinear in the features and the table, and closed under differentiation."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, table: Tensor, entries: TypedEntries) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, table: Tensor, entries: TypedEntries, algebra: Algebra
+    ) -> Tensor:
         ctx.save_for_backward(x, table)
-        ctx.entries = entries
-        return messages(x, table, entries)
-
-    @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: Any, grad: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, None]:
-        x, table = ctx.saved_tensors
-        to_x = to_table = None
-        if ctx.needs_input_grad[0]:
-            adjoint, renamed = ctx.entries.adjoint(table.conj().resolve_conj())
-            to_x = _Messages.apply(grad, renamed, adjoint)
-        if ctx.needs_input_grad[1]:
-            to_table = _LabelSums.apply(x, grad, ctx.entries, table.shape[0])
-        return to_x, to_table, None
-
-
-class _LabelSums(torch.autograd.Function):
-    r"""The gradient of the table, :math:`T_l = \sum_{e \in l} w_e \overline{x_{u_e}} g_{v_e}`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> Tensor:
-        ctx.save_for_backward(x, g)
-        ctx.entries = entries
-        return label_sums(x, g, entries, num_labels)
+        ctx.entries, ctx.algebra = entries, algebra
+        return messages(x, table, entries, algebra)
 
     @staticmethod
     def backward(  # type: ignore[override]
         ctx: Any, grad: Tensor
     ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        x, table = ctx.saved_tensors
+        to_x = to_table = None
+        if ctx.needs_input_grad[0]:
+            adjoint, renamed = ctx.entries.adjoint(ctx.algebra.conjugate(table))
+            to_x = _Messages.apply(grad, renamed, adjoint, ctx.algebra)
+        if ctx.needs_input_grad[1]:
+            to_table = _LabelSums.apply(x, grad, ctx.entries, table.shape[0], ctx.algebra)
+        return to_x, to_table, None, None
+
+
+class _LabelSums(torch.autograd.Function):
+    r"""The gradient of the table, :math:`T_l = \sum_{e \in l} w_e g_{v_e} \overline{x_{u_e}}`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int, algebra: Algebra
+    ) -> Tensor:
+        ctx.save_for_backward(x, g)
+        ctx.entries, ctx.algebra = entries, algebra
+        return label_sums(x, g, entries, num_labels, algebra)
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, None, None, None]:
         x, g = ctx.saved_tensors
         to_x = to_g = None
         if ctx.needs_input_grad[0]:
-            adjoint, renamed = ctx.entries.adjoint(grad.conj().resolve_conj())
-            to_x = _Messages.apply(g, renamed, adjoint)
+            adjoint, renamed = ctx.entries.adjoint(ctx.algebra.conjugate(grad))
+            to_x = _Messages.apply(g, renamed, adjoint, ctx.algebra)
         if ctx.needs_input_grad[1]:
-            to_g = _Messages.apply(x, grad, ctx.entries)
-        return to_x, to_g, None, None
+            to_g = _Messages.apply(x, grad, ctx.entries, ctx.algebra)
+        return to_x, to_g, None, None, None
 
 
-def messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tensor:
+def _backend(x: Tensor, algebra: Algebra) -> Backend:
+    """There is no Triton kernel for quaternions, and the compiled loop takes real ones alone."""
+    backend = backend_of(x)
+    if algebra.block == 1 or (backend == "numba" and not x.is_complex()):
+        return backend
+    return "torch"
+
+
+def messages(
+    x: Tensor, table: Tensor, entries: TypedEntries, algebra: Algebra = DIAGONAL
+) -> Tensor:
     """The sum of messages, without gradients, by whatever runs fastest here."""
-    if backend_of(x) == "torch":
-        return reference_messages(x, table, entries)
-    return fused_messages(x, _planes(table), entries)
+    if _backend(x, algebra) == "torch":
+        return reference_messages(x, table, entries, algebra)
+    return fused_messages(x, algebra.planes(table), entries, algebra=algebra)
 
 
-def reference_messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tensor:
+def reference_messages(
+    x: Tensor, table: Tensor, entries: TypedEntries, algebra: Algebra = DIAGONAL
+) -> Tensor:
     """The same in torch's own operations: gathers the messages, block by block."""
     out = x.new_zeros(entries.num_dst, *x.shape[1:])
     dst = entries.dst()
@@ -132,7 +195,7 @@ def reference_messages(x: Tensor, table: Tensor, entries: TypedEntries) -> Tenso
     for start in range(0, dst.numel(), block):
         part = slice(start, start + block)
         factor = take_rows(table, 0, entries.label[part].long()).unsqueeze(1)
-        message = take_rows(x, 0, entries.src[part].long()) * factor
+        message = algebra.multiply(factor, take_rows(x, 0, entries.src[part].long()))
         if entries.weight is not None:
             message = message * entries.weight[part].view(-1, 1, 1).to(message.dtype)
         out = add_rows(out, 0, dst[part], message)
@@ -148,8 +211,12 @@ def fused_messages(
     gain: Tensor | None = None,
     constant: Tensor | None = None,
     out: Tensor | None = None,
+    some: tuple[int, int] | None = None,
+    *,
+    algebra: Algebra = DIAGONAL,
 ) -> Tensor:
-    """What :meth:`Coupling.combine` says, by a compiled loop and without gradients."""
+    """What :meth:`Coupling.combine` says, by a compiled loop and without gradients; ``some`` are
+    the rows of ``out`` to fill, if not all."""
     if out is None:
         out = empty((entries.num_dst, *x.shape[1:]), x)
     if out.numel() == 0:
@@ -173,26 +240,27 @@ def fused_messages(
     if backend_of(x) == "triton":
         triton_loops().typed_rows(*arguments, factors, target)  # type: ignore[union-attr]
         return out
-    loops = numba_loops()
-    assert loops is not None
     ahead = entries_ahead(rows.shape[1] * rows.element_size())
     run_rows(
-        loops.complex_rows if x.is_complex() else loops.real_rows,
+        algebra.loops(x.is_complex())[0],
         (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
         entries.start.numpy(),
         rows.shape[1],
+        some,
     )
     return out
 
 
-def label_sums(x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> Tensor:
-    """Sums of conj(source) times destination over the entries of each label, ``[labels, d]``."""
-    backend = backend_of(x)
+def label_sums(
+    x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int, algebra: Algebra = DIAGONAL
+) -> Tensor:
+    """Sums of destination times conj(source) over the entries of each label, ``[labels, d]``."""
+    backend = _backend(x, algebra)
     out = x.new_zeros(num_labels, x.shape[-1])
     if x.numel() == 0 or g.numel() == 0 or entries.src.numel() == 0:
         return out
     if backend == "torch":
-        return _reference_label_sums(x, g, entries, out)
+        return _reference_label_sums(x, g, entries, out, algebra)
     pieces = entries.pieces
     rows, rows_g = as_real_rows(x), as_real_rows(g)
     partial = rows.new_empty(pieces.label.numel(), x.shape[-1] * (2 if x.is_complex() else 1))
@@ -201,8 +269,7 @@ def label_sums(x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> 
     if backend == "triton":
         triton_loops().label_sums(*arguments, x.is_complex(), partial)  # type: ignore[union-attr]
     else:
-        loops = numba_loops()
-        loop = loops.complex_label_sums if x.is_complex() else loops.real_label_sums  # type: ignore[union-attr]
+        loop = algebra.loops(x.is_complex())[1]
         ahead = entries_ahead(2 * rows.shape[1] * rows.element_size())
         run_rows(
             loop,
@@ -215,18 +282,16 @@ def label_sums(x: Tensor, g: Tensor, entries: TypedEntries, num_labels: int) -> 
     return add_rows(out, 0, pieces.label, partial)
 
 
-def _reference_label_sums(x: Tensor, g: Tensor, entries: TypedEntries, out: Tensor) -> Tensor:
+def _reference_label_sums(
+    x: Tensor, g: Tensor, entries: TypedEntries, out: Tensor, algebra: Algebra
+) -> Tensor:
     dst = entries.dst()
     block = max(1, _BLOCK_BYTES // max(1, x[:1].numel() * x.element_size()))
     for start in range(0, dst.numel(), block):
         part = slice(start, start + block)
-        product = (x[entries.src[part].long()].conj() * g[dst[part]]).sum(1)
+        source = algebra.conjugate(x[entries.src[part].long()])
+        product = algebra.multiply(g[dst[part]], source).sum(1)
         if entries.weight is not None:
             product = product * entries.weight[part].unsqueeze(1).to(product.dtype)
         out = add_rows(out, 0, entries.label[part].long(), product)
     return out
-
-
-def _planes(table: Tensor) -> Tensor:
-    table = table.detach().resolve_conj().resolve_neg()
-    return torch.stack([table.real, table.imag]) if table.is_complex() else table.contiguous()

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +35,25 @@ class Rows:
         columns = (None if c is None else c[entries] for c in (self.src, self.label, self.weight))
         return Rows(first - first[0], *columns)
 
+    def take(self, index: Tensor, place: Tensor | None = None) -> "Rows":
+        """Rows of an ``index`` ``[m]``, in its order, with sources looked up in a ``place``."""
+        from sheafprop.kernels import counting_loops
+
+        counts = (self.start[1:] - self.start[:-1])[index]
+        start = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        columns = []
+        for column in (self.src, self.label, self.weight):
+            at = None
+            if column is not None:
+                if column is self.src and place is not None:
+                    at = place.to(column.dtype).numpy()
+                out = column.new_empty(int(start[-1]))
+                arrays = (self.start.numpy(), column.numpy(), index.numpy(), at, start.numpy())
+                counting_loops.copy_rows(*arrays, out.numpy())
+                column = out
+            columns.append(column)
+        return Rows(start, *columns)
+
 
 @dataclass(frozen=True, eq=False)
 class FactCSR:
@@ -51,6 +69,8 @@ class FactCSR:
         ends (Rows, optional): All ends that are no loops, sorted by label, without sources.
         loops (Rows): Relations of loops.
         total (Tensor): Weight of all ends that are no loops, real ``[n]``.
+        num_halo (int): Sources of ``free`` behind the free vertices: free vertices whose rows
+            another process has. (default: 0)
     """
 
     num_free: int
@@ -61,6 +81,7 @@ class FactCSR:
     ends: Rows | None
     loops: Rows
     total: Tensor
+    num_halo: int = 0
 
     @property
     def num_entries(self) -> int:
@@ -90,14 +111,15 @@ class FactCSR:
         matrix where they are merged, else typed entries."""
         is_free = part == "free"
         rows = self.free if is_free else self.known
-        num_sources = self.num_free if is_free else self.num_known
+        num_sources = self.num_free + self.num_halo if is_free else self.num_known
+        symmetric = is_free and not self.num_halo
         assert rows.src is not None
         if rows.label is None:
             return CSRProduct.of_rows(
-                rows.start, rows.src, rows.weight, num_sources, symmetric=is_free
+                rows.start, rows.src, rows.weight, num_sources, symmetric=symmetric
             )
         sizes = num_sources, 2 * self.num_relations
-        return TypedEntries(rows.start, rows.src, rows.label, rows.weight, *sizes, is_free)
+        return TypedEntries(rows.start, rows.src, rows.label, rows.weight, *sizes, symmetric)
 
     @cached_property
     def touched(self) -> Tensor:
@@ -118,20 +140,44 @@ class FactCSR:
         loops, total = self.loops.part(start, stop), self.total[start:stop]
         return FactCSR(stop - start, 0, self.num_relations, none, none, ends, loops, total)
 
-    def reached_from(self, anchors: Tensor) -> Tensor:
+    def share(self, index: Tensor, place: Tensor) -> "FactCSR":
+        """The messages into some free vertices, from all of them.
+
+        Args:
+            index (Tensor): The vertices in their new order, int64 ``[m]``.
+            place (Tensor): The new number of every free vertex as a source ``[n]``: those of
+                ``index`` in its order, then the others.
+        """
+        ends = None if self.ends is None else self.ends.take(index)
+        return FactCSR(
+            len(index),
+            self.num_known,
+            self.num_relations,
+            self.free.take(index, place),
+            self.known.take(index),
+            ends,
+            self.loops.take(index),
+            self.total[index],
+            self.num_free - len(index),
+        )
+
+    def reached_from(self, anchors: Tensor, reached: Tensor | None = None) -> Tensor:
         """Free vertices that messages lead to from some known ones, bool ``[n]``.
 
         Args:
             anchors (Tensor): Which known vertices count, bool ``[num_known]``.
+            reached (Tensor, optional): What is known of the free vertices and of those in the
+                halo, bool ``[n + num_halo]``; it is written to and returned.
         """
         from sheafprop.kernels import counting_loops
 
-        reached = np.zeros(self.num_free, dtype=np.bool_)
-        if self.num_known:
+        if reached is None:
+            reached = torch.zeros(self.num_free + self.num_halo, dtype=torch.bool)
+        if self.num_known or self.num_halo:
             known, free = self.known, self.free
-            arrays: list[Any] = [known.start, known.src, anchors, free.start, free.src]
-            counting_loops.reach(*(tensor.numpy() for tensor in arrays), reached)
-        return torch.from_numpy(reached)
+            arrays: list[Any] = [known.start, known.src, anchors, free.start, free.src, reached]
+            counting_loops.reach(*(tensor.numpy() for tensor in arrays))
+        return reached
 
     def pairs(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ends of all entries (known vertices after the free ones) and weights; loops too."""

@@ -135,6 +135,18 @@ class LabelList:
         """Some labels as strings."""
         return [label.decode("utf-8", "surrogatepass") for label in self.encoded(numbers)]
 
+    def select(self, numbers: NDArray) -> "LabelList":
+        """Some labels, numbered anew in their order."""
+        size = self.offset[numbers + 1] - self.offset[numbers]
+        offset = np.concatenate([np.zeros(1, np.int64), np.cumsum(size)])
+        text = np.empty(offset[-1], np.uint8)
+        for start in range(0, len(numbers), _FIELDS):
+            part = slice(start, start + _FIELDS)
+            first, last = offset[start], offset[min(start + _FIELDS, len(numbers))]
+            moved = self.offset[numbers[part]] - offset[:-1][part]
+            text[first:last] = self.text[np.arange(first, last) + np.repeat(moved, size[part])]
+        return LabelList(text, offset)
+
     def keys(self, numbers: NDArray) -> NDArray:
         """What :func:`sheafprop.seeding.label_keys` gives for some labels, uint64."""
         digests = (

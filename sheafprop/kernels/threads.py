@@ -67,24 +67,33 @@ def small_operations(numbers: int) -> Iterator[None]:
         yield
 
 
-def run_rows(loop: Callable[..., None], arguments: tuple, start: np.ndarray, width: int) -> None:
-    """Calls ``loop(*arguments, lo, hi)`` for pieces of all rows, on several threads for much work.
+def run_rows(
+    loop: Callable[..., None],
+    arguments: tuple,
+    start: np.ndarray,
+    width: int,
+    rows: tuple[int, int] | None = None,
+) -> None:
+    """Calls ``loop(*arguments, lo, hi)`` for pieces of the rows, on several threads for much work.
 
     Args:
         loop: A function that releases the GIL.
         start: First entry of each row, and the number of entries; the pieces share entries evenly.
         width: Multiplications for each entry.
+        rows: First of the rows and the one behind their last. (default: all)
     """
-    num_rows, num_entries = start.size - 1, int(start[-1])
+    first, last = (0, start.size - 1) if rows is None else rows
+    start = start[first : last + 1]
+    num_rows, num_entries = start.size - 1, int(start[-1] - start[0])
     threads = num_threads((num_entries + num_rows) * width)
     if threads == 1:
-        loop(*arguments, 0, num_rows)
+        loop(*arguments, first, last)
         return
     # A row costs its entries and one pass of its own.
     cost = start + np.arange(num_rows + 1)
-    bounds = np.searchsorted(cost, np.linspace(0, cost[-1], _PIECES * threads + 1))
+    bounds = np.searchsorted(cost, np.linspace(cost[0], cost[-1], _PIECES * threads + 1))
     bounds[0], bounds[-1] = 0, num_rows
-    ends = bounds.tolist()
+    ends = (first + bounds).tolist()
     pool = _pool(os.getpid(), num_threads())
     _share(pool, threads, lambda i: loop(*arguments, ends[i], ends[i + 1]), len(ends) - 1)
 

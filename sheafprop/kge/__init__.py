@@ -15,6 +15,7 @@ from sheafprop.kge.rotate import RotatE
 from sheafprop.kge.sampling import NegativeSampler
 from sheafprop.kge.se import SE
 from sheafprop.kge.stranse import STransE
+from sheafprop.kge.su2e import SU2E
 from sheafprop.kge.transe import TransE
 from sheafprop.kge.transh import TransH
 from sheafprop.kge.transr import TransR
@@ -24,6 +25,7 @@ __all__ = [
     "KGE_REGISTRY",
     "LOSS_REGISTRY",
     "SE",
+    "SU2E",
     "UM",
     "CrossEntropyLoss",
     "KGEModel",

@@ -102,6 +102,8 @@ class KGEModel(torch.nn.Module, ABC):
     name: ClassVar[str]
     #: Whether the vectors are complex, and the entity table holds pairs of reals.
     is_complex: ClassVar[bool] = False
+    #: Neighbouring columns of the vectors that are one number, whose modulus enters the norm.
+    block: ClassVar[int] = 1
     #: Whether all maps keep lengths, so that candidates are compared with as they are and one moved
     #: vector stands for a query.
     isometric: ClassVar[bool] = False
@@ -163,10 +165,15 @@ class KGEModel(torch.nn.Module, ABC):
         # The numbers of one draw of the whole table, which would take four times its memory: torch
         # draws 16 at a time, so blocks hold multiples of 16, and the last one no less.
         table = self.node_emb.weight.detach()
-        bounds = [*range(0, max(1, len(table) - _DRAWN_ROWS), _DRAWN_ROWS), len(table)]
+        count = self.num_nodes
+        bounds = [*range(0, max(1, count - _DRAWN_ROWS), _DRAWN_ROWS), count]
+        own = getattr(self.node_emb, "first_row", 0)  # of a table that processes share
         for first, end in pairwise(bounds):
             start = draw((end - first, table.size(1)), generator=generator, dtype=torch.float64)
-            fill_(table[first:end], self._scale_start(start))
+            low, high = max(first, own), min(end, own + len(table))
+            if low < high:
+                part = self._scale_start(start[low - first : high - first])
+                fill_(table[low - own : high - own], part)
         self._reset_relations(generator)
         self.constrain_entities_()
 
@@ -348,9 +355,7 @@ class KGEModel(torch.nn.Module, ABC):
         tails = rows.index_select(0, tail_index.reshape(-1))
         with full_precision(x):
             residual = self._residual(heads, rel_type.reshape(-1), tails)
-            distance = row_distance(
-                residual, p=self.p, squared=self.squared, paired=self.is_complex
-            )
+            distance = row_distance(residual, **self._norm())
         return -distance.sum(1).view(head_index.shape)
 
     def score_tails(self, x: Tensor, head_index: Tensor, rel_type: Tensor) -> Tensor:
@@ -543,9 +548,7 @@ class KGEModel(torch.nn.Module, ABC):
             for side in SIDES[::-1]:
                 query = self._shift(known[_other(side)], rel_type, side)
                 residual = query.index_select(0, place[side][0]) - put[side]
-                found = row_distance(
-                    residual, p=self.p, squared=self.squared, paired=self.is_complex
-                )
+                found = row_distance(residual, **self._norm())
                 distance = distance.index_put(place[side], found.sum(1))
         return -distance
 
@@ -610,6 +613,11 @@ class KGEModel(torch.nn.Module, ABC):
 
     # Distances -----------------------------------------------------------------------------------
 
+    def _norm(self) -> dict[str, Any]:
+        """The norm of real residuals."""
+        block = 2 if self.is_complex else self.block
+        return {"p": self.p, "squared": self.squared, "block": block}
+
     def _score_sheaf(self) -> RelationSheaf:
         """The sheaf in the form that scores are computed with."""
         return self.sheaf()
@@ -651,9 +659,7 @@ class KGEModel(torch.nn.Module, ABC):
         """The distances of each known row to all candidates on the given side, [B, C]."""
 
         def distance(queries: Tensor, candidates: Tensor) -> Tensor:
-            return pairwise_distance(
-                queries, candidates, p=self.p, squared=self.squared, paired=self.is_complex
-            )
+            return pairwise_distance(queries, candidates, **self._norm())
 
         queries = self._query(known, rel_type, side)
         if self.isometric:

@@ -12,7 +12,7 @@ from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS, correct_close, pa
 from sheafprop.kernels.rows import full_precision
 
 
-def row_distance(residual: Tensor, *, p: float, squared: bool, paired: bool) -> Tensor:
+def row_distance(residual: Tensor, *, p: float, squared: bool, block: int) -> Tensor:
     r"""The :math:`p`-norm of the last dimension of :obj:`residual`.
 
     The gradient at a residual of zero is zero.
@@ -21,22 +21,22 @@ def row_distance(residual: Tensor, *, p: float, squared: bool, paired: bool) -> 
         residual (Tensor): Real differences of shape :math:`(*, m)`.
         p (float): The exponent of the norm, at least 1.
         squared (bool): Whether to return the squared norm.
-        paired (bool): Whether neighbouring columns are real and imaginary part of one number, whose
-            modulus enters the norm.
+        block (int): Neighbouring columns that are one number, whose modulus enters the norm: two
+            of complex numbers, four of quaternions.
 
     Shapes:
         - output: :math:`(*)`
     """
     if p == 2.0 and squared:
         return residual.square().sum(-1)
-    if paired and p != 2.0:
-        residual = torch.linalg.vector_norm(residual.unflatten(-1, (-1, 2)), dim=-1)
+    if block > 1 and p != 2.0:
+        residual = torch.linalg.vector_norm(residual.unflatten(-1, (-1, block)), dim=-1)
     distance = torch.linalg.vector_norm(residual, ord=p, dim=-1)
     return distance.square() if squared else distance
 
 
 def pairwise_distance(
-    queries: Tensor, candidates: Tensor, *, p: float, squared: bool, paired: bool
+    queries: Tensor, candidates: Tensor, *, p: float, squared: bool, block: int
 ) -> Tensor:
     r"""The distance of every query to every candidate, summed over the sections.
 
@@ -50,7 +50,7 @@ def pairwise_distance(
         candidates (Tensor): Real rows of the same sections and width.
         p (float): The exponent of the norm, at least 1.
         squared (bool): Whether to sum squared distances.
-        paired (bool): Whether neighbouring columns are real and imaginary part of one number.
+        block (int): How many neighbouring columns are one number.
 
     Shapes:
         - **queries:** :math:`(B, s, m)`, **candidates:** :math:`(C, s, m)`
@@ -64,8 +64,8 @@ def pairwise_distance(
         a, b = queries[:, section], candidates[:, section]
         if p == 2.0:
             distance = _EuclideanDistance.apply(a, b, False)
-        elif paired:
-            distance = _paired_distance(a, b, p)
+        elif block > 1:
+            distance = _distance_of_moduli(a, b, p, block)
         else:
             distance = torch.cdist(a, b, p=p)
         distance = distance.square() if squared else distance
@@ -74,19 +74,19 @@ def pairwise_distance(
     return total
 
 
-def _paired_distance(a: Tensor, b: Tensor, p: float) -> Tensor:
+def _distance_of_moduli(a: Tensor, b: Tensor, p: float, block: int) -> Tensor:
     width = a.size(1)
     num_columns = max(1, min(b.size(0), BLOCK_ELEMENTS // width))
     num_rows = max(1, BLOCK_ELEMENTS // (width * num_columns))
 
-    def block(rows: Tensor, columns: Tensor) -> Tensor:
+    def measure(rows: Tensor, columns: Tensor) -> Tensor:
         residual = rows.unsqueeze(1) - columns.unsqueeze(0)
-        return row_distance(residual, p=p, squared=False, paired=True)
+        return row_distance(residual, p=p, squared=False, block=block)
 
     column_blocks = b.split(num_columns)
     return torch.cat(
         [
-            torch.cat([recompute(block, rows, columns) for columns in column_blocks], dim=1)
+            torch.cat([recompute(measure, rows, columns) for columns in column_blocks], dim=1)
             for rows in a.split(num_rows)
         ]
     )

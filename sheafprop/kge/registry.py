@@ -8,6 +8,7 @@ from sheafprop.kge.pairre import PairRE
 from sheafprop.kge.rotate import RotatE
 from sheafprop.kge.se import SE
 from sheafprop.kge.stranse import STransE
+from sheafprop.kge.su2e import SU2E
 from sheafprop.kge.transe import TransE
 from sheafprop.kge.transh import TransH
 from sheafprop.kge.transr import TransR
@@ -15,7 +16,7 @@ from sheafprop.kge.um import UM
 
 KGE_REGISTRY: dict[str, type[KGEModel]] = {
     model.name: model
-    for model in (TransE, RotatE, TransR, SE, PairRE, TransH, STransE, LineaRE, UM)
+    for model in (TransE, RotatE, TransR, SE, PairRE, TransH, STransE, LineaRE, UM, SU2E)
 }
 
 

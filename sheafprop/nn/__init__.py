@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from sheafprop.nn.anchors import AnchoredGraph, add_anchors
 from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.k_hop_batch import k_hop_batch
@@ -15,6 +16,7 @@ from sheafprop.nn.trainable_sheaf import TrainableSheaf
 from sheafprop.renamed import find_renamed
 
 __all__ = [
+    "AnchoredGraph",
     "HarmonicExtension",
     "HarmonicResult",
     "HeteroGraph",
@@ -24,6 +26,7 @@ __all__ = [
     "SheafDiffusion",
     "SheafPropagation",
     "TrainableSheaf",
+    "add_anchors",
     "draw_sections",
     "k_hop_batch",
     "proximity",

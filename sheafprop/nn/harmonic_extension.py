@@ -215,7 +215,14 @@ class HarmonicExtension(SheafConv):
         with torch.autocast(x.device.type, enabled=False):
             plan = self._plan_for(plan, x, graph)
             sections = to_sections(x)
-            name = self.solver if self.solver != "auto" else "direct" if is_cheap(plan) else "cg"
+            name = self.solver
+            if name == "auto":
+                name = "direct" if plan.is_whole and is_cheap(plan) else "cg"
+            if not plan.is_whole and (name == "direct" or return_result):
+                raise ValueError(
+                    "processes that share a graph have no factors and no energies of the whole: "
+                    "take solver='cg' and no 'return_result'"
+                )
             settings: Any = dict(tol=self.tol, max_iterations=self.max_iterations)
 
             def solve(system: LinearSystem, rhs: Tensor) -> Solution:
@@ -276,15 +283,18 @@ class HarmonicExtension(SheafConv):
 
     def _pull(self, plan: PropagationPlan, sections: Tensor, free: Tensor) -> float:
         moved = free - sections[plan.free_index]
-        return self.teleport * norm_of(plan.apply_metric(moved), moved) ** 2
+        return self.teleport * norm_of(plan.apply_metric(moved), moved, plan) ** 2
 
     def _has_collapsed(self, plan: PropagationPlan, sections: Tensor, free: Tensor) -> bool:
-        if self.teleport or plan.num_free == 0:
+        if self.teleport or (plan.is_whole and plan.num_free == 0):
             return False
         with torch.no_grad():
-            before = torch.linalg.vector_norm(plan.project(sections[plan.free_index]))
-            after = torch.linalg.vector_norm(plan.project(free))
-            if not after < _COLLAPSED * before or bool((plan.constant(sections) != 0).any()):
+            parts = [plan.project(x).abs().double() for x in (sections[plan.free_index], free)]
+            sizes = torch.stack([part.square().sum() for part in parts])
+            before, after = plan.total(sizes).sqrt().tolist()
+            if not after < _COLLAPSED * before:
+                return False
+            if plan.largest(float((plan.constant(sections) != 0).any())):
                 return False
         warnings.warn(
             "without known vertices and translations the limit is zero wherever the Laplacian is "

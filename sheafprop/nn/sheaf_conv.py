@@ -254,8 +254,7 @@ class SheafConv(MessagePassing):
     def _check_plan(
         self, plan: PropagationPlan, x: Tensor, graph: GraphInput | None, what: str, remedy: str
     ) -> None:
-        found = None
-        dtype = working_dtype(x.dtype, plan.sheaf if graph is None else graph.sheaf)
+        dtype, found = working_dtype(x.dtype, (graph or plan).sheaf), None
         if plan.num_nodes != x.shape[-2]:
             found = f"{plan.num_nodes} nodes (got {x.shape[-2]})"
         elif plan.free_index.device != x.device:
@@ -266,6 +265,8 @@ class SheafConv(MessagePassing):
             found = f"normalization={plan.normalization!r} (the layer has {self.normalization!r})"
         elif plan.inputs.misses_gradients:
             found = "a sheaf without gradients (under torch.no_grad())"
+        elif not plan.is_whole and self._sends_messages:
+            found = "processes that share a graph, without messages for hooks and explainers"
         elif graph is not None:
             found = plan.inputs.difference(*graph)
         if found is not None:

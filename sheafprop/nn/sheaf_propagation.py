@@ -214,22 +214,41 @@ class SheafPropagation(SheafConv):
                 or hooks, the shapes do not fit, or the features are not finite.
             DivergenceError: As the layer itself.
         """
-        if self.tol is not None or self._sends_messages:
-            raise ValueError("columns are not run one by one with a 'tol' or hooks on messages")
         plan = PropagationPlan.from_rows(
             rows, sheaf, columns=columns, normalization=self.normalization, dtype=free.dtype
         )
+        return self.run_free(plan, free, columns=columns, known=known, on_step=on_step)
+
+    def run_free(
+        self,
+        plan: PropagationPlan,
+        free: Tensor,
+        *,
+        columns: slice = slice(None),
+        known: Callable[[], Tensor] | None = None,
+        on_step: Callable[[int], None] | None = None,
+    ) -> Tensor:
+        """Propagates free vertices with a plan of some columns, as :meth:`run_columns` does.
+
+        Args:
+            plan (PropagationPlan): A plan that is not used again, as its constant is taken.
+            free, columns, known, on_step: Those of :meth:`run_columns`.
+        """
+        if self.tol is not None or self._sends_messages:
+            raise ValueError("columns are not run one by one with a 'tol' or hooks on messages")
         size = plan.sheaf.stalk_dim
         width = free.shape[-1] if size is None else len(range(size)[columns])
-        self._check_columns("free", free, rows.num_free, width, plan.dtype)
+        num_known = plan.num_nodes - plan.num_free
+        self._check_columns("free", free, plan.num_free, width, plan.dtype)
         with torch.no_grad(), torch.autocast(free.device.type, enabled=False):
             stable = self._check_step(plan, width)
             vectors = None
-            if rows.num_known:
+            # Other ranks may ask for known vertices that this one does not meet.
+            if num_known or (known is not None and not plan.is_whole):
                 if known is None:
-                    raise ValueError(f"'known' must give {rows.num_known} known vertices")
+                    raise ValueError(f"'known' must give {num_known} known vertices")
                 vectors = known()
-                self._check_columns("known", vectors, rows.num_known, width, plan.dtype)
+                self._check_columns("known", vectors, num_known, width, plan.dtype)
             constant = plan.take_constant(vectors)
             del vectors
             run = _Run(plan, free, free, constant, on_step, self.teleport == 0)
@@ -308,7 +327,7 @@ class SheafPropagation(SheafConv):
         if pull is not None:
             preconditioned = preconditioned + self.teleport * pull
             gradient = gradient + self.teleport * plan.apply_metric(pull)
-        return norm_of(gradient, preconditioned)
+        return norm_of(gradient, preconditioned, plan)
 
     def _check_step(self, plan: PropagationPlan, width: int) -> bool:
         """Refuses or reports a step that is too large; True if a bound says that it is stable."""
@@ -343,12 +362,13 @@ class SheafPropagation(SheafConv):
         """The energy up to a constant; stops where it has risen since the last look."""
         with torch.no_grad():
             plan = run.plan
-            drawn = inner(free, plan.laplacian(free), (0, 1, 2)).double()
-            given = torch.zeros((), dtype=torch.double, device=free.device)
+            products = [inner(free, plan.laplacian(free), (0, 1, 2)).double()]
+            products += [torch.zeros_like(products[0])] * 2
             if run.constant is not None:
-                given = 2 * inner(free, run.constant, (0, 1, 2)).double()
+                products[1] = 2 * inner(free, run.constant, (0, 1, 2)).double()
             moved = free - run.first
-            pulled = self.teleport * inner(moved, plan.apply_metric(moved), (0, 1, 2)).double()
+            products[2] = self.teleport * inner(moved, plan.apply_metric(moved), (0, 1, 2)).double()
+            drawn, given, pulled = plan.total(torch.stack(products)).unbind()
             energy = float(drawn - given + pulled)
             rounding = 100 * torch.finfo(free.dtype).eps * float(drawn + given.abs() + pulled)
         if not energy <= last + rounding:

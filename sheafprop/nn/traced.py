@@ -40,6 +40,7 @@ class TracedPropagation:
             else edge_weight.to(real)
         )
         self._sheaf, self._num_nodes = sheaf, num_nodes
+        self._acts_by_rows = sheaf.independent_columns or sheaf.has_diagonal_blocks
         self._dtype = sheaf.dtype or dtype
         self._translation = sheaf.translation_of(self._edge_type)
         self._free = None if boundary_mask is None else ~boundary_mask.unsqueeze(-1)
@@ -54,7 +55,7 @@ class TracedPropagation:
                 term.to(torch.promote_types(term.dtype, real)) for term in sheaf.block_terms()
             )
             diagonal = self._sum_ends(tails, heads, gap, head == tail)
-            if sheaf.independent_columns:
+            if diagonal.dim() == 2:
                 self._entries = diagonal
             else:
                 self._blocks = diagonal
@@ -91,13 +92,13 @@ class TracedPropagation:
         return add_rows(received, -2, self._head, -into_head)
 
     def _restrict(self, x: Tensor, side: Side) -> Tensor:
-        if self._sheaf.independent_columns:
+        if self._acts_by_rows:
             return self._sheaf.restrict(x, self._edge_type, side)
         maps = self._sheaf.matrices(side, self._edge_type)
         return (maps @ x.unsqueeze(-1)).squeeze(-1)
 
     def _restrict_adjoint(self, y: Tensor, side: Side) -> Tensor:
-        if self._sheaf.independent_columns:
+        if self._acts_by_rows:
             return self._sheaf.restrict_adjoint(y, self._edge_type, side)
         maps = self._sheaf.matrices(side, self._edge_type)
         return (maps.mH @ y.unsqueeze(-1)).squeeze(-1)

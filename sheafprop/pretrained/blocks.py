@@ -157,6 +157,16 @@ class RowBlocks:
                     yield rows
             offset += len(block)
 
+    def between(self, first: int, end: int) -> "RowBlocks":
+        """The rows from one up to another, numbered from zero."""
+        blocks = []
+        for rows in self.slices(max(1, end - first), first):
+            if first >= end:
+                break
+            blocks.append(rows[: end - first])
+            first += len(blocks[-1])
+        return RowBlocks(blocks or [self.blocks[0][:0]])
+
     def part(self, first: int, last: int | None = None) -> "RowBlocks":
         """Some of the blocks, numbered from zero."""
         start = sum(map(len, self.blocks[:first]))

@@ -39,6 +39,9 @@ class ExtensionReport:
         pull (float): The longest distance a full step, with all their facts, would move one of
             these now; zero where that is rounding alone.
         refined (list of str): Those (and their neighbours) that were solved again.
+        with_features (int): Entities whose features drew their vectors.
+        from_features_alone (int): New entities that no fact names.
+        feature_notes (list of str): What a user should know of the features.
         seconds (float): Time of the extension.
         fitted_relations (dict): Relations that were fitted, with the number of ``facts`` each was
             fitted to, their mean squared ``residual``, the ``share`` of trained relations with a
@@ -69,6 +72,9 @@ class ExtensionReport:
     touched: list[str]
     pull: float
     refined: list[str]
+    with_features: int = 0
+    from_features_alone: int = 0
+    feature_notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     fitted_relations: dict[str, dict[str, Any]] = field(default_factory=dict)
     trained_residuals: dict[str, float] = field(default_factory=dict)
@@ -93,6 +99,13 @@ class ExtensionReport:
             f"which {agree(self.facts, 'names', 'name')} "
             f"{count_noun(self.known_entities, 'entity')} that the model knows by label"
         ]
+        if self.with_features:
+            lines.append(
+                f"{count_noun(self.with_features, 'entity')} "
+                f"{agree(self.with_features, 'has', 'have')} features, "
+                f"{self.from_features_alone:,} of them no fact"
+            )
+        lines += [f"features: {note}" for note in self.feature_notes]
         if self.fitted_relations:
             lines += self._describe_fits()
         if self.solved_exactly:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.data.triples import LABEL
+from sheafprop.pretrained.feature_input import feature_rows
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.triple_input import (
     TripleInput,
@@ -40,7 +41,10 @@ def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
     frame["ratio"] = ratio[order].tolist()
     frame["fact"] = [*state.facts.contain(asked).tolist(), *[True] * len(facts)]
     given = ([target], []) if isinstance(target, LABEL) else (target[::2], target[1:2])
-    return restore_integers(frame, *given)
+    frame = restore_integers(frame, *given)
+    for row in feature_rows(state, ids.unique()):
+        frame.loc[len(frame)] = row
+    return frame
 
 
 def score_triples(

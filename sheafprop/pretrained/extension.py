@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sheafprop.checks import agree, check_choice, check_integer, count_noun, quote
 from sheafprop.data import connected_components, first_occurrences
+from sheafprop.data.features import FeatureTable
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.data.label_checks import advise_on_order, describe_exchanged
 from sheafprop.data.text_rows import LocatedRows
@@ -20,6 +21,7 @@ from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.threads import small_operations
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
+from sheafprop.pretrained.feature_input import take_features
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.new_relations import fit_relations, residual_range
 
@@ -42,6 +44,7 @@ def extend(
     seed: int | None = None,
     batch_size: int | None = None,
     normalize_output: bool | None = None,
+    features: FeatureTable | None = None,
 ) -> tuple[ModelState, ExtensionReport]:
     """The larger model, and what was done; see :meth:`SheafModel.extend`."""
     begin = time.perf_counter()
@@ -57,7 +60,10 @@ def extend(
     with small_operations(len(triples) * state.num_sections * state.kge.hidden_channels):
         choice = _choose(state, propagation, seed, normalize_output)
         facts = _parse(state, triples, on_unknown_relation)
-        touched, again, used = _select(state, facts, mode)
+        given = take_features(state, features, facts.labels, mode)
+        state = given.state
+        facts = facts._replace(labels=[*facts.labels, *given.alone])
+        touched, again, used = _select(state, facts, mode, given.known)
         free = torch.cat([again, state.num_entities + torch.arange(len(facts.labels))])
         free_labels = [*state.index.labels_of(again), *facts.labels]
         system, nodes = _build(state, used, free, free_labels)
@@ -90,10 +96,13 @@ def extend(
         dropped_at=facts.dropped_at,
         duplicates=facts.num_given - len(facts.distinct),
         known_facts=len(facts.distinct) - len(facts.new),
-        kept_facts=_count_kept(state, facts),
+        kept_facts=state.count_left_out(facts.distinct, facts.new),
         touched=state.index.labels_of(touched),
         pull=pull,
         refined=state.index.labels_of(again),
+        with_features=given.number,
+        from_features_alone=len(given.alone),
+        feature_notes=given.notes,
         seconds=time.perf_counter() - begin,
         fitted_relations=fitted,
         trained_residuals=residual_range(state) if fitted else {},
@@ -212,7 +221,7 @@ def _parse(state: ModelState, triples: LocatedRows, on_unknown_relation: str) ->
     dropped = Counter(labels[lost, 1].tolist())
     if lost and on_unknown_relation == "error":
         raise UnknownRelationError(_unknown_relations(state, triples, lost, dropped))
-    if len(lost) == len(labels):
+    if lost and len(lost) == len(labels):
         advice = advise_on_order(labels, state.index, state.relations)
         raise DataError(f"no fact is left: the model knows none of the relations. {advice}")
     if lost:
@@ -240,18 +249,6 @@ def _parse(state: ModelState, triples: LocatedRows, on_unknown_relation: str) ->
         dict(dropped.most_common()),
         triples.places(lost),
     )
-
-
-def _count_kept(state: ModelState, facts: _Facts) -> int:
-    """Facts at added entities that were given, which are not given again."""
-    ends = facts.distinct[:, [0, 2]]
-    named = ends[(ends >= state.num_trained) & (ends < state.num_entities)].unique()
-    if not len(named):
-        return 0
-    held = torch.isin(state.added_facts()[:, [0, 2]], named).any(1).sum()
-    given = torch.isin(ends, named).any(1).sum()
-    new = torch.isin(facts.new[:, [0, 2]], named).any(1).sum()
-    return int(held - (given - new))
 
 
 def _unknown_relations(
@@ -282,10 +279,13 @@ def _unknown_relations(
 # Build -------------------------------------------------------------------------------------------
 
 
-def _select(state: ModelState, facts: _Facts, mode: Mode) -> tuple[Tensor, Tensor, Tensor]:
+def _select(
+    state: ModelState, facts: _Facts, mode: Mode, featured: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Touched added entities, those that are solved again, and the facts to solve with."""
     # What was kept so far is solved again where asked, also if its facts are known already.
-    touched = torch.unique((facts.new if mode == "keep" else facts.distinct)[:, [0, 2]])
+    ends = (facts.new if mode == "keep" else facts.distinct)[:, [0, 2]]
+    touched = torch.unique(torch.cat([ends.flatten(), featured]))
     touched = touched[(touched >= state.num_trained) & (touched < state.num_entities)]
     if mode == "keep" or not len(touched):
         return touched, touched[:0], facts.new
@@ -310,7 +310,10 @@ def _neighbourhood(state: ModelState, facts: Tensor, touched: Tensor) -> tuple[T
 def _build(
     state: ModelState, facts: Tensor, free: Tensor, labels: Sequence[str]
 ) -> tuple[FreeSystem, Tensor]:
-    """The facts at free entities in local numbers, and the ids these stand for."""
+    """The facts at free entities in local numbers, and the ids these stand for.
+
+    What draws entities to their features is behind these, and has no id.
+    """
     facts = facts[torch.isin(facts[:, [0, 2]], free).any(1)]
     nodes = torch.unique(torch.cat([facts[:, [0, 2]].flatten(), free]))
     is_free = torch.isin(nodes, free)
@@ -326,6 +329,9 @@ def _build(
         edge_type=facts[:, 1].contiguous(),
         labels=labels,
     )
+    if state.trained.features is not None:
+        anchors = state.trained.features.anchors(labels)
+        system = system.anchored(anchors, len(state.relations))
     return system, nodes
 
 
@@ -353,6 +359,7 @@ def _solve(
 def _origins(state: ModelState, system: FreeSystem, nodes: Tensor) -> list[str]:
     """Where free vectors come from; added entities without an anchor are no anchors themselves."""
     anchors = system.boundary_mask.clone()
+    nodes = torch.nn.functional.pad(nodes, (0, len(anchors) - len(nodes)), value=-1)
     added = (anchors & (nodes >= state.num_trained)).nonzero().flatten()
     origins = state.index.origins_of(nodes[added])
     anchors[added] = torch.tensor([o != "unanchored" for o in origins], dtype=torch.bool)
@@ -382,5 +389,7 @@ def _pull(state: ModelState, touched: Tensor, normalize: bool) -> float:
     system, nodes = _build(state, state.added_facts(), touched, state.index.labels_of(touched))
     if not len(system.edge_type):
         return 0.0
-    system = replace(system, x=state.rows.select(nodes))
+    x = state.rows.select(nodes)
+    targets = system.x[len(nodes) :].expand(-1, x.shape[1], -1)
+    system = replace(system, x=torch.cat([x, targets]))
     return state.trained.solver.pull(system, normalize_output=normalize)

@@ -16,6 +16,7 @@ from sheafprop.inductive.episode_scorer import (
     WithVectors,
     score_spread,
 )
+from sheafprop.inductive.feature_map import Anchors
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximitySettings,
@@ -49,6 +50,7 @@ class GraphScorer:
         labels (sequence of str): The labels of all entities.
         base: Scores ``[B, N]`` of all entities by their vectors, from entities, relations and side.
         seed (int): Seed of the random sections.
+        anchors (Anchors, optional): Where features draw the entities to.
     """
 
     def __init__(
@@ -61,7 +63,9 @@ class GraphScorer:
         labels: tuple[str, ...],
         base: CandidateScores,
         seed: int = 0,
+        anchors: Anchors | None = None,
     ):
+        self._anchors = anchors
         self.episodes, self.proximity, self.seed = episodes, proximity, seed
         self._facts, self._num_trained = facts, num_trained_facts
         self._num_relations = num_relations
@@ -132,7 +136,7 @@ class GraphScorer:
     @cached_property
     def _diffused(self) -> EpisodeScorer:
         assert self.episodes is not None
-        return EpisodeScorer(self.episodes, self._facts, self._labels, self.seed)
+        return EpisodeScorer(self.episodes, self._facts, self._labels, self.seed, self._anchors)
 
     @cached_property
     def _whole(self) -> Scorer:

@@ -2,14 +2,15 @@
 
 ===================== ==============================================================================
 ``model.safetensors`` real tensors only: relation parameters, prototypes, residual variances,
-                      parameters of episodes, and the vectors as ``[N, s, d]``, of trained and of
-                      added entities; complex ones as ``[N, s, d, 2]``
+                      parameters of episodes, the map of features, and the vectors as
+                      ``[N, s, d]``, of trained and of added entities; complex ones as
+                      ``[N, s, d, 2]``
 ``facts.npy``         the observed triples, int64 ``[m, 3]``
 ``entities.jsonl``    one ``{"label": ..., "origin": ...}`` per entity
 ``relations.jsonl``   one ``{"label": ...}`` per relation, ``"origin": "fitted"`` beside it where
                       it was not trained
 ``model.json``        the model's name and arguments, the chosen propagation, section weights,
-                      settings of episodes and proximity, the calibration
+                      settings of episodes and proximity, the calibration, scales of features
 ``metrics.json``      what was measured
 ``manifest.json``     format version, library version, size and SHA-256 of every other file
 ===================== ==============================================================================
@@ -56,6 +57,7 @@ from sheafprop.kge import build_model
 from sheafprop.kge.base import TableSummary
 from sheafprop.nn import RelationPrototypes
 from sheafprop.pretrained.calibration import ModelCalibration
+from sheafprop.pretrained.entity_features import PREFIX, EntityFeatures
 from sheafprop.pretrained.mapped_folder import PART, TABLE_TYPES, Record, open_parts, write_parts
 from sheafprop.pretrained.model_state import ModelState, real_rows
 from sheafprop.pretrained.stored_model import ModelHead, StoredModel
@@ -64,8 +66,9 @@ from sheafprop.version import __version__
 
 FORMAT_VERSION = 4
 #: Format 1 had no added entities; their trained vectors were a parameter among the others. Format 3
-#: has episodes, proximity or a calibration, and format 2 none of them. Format 4 has mapped files.
+#: has some of the optional parts, and format 2 none of them. Format 4 has mapped files.
 _READABLE = (1, 2, 3, 4)
+_OPTIONAL = ("episodes", "proximity", "calibration", "features")
 #: From so many entities on, a model is written in format 4.
 LARGE = 200_000
 
@@ -263,6 +266,8 @@ def _additions(head: ModelHead) -> dict[str, Any]:
         more["proximity"] = head.proximity.to_dict()
     if head.calibration is not None:
         more["calibration"] = head.calibration.state()
+    if head.features is not None:
+        more["features"] = head.features.to_dict()
     return more
 
 
@@ -289,6 +294,8 @@ def _head_tensors(head: ModelHead) -> dict[str, Tensor]:
     if head.episodes is not None:
         own = head.episodes.stored()["state"]
         state |= {f"{_EPISODES}{name}": value for name, value in own.items()}
+    if head.features is not None:
+        state |= head.features.tensors()
     return {name: value.cpu().contiguous() for name, value in state.items()}
 
 
@@ -399,7 +406,7 @@ def _read_model(path: Path, version: int) -> StoredModel:
     extended = tensors.pop(_EXTENDED, None)
     if version > 1:
         tensors[_TABLE] = tensors.pop(_TRAINED).flatten(1)
-    has_more = any(name in description for name in ("episodes", "proximity", "calibration"))
+    has_more = any(name in description for name in _OPTIONAL)
     if (version > 2) != has_more:
         raise ValueError(f"format version {version} does not fit what '{path}' holds")
     head = _head(path, description, tensors)
@@ -442,6 +449,7 @@ def _head(path: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -
         tensors.pop(name) for name in ("prototypes.mean", "prototypes.count", "residual_variance")
     )
     own = {name: tensors.pop(name) for name in sorted(tensors) if name.startswith(_EPISODES)}
+    mapped = {name: tensors.pop(name) for name in sorted(tensors) if name.startswith(PREFIX)}
     # Without numbers of its own, so that loading draws none from the global generator.
     with torch.device("meta"):
         model = build_model(description["model"], **description["config"])
@@ -474,6 +482,9 @@ def _head(path: Path, description: dict[str, Any], tensors: dict[str, Tensor]) -
         episodes=episodes,
         proximity=None if near is None else ProximitySettings(**near),
         calibration=None if calibration is None else ModelCalibration.from_state(calibration),
+        features=EntityFeatures.from_stored(description["features"], mapped, model.is_complex)
+        if "features" in description
+        else None,
     )
 
 

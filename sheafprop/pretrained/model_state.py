@@ -133,6 +133,23 @@ class ModelState:
         facts = self.facts.from_row(self.num_trained_facts)
         return facts[(facts[:, [0, 2]] >= self.num_trained).any(1)]
 
+    def count_left_out(self, given: Tensor, new: Tensor) -> int:
+        """Facts at the added entities of some given facts that are not among these.
+
+        Args:
+            given (Tensor): The facts, each once, ``[n, 3]``; larger ids are of new entities.
+            new (Tensor): Those of them that the model does not hold.
+        """
+        ends = given[:, [0, 2]]
+        named = ends[(ends >= self.num_trained) & (ends < self.num_entities)].unique()
+        if not len(named):
+            return 0
+        held, repeated, added = (
+            int(torch.isin(facts[:, [0, 2]], named).any(1).sum())
+            for facts in (self.added_facts(), given, new)
+        )
+        return held - (repeated - added)
+
     def triple_ids(self, triples: LocatedRows) -> Tensor:
         """Ids ``[m, 3]`` of triples of known labels.
 
@@ -176,6 +193,7 @@ class ModelState:
             self.index.all_labels(),
             self._scores_by_vectors,
             int(trained.settings.get("seed", 0)),
+            None if trained.features is None else trained.features.anchors(self.index.all_labels()),
         )
 
     def candidate_scores(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
@@ -326,6 +344,9 @@ class ModelState:
             size = self.num_trained - num_lost
             bare = without_table(self.kge, size, lambda: real_rows(rows.trained()))
             trained = replace(trained, model=bare)
+        if trained.features is not None:
+            lost = trained.features.without(self.index.labels_of(gone))
+            trained = replace(trained, features=lost)
         return replace(
             self,
             trained=trained,

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun
 from sheafprop.data import Vocabulary
+from sheafprop.data.features import FeatureTable
+from sheafprop.distributed import Ranks
+from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.kge import KGEModel
@@ -258,8 +261,8 @@ class SheafModel:
 
         Args:
             path: The file to write.
-            format: ``"safetensors"``, ``"npy"``, ``"tsv"`` or ``"word2vec"``. (default: by the name
-                of the file)
+            format: ``"safetensors"``, ``"npy"``, ``"tsv"``, ``"word2vec"`` or ``"neo4j"``.
+                (default: by the name of the file)
             relations: Where to write the relation parameters, as safetensors by their names in the
                 model; their labels are in ``FILE.labels.json``. (default: nowhere)
             facts: Where to write the observed facts, as TSV. (default: nowhere)
@@ -312,6 +315,7 @@ class SheafModel:
         seed: int | None = None,
         batch_size: int | None = None,
         normalize_output: bool | None = None,
+        features: "FeatureTable | str | PathLike[str] | pd.DataFrame | None" = None,
     ) -> "SheafModel":
         r"""Gives a model that also has vectors for the new entities of some facts.
 
@@ -344,15 +348,22 @@ class SheafModel:
                 with (:meth:`~sheafprop.kge.KGEModel.rescale_entities`), after they were solved for
                 together; rows of zeros stay. (default: exact solutions where the model trains with
                 unit rows, propagated vectors as their settings say)
+            features: Features of entities: a file or a frame with a row for each label, see
+                :meth:`~sheafprop.data.FeatureTable.of`. A new entity with features is drawn to what
+                they predict, by :math:`\gamma \| x_v - W f_v \|^2` in the energy; without a fact,
+                this is its vector, and ``triples`` may be empty. A model that was trained without
+                features takes the map :math:`W` from the trained entities that have some here. See
+                :class:`~sheafprop.inductive.FeatureMap`.
 
         Raises:
             UnknownRelationError: If a relation is unknown.
             DataError: If a triple is malformed or none is left, or a relation cannot be fitted.
             ValueError: If an argument is unknown or does not fit the model.
         """
+        table = None if features is None else FeatureTable.of(features)
         grown = extend(
             self._state,
-            label_triples(triples, self.relations),
+            label_triples(triples, self.relations, may_lack=table is not None),
             propagation=propagation,
             mode=mode,
             on_unknown_relation=on_unknown_relation,
@@ -360,8 +371,15 @@ class SheafModel:
             seed=seed,
             batch_size=batch_size,
             normalize_output=normalize_output,
+            features=table,
         )
         return self._of(*grown)
+
+    @property
+    def feature_map(self) -> FeatureMap | None:
+        """The map from features of entities to vectors, where the model has one."""
+        features = self._state.trained.features
+        return None if features is None else features.map
 
     def remove(
         self,
@@ -480,6 +498,7 @@ class SheafModel:
         on_unknown_entity: UnknownEntity = "error",
         facts: TripleInput | None = None,
         progress: bool = False,
+        ranks: Ranks | None = None,
     ) -> RankingResult:
         r"""Ranks true triples on both sides among all entities of the model.
 
@@ -496,13 +515,15 @@ class SheafModel:
             facts: Observed facts of the unknown entities, for ``"extend"``. A fact that is among
                 ``triples`` never becomes one: it is left out of the extension and counted.
             progress: Whether to show progress on standard error.
+            ranks: The processes that share the ranking, each with the same arguments: by entities,
+                or by triples where scores see the whole graph. Each has the whole result.
 
         Raises:
             DataError: If a label is unknown (an entity: under ``"error"``), no triple is left, or
                 no fact.
             ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
         """
-        return rank_triples(self._state, triples, known, on_unknown_entity, facts, progress)
+        return rank_triples(self._state, triples, known, on_unknown_entity, facts, progress, ranks)
 
     def answer(
         self,
@@ -615,7 +636,9 @@ class SheafModel:
             :math:`\| R_t x_t - R_h x_h - b \|^2` (weighted over sections), largest first;
             ``ratio``, the energy over its mean in training for that relation (above one: the fact
             fits worse than usual; NaN where the relation fits exactly or has no training fact);
-            and ``fact``, whether the triple was observed.
+            and ``fact``, whether the triple was observed. An entity that was added with features
+            has a last row, with ``"(features)"`` as head and relation: its squared distance from
+            what they predict, times their weight, and over the mean on training entities left out.
 
         Raises:
             DataError: If a label is unknown.

@@ -7,16 +7,19 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import KnowledgeGraph, Vocabulary, first_occurrences
+from sheafprop.data.features import FeatureTable
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.errors import DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.extension_solver import ExtensionSolver
+from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.kge.base import TableSummary
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
 from sheafprop.pretrained.calibration import ModelCalibration
+from sheafprop.pretrained.entity_features import EntityFeatures
 from sheafprop.sheaf import RelationSheaf
 
 #: Where the vector of an entity can come from.
@@ -41,6 +44,7 @@ class ModelHead:
             instead of the vectors.
         proximity (ProximitySettings, optional): Proximity beside the scores.
         calibration (ModelCalibration, optional): What turns scores into probabilities.
+        features (EntityFeatures, optional): The map from features of entities to vectors.
         num_fitted_relations (int): How many relations, the last ones, were not trained but fitted
             to facts that came later.
 
@@ -59,6 +63,7 @@ class ModelHead:
     episodes: EpisodeModel | None = None
     proximity: ProximitySettings | None = None
     calibration: ModelCalibration | None = None
+    features: EntityFeatures | None = None
     num_fitted_relations: int = 0
 
     def __post_init__(self) -> None:
@@ -118,11 +123,19 @@ class ModelHead:
             fitted = len(self.calibration.links.temperature)
             if fitted != num_ends:
                 raise ValueError(f"the calibration must be of {num_ends} ends (got {fitted})")
+        if self.features is not None and self.features.target.shape[1] != width:
+            raise ValueError(
+                f"the features must lead to {width} columns (got {self.features.target.shape[1]})"
+            )
         weights: Sequence[float] = self.section_weight
         if not weights or not all(0 < w <= 1 for w in weights) or abs(sum(weights) - 1) > 1e-6:
             raise ValueError(f"'section_weight' must be positive and add up to 1 (got {weights})")
 
     def _check_parameters(self) -> None:
+        if self.features is not None:
+            for value in self.features.tensors().values():
+                if not bool(torch.isfinite(value).all()):
+                    raise DivergenceError("the map of the features is not finite")
         if self.episodes is not None:
             state = self.episodes.stored()["state"]
             if not all(bool(torch.isfinite(value).all()) for value in state.values()):
@@ -143,8 +156,8 @@ class StoredModel(ModelHead):
 
     Entities are numbered trained ones first, then those that were added later. Of ``model``,
     ``relations``, ``prototypes``, ``residual_variance``, ``settings``, ``metrics``,
-    ``section_weight``, ``episodes``, ``proximity``, ``calibration`` and ``num_fitted_relations``,
-    see :class:`ModelHead`.
+    ``section_weight``, ``episodes``, ``proximity``, ``calibration``, ``features`` and
+    ``num_fitted_relations``, see :class:`ModelHead`.
 
     Args:
         entities (Vocabulary): Labels of the trained and of the added entities.
@@ -184,10 +197,11 @@ class StoredModel(ModelHead):
         metrics: dict[str, Any] | None = None,
         episodes: EpisodeModel | None = None,
         proximity: ProximitySettings | None = None,
+        features: FeatureTable | None = None,
     ) -> "StoredModel":
         """A model whose entities are all trained, with prototypes and variances from its facts.
 
-        Repeated facts count once.
+        Repeated facts count once. With ``features``, the map from these to vectors is fitted.
         """
         sizes = {
             "entities": (model.num_nodes, len(entities)),
@@ -205,6 +219,17 @@ class StoredModel(ModelHead):
         facts = facts[first_occurrences(facts).to(facts.device)]
         head, edge_type, tail = facts.to(x.device).unbind(1)
         edge_index = torch.stack([head, tail])
+        variance = residual_variance(x, edge_index, edge_type, sheaf)
+        mapped = None
+        if features is not None:
+            residual = float(variance[edge_type].double().mean()) if len(facts) else 0.0
+            number = torch.bincount(edge_index.flatten(), minlength=len(entities))
+            found = FeatureMap.fit(
+                features, x, entities.labels, edge_residual=residual, count=number
+            )
+            mapped = EntityFeatures.of_map(found, x)
+            if episodes is not None and episodes.log_gamma is not None:
+                mapped = mapped.add(features, entities.labels)  # to which all are diffused
         return cls(
             model=model,
             entities=entities,
@@ -214,7 +239,8 @@ class StoredModel(ModelHead):
             prototypes=RelationPrototypes.from_triples(
                 x, edge_index, edge_type, model.num_relations
             ),
-            residual_variance=residual_variance(x, edge_index, edge_type, sheaf),
+            residual_variance=variance,
+            features=mapped,
             settings=settings or {},
             metrics=metrics or {},
             episodes=episodes,

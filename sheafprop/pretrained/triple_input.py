@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 TripleInput = str | os.PathLike[str] | Iterable[Sequence[Any]] | Any
 
 
-def label_triples(triples: TripleInput, known: Container[str] = ()) -> LocatedRows:
+def label_triples(
+    triples: TripleInput, known: Container[str] = (), *, may_lack: bool = False
+) -> LocatedRows:
     """Label triples ``[m, 3]`` from a file, rows of three labels, or a frame, with their places.
 
     Args:
@@ -32,6 +34,7 @@ def label_triples(triples: TripleInput, known: Container[str] = ()) -> LocatedRo
             such as these, or with three columns. Integers are taken as their decimal text.
         known: Labels that are known from elsewhere: a first line of a file with one of them is no
             header.
+        may_lack: Whether there may be none.
 
     Raises:
         DataError: If a triple is malformed, or there is none.
@@ -49,7 +52,7 @@ def label_triples(triples: TripleInput, known: Container[str] = ()) -> LocatedRo
                 "triples must be a path, rows of three labels or a frame of pandas or polars (got "
                 f"{type(triples).__name__})"
             ) from error
-    if len(rows) == 0:
+    if len(rows) == 0 and not may_lack:
         raise DataError("there is no triple")
     return rows
 

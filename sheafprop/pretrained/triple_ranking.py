@@ -1,14 +1,18 @@
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from sheafprop.checks import agree, check_choice, count_noun, quote
 from sheafprop.data.label_checks import advise_on_order
 from sheafprop.data.text_rows import LocatedRows
+from sheafprop.distributed import Ranks, rank_shards, rank_shares, shard_bounds
 from sheafprop.errors import DataError
+from sheafprop.inductive.candidate_scorer import CandidateScorer
 from sheafprop.pretrained.extension import extend
+from sheafprop.pretrained.graph_scorer import CandidateScores
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.triple_input import TripleInput, label_triples, lookup_triples
 from sheafprop.ranking import RankingResult, TripleFilter, evaluate
@@ -23,8 +27,57 @@ def rank_triples(
     on_unknown_entity: UnknownEntity,
     facts: TripleInput | None,
     progress: bool,
+    ranks: Ranks | None = None,
 ) -> RankingResult:
     """Ranks true triples among all entities of a model; see :meth:`SheafModel.rank`."""
+    arguments = state, triples, known, on_unknown_entity, facts
+    rank: Callable[..., RankingResult] = evaluate
+    if ranks is None or ranks.size == 1:
+        state, ids, filtered, common = _prepare(*arguments)
+        scores: CandidateScores = state.candidate_scores
+    else:
+        state, ids, filtered, common = ranks.run_together(lambda: _prepare(*arguments))
+        ranks.compare("triples and vectors", ids, filtered.composition, state.num_entities)
+        scores, rank = state.candidate_scores, partial(rank_shares, ranks)
+        if state.graph_scorer is None:
+            pieces = [len(rows) for rows in state.rows.slices(state.scorer.step)]
+            if len(pieces) >= ranks.size:
+                first, end = shard_bounds(len(pieces), ranks)
+                bounds = sum(pieces[:first]), sum(pieces[:end])
+                scores = _scores_between(state, bounds)
+                rank = partial(rank_shards, ranks, bounds=bounds)
+    notes = common.pop("notes")
+    result = rank(
+        lambda head, rel: scores(head, rel, "tail"),
+        lambda rel, tail: scores(tail, rel, "head"),
+        ids,
+        filtered,
+        progress=progress and (ranks is None or ranks.is_first),
+        **common,
+    )
+    return replace(result, notes=tuple(notes))
+
+
+def _scores_between(state: ModelState, bounds: tuple[int, int]) -> CandidateScores:
+    """The scores of some entities, in the pieces that one process goes through."""
+    scorer = CandidateScorer(
+        state.kge,
+        state.trained.sheaf,
+        state.rows.between(*bounds),
+        state.section_weight,
+        state.scorer.step,
+    )
+    return lambda entity, relation, side: scorer.scores(state.rows.select(entity), relation, side)
+
+
+def _prepare(
+    state: ModelState,
+    triples: TripleInput,
+    known: TripleInput | None,
+    on_unknown_entity: UnknownEntity,
+    facts: TripleInput | None,
+) -> tuple[ModelState, Tensor, TripleFilter, dict[str, Any]]:
+    """The model, the triples to rank, the filter, and what else the ranking is given."""
     given = label_triples(triples, state.relations)
     others = None if known is None else label_triples(known, state.relations)
     added = None if facts is None else label_triples(facts, state.relations)
@@ -47,18 +100,13 @@ def rank_triples(
     parts = {"facts": state.facts.from_row(0), "ranked": ids}
     if others is not None:
         parts["further"] = _known_triples(state, others, notes)
-    scores = state.candidate_scores
-    result = evaluate(
-        lambda head, rel: scores(head, rel, "tail"),
-        lambda rel, tail: scores(tail, rel, "head"),
-        ids,
-        TripleFilter(parts, state.num_entities, len(state.relations)),
-        num_dropped=len(ranked) - len(kept),
-        test_set="given",
-        progress=progress,
-        entity_labels=state.index.all_labels(),
-    )
-    return replace(result, notes=tuple(notes))
+    common = {
+        "num_dropped": len(ranked) - len(kept),
+        "test_set": "given",
+        "entity_labels": state.index.all_labels(),
+        "notes": notes,
+    }
+    return state, ids, TripleFilter(parts, state.num_entities, len(state.relations)), common
 
 
 def _distinct(triples: LocatedRows) -> list[int]:

@@ -1,4 +1,4 @@
-"""Vectors with their labels as safetensors, npy, TSV and word2vec text."""
+"""Vectors with their labels as safetensors, npy, TSV, word2vec text and CSV for Neo4j."""
 
 import io
 import json
@@ -18,8 +18,14 @@ from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.entity_index import EntityIndex
 from sheafprop.pretrained.tensor_file import Pieces, tensor_bytes
 
-EXPORT_FORMATS = ("safetensors", "npy", "tsv", "word2vec")
-_SUFFIXES = {".safetensors": "safetensors", ".npy": "npy", ".tsv": "tsv", ".txt": "word2vec"}
+EXPORT_FORMATS = ("safetensors", "npy", "tsv", "word2vec", "neo4j")
+_SUFFIXES = {
+    ".safetensors": "safetensors",
+    ".npy": "npy",
+    ".tsv": "tsv",
+    ".txt": "word2vec",
+    ".csv": "neo4j",
+}
 # Rows that are written at once.
 _STEP = 2**13
 
@@ -43,6 +49,7 @@ def export_vectors(
     - ``"tsv"``: a line ``label<TAB>v1<TAB>v2...`` for each entity
     - ``"word2vec"``: the text format of gensim and of many vector stores; white space in labels
       becomes ``_``
+    - ``"neo4j"``: nodes for ``neo4j-admin database import``, with the label as their id
 
     Args:
         path: The file to write.
@@ -109,10 +116,23 @@ def export_vectors(
             raise DataError(f"label {bad!r} holds a tab or a line break, which TSV cannot hold")
         write_bytes(path, _text(texts(), matrix, "\t"))
         return [path]
+    if kind == "neo4j":
+        write_bytes(path, _chain(b"label:ID,:LABEL,vector:float[]\n", _nodes(texts(), matrix)))
+        return [path]
     _check_words(texts)
     first = f"{len(rows)} {width}\n".encode()
     write_bytes(path, _chain(first, _text(map(_word, texts()), matrix, " ")))
     return [path]
+
+
+def _nodes(labels: Iterable[str], parts: Iterable[np.ndarray]) -> Iterator[bytes]:
+    names = ('"' + label.replace('"', '""') + '",Entity,' for label in labels)
+    for rows in parts:
+        lines = (
+            name + ";".join(f"{value:.9g}" for value in row) + "\n"
+            for row, name in zip(rows.tolist(), names, strict=False)
+        )
+        yield "".join(lines).encode("utf-8", "surrogatepass")
 
 
 def _word(label: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.algebra import Algebra
 from sheafprop.kernels.rows import real_rows
 from sheafprop.query.branch_energy import BranchEnergy, double, squares
 from sheafprop.query.elimination import Edges, Elimination
@@ -56,26 +57,36 @@ class DiagonalElimination(Elimination):
     r"""Elimination for identity and diagonal maps: every coordinate is a resistor network.
 
     Where all maps have modulus one and no prior tells coordinates apart, the precision is a number
-    :math:`p`, and an edge behind it gives :math:`w p / (w + p)`.
+    :math:`p`, and an edge behind it gives :math:`w p / (w + p)`. Maps of quaternions keep the
+    precision a number in every quaternion, unless a prior tells its four columns apart.
 
     Args:
-        sheaf (RelationSheaf): Diagonal maps and translations of the relations.
+        sheaf (RelationSheaf): Maps that are rows of a table, and translations of the relations.
         x (Tensor): Vectors of the entities, ``[N, s, d]``.
         prior (InteriorPrior, optional): An energy of its own for every vertex between.
     """
 
     def __init__(self, sheaf: RelationSheaf, x: Tensor, prior: InteriorPrior | None = None) -> None:
         super().__init__(sheaf, x, prior)
-        if not sheaf.independent_columns:
-            raise ValueError(f"the maps must be diagonal (got a {type(sheaf).__name__})")
+        if not self.takes(sheaf, prior):
+            raise ValueError(
+                "the maps must be diagonal, and so must the prior's energy be under them (got a "
+                f"{type(sheaf).__name__})"
+            )
         head, tail = sheaf.diagonals("head"), sheaf.diagonals("tail")
+        self._algebra = sheaf.algebra
         # Rows of inverse relations follow those of the relations.
-        self._source_map = _both(head, tail)
-        self._target_map = _both(tail, head)
+        self._source_map = _both(head, tail, sheaf.algebra)
+        self._target_map = _both(tail, head, sheaf.algebra)
         self._scalar = all(
-            table is None or bool(((table.abs() - 1).abs() <= _slack(table)).all())
+            table is None or bool(((self._square(table).sqrt() - 1).abs() <= _slack(table)).all())
             for table in (head, tail)
         )
+
+    @staticmethod
+    def takes(sheaf: RelationSheaf, prior: InteriorPrior | None = None) -> bool:
+        """Whether all precisions are diagonal under these maps and such a prior."""
+        return sheaf.independent_columns or (sheaf.has_diagonal_blocks and prior is None)
 
     def leave(self, x: Tensor, edges: Edges) -> DiagonalEnergy:
         return self._arrive(x, torch.zeros_like(x[..., 0].real), edges.weight.unsqueeze(1), edges)
@@ -108,7 +119,7 @@ class DiagonalElimination(Elimination):
         a = self._rows(self._source_map, edges)
         wanted = self.apply("target", edges, target) - self.shift(edges)
         free = self._source_precision(_entries(energy), edges).unsqueeze(1)
-        pull = edges.weight.view(-1, 1, 1) * (wanted if a is None else a.conj() * wanted)
+        pull = edges.weight.view(-1, 1, 1) * (wanted if a is None else self._pull_back(a, wanted))
         return torch.where(free > 0, (p * m + pull) / torch.where(free > 0, free, 1), m)
 
     def _arrive(
@@ -119,16 +130,17 @@ class DiagonalElimination(Elimination):
         if b is None:
             return DiagonalEnergy(constant, wanted, stiffness)
         if self._scalar:
-            return DiagonalEnergy(constant, b.conj() * wanted, stiffness)
-        entries = stiffness * squares(b.squeeze(1))
+            return DiagonalEnergy(constant, self._pull_back(b, wanted), stiffness)
+        entries = stiffness * self._square(b.squeeze(1))
         inverse = _reciprocal(entries)
-        centre = (inverse * stiffness).unsqueeze(1) * (b.conj() * wanted)
-        missed = (stiffness.unsqueeze(1) * squares(b * centre - wanted)).sum(-1)
+        centre = (inverse * stiffness).unsqueeze(1) * self._pull_back(b, wanted)
+        gap = squares(self._algebra.multiply(b, centre) - wanted)
+        missed = (stiffness.unsqueeze(1) * gap).sum(-1)
         return DiagonalEnergy(constant + missed, centre, entries)
 
     def _source_precision(self, p: Tensor, edges: Edges) -> Tensor:
         a = self._rows(self._source_map, edges)
-        square = 1.0 if a is None or self._scalar else squares(a.squeeze(1))
+        square = 1.0 if a is None or self._scalar else self._square(a.squeeze(1))
         return p + edges.weight.unsqueeze(1) * square
 
     def _rows(self, table: Tensor | None, edges: Edges) -> Tensor | None:
@@ -136,7 +148,13 @@ class DiagonalElimination(Elimination):
 
     def apply(self, end: str, edges: Edges, x: Tensor) -> Tensor:
         rows = self._rows(self._source_map if end == "source" else self._target_map, edges)
-        return x if rows is None else rows * x
+        return x if rows is None else self._algebra.multiply(rows, x)
+
+    def _pull_back(self, rows: Tensor, y: Tensor) -> Tensor:
+        return self._algebra.multiply(self._algebra.conjugate(rows), y)
+
+    def _square(self, rows: Tensor) -> Tensor:
+        return self._algebra.gather(squares(rows))
 
 
 def _entries(energy: BranchEnergy) -> Tensor:
@@ -144,13 +162,13 @@ def _entries(energy: BranchEnergy) -> Tensor:
     return energy.entries
 
 
-def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+def _both(first: Tensor | None, second: Tensor | None, algebra: Algebra) -> Tensor | None:
     """The table of a side for relations and then for inverse ones, in double precision."""
     if first is None and second is None:
         return None
     some = second if first is None else first
     assert some is not None
-    tables = [torch.ones_like(some) if t is None else t for t in (first, second)]
+    tables = [algebra.one(some) if t is None else t for t in (first, second)]
     return double(torch.cat(tables).detach())
 
 

@@ -98,7 +98,8 @@ class EnergyScorer(QueryScorer):
                 f"'section_weight' must hold {x.shape[1]} numbers from 0 on (got {weights})"
             )
         self.sheaf, self.x, self.section_weight = sheaf, x, tuple(weights)
-        kind = DiagonalElimination if sheaf.independent_columns else DenseElimination
+        takes = DiagonalElimination.takes(sheaf, interior_prior)
+        kind = DiagonalElimination if takes else DenseElimination
         if interior_prior is not None:
             _check_prior(interior_prior, x, 2 * sheaf.num_relations)
         self.elimination: Elimination = kind(sheaf, x, interior_prior)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,6 +89,31 @@ class RankCounts:
         return f"{self.__class__.__name__}({len(self)})"
 
 
+@dataclass(frozen=True)
+class CandidateShard:
+    r"""The candidates from :obj:`first` to :obj:`end` of a ranking that several processes share.
+
+    Args:
+        first (int): The first entity that this process scores.
+        end (int): The entity after the last one.
+        highest (callable): Takes, element by element, the maximum of a tensor over all processes.
+        total (callable): Adds up an int64 tensor over all processes.
+    """
+
+    first: int
+    end: int
+    highest: Callable[[Tensor], Tensor]
+    total: Callable[[Tensor], Tensor]
+
+    def true_scores(self, scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Returns the score :math:`(B, 1)` of the true entity of every row, which one of the
+        processes has computed, and which rows are those of this one."""
+        own = (target >= self.first) & (target < self.end)
+        true = scores.new_full((len(scores), 1), -torch.inf)
+        true[own] = scores[own].gather(1, target[own].unsqueeze(1) - self.first)
+        return self.highest(true), own
+
+
 def nan_rows(scores: Tensor) -> Tensor:
     r"""Returns the rows of :obj:`scores` that hold a NaN."""
     if not scores.is_floating_point() or scores.numel() == 0:
@@ -161,17 +186,29 @@ def rank_counts(
 
 
 def count_candidates(
-    scores: Tensor, target: Tensor, filter_pairs: tuple[Tensor, Tensor] | None
+    scores: Tensor,
+    target: Tensor,
+    filter_pairs: tuple[Tensor, Tensor] | None,
+    shard: CandidateShard | None = None,
 ) -> RankCounts:
-    r"""Does the counting of :func:`rank_counts` for checked arguments and distinct pairs."""
-    true = scores.gather(1, target.unsqueeze(1))
+    r"""Does the counting of :func:`rank_counts` for checked arguments and distinct pairs.
+
+    With a shard, scores are those of its candidates, and so are the counts.
+    """
+    first = 0 if shard is None else shard.first
+    if shard is None:
+        true, own = scores.gather(1, target.unsqueeze(1)), torch.ones_like(target)
+    else:
+        true, own = shard.true_scores(scores, target)
     better, ties = _compare(scores, true)
-    ties -= 1
-    candidates = torch.full_like(better, scores.size(1) - 1)
+    ties -= own.long()
+    candidates = scores.size(1) - own.long()
     if filter_pairs is not None:
         row, column = filter_pairs
         other = column != target[row]
-        row, column = row[other], column[other]
+        if shard is not None:
+            other &= (column >= shard.first) & (column < shard.end)
+        row, column = row[other], column[other] - first
         score, true_score = scores[row, column], true.view(-1)[row]
         better.index_add_(0, row, (score > true_score).long(), alpha=-1)
         ties.index_add_(0, row, (score == true_score).long(), alpha=-1)

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from sheafprop.progress import progress_bar
 from sheafprop.ranking.protocols import Side, Sides
-from sheafprop.ranking.rank_counts import RankCounts, count_candidates, nan_error, nan_rows
+from sheafprop.ranking.rank_counts import (
+    CandidateShard,
+    RankCounts,
+    count_candidates,
+    nan_error,
+    nan_rows,
+)
 from sheafprop.ranking.ranking_result import RankingResult
 from sheafprop.ranking.triple_filter import TripleFilter, check_triples
 
@@ -33,6 +39,7 @@ def evaluate(
     test_set: str | None = None,
     progress: bool = False,
     entity_labels: Sequence[str] | None = None,
+    shard: CandidateShard | None = None,
 ) -> RankingResult:
     r"""Ranks every triple on both sides and returns the counts all protocols are computed from.
 
@@ -68,6 +75,9 @@ def evaluate(
             (default: :obj:`False`)
         entity_labels (sequence of str, optional): The labels of all entities, for messages.
             (default: :obj:`None`)
+        shard (CandidateShard, optional): The candidates that the functions score, where several
+            processes call this function together; each then has the counts over all candidates.
+            (default: :obj:`None`)
 
     Raises:
         DivergenceError: If a score is NaN; the first query is named, and the first candidate.
@@ -99,7 +109,7 @@ def evaluate(
             continue
         if score is None:
             raise ValueError(f"Expected score_{side}s for sides={sides!r} (got None)")
-        ranking = _Side(side, score, triple_filter, num_nodes, entity_labels)
+        ranking = _Side(side, score, triple_filter, num_nodes, entity_labels, shard)
         counts[side] = ranking.rank(triples, block, progress)
     return RankingResult(
         triples=triples.cpu(),
@@ -118,6 +128,7 @@ class _Side:
     triple_filter: TripleFilter | None
     num_nodes: int
     labels: Sequence[str] | None
+    shard: CandidateShard | None = None
 
     def rank(self, triples: Tensor, batch_size: int, progress: bool) -> RankCounts:
         known_end, true_end = (0, 2) if self.side == "tail" else (2, 0)
@@ -146,20 +157,26 @@ class _Side:
                         scores if once else scores[(of - first).to(scores.device)],
                         true[rows].to(scores.device),
                         (row.to(scores.device), known.to(scores.device)),
+                        self.shard,
                     )
                     parts.append(counts.cpu())
                 bar.update(stop - start)
                 start = stop
-        return RankCounts.cat(parts)[torch.argsort(order).cpu()]
+        found = RankCounts.cat(parts)
+        if self.shard is not None:
+            found = RankCounts(*self.shard.total(torch.stack(list(vars(found).values()))))
+        return found[torch.argsort(order).cpu()]
 
     def scores(self, entity: Tensor, relation: Tensor) -> Tensor:
         """Scores of queries; a NaN is refused, by the first query and the entities that have it."""
         tail = self.side == "tail"
         scores = self.score(entity, relation) if tail else self.score(relation, entity)
-        if scores.shape != (entity.numel(), self.num_nodes) or scores.is_complex():
+        shard = self.shard
+        columns = self.num_nodes if shard is None else shard.end - shard.first
+        if scores.shape != (entity.numel(), columns) or scores.is_complex():
             raise ValueError(
                 f"Expected score_{self.side}s to return real scores of shape "
-                f"{(entity.numel(), self.num_nodes)}, one column per entity "
+                f"{(entity.numel(), columns)}, one column per entity "
                 f"(got {tuple(scores.shape)}, {scores.dtype})"
             )
         wrong = nan_rows(scores)
@@ -171,7 +188,7 @@ class _Side:
         if bool(bad.all()):
             where = "for every candidate, so look at the entity and the relation of the query"
         else:
-            first = self.name(int(bad.nonzero()[0]))
+            first = self.name(int(bad.nonzero()[0]) + (0 if shard is None else shard.first))
             where = f"for entity {first} and {int(bad.sum()) - 1} more candidates"
         raise nan_error(f"for the query {query} and {wrong.numel() - 1} more of its block, {where}")
 

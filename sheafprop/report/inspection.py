@@ -19,13 +19,13 @@ from sheafprop.data import (
     read_triples,
     triple_codes,
 )
-from sheafprop.data.file_kinds import file_suffix
+from sheafprop.data.file_kinds import GRAPH_ENDINGS, file_suffix
 from sheafprop.data.label_checks import format_lookalikes, lookalikes
 from sheafprop.data.triples import LabelTriples, holds_triples
 from sheafprop.errors import DataError
 from sheafprop.pretrained.sheaf_model import SheafModel
 
-_SUFFIXES = (".txt", ".tsv")
+_SUFFIXES = (".txt", ".tsv", ".csv", ".parquet", *GRAPH_ENDINGS)
 #: Files of a data folder and the part they play; see :class:`~sheafprop.data.FolderDataset`.
 _TRAIN, _OBSERVED = "train", "inference"
 _PARTS = (_TRAIN, _OBSERVED, "valid", "inference_valid", "inference_test")
@@ -201,7 +201,7 @@ def _read(
         except DataError:
             # A list of names, a table of ids or a text beside the triples; of them, no line is one.
             is_part = path.name.partition(".")[0] in _PARTS
-            if len(files) == 1 or is_part or holds_triples(path, options.get("delimiter")):
+            if len(files) == 1 or is_part or holds_triples(path, **options):
                 raise
             skipped.append(path.name)
         else:

@@ -5,6 +5,7 @@ from sheafprop.sheaf.dense_sheaf import DenseSheaf
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.identity_sheaf import IdentitySheaf
 from sheafprop.sheaf.plan import PropagationPlan
+from sheafprop.sheaf.quaternion_sheaf import QuaternionSheaf
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "DiagonalSheaf",
     "IdentitySheaf",
     "PropagationPlan",
+    "QuaternionSheaf",
     "RelationSheaf",
     "coboundary",
     "coboundary_adjoint",

@@ -33,6 +33,7 @@ class IdentitySheaf(RelationSheaf):
     """
 
     independent_columns: ClassVar[bool] = True
+    has_diagonal_blocks: ClassVar[bool] = True
     takes_rows: ClassVar[bool] = True
     is_constant: ClassVar[bool] = True
     is_traceable: ClassVar[bool] = True

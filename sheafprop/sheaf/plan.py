@@ -5,7 +5,7 @@ Long because the three ways to set them up share one set of operators and their 
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -63,6 +63,9 @@ class PropagationPlan:
     Raises:
         ValueError: If the graph, the weights or the mask do not fit each other.
     """
+
+    #: Whether all free vertices are here, and not shared among processes.
+    is_whole: ClassVar[bool] = True
 
     @leave_inference_mode()
     def __init__(
@@ -182,8 +185,7 @@ class PropagationPlan:
             self._translation = rows.sum_all_ends(table[:, columns]).unsqueeze(1)
 
     def _sort_ends(self, sheaf: RelationSheaf) -> None:
-        """Sets the operators from the triple ends, for all maps, devices and gradients."""
-        self._rows = None
+        """Sets the operators from the triples, for all maps, devices and gradients."""
         num_nodes, boundary_mask = self.num_nodes, self.boundary_mask
         device = boundary_mask.device
         head, tail, edge_type, weight = self.edges
@@ -197,12 +199,27 @@ class PropagationPlan:
             number = torch.empty(num_nodes, dtype=torch.long, device=device)
             number[index] = torch.arange(index.numel(), device=device)
             head, tail = number[head], number[tail]
+        self._take_ends(sheaf, head, tail, edge_type, weight, self._source_index.numel())
+
+    def _take_ends(
+        self,
+        sheaf: RelationSheaf,
+        head: Tensor,
+        tail: Tensor,
+        edge_type: Tensor,
+        weight: Tensor,
+        num_known: int,
+        num_halo: int = 0,
+    ) -> None:
+        """Sets the operators from triples whose ends are numbered: free vertices, the halo of free
+        ones that are elsewhere, then known ones."""
+        self._rows = None
         # A triple sends a message into its tail and one into its head.
         src = torch.cat([head, tail])
         all_ends = RelationIncidence.of_triples(
             head, tail, edge_type, weight, self.num_free, sheaf.num_relations
         )
-        if self._source_index.numel():
+        if num_known or num_halo:
             into_free = all_ends.vertex < self.num_free
             src, all_ends = src[into_free], all_ends.where(into_free)
         loop = all_ends.vertex == src
@@ -219,14 +236,14 @@ class PropagationPlan:
             norms = sheaf.end_norms().to(weight.dtype)
             self._preconditioner = DiagonalBlocks(all_ends.sum(norms.unsqueeze(1)))
 
-        if self._source_index.numel():
-            known = src >= self.num_free
-            sent, sources = ends.where(known), src[known] - self.num_free
-            self._boundary_coupling = sheaf.coupling(
-                sent.messages(sources, self._source_index.numel())
-            )
+        if num_known:
+            known = src >= self.num_free + num_halo
+            sent, sources = ends.where(known), src[known] - self.num_free - num_halo
+            self._boundary_coupling = sheaf.coupling(sent.messages(sources, num_known))
             src, ends = src[~known], ends.where(~known)
-        self._free_coupling = sheaf.coupling(ends.messages(src, self.num_free, symmetric=True))
+        self._free_coupling = sheaf.coupling(
+            ends.messages(src, self.num_free + num_halo, symmetric=not num_halo)
+        )
         table = sheaf.end_translations()
         self._translation = None if table is None else all_ends.sum(table).unsqueeze(1)
 
@@ -402,6 +419,15 @@ class PropagationPlan:
         label = connected_components(torch.stack([head[keep], tail[keep]]), self.num_nodes)
         anchored = torch.unique(label[self.boundary_mask.cpu()])
         return torch.unique(label).numel() - anchored.numel()
+
+    def total(self, values: Tensor) -> Tensor:
+        """Adds up ``values``, sums over free vertices, over the processes that share these; here,
+        returns them as given."""
+        return values
+
+    def largest(self, value: float) -> float:
+        """The largest of these processes' values; here, the value as given."""
+        return value
 
     def __repr__(self) -> str:
         return (

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.algebra import DIAGONAL, Algebra
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, EmptyCoupling
 from sheafprop.kernels.dense_coupling import DenseCoupling
 from sheafprop.kernels.pairwise_squares import mapped_squares
@@ -44,6 +45,11 @@ class RelationSheaf(ABC):
 
     #: Whether the maps act on every coordinate of the stalk separately: :meth:`diagonals` has them.
     independent_columns: ClassVar[bool] = False
+    #: Whether the maps multiply by rows of a table, :meth:`diagonals`, in an :attr:`algebra` whose
+    #: moduli make every :math:`R^* R` diagonal.
+    has_diagonal_blocks: ClassVar[bool] = False
+    #: The product of these rows with vectors.
+    algebra: ClassVar[Algebra] = DIAGONAL
     #: Whether :meth:`vertex_blocks` and :meth:`coupling` also take what
     #: :class:`~sheafprop.kernels.fact_csr.FactCSR` gives, and a slice of ``columns``.
     takes_rows: ClassVar[bool] = False
@@ -152,8 +158,8 @@ class RelationSheaf(ABC):
         return False
 
     def diagonals(self, side: Side) -> Tensor | None:
-        """Diagonals ``[R, d]`` of the maps at a ``side``, for :attr:`independent_columns`; None for
-        the identity."""
+        """Diagonals ``[R, d]`` of the maps at a ``side``, for :attr:`independent_columns`, or the
+        rows that they multiply by, for :attr:`has_diagonal_blocks`; None for the identity."""
         return self.matrices(side).diagonal(dim1=1, dim2=2)
 
     def map_parameters(self, side: Side, relations: Tensor) -> Tensor:

@@ -96,6 +96,7 @@ def check_takes_rows(sheaf: RelationSheaf) -> None:
     """Refuses maps that mix columns, or are not known to keep them apart."""
     if not sheaf.takes_rows:
         raise ValueError(
-            f"only identity and diagonal maps run column by column (got {type(sheaf).__name__}, "
-            "whose maps mix the columns or are not known to keep them apart)"
+            "only identity and diagonal maps and quaternions run by columns (got "
+            f"{type(sheaf).__name__}, whose maps mix the columns or are not known to keep them "
+            "apart)"
         )

@@ -34,7 +34,7 @@ def upper_bound(plan: PropagationPlan) -> float:
     """
     if plan.normalization is not None:
         return 2.0
-    return 2 * float(plan.blocks.norms().max()) if plan.num_free else 0.0
+    return 2 * plan.largest(float(plan.blocks.norms().max()) if plan.num_free else 0.0)
 
 
 def normalized_matrix(plan: PropagationPlan, width: int) -> Tensor:
@@ -68,9 +68,9 @@ def spectral_bounds(
         if plan.sheaf.is_constant:
             width = 1  # every coordinate has the same spectrum
         size = plan.num_free * width
-        if size == 0:
+        if plan.is_whole and size == 0:
             return SpectralBounds(0.0, 0.0)
-        if size <= _DENSE_SIZE:
+        if plan.is_whole and size <= _DENSE_SIZE:
             return _bounds_of_matrix(normalized_matrix(plan, width))
         return _lanczos(plan, width, num_iterations, seed)
 
@@ -86,9 +86,10 @@ def reaches_two(plan: PropagationPlan, width: int, *, rtol: float = 1e-4) -> boo
     r"""Whether 2 is an eigenvalue of the normalized Laplacian, so that steps of 1 never settle.
 
     Identity maps: exactly where a component without boundary is bipartite. Other maps: where the
-    largest Ritz value comes within ``rtol`` of 2; bipartiteness decides nothing there.
+    largest Ritz value comes within ``rtol`` of 2; bipartiteness decides nothing there. So also
+    where processes share the graph.
     """
-    if not plan.sheaf.is_constant:
+    if not plan.sheaf.is_constant or not plan.is_whole:
         return largest_eigenvalue(plan, width) >= 2 * (1 - rtol)
     head, tail, _, weight = (part.cpu() for part in plan.edges)
     # A loop of identity maps adds nothing to D, but counts as two ends in the degree.
@@ -119,7 +120,7 @@ def _lanczos(plan: PropagationPlan, width: int, num_iterations: int, seed: int) 
     vector = torch.randn(plan.num_free, 1, width, generator=generator, dtype=plan.dtype)
     residual = plan.laplacian(vector.to(plan.free_index.device))
     image = plan.precondition(residual)
-    norm = _norm(residual, image)
+    norm = _norm(plan, residual, image)
     if norm == 0:
         return SpectralBounds(0.0, 0.0)
     eps = torch.finfo(plan.dtype).eps
@@ -131,11 +132,11 @@ def _lanczos(plan: PropagationPlan, width: int, num_iterations: int, seed: int) 
         # residual = M q, image = q for the next Lanczos vector q.
         residual, image = residual / norm, image / norm
         product = plan.laplacian(image)
-        diagonal.append(float(torch.sum(image.conj() * product).real))
+        diagonal.append(_inner(plan, image, product))
         product = product - diagonal[-1] * residual - norm * previous
         previous, residual = residual, product
         image = plan.precondition(residual)
-        norm = _norm(residual, image)
+        norm = _norm(plan, residual, image)
         finished = norm <= 10 * eps * max(diagonal)
         if finished or len(diagonal) % 20 == 0 or len(diagonal) == num_iterations:
             last, bounds = bounds, ritz_bounds(diagonal, off_diagonal, eps)
@@ -167,5 +168,9 @@ def ritz_bounds(diagonal: list[float], off_diagonal: list[float], eps: float) ->
     return SpectralBounds(lower, max(0.0, float(values[-1])))
 
 
-def _norm(residual: Tensor, image: Tensor) -> float:
-    return math.sqrt(max(0.0, float(torch.sum(residual.conj() * image).real)))
+def _inner(plan: PropagationPlan, a: Tensor, b: Tensor) -> float:
+    return float(plan.total(torch.sum(a.conj() * b).real))
+
+
+def _norm(plan: PropagationPlan, residual: Tensor, image: Tensor) -> float:
+    return math.sqrt(max(0.0, _inner(plan, residual, image)))

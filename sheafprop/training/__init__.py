@@ -2,7 +2,8 @@
 
 :class:`SheafCompletion` trains on the graphs of :class:`InductiveDataModule`; ``batch_loss`` has
 the loss of a batch, ``optimization`` the optimizers and schedules,
-``checkpoint_state`` what a checkpoint must agree with. ``callbacks`` says which epoch is the best
+``checkpoint_state`` what a checkpoint must agree with, ``sharded_training`` the table that
+processes share. ``callbacks`` says which epoch is the best
 (``choose_monitor``) and saves the model after the last one. ``budget`` has the length of a training
 that follows from the size of the graph.
 
@@ -15,6 +16,7 @@ ranking, also those of validation, filters all known triples. That they select n
 from sheafprop.training.budget import StepBudget, count_candidates, count_training_steps
 from sheafprop.training.callbacks import BestCheckpoint, Patience, SaveModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
+from sheafprop.training.sharded_training import ShardedTableStrategy
 from sheafprop.training.sheaf_completion import SheafCompletion
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "InductiveDataModule",
     "Patience",
     "SaveModel",
+    "ShardedTableStrategy",
     "SheafCompletion",
     "StepBudget",
     "count_candidates",

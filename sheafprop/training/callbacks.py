@@ -10,10 +10,12 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from sheafprop.data.inductive_data import InductiveData
+from sheafprop.distributed import ShardedTable
 from sheafprop.errors import DataError
 from sheafprop.pretrained.model_folder import write_model_folder
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.training.checkpoint_state import KEY, AtomicCheckpointIO, count_epochs
+from sheafprop.training.sharded_training import remove_unnamed_rows, restore_rows
 from sheafprop.training.sheaf_completion import SheafCompletion
 from sheafprop.training.trainer_checks import no_step_error
 
@@ -199,7 +201,8 @@ class SaveModel(Callback):
             return
         if not trainer.global_step:
             raise no_step_error()
-        if not trainer.is_global_zero:
+        sharded = isinstance(pl_module.model.node_emb, ShardedTable)
+        if not trainer.is_global_zero and not sharded:
             return
         monitor, _, sentence = choose_monitor(pl_module.data)
         last_epoch = best_epoch = trainer.fit_loop.epoch_progress.current.ready
@@ -210,9 +213,19 @@ class SaveModel(Callback):
             stored = torch.load(
                 best.best_model_path, weights_only=True, map_location="cpu", mmap=True
             )
+            restore_rows(stored, pl_module.model.node_emb, Path(best.best_model_path).parent)
             pl_module.load_state_dict(stored["state_dict"])
             best_epoch = count_epochs(stored)
             self._best = best.best_model_path, stored
+        if sharded:
+            pl_module.take_whole_table()
+            if self._best is not None:
+                # A finished run is one like any other.
+                stored["state_dict"] = pl_module.state_dict()
+                stored["optimizer_states"] = []
+        if not trainer.is_global_zero:
+            self._best = None
+            return
         if best is None or best.best_model_score is None:
             monitor, sentence = "none", "nothing: the last epoch is taken, as none was validated"
         root = Path(trainer.default_root_dir)
@@ -246,6 +259,7 @@ class SaveModel(Callback):
             metrics=metrics,
             episodes=pl_module.episodes,
             proximity=pl_module.proximity,
+            features=pl_module.data.features,
         )
         write_model_folder(root / "model", trained, overwrite=True)
 
@@ -263,6 +277,7 @@ class SaveModel(Callback):
         for name in ("propagation", "episodes", "proximity"):
             stored["hyper_parameters"][name] = pl_module.hparams[name]
         AtomicCheckpointIO().save_checkpoint(stored, path)
+        remove_unnamed_rows(Path(path).parent)
         self._best = None
 
 

@@ -24,6 +24,7 @@ from sheafprop.files import write_text
 from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.feature_map import Anchors
 from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel
 from sheafprop.nn.prototypes import RelationPrototypes
@@ -70,12 +71,20 @@ class EpisodeTraining(LightningModule):
         num_nodes (int): Number of its entities.
         num_steps (int): Steps that the learning rate spans.
         seed (int): The seed.
+        anchors (Anchors, optional): Where features draw the entities to.
     """
 
     def __init__(
-        self, model: EpisodeModel, triples: Tensor, num_nodes: int, num_steps: int, seed: int = 0
+        self,
+        model: EpisodeModel,
+        triples: Tensor,
+        num_nodes: int,
+        num_steps: int,
+        seed: int = 0,
+        anchors: Anchors | None = None,
     ):
         super().__init__()
+        self._anchors = anchors
         self.model, self.num_steps, self.seed = model, num_steps, seed
         self.num_nodes, self._triples = num_nodes, triples
         self._known = TripleFilter(triples, num_nodes, model.num_relations)
@@ -107,7 +116,9 @@ class EpisodeTraining(LightningModule):
         key = int(combine_keys(self.seed, self.global_step)[0] >> 1)
         generator = torch.Generator().manual_seed(key)
         triples = self._triples.to(self.device)
-        loss = episode_loss(self.model, triples, self.num_nodes, self._known, generator)
+        loss = episode_loss(
+            self.model, triples, self.num_nodes, self._known, generator, self._anchors
+        )
         if not bool(torch.isfinite(loss)):
             raise DivergenceError(
                 f"the loss of episodes became {loss.item()} at step {self.global_step}; the likely "
@@ -157,6 +168,7 @@ def train_episodes(
     folder: Path | None = None,
     loggers: Sequence[Logger] = (),
     progress: bool = False,
+    anchors: Anchors | None = None,
 ) -> tuple[EpisodeModel, EpisodeRecord]:
     """Trains an :class:`EpisodeModel` on the training graph, of which alone it sees anything.
 
@@ -173,6 +185,8 @@ def train_episodes(
         folder (Path, optional): Where an interrupted training is kept, to go on with.
         loggers (sequence of Logger): Log the loss of every step of the last training.
         progress (bool): Whether to show progress on standard error.
+        anchors (Anchors, optional): What features predict of each training entity from the others;
+            how much they count is learned.
 
     Raises:
         DivergenceError: If a loss is not finite.
@@ -181,16 +195,28 @@ def train_episodes(
     if kge.node_emb.weight.device.type != "cpu":
         kge = copy.deepcopy(kge).cpu()
     triples = torch.unique(triples.cpu(), dim=0)
-    state = _State(folder, settings, seed, _fingerprint(kge, triples))
+    more = (
+        ()
+        if anchors is None
+        else (
+            anchors.nodes,
+            torch.view_as_real(anchors.target) if anchors.target.is_complex() else anchors.target,
+        )
+    )
+    state = _State(folder, settings, seed, _fingerprint(kge, triples, *more))
     record = EpisodeRecord(settings.num_steps or 0, state.tried, state.seconds)
     if settings.num_steps is None:
-        record.num_steps = _find_num_steps(kge, triples, settings, seed, state, progress)
+        record.num_steps = _find_num_steps(kge, triples, settings, seed, state, progress, anchors)
         record.tried = state.tried
     model = EpisodeModel(
-        kge, _prototypes(kge.entity_vectors(), triples, kge.num_relations), settings, seed
+        kge,
+        _prototypes(kge.entity_vectors(), triples, kge.num_relations),
+        settings,
+        seed,
+        _gamma(anchors),
     )
     record.loss = _fit(
-        EpisodeTraining(model, triples, kge.num_nodes, record.num_steps, seed),
+        EpisodeTraining(model, triples, kge.num_nodes, record.num_steps, seed, anchors),
         "training relations through the diffusion",
         state.path("whole"),
         loggers,
@@ -247,6 +273,7 @@ def _find_num_steps(
     seed: int,
     state: _State,
     progress: bool,
+    anchors: Anchors | None,
 ) -> int:
     try:
         parts = split_training_triples(triples, kge.num_nodes, seed=seed)
@@ -258,16 +285,22 @@ def _find_num_steps(
     known = TripleFilter({"observed": other}, num_other, kge.num_relations)
     x = kge.entity_vectors()[parts.part_entities]
     prototypes = _prototypes(x, parts.part, kge.num_relations)
+    own = judged = None
+    if anchors is not None:
+        own = anchors.among(parts.part_entities, kge.num_nodes)
+        judged = anchors.among(parts.other_entities, kge.num_nodes)
     count = _FIRST
     while count <= settings.max_steps and bool(held.any()):
         done = [value for steps, value in state.tried if steps == count]
         if not done:
-            model = EpisodeModel(kge, prototypes, settings, seed)
-            training = EpisodeTraining(model, parts.part, len(parts.part_entities), count, seed)
+            model = EpisodeModel(kge, prototypes, settings, seed, _gamma(anchors))
+            training = EpisodeTraining(
+                model, parts.part, len(parts.part_entities), count, seed, own
+            )
             text = f"looking for the number of steps ({count})"
             _fit(training, text, state.path(f"part_{count}"), (), progress)
             labels = [str(i) for i in range(num_other)]
-            scorer = EpisodeScorer(model.eval(), other[~held], labels, seed)
+            scorer = EpisodeScorer(model.eval(), other[~held], labels, seed, judged)
             result = evaluate(scorer.score_tails, scorer.score_heads, other[held], known)
             metrics = result.metrics("full")
             state.add(count, metrics["mrr"] + metrics["hits@10"])
@@ -316,9 +349,13 @@ def _prototypes(x: Tensor, triples: Tensor, num_relations: int) -> Tensor:
     ).mean
 
 
-def _fingerprint(kge: KGEModel, triples: Tensor) -> str:
-    """A hash of the weights and triples that a training starts from."""
+def _gamma(anchors: Anchors | None) -> float | None:
+    return None if anchors is None else float(anchors.weight.mean())
+
+
+def _fingerprint(kge: KGEModel, *more: Tensor) -> str:
+    """A hash of the weights, triples and anchors that a training starts from."""
     digest = hashlib.sha256()
-    for tensor in (*kge.state_dict().values(), triples):
+    for tensor in (*kge.state_dict().values(), *more):
         digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -9,8 +9,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
-from sheafprop.data.inductive_data import triple_set_keys
+from sheafprop.data.features import read_features
+from sheafprop.data.inductive_data import add_features, triple_set_keys
 from sheafprop.data.label_checks import Mode
+from sheafprop.data.read_options import InputFormat
 from sheafprop.errors import DataError
 
 #: Triples in a batch of the transductive validation.
@@ -106,9 +108,13 @@ class InductiveDataModule(LightningDataModule):
         header: For ``"folder"``: whether the first line of every file is a header, true (``"yes"``)
             or false (``"no"``). By default it is inferred from the fields.
         delimiter: For ``"folder"``: the character between fields.
-        input_format: For ``"folder"``: ``"tsv"``, ``"csv"`` or ``"parquet"``; by default inferred
-            from the names of the files.
+        input_format: For ``"folder"``: the format of every file, see
+            :func:`~sheafprop.data.read_triples`; by default inferred from lines and names.
+        prefixes: For ``"folder"``: how IRIs of RDF become labels: ``"common"`` (the default),
+            ``"none"``, or a file of further prefixes.
         seed: Seed of splits made here; the order of the batches follows the model's seed.
+        features: A file with features of entities of both graphs, see
+            :func:`~sheafprop.data.read_features`: new entities are drawn to what these predict.
 
     Raises:
         ValueError: If the arguments do not say which data is meant.
@@ -130,9 +136,12 @@ class InductiveDataModule(LightningDataModule):
         columns: str | list[int | str] | None = None,
         header: bool | Literal["auto", "yes", "no"] | None = None,
         delimiter: str | None = None,
-        input_format: Literal["auto", "tsv", "csv", "parquet"] | None = None,
+        input_format: InputFormat | None = None,
+        prefixes: str | None = None,
+        features: str | None = None,
     ):
         super().__init__()
+        self._features = features
         check_integer("batch_size", batch_size, 1)
         self.batch_size, self.drop_last, self.num_workers = batch_size, drop_last, num_workers
         self.dataset = build_dataset(
@@ -147,6 +156,7 @@ class InductiveDataModule(LightningDataModule):
             header=header,
             delimiter=delimiter,
             input_format=input_format,
+            prefixes=prefixes,
         )
         self._data: InductiveData | None = None
         self._keys: dict[str, str] | None = None
@@ -163,6 +173,8 @@ class InductiveDataModule(LightningDataModule):
         """The graphs; read at the first use."""
         if self._data is None:
             self._data = self.dataset.load()
+            if self._features is not None:
+                self._data = add_features(self._data, read_features(self._features))
         return self._data
 
     @data.setter

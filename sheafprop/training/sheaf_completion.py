@@ -17,11 +17,14 @@ from lightning.pytorch.cli import LightningCLI, LRSchedulerCallable, OptimizerCa
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
-from sheafprop.checks import check_integer
+from sheafprop.checks import check_choice, check_integer
 from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
+from sheafprop.distributed import Ranks, ShardedTable
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.inductive_propagation import fit_features
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import ProximitySettings
@@ -52,6 +55,13 @@ from sheafprop.training.optimization import (
     prefer_options,
 )
 from sheafprop.training.reference import reference_scorers
+from sheafprop.training.sharded_training import (
+    TABLE,
+    restore_rows,
+    share_table,
+    table_ranks,
+    temporary_table,
+)
 from sheafprop.training.sparse_rows import (
     check_optimizer,
     choose_sparse,
@@ -77,8 +87,9 @@ class SheafCompletion(LightningModule):
 
     Args:
         kge: ``"transe"``, ``"rotate"``, ``"transr"``, ``"se"``, ``"pairre"``, ``"transh"``,
-            ``"stranse"``, ``"lineare"`` or ``"um"``.
-        hidden_channels: Dimension :math:`d` of the entity stalks (complex numbers for RotatE).
+            ``"stranse"``, ``"lineare"``, ``"um"`` or ``"su2e"``.
+        hidden_channels: Dimension :math:`d` of the entity stalks (complex numbers for RotatE, a
+            multiple of four for SU2E).
         kge_args: Further arguments of the model, such as ``squared`` or ``entity_constraint``.
         loss: ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
         loss_args: Arguments of the loss.
@@ -96,6 +107,9 @@ class SheafCompletion(LightningModule):
             ``"auto"``: for more than 200 000 entities, where loss and optimizer allow it. Adagrad
             and SGD train as without it. Adam leaves rows and moments of other entities alone, see
             :class:`~sheafprop.training.row_optimizers.RowAdam`.
+        table: ``"whole"``: every process has all entities. ``"sharded"``: processes of ``torchrun``
+            share the entity table by rows, and training is sparse; one process has all of it. See
+            :class:`~sheafprop.training.ShardedTableStrategy`.
         optimizer: ``"adam"``, ``"adagrad"``, ``"rowwise_adagrad"`` (one accumulator for each
             entity) or ``"sgd"``; or a function from parameters to an optimizer (in YAML,
             ``class_path`` and ``init_args``), which checkpoints do not hold.
@@ -135,7 +149,16 @@ class SheafCompletion(LightningModule):
     def __init__(
         self,
         kge: Literal[
-            "transe", "rotate", "transr", "se", "pairre", "transh", "stranse", "lineare", "um"
+            "transe",
+            "rotate",
+            "transr",
+            "se",
+            "pairre",
+            "transh",
+            "stranse",
+            "lineare",
+            "um",
+            "su2e",
         ] = "rotate",
         hidden_channels: int = 64,
         kge_args: dict[str, Any] | None = None,
@@ -146,6 +169,7 @@ class SheafCompletion(LightningModule):
         leave_out_known: bool = False,
         num_negatives: int = 32,
         sparse: bool | Literal["auto"] = "auto",
+        table: Literal["whole", "sharded"] = "whole",
         optimizer: Literal["adam", "adagrad", "rowwise_adagrad", "sgd"]
         | OptimizerCallable = "adam",
         lr: float = 0.03,
@@ -196,8 +220,14 @@ class SheafCompletion(LightningModule):
             num_candidates=num_candidates,
             weight_decay=weight_decay,
         )
-        if sparse is True and self._obstacle is not None:
-            raise ValueError(f"'sparse' cannot be true: {self._obstacle}")
+        check_choice("table", table, ("whole", "sharded"))
+        if table == "sharded" and sparse is False:
+            raise ValueError(
+                "'table' can be 'sharded' where 'sparse' is 'auto' or true (got false)"
+            )
+        if (sparse is True or table == "sharded") and self._obstacle is not None:
+            what = "'sparse' cannot be true" if sparse is True else "'table' cannot be 'sharded'"
+            raise ValueError(f"{what}: {self._obstacle}")
         self.build(1, 1)  # reports arguments that do not fit before any data is there
         self.kge: KGEModel | None = None
         self._stored_episodes: dict[str, Any] | None = None
@@ -224,6 +254,8 @@ class SheafCompletion(LightningModule):
         self._transductive: TransductiveRanking | None = None
         self._trained_on: TripleFilter | None = None
         self._sparse_note: str | None = None
+        #: This process's part of the table while the whole is in its place; no module of this one.
+        self._shards: list[ShardedTable] = []
         self._touched: Tensor | None = None  # rows of the last step, where it was sparse
 
     @property
@@ -243,18 +275,24 @@ class SheafCompletion(LightningModule):
             return  # load_from_checkpoint, where the checkpoint knows the sizes
         check_trainer(self.trainer)
         if self.kge is None:
-            self.kge = self.build(self.data.train.num_nodes, self.data.num_relations)
-            wanted, count = self.hparams["sparse"], self.kge.num_nodes
+            ranks = table_ranks(self.hparams["table"], self.trainer)
+            self.kge = self.build(self.data.train.num_nodes, self.data.num_relations, ranks)
+            if ranks is not None:
+                # Neither DDP nor Lightning may make these alike on all processes.
+                self._ddp_params_and_buffers_to_ignore = [TABLE]
+                return
+            wanted = self.hparams["sparse"] if self.hparams["table"] == "whole" else True
             self.kge.node_emb.sparse, self._sparse_note = choose_sparse(
-                wanted, count, self._obstacle, self.optimizer, self.trainer
+                wanted, self.kge.num_nodes, self._obstacle, self.optimizer, self.trainer
             )
 
-    def build(self, num_nodes: int, num_relations: int) -> KGEModel:
+    def build(self, num_nodes: int, num_relations: int, ranks: Ranks | None = None) -> KGEModel:
         """A freshly initialised embedding model of this module's kind.
 
         Args:
             num_nodes (int): Number of entities.
             num_relations (int): Number of relations.
+            ranks (Ranks, optional): The processes that share its entity table.
 
         Raises:
             ValueError: If ``kge_args`` do not fit the model.
@@ -272,6 +310,8 @@ class SheafCompletion(LightningModule):
                 )
         except TypeError as error:
             raise ValueError(f"'kge_args' do not fit '{s['kge']}': {error}") from error
+        if ranks is not None:
+            share_table(model, ranks)
         model.to_empty(device=device)
         model.reset_parameters(s["seed"])
         return model
@@ -319,7 +359,13 @@ class SheafCompletion(LightningModule):
     ) -> None:
         if self.model.node_emb.sparse:
             if gradient_clip_val:
-                clip_gradients(self.model.parameters(), gradient_clip_val, gradient_clip_algorithm)
+                table = self.model.node_emb
+                clip_gradients(
+                    self.model.parameters(),
+                    gradient_clip_val,
+                    gradient_clip_algorithm,
+                    table if isinstance(table, ShardedTable) else None,
+                )
             return
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
@@ -340,6 +386,8 @@ class SheafCompletion(LightningModule):
             self.kge = self.build(stored["num_nodes"], stored["num_relations"])
             self.kge.to(next(iter(checkpoint["state_dict"].values())).dtype)
             return
+        if (path := self.trainer.ckpt_path) is not None:
+            restore_rows(checkpoint, self.model.node_emb, Path(path).parent)
         resume = self.trainer.state.fn == "fit"
         datamodule: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         datamodule.data = renumber_like(checkpoint, datamodule.data)
@@ -352,6 +400,11 @@ class SheafCompletion(LightningModule):
             # A run that goes on has been trained for so long.
             self.seconds["train"] = float(stored.get("seconds", 0.0))
             began = stored.get("sparse", False)
+            if isinstance(self.model.node_emb, ShardedTable) and not began:
+                raise DataError(
+                    "this run was trained by steps of the whole table, so that its table cannot be "
+                    "shared now: leave out --model.table sharded, or start a new run"
+                )
             if self.hparams["sparse"] == "auto" and began != self.model.node_emb.sparse:
                 self.model.node_emb.sparse, self._sparse_note = began, None
             if not callable(self.lr_schedule):
@@ -385,6 +438,7 @@ class SheafCompletion(LightningModule):
             settings=chosen.to_dict(),
             episodes=self.episodes,
             proximity=self.proximity,
+            features=data.features,
         )
         return SheafModel(stored)
 
@@ -447,8 +501,16 @@ class SheafCompletion(LightningModule):
             f"a learning rate that is too large{rate}: {advice}"
         )
 
+    def take_whole_table(self) -> None:
+        """Puts the whole table, mapped, in the place of this process's part; all processes do."""
+        table = self.model.node_emb
+        if isinstance(table, ShardedTable):
+            place = temporary_table(Path(self.trainer.default_root_dir), table.ranks)
+            self._shards, self.model.node_emb = [table], table.map_whole(place)
+
     def on_validation_epoch_start(self) -> None:
         self._check_weights()
+        self.take_whole_table()
         self._transductive = None
         if self.data.train_valid is not None:
             # Also by a process that has none of the triples: their sums are added up together.
@@ -472,6 +534,9 @@ class SheafCompletion(LightningModule):
         if self._transductive is not None:
             metrics = self._transductive.metrics.compute()
             self._log("val/transductive", {name: metrics[name] for name in ("mrr", "hits@10")})
+        if self._shards:
+            self._transductive = None
+            self.model.node_emb = self._shards.pop()  # type: ignore[assignment]
 
     def _log(self, stage: str, values: dict[str, Any], batch_size: int | None = None) -> None:
         named = {f"{stage}/{name}": value for name, value in values.items()}
@@ -512,9 +577,16 @@ class SheafCompletion(LightningModule):
                 folder=folder,
                 loggers=loggers,
                 progress=progress,
+                anchors=self._left_out_anchors(),
             )
         self.episode_record = asdict(record)
         self.seconds["episodes"] = record.seconds
+
+    @torch.no_grad()
+    def _left_out_anchors(self) -> Anchors | None:
+        model = self.model
+        found = fit_features(self.data, model.entity_vectors(), model.sheaf())
+        return None if found is None else found[1]
 
     def test_step(self, batch: Tensor, batch_idx: int) -> None:
         data = replace(self.data, test=batch.cpu())

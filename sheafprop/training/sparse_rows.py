@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import Tensor
 
+from sheafprop.distributed import ShardedTable
 from sheafprop.training.row_optimizers import RowAdam, RowwiseAdagrad
 
 #: Beyond so many entities, training is sparse where it can be.
@@ -91,7 +93,10 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
 
 @torch.no_grad()
 def clip_gradients(
-    parameters: Iterable[torch.nn.Parameter], bound: float, algorithm: str | None
+    parameters: Iterable[torch.nn.Parameter],
+    bound: float,
+    algorithm: str | None,
+    shared: ShardedTable | None = None,
 ) -> None:
     """Clips gradients, sparse ones by the values of their rows, as torch clips dense ones.
 
@@ -99,13 +104,22 @@ def clip_gradients(
         parameters (iterable): The parameters; sparse gradients must be coalesced.
         bound (float): The bound of each value, or of the norm of all of them together.
         algorithm (str, optional): ``"value"`` or ``"norm"``. (default: the norm)
+        shared (ShardedTable, optional): The table, where each process has a part of it.
     """
-    found = (p.grad for p in parameters if p.grad is not None)
-    values = [grad._values() if grad.is_sparse else grad for grad in found]
+    found = [(p, p.grad) for p in parameters if p.grad is not None]
+    values = [grad._values() if grad.is_sparse else grad for _, grad in found]
     if algorithm == "value":
         for value in values:
             value.clamp_(-bound, bound)
         return
-    scale = (bound / (torch.nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
+    norm = torch.nn.utils.get_total_norm(values)
+    if shared is not None:
+        # The others are the same on all processes.
+        parts: tuple[list[Tensor], list[Tensor]] = [], []
+        for (parameter, _), value in zip(found, values, strict=True):
+            parts[parameter is shared.weight].append(value)
+        others, own = (torch.nn.utils.get_total_norm(part).square() for part in parts)
+        norm = (others + shared.ranks.all_reduce(own)).sqrt()
+    scale = (bound / (norm + 1e-6)).clamp(max=1.0)
     for value in values:
         value.mul_(scale)

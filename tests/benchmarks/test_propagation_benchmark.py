@@ -39,7 +39,7 @@ def test_the_graph_is_seeded_skewed_and_without_loops(graph):
     assert large.edge_type.unique().numel() == 200
 
 
-@pytest.mark.parametrize("maps", ["identity", "diagonal", "diagonal, real", "dense"])
+@pytest.mark.parametrize("maps", ["identity", "diagonal", "diagonal, real", "quaternions", "dense"])
 def test_baselines_add_the_same_messages(graph, maps):
     sheaf = benchmark_cases.make_sheaf(maps, graph.num_relations, 8)
     x = benchmark_cases.make_features(maps, graph.num_nodes, 8)
@@ -52,11 +52,12 @@ def test_baselines_add_the_same_messages(graph, maps):
         coefficients = sheaf.tail.mH @ sheaf.head
     else:
         coefficients = step_benchmark._coefficients(sheaf)
-    two = TwoPropagates(coefficients)
+    two = TwoPropagates(coefficients, sheaf.algebra)
     assert torch.allclose(two(x[:, 0], graph), expected, atol=1e-4)
     assert torch.allclose(in_chunks(two, x[:, 0], graph, 77), expected, atol=1e-4)
     if maps != "dense":
-        assert torch.allclose(lean_messages(x[:, 0], graph, coefficients), expected, atol=1e-4)
+        lean = lean_messages(x[:, 0], graph, coefficients, sheaf.algebra)
+        assert torch.allclose(lean, expected, atol=1e-4)
 
 
 def test_the_bare_matrices_are_those_of_a_step(graph):

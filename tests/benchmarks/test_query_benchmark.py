@@ -6,12 +6,12 @@ from benchmarks.query_benchmark import schur_scores
 from benchmarks.tables.benchmark_tables import query_speed_table
 
 from tests.query.brute_force import minimal_energies
-from tests.sheaf_cases import make_sheaf
+from tests.sheaf_cases import WIDTH, make_sheaf
 
 
 def test_the_loop_scores_by_the_schur_complement():
     sheaf = make_sheaf("dense, pair")
-    x = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(6, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     tree = ("via", ("via", ("anchor", 2), 1, False, 1.0), 3, True, 1.0)
     scores = schur_scores(sheaf, x, (2, 1, 7))
     energies = minimal_energies(tree, sheaf, x.numpy())

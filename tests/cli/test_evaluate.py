@@ -1,3 +1,5 @@
+import contextlib
+import io
 import json
 import typing
 
@@ -12,6 +14,7 @@ from sheafprop.ranking import PROTOCOLS
 from sheafprop.training.sheaf_completion import SheafCompletion
 from tests.cli.commands import failing, output, table
 from tests.cli.test_main import fit
+from tests.distributed.rank_pool import pool
 from tests.pretrained.models import FACTS, sheaf_model
 from tests.toy import write_folder
 
@@ -88,7 +91,8 @@ def test_a_run_without_a_configuration_is_named(tmp_path, capsys, content, print
 
 
 def test_a_model_is_no_run(tmp_path, capsys, model):
-    assert "--test FILE without --run" in failing(capsys, "evaluate", "--run", model)
+    said = failing(capsys, "evaluate", "--run", model)
+    assert "'sheafprop evaluate MODEL --test FILE' ranks" in said
 
 
 def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
@@ -127,3 +131,37 @@ def test_a_table_that_cannot_be_written_is_refused_before_any_ranking(model, cap
     said = capsys.readouterr()
     assert ("no format 'xlsx'" in said.err) or ("Parquet is no text" in said.err)
     assert said.out == ""
+
+
+def _evaluate(ranks, words):
+    out, notes = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(notes):
+        code = main([str(word) for word in words])
+    return code, out.getvalue(), notes.getvalue()
+
+
+@pytest.mark.parametrize("what", ["model", "run"])
+def test_processes_of_torchrun_print_what_one_prints_once(tmp_path, capsys, what):
+    ranks = pool(2)
+    if what == "run":
+        folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+        assert fit(folder, group) == 0
+        words = ["evaluate", "--run", group / "rotate"]
+        words += [part for name in PROTOCOLS for part in ("--protocol", name)]
+    else:
+        sheaf_model("rotate").extend(FACTS).save(tmp_path / "grown")
+        test = [("n0", "far", "a3"), ("u", "skip", "n1"), ("a2", "skip", "n1")]
+        write_triples(tmp_path / "test.tsv", test)
+        words = ["evaluate", tmp_path / "grown", "--test", tmp_path / "test.tsv"]
+        words += ["--on-unknown-entity", "drop", "--timeout", 60]
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 0
+    one = capsys.readouterr()
+    first, second = ranks.run(_evaluate, words)
+    assert first == (0, one.out, one.err)
+    assert second == (0, "", "")
+    # What is wrong is said once, and ends all.
+    codes = ranks.run(_evaluate, [*words, "--filter" if what == "model" else "--data.root", "none"])
+    assert [code for code, _, _ in codes] == [1, 3]
+    assert "none" in codes[0][2]
+    assert codes[1][1:] == ("", "")

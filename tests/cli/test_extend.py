@@ -180,6 +180,30 @@ def test_parquet_files_are_read_as_others_are(tmp_path, capsys, model):
     assert "no triple" in failing(capsys, *words, tmp_path / "x", "--columns", "3,2,0")
 
 
+def test_features_alone_and_beside_facts_give_vectors(tmp_path, capsys, model, facts):
+    lines = ["id\tsize", *(f"a{i}\t{i * i}" for i in range(12)), "n0\t7", "lone\t30"]
+    features = tmp_path / "features.tsv"
+    features.write_text("\n".join(lines) + "\n")
+    words = ["--features", features, "--report", tmp_path / "report.json"]
+    done = output(capsys, "extend", model, facts, "--out", tmp_path / "grown", *words)
+    assert "2 entities have features, 1 of them no fact" in done.err
+    grown = SheafModel.load(tmp_path / "grown")
+    expected = SheafModel.load(model).extend(FACTS, features=features)
+    assert torch.equal(grown.vectors(), expected.vectors())
+    assert json.loads((tmp_path / "report.json").read_text())["from_features_alone"] == 1
+    assert "lone" in output(capsys, "predict", tmp_path / "grown", "--head", "lone",
+                            "--relation", "next").out  # fmt: skip
+    output(capsys, "extend", model, "--features", features, "--out", tmp_path / "alone")
+    assert SheafModel.load(tmp_path / "alone").num_facts == SheafModel.load(model).num_facts
+    with pytest.raises(SystemExit):
+        output(capsys, "extend", model, "--out", tmp_path / "none")
+    assert "--features FILE" in capsys.readouterr().err
+    features.write_text("id\tsize\nzz\t1\n")
+    told = failing(capsys, "extend", model, facts, "--out", tmp_path / "no", *words[:2])
+    assert str(features) in told
+    assert not (tmp_path / "no").exists()
+
+
 def test_unknown_relations_are_fitted_or_refused_and_nothing_is_changed(tmp_path, capsys, model):
     facts = [*FACTS, *[(f"a{i}", "over", f"a{(i + 5) % 12}") for i in range(4)]]
     file, out = tmp_path / "more.tsv", tmp_path / "out"

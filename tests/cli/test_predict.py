@@ -1,8 +1,10 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from sheafprop.data import write_triples
+from sheafprop.data import read_triples, write_triples
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, table
 from tests.pretrained.models import sheaf_model
@@ -106,3 +108,19 @@ def test_many_queries_show_their_progress(monkeypatch, capsys):
         progress=True,
     )
     assert "query" in capsys.readouterr().err
+
+
+def test_predictions_as_n_triples_come_back(tmp_path, capsys, model):
+    place = tmp_path / "found.nt"
+    words = ["predict", model, "--head", "a0", "--relation", "far", "-k", 3]
+    shown = table(output(capsys, *words).out)
+    output(capsys, *words, "--out", place)
+    with pytest.warns(UserWarning, match="triples of blank nodes"):
+        triples = read_triples(place)
+    assert triples.tolist() == shown[["head", "relation", "tail"]].to_numpy().tolist()
+    scores = re.findall(r'<urn:sheafprop:score> "(.*?)"\^\^', place.read_text())
+    assert list(map(float, scores)) == pytest.approx(shown["score"].tolist())
+    assert output(capsys, *words, "--format", "ntriples").out == place.read_text()
+    assert "take tsv, csv, json, parquet" in failing(
+        capsys, "explain", model, "--entity", "a0", "--out", place
+    )

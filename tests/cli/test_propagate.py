@@ -1,3 +1,5 @@
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -8,10 +10,12 @@ import pytest
 import torch
 
 from sheafprop.cli.main import main
+from sheafprop.data import write_triples
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, scrambled
-from tests.pretrained.models import FACTS
+from tests.distributed.rank_pool import pool
+from tests.pretrained.models import FACTS, sheaf_model
 
 
 def vectors(folder):
@@ -133,3 +137,52 @@ def test_a_process_killed_within_a_block_is_followed_by_one_that_goes_on(
         output(capsys, *words)
     assert len(started) == len(record["blocks"]) - 7
     assert torch.allclose(vectors(tmp_path / "v"), expected(model, FACTS), atol=1e-12)
+
+
+def call(ranks, words):
+    """The command on a rank: its exit code and what it prints."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in words])
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_processes_share_columns_or_parts_of_the_graph(tmp_path, capsys, model):
+    write_triples(tmp_path / "facts.tsv", [f for f in FACTS if f[0] != f[2]])
+    facts, parts = tmp_path / "facts.tsv", tmp_path / "parts"
+    output(capsys, "partition", facts, "--parts", 2, "--method", "hash", "--out", parts)
+    output(capsys, "propagate", facts, "--model", model, "--out", tmp_path / "one")
+    wanted = vectors(tmp_path / "one")
+    for given, split, why in (
+        (parts, "auto", "split: columns, as all ranks read"),
+        (facts, "columns", ""),
+        (parts, "columns", ""),
+        (parts, "halo", ""),
+    ):
+        out = tmp_path / f"{given.stem}-{split}"
+        words = ["propagate", given, "--model", model, "--split", split, "--out", out]
+        first, second = pool(2).run(call, words)
+        assert (first[:2], second) == ((0, f"{out}\n"), (0, "", ""))
+        assert why in first[2]
+        assert "estimated" in first[2]
+        assert torch.equal(vectors(out), wanted)
+    # One process takes parts as well.
+    output(capsys, "propagate", parts, "--model", model, "--out", tmp_path / "again")
+    assert torch.equal(vectors(tmp_path / "again"), wanted)
+
+
+def test_auto_says_why_parts_are_needed(tmp_path, capsys, facts):
+    model = sheaf_model("transr").save(tmp_path / "model")
+    parts, out = tmp_path / "parts", ["--out", tmp_path / "v"]
+    output(capsys, "partition", facts, "--parts", 2, "--method", "hash", "--out", parts)
+    words = ["propagate", parts, "--model", model]
+    found = pool(2).run(call, [*words, "--estimate"])
+    assert "split: halo, as the maps of transr mix columns" in found[0][2]
+    assert "received" in found[0][1]
+    assert found[1] == (0, "", "")
+    for code, _, text in pool(2).run(call, ["propagate", facts, "--model", model, *out]):
+        assert code != 0
+        assert "make parts by 'sheafprop partition" in text or not text
+    halo = ["propagate", facts, "--model", model, "--split", "halo"]
+    assert "takes a folder of parts" in failing(capsys, *halo, *out)
+    assert not (tmp_path / "v").exists()

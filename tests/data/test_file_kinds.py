@@ -11,11 +11,17 @@ import zipfile
 import pytest
 
 from sheafprop.data import file_kinds, parse_triples, read_triples
+from sheafprop.data.file_kinds import recognize_format
 from sheafprop.errors import DataError
 
 ROWS = [[f"n{i}", "knows", f"n{i % 7}"] for i in range(500)]
 TEXT = "".join("\t".join(row) + "\n" for row in ROWS).encode()
-PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+PACKERS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": file_kinds._zstd().compress,
+}
 
 
 @pytest.mark.parametrize("name", ["f.tsv.{}", "f.txt.{}", "f.{}", "misnamed.tsv"])
@@ -55,12 +61,12 @@ def test_a_file_that_expands_without_end_is_refused(monkeypatch, kind):
         parse_triples(PACKERS[kind](b"a\tr\tb\n" * 300_000), "bomb")
 
 
-def test_zstandard_needs_a_newer_python(monkeypatch):
+def test_zstandard_without_its_library_is_named(monkeypatch):
     def missing(name):
         raise ImportError(name)
 
     monkeypatch.setattr(file_kinds.importlib, "import_module", missing)
-    with pytest.raises(DataError, match=r"Zstandard files need Python 3\.14.*zstd -d"):
+    with pytest.raises(DataError, match=r"Zstandard files need.*pip install 'sheafprop\[zstd\]'"):
         parse_triples(b"\x28\xb5\x2f\xfd\x00\x00", "f.zst")
 
 
@@ -82,51 +88,83 @@ def test_a_label_that_begins_like_a_mark_is_text():
     assert parse_triples(content, "f").tolist() == [["BZh9", "r", "b"], ["BZh9", "r", "PK\x03\x04"]]
 
 
-FORMATS = {
-    "N-Triples": [
+READ = {
+    "ntriples": [
         "<http://x/a> <http://x/p> <http://x/b> .\n",
         "<http://x/a>\t<http://x/p>\t<http://x/b> .\n",
         '# made by a tool\n\n_:b0 <p> "text with \\" and ."@en .\n',
         '<a>\t<p>\t"3"^^<http://www.w3.org/2001/XMLSchema#int>.\n',
-        "<a> <p> <b> <graph> .\n",
     ],
-    "Turtle": ["@prefix ex: <http://x/> .\nex:a ex:p ex:b .\n", "PREFIX ex: <http://x/>\n"],
-    "RDF/XML": ["<?xml version='1.0'?>\n<rdf:RDF xmlns:rdf='http://r'>\n"],
-    "an OWL ontology": [
+    "nquads": ["<a> <p> <b> <graph> .\n", "<a> <p> <b> .\n<a> <p> <b> <graph> .\n"],
+    "turtle": [
+        "@prefix ex: <http://x/> .\nex:a ex:p ex:b .\n",
+        "PREFIX ex: <http://x/>\n",
+        "<a> <p> <b> .\n@prefix ex: <http://x/> .\n",
+    ],
+    "rdfxml": [
+        "<?xml version='1.0'?>\n<rdf:RDF xmlns:rdf='http://r'>\n",
         "<rdf:RDF xmlns:owl='http://o'>\n",
-        "Prefix(owl:=<http://o#>)\nOntology(<http://x>\n",
+        "<!-- by a tool -->\n<rdf:RDF>\n",
     ],
-    "an OBO ontology": ["format-version: 1.4\n\n[Term]\nid: X:1\n"],
-    "JSON lines": [json.dumps({"subject": "a", "predicate": "p", "object": "b"}) + "\n"],
+    "obo": ["format-version: 1.4\n\n[Term]\nid: X:1\n", "[Term]\nid: X:1\n"],
+    "jsonl": [json.dumps({"subject": "a", "predicate": "p", "object": "b"}) + "\n"],
+}
+REFUSED = {
+    "OWL in functional": ["Prefix(owl:=<http://o#>)\nOntology(<http://x>\n", "Prefix: x <y>\n"],
+    "OWL/XML": ["<?xml version='1.0'?>\n<Ontology xmlns='http://o'>\n"],
+    "XML": ["<?xml version='1.0'?>\n<a/>\n", "<graphml>\n"],
     "JSON": ['{\n "edges": []\n}\n', '[["a", "r", "b"]]\n'],
 }
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [(kind, text) for kind, texts in FORMATS.items() for text in texts]
+    ("kind", "text"), [(kind, text) for kind, texts in READ.items() for text in texts]
 )
-def test_other_formats_are_refused_by_name(kind, text):
+def test_formats_are_told_by_their_lines(kind, text):
     # The name of the file says nothing, or something else.
+    for name in ("facts.txt", "facts.csv", "facts.obo"):
+        assert recognize_format(text, name) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, text) for kind, texts in REFUSED.items() for text in texts]
+)
+def test_formats_without_a_reader_are_refused_by_name(kind, text):
     for name in ("facts.txt", "facts.csv"):
-        with pytest.raises(DataError, match=rf"line \d+: this is {kind}, .*--input-format tsv"):
+        with pytest.raises(DataError, match=rf"line \d+: this is {kind}.*--input-format tsv"):
             parse_triples(text.encode(), name)
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("x.nt", "N-Triples"),
-        ("x.ttl.gz", "Turtle"),
-        ("x.OWL", "an OWL ontology"),
-        ("x.obo", "an OBO ontology"),
-        ("x.rdf.xz", "RDF/XML"),
-        ("x.jsonl", "JSON lines"),
+        ("x.nt", "ntriples"),
+        ("x.ttl.gz", "turtle"),
+        ("x.OWL", "rdfxml"),
+        ("x.obo.zst", "obo"),
+        ("x.rdf.xz", "rdfxml"),
+        ("x.jsonl", "jsonl"),
+        ("x.nq", "nquads"),
+        ("x.trig", "trig"),
+        ("x.tsv", None),
     ],
 )
-def test_names_of_other_formats_are_refused(name, kind):
-    with pytest.raises(DataError, match=f"{name}: this is {kind}"):
-        parse_triples(TEXT, name)
+def test_formats_are_told_by_names(name, kind):
+    assert recognize_format("a\tr\tb\n", name) == kind
     assert parse_triples(TEXT, name, format="tsv").tolist() == ROWS
+
+
+def test_lines_of_n_triples_in_a_file_of_turtle_are_turtle():
+    text = READ["ntriples"][0]
+    assert recognize_format(text, "x.ttl") == "turtle"
+    assert recognize_format(text, "x.trig.gz") == "trig"
+    assert recognize_format("@prefix : <http://x/> .\n", "x.nt") == "turtle"
+
+
+@pytest.mark.parametrize("name", ["x.graphml", "x.n3", "x.jsonld", "x.json", "x.omn"])
+def test_names_of_formats_without_a_reader_are_refused(name):
+    with pytest.raises(DataError, match=f"{name}: this is"):
+        parse_triples(TEXT, name)
 
 
 def test_labels_in_angle_brackets_are_labels():

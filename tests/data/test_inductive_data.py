@@ -2,11 +2,12 @@ import dataclasses
 import pickle
 import random
 
+import pandas as pd
 import pytest
 import torch
 
-from sheafprop.data import InductiveData, Vocabulary, assemble
-from sheafprop.data.inductive_data import renumber, triple_set_keys
+from sheafprop.data import FeatureTable, InductiveData, Vocabulary, assemble
+from sheafprop.data.inductive_data import add_features, renumber, triple_set_keys
 from sheafprop.errors import DataError
 from tests.data.test_assembly import fully, semi
 from tests.toy import parts, toy_data
@@ -139,3 +140,16 @@ def test_frozen_and_portable():
     assert isinstance(copy, InductiveData)
     assert torch.equal(copy.inference.triples, data.inference.triples)
     assert copy.report == data.report
+
+
+def test_features_are_counted_in_a_note_and_must_be_of_the_training_graph():
+    data = semi()
+    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0]}, index=["a", "y", "other"])
+    more = add_features(data, FeatureTable.of(frame))
+    assert len(more.features) == 3
+    assert data.features is None
+    (note,) = set(more.report["notes"]) - set(data.report.get("notes", []))
+    assert "features of 1 of 3 training entities and 2 of 5 of the inference graph" in note
+    assert note in more.summary()
+    with pytest.raises(DataError, match=r"none of its 3 entities is one .*here 'A'"):
+        add_features(data, FeatureTable.of(frame.rename(index=str.upper)))

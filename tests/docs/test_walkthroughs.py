@@ -24,9 +24,11 @@ EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
 RUNS = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
 OVERNIGHT = (ROOT / "docs" / "overnight.md").read_text(encoding="utf-8")
 IMPORT = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 EPISODES = (ROOT / "docs" / "episodes.md").read_text(encoding="utf-8")
 SPLIT = (ROOT / "docs" / "split.md").read_text(encoding="utf-8")
 QUERIES = (ROOT / "docs" / "queries.md").read_text(encoding="utf-8")
+FEATURES = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
 RELATIONS = (ROOT / "docs" / "relations.md").read_text(encoding="utf-8")
 SERVING = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 TRAINER = (ROOT / "docs" / "trainer.md").read_text(encoding="utf-8")
@@ -95,8 +97,27 @@ def test_models_of_other_libraries(tmp_path, capsys):
         people.predict_tails("gus", "knows", 2), again.predict_tails("gus", "knows", 2)
     )
     assert SheafModel.load("arrays_larger").num_entities == 7
+    assert SheafModel.load("openke_larger").labels() == people.labels()
     printed = capsys.readouterr()
-    assert printed.err.count("are the exact solution") + printed.err.count("is the exact") == 3
+    assert printed.err.count("are the exact solution") + printed.err.count("is the exact") == 4
+
+
+def test_files_of_every_format(tmp_path, capsys):
+    pytest.importorskip("pyoxigraph")
+    pytest.importorskip("fastobo")
+    follow(FORMATS, tmp_path)
+    (note,) = re.findall(r"The note says `(.*?)`", FORMATS, re.DOTALL)
+    assert note.replace("\n", " ") in capsys.readouterr().err
+    larger = SheafModel.load("anatomy_larger")
+    assert larger.labels()[-1] == "UBERON:0002349"
+    found = pd.read_csv("nodes.csv")
+    assert found["label:ID"].tolist() == list(larger.labels())
+    assert (tmp_path / "drugs.tsv").read_text() == "drug:aspirin\tdrug:acts_on\tUBERON:0000948\n"
+    assert (
+        "<http://purl.obolibrary.org/obo/UBERON_0000948> .\n" in (tmp_path / "drugs.nt").read_text()
+    )
+    assert "drug:aspirin,drug:note@en,old" in (tmp_path / "drugs.csv").read_text()
+    assert (tmp_path / "found.nt").read_text().count("urn:sheafprop:score") == 2
 
 
 def test_training_from_a_script(tmp_path, capsys):
@@ -219,6 +240,24 @@ def test_logical_queries(tmp_path, capsys):
     assert "edge_energy" in printed.out
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
     assert SheafModel.load("calibrated").stored().calibration is not None
+
+
+def test_features_of_entities(tmp_path, capsys):
+    """With two epochs."""
+    short = FEATURES.replace(
+        "fit --config experiment/folder",
+        "fit --config experiment/folder --config logger/csv --trainer.max_epochs 2",
+    )
+    scope = follow(short, tmp_path)
+    printed = capsys.readouterr()
+    assert "without features" in (tmp_path / "runs/world/report.md").read_text(encoding="utf-8")
+    alone = SheafModel.load("larger")
+    assert alone.labels()[-1] == "newtown"
+    assert scope["model"].feature_map.count > 60
+    assert "(features)" in scope["larger"].explain("newtown")["head"].tolist()
+    assert scope["out"].flatten().tolist() == pytest.approx([1.0, 6.0, 5.0])
+    assert "[1.0, 6.0, 5.0]" in FEATURES
+    assert "newtown" in printed.out
 
 
 @pytest.fixture

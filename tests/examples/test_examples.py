@@ -1,5 +1,7 @@
 """Every script of the gallery runs, is short, and prints what its text promises."""
 
+import contextlib
+import io
 import json
 import re
 import runpy
@@ -10,6 +12,8 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+
+from tests.distributed.rank_pool import pool
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 NAMES = [path.stem for path in EXAMPLES]
@@ -126,3 +130,23 @@ def test_serve(capsys, monkeypatch, tmp_path):
     assert set(labels) < set(service.model.labels())
     service.shutdown()
     service.server_close()
+
+
+def run_on_rank(ranks, path):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        names = runpy.run_path(path, run_name="__main__")
+    return printed.getvalue(), names["graph"].exchange.rounds, len(names["graph"].owned)
+
+
+def test_two_ranks(capsys, monkeypatch, tmp_path):
+    out, names = run("two_ranks", capsys, monkeypatch, tmp_path)
+    assert "1000 entities, 0 of others, equal: True" in out
+    assert (names["mine"] - names["place"][names["graph"].owned]).abs().max() < 0.5
+    (path,) = (str(path) for path in EXAMPLES if path.stem == "two_ranks")
+    (first, rounds, some), (second, _, others) = pool(2).run(run_on_rank, path)
+    assert some + others == 1000
+    assert rounds == 100
+    assert "equal: True" in first
+    assert "equal: True" in second
+    assert number_after("METIS: cut", first) < 10 < number_after("hash: cut", first)

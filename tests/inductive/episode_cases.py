@@ -6,7 +6,18 @@ from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.kge import build_model
 from sheafprop.nn import RelationPrototypes
 
-MODELS = ("rotate", "transe", "pairre", "lineare", "se", "transr", "stranse", "transh", "um")
+MODELS = (
+    "rotate",
+    "su2e",
+    "transe",
+    "pairre",
+    "lineare",
+    "se",
+    "transr",
+    "stranse",
+    "transh",
+    "um",
+)
 
 
 def random_triples(num_nodes=9, num_relations=3, count=30, seed=0):

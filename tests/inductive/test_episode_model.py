@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.feature_map import Anchors
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kge import build_model
 from tests.inductive.episode_cases import MODELS, random_triples, small_model
@@ -186,3 +187,34 @@ def test_refuses_settings_out_of_range(changes, text):
 def test_settings_survive_plain_values():
     settings = EpisodeSettings(times=[2, 4], counts=True)
     assert EpisodeSettings(**settings.to_dict()) == settings
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate", "transr"])
+def test_features_draw_the_prototype_section_alone_and_their_weight_is_learned(name):
+    kge = build_model(name, num_nodes=SIZE, num_relations=3, hidden_channels=4)
+    kge.reset_parameters(1)
+    triples, width = random_triples(), kge.hidden_channels
+    prototypes = kge.as_vectors(torch.randn(2 * kge.num_relations, kge.node_emb.weight.shape[1]))
+    settings = EpisodeSettings(times=(1, 3), num_random=2)
+    model = EpisodeModel(kge, prototypes.detach(), settings, gamma=0.7)
+    target = kge.as_vectors(torch.randn(3, kge.node_emb.weight.shape[1])).detach()
+    assert target.shape == (3, width)
+    anchors = Anchors(torch.tensor([0, 4, SIZE]), target, torch.ones(3))
+    random = model.draw_sections([str(i) for i in range(SIZE + 1)], 0)
+    # The last entity has no fact: it comes to where its features draw it.
+    plain = model.diffuse(triples, SIZE + 1, random)
+    drawn = model.diffuse(triples, SIZE + 1, random, anchors)
+    for i in range(2):
+        assert torch.equal(plain.random[i], drawn.random[i])
+        assert not torch.allclose(plain.prototype[i], drawn.prototype[i])
+        unit = target[2] / torch.linalg.vector_norm(target[2])
+        torch.testing.assert_close(drawn.prototype[i][SIZE, 0], unit)
+    real_rows(drawn.prototype[1][:SIZE])[..., 0].sum().backward()
+    assert float(model.log_gamma.grad.abs()) > 0
+    again = EpisodeModel.from_stored(kge, model.stored())
+    more = again.diffuse(triples, SIZE + 1, random, anchors)
+    assert torch.equal(more.prototype[1], drawn.prototype[1])
+    without = EpisodeModel(kge, prototypes.detach(), settings)
+    assert "log_gamma" not in without.state_dict()
+    same = without.diffuse(triples, SIZE + 1, random, anchors)
+    assert torch.equal(same.prototype[1], plain.prototype[1])

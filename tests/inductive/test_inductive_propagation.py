@@ -1,16 +1,18 @@
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 
-from sheafprop.data import KnowledgeGraph, assemble
+from sheafprop.data import FeatureTable, KnowledgeGraph, assemble
+from sheafprop.data.inductive_data import add_features
 from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.section_scorer import KnownRows, SectionScorer
 from sheafprop.kge import KGE_REGISTRY, build_model
 from sheafprop.nn import RelationPrototypes, SheafPropagation
-from sheafprop.nn.relation_weights import residual_variance
+from sheafprop.nn.relation_weights import relation_weights, residual_variance
 from tests.toy import parts, toy_data
 
 
@@ -19,7 +21,7 @@ def trained(name, data, **arguments):
         name,
         num_nodes=data.train.num_nodes,
         num_relations=data.num_relations,
-        hidden_channels=6,
+        hidden_channels=8,
         **arguments,
     )
     model.reset_parameters(0)
@@ -36,7 +38,7 @@ def test_known_vectors_stay_and_new_ones_come(name, start, mode):
     settings = PropagationSettings(start=start, num_random=3, iterations=5)
     propagation = InductivePropagation(model, data, settings)
     x = propagation.vectors()
-    assert x.shape == (data.inference.num_nodes, settings.num_sections, 6)
+    assert x.shape == (data.inference.num_nodes, settings.num_sections, 8)
     known = data.boundary_mask
     trained_rows = model.entity_vectors()[data.boundary_source[known]].unsqueeze(1)
     assert torch.equal(x[known], trained_rows.expand_as(x[known]))
@@ -56,7 +58,7 @@ def test_equals_the_layer_called_by_hand(name):
         start="zeros", iterations=4, normalize_output=False, teleport=0.2, step_size=0.7
     )
     x = InductivePropagation(model, data, settings).vectors()
-    full = torch.zeros(data.inference.num_nodes, 6, dtype=x.dtype)
+    full = torch.zeros(data.inference.num_nodes, 8, dtype=x.dtype)
     full[: data.train.num_nodes] = model.entity_vectors().detach()
     layer = SheafPropagation(4, step_size=0.7, teleport=0.2)
     by_hand = layer(
@@ -168,6 +170,92 @@ def test_a_system_is_propagated_as_the_data_it_was_built_from():
     )
     expected = InductivePropagation(model, data, settings).vectors()
     torch.testing.assert_close(again.vectors(), expected)
+
+
+def with_features(mode, share=1.0):
+    """The ring with features of its entities: where they are in it, and a kind."""
+    data = toy_data(mode)
+    labels = [*data.train.entities.labels, *data.inference.entities.labels]
+    labels = list(dict.fromkeys(labels))
+    angle = torch.tensor([int(label[1:]) for label in labels]) * 0.5
+    frame = pd.DataFrame(
+        {"x": angle.sin().numpy(), "y": angle.cos().numpy(), "kind": [f"k{i % 3}" for i in
+         range(len(labels))]}, index=labels,
+    )  # fmt: skip
+    return add_features(data, FeatureTable.of(frame.iloc[: int(share * len(frame))]))
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate", "transr", "um"])
+@pytest.mark.parametrize("start", ["random", "zeros", "prototype", "mixed"])
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+def test_features_draw_all_sections_or_in_a_graph_of_new_entities_the_prototype_alone(
+    name, start, mode
+):
+    data = with_features(mode)
+    model = trained(name, data)
+    settings = PropagationSettings(start=start, num_random=2, iterations=4)
+    ours = InductivePropagation(model, data, settings)
+    plain = InductivePropagation(model, replace(data, features=None), settings)
+    assert plain.feature_map is None
+    assert ours.feature_map.count == data.train.num_nodes
+    x, y = ours.vectors(), plain.vectors()
+    assert x.shape == y.shape
+    moved = ~torch.isclose(x, y).all(dim=2)
+    free = ~data.boundary_mask
+    assert not bool(moved[~free].any())
+    moves = moved[free].all(0).tolist()
+    if mode == "semi-inductive":
+        assert moves == [True] * x.shape[1]
+        return
+    assert moves == [start in ("prototype", "mixed")] + [False] * (x.shape[1] - 1)
+    same = torch.isclose(x, y).all(dim=2).all(0).tolist()
+    assert same == [not move for move in moves]
+
+
+def test_the_limit_of_the_run_is_that_of_the_extension_and_relations_weigh():
+    data = with_features("semi-inductive", share=0.9)
+    model = trained("transe", data).double()
+    settings = PropagationSettings(
+        start="zeros", iterations=2000, normalize_output=False, relation_weights=True
+    )
+    propagation = InductivePropagation(model, data, settings)
+    x = propagation.vectors()[:, 0].detach()
+    head, relation, tail = data.inference.triples.unbind(1)
+    known = torch.stack([head, tail])
+    sheaf = model.sheaf()
+    variance = residual_variance(
+        model.entity_vectors(), data.train.triples[:, [0, 2]].T, data.train.triples[:, 1], sheaf
+    )
+    count = torch.bincount(data.train.triples[:, 1], minlength=data.num_relations)
+    weight = relation_weights(variance, count)[relation]
+    labels = data.inference.entities.labels
+    anchors = propagation.feature_map.anchors(data.features, labels)
+    leaf = x.clone().requires_grad_()
+    gap = leaf[tail] - leaf[head] - sheaf.translation[relation]
+    energy = (weight * gap.square().sum(1)).sum()
+    number = torch.bincount(known.flatten(), minlength=len(x))[anchors.nodes]
+    pull = (leaf[anchors.nodes] - anchors.target).square().sum(1)
+    energy = energy + (2 * anchors.weight / (1 + number) * pull).sum()
+    (slope,) = torch.autograd.grad(energy, leaf)
+    assert float(slope[~data.boundary_mask].abs().max()) < 1e-9
+    usual = variance[data.train.triples[:, 1]].double().mean()
+    assert propagation.feature_map.gamma == pytest.approx(
+        float(usual) / propagation.feature_map.error
+    )
+
+
+def test_an_entity_without_a_fact_in_the_training_graph_is_not_fitted_on():
+    data = with_features("semi-inductive")
+    model = trained("rotate", data)
+    lone = KnowledgeGraph.from_triples(
+        data.train.triples[(data.train.triples[:, [0, 2]] != 2).all(1)],
+        num_nodes=data.train.num_nodes,
+        num_relations=data.num_relations,
+        entities=data.train.entities,
+        relations=data.train.relations,
+    )
+    found = InductivePropagation(model, replace(data, train=lone), PropagationSettings())
+    assert found.feature_map.count == data.train.num_nodes - 1
 
 
 @pytest.mark.parametrize("name", sorted(KGE_REGISTRY))

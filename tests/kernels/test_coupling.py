@@ -3,6 +3,7 @@ import torch
 
 from sheafprop.kernels.backend import use_backend
 from sheafprop.kernels.coupling import EmptyCoupling, IdentityCoupling, needs_gradient
+from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from tests.kernels.cases import RELATIONS, WIDTH, make_entries, random, written_out
 
 
@@ -37,3 +38,22 @@ def test_gradients_are_needed_only_where_they_are_recorded():
     assert not needs_gradient(None, torch.ones(2))
     with torch.no_grad():
         assert not needs_gradient(wanting)
+
+
+@pytest.mark.parametrize("kind", ["identity", "real", "complex"])
+def test_some_rows_alone_are_those_of_all(kind):
+    dtype = torch.complex128 if kind == "complex" else torch.float64
+    entries = make_entries(symmetric=True)
+    table = random(RELATIONS, WIDTH, dtype=dtype, seed=4)
+    coupling = IdentityCoupling(entries) if kind == "identity" else DiagonalCoupling(entries, table)
+    x = random(entries.num_src, 2, WIDTH, dtype=dtype)
+    own, gain = random(2, entries.num_dst, 1, dtype=torch.float64, seed=1)
+    given = x, (0.25, -0.5, 3.0), own, gain, random(entries.num_dst, 2, WIDTH, dtype=dtype, seed=2)
+    whole, out = coupling.combine(*given), torch.zeros_like(x)
+    for rows in ((0, 2), (2, 2), (2, entries.num_dst)):
+        assert coupling.combine_rows(rows, *given, out)
+        assert torch.equal(out[: rows[1]], whole[: rows[1]])
+        assert not out[rows[1] :].any()
+    with use_backend("torch"):
+        assert not coupling.combine_rows((0, 2), *given, out)
+    assert not EmptyCoupling(4).combine_rows((0, 2), *given, out)

@@ -60,3 +60,27 @@ def test_what_known_vertices_reach():
         == [False] * 2 + [True] + [False] * 3
     )
     assert not csr.reached_from(torch.tensor([True, False, False])).any()
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_a_share_has_the_rows_of_some_vertices_and_sources_of_all(merge):
+    csr = build(TRIPLES, merge=merge)
+    index = torch.tensor([2, 0, 3])
+    others = torch.tensor([v for v in range(FREE) if v not in index.tolist()])
+    order = torch.cat([index, others])
+    place = torch.empty_like(order)
+    place[order] = torch.arange(FREE)
+    part = csr.share(index, place)
+    assert (part.num_free, part.num_halo) == (3, FREE - 3)
+    g = torch.Generator().manual_seed(0)
+    table = torch.randn(2 * RELATIONS, 2, generator=g, dtype=torch.float64)
+    assert torch.equal(part.sum_all_ends(table), csr.sum_all_ends(table)[index])
+    assert torch.equal(part.total, csr.total[index])
+    assert torch.equal(part.touched, csr.touched[index])
+    if merge:
+        x = torch.randn(FREE, 2, generator=g, dtype=torch.float64)
+        whole = csr.messages("free")
+        assert torch.equal(part.messages("free")(x[order]), whole(x)[index])
+        known = torch.randn(csr.num_known, 2, generator=g, dtype=torch.float64)
+        assert torch.equal(part.messages("known")(known), csr.messages("known")(known)[index])
+        assert part.messages("free").transpose() is not part.messages("free")

@@ -33,6 +33,12 @@ def test_rows_are_shared_completely_and_once(threads):
         array[lo:hi] += 1
 
     torch.set_num_threads(threads)
+    run_rows(loop, (seen,), start, 1000, (3, 1900))
+    assert (seen[3:1900] == 1).all()
+    assert seen.sum() == 1897
+    seen[:] = 0
+    run_rows(loop, (seen,), start, 1000, (7, 7))
+    assert not seen.any()
     run_rows(loop, (seen,), start, 1000)
     chunks = []
     run_chunks(chunks.append, range(9))

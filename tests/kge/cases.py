@@ -20,11 +20,13 @@ class KGEModelCase:
 
     name: str
     more: ClassVar[dict] = {}
+    width: ClassVar[int] = 6
     #: Whether no entity can score better as the tail of a head than that head.
     closest_to_itself: ClassVar[bool] = False
 
     def build(self, **config) -> KGEModel:
-        config = {"num_nodes": 11, "num_relations": 4, "hidden_channels": 6} | self.more | config
+        sizes = {"num_nodes": 11, "num_relations": 4, "hidden_channels": self.width}
+        config = sizes | self.more | config
         model = build_model(self.name, **config)
         model.reset_parameters(seed=3)
         return model
@@ -42,7 +44,8 @@ class KGEModelCase:
 
     def vectors(self, model, num_rows=11, num_sections=None):
         generator = torch.Generator().manual_seed(7)
-        shape = (num_rows, 6) if num_sections is None else (num_rows, num_sections, 6)
+        sections = [] if num_sections is None else [num_sections]
+        shape = (num_rows, *sections, self.width)
         dtype = model.entity_vectors().dtype
         return torch.randn(shape, generator=generator, dtype=dtype)
 
@@ -55,11 +58,12 @@ class KGEModelCase:
         head, relation, tail = self.triples()
         scores = model(head, relation, tail).tolist()
         for h, r, t, score in zip(head, relation, tail, scores, strict=True):
-            head_map = sheaf.restriction_map(int(r), "head", width=6).to(x.dtype)
-            tail_map = sheaf.restriction_map(int(r), "tail", width=6).to(x.dtype)
+            head_map = sheaf.restriction_map(int(r), "head", width=self.width).to(x.dtype)
+            tail_map = sheaf.restriction_map(int(r), "tail", width=self.width).to(x.dtype)
             b = sheaf.translation_of(r.view(1))
             residual = tail_map @ x[t] - head_map @ x[h] - (0 if b is None else b[0])
-            modulus = np.abs(residual.detach().numpy())
+            parts = np.abs(residual.detach().numpy()).reshape(-1, model.block)
+            modulus = np.linalg.norm(parts, axis=1)
             assert -np.linalg.norm(modulus, ord=p) == pytest.approx(score, rel=1e-12)
 
     def test_sheaf_passes_gradients_to_every_relation_parameter(self):
@@ -228,22 +232,22 @@ class KGEModelCase:
         new_node, new_relation = torch.argsort(node), torch.argsort(relation)
         head, rel_type, tail = (part[order] for part in triples)
         moved = new_node[head], new_relation[rel_type], new_node[tail]
-        # Sums of 6 products in a map, then of 6 powers of differences, each rounding of which is at
+        # Sums of products in a map, then of powers of differences, each rounding of which is at
         # most a share of the two mapped vectors' length.
-        terms, eps = 6 * 6 + 6, torch.finfo(torch.float64).eps
+        terms, eps = self.width**2 + self.width, torch.finfo(torch.float64).eps
         x = model.entity_vectors()
         largest = float(x.abs().max()) * max(
-            float(model.sheaf().restriction_map(r, side, 6).abs().sum(1).max())
+            float(model.sheaf().restriction_map(r, side, self.width).abs().sum(1).max())
             for r in range(4)
             for side in ("head", "tail")
         )
         translation = model.sheaf().translation_of(torch.arange(4))
         largest += 0.0 if translation is None else float(translation.abs().max())
-        atol = 2 * terms * eps * 6 * 2 * largest
+        atol = 2 * terms * eps * self.width * 2 * largest
         scores = model(*triples).detach()
         torch.testing.assert_close(other(*moved).detach(), scores[order], rtol=0, atol=atol)
         # The expansion of squared distances leaves half of the digits of a pair just apart enough.
-        rtol = (6 + 2) * eps**0.5
+        rtol = (self.width + 2) * eps**0.5
         rows = model.score_tails(x, head, rel_type)
         again = other.score_tails(other.entity_vectors(), *moved[:2])
         torch.testing.assert_close(again.detach(), rows.detach()[:, node], rtol=rtol, atol=atol)
@@ -285,7 +289,7 @@ class KGEModelCase:
         model = self.build()
         head, relation, tail = self.triples()
         x = self.vectors(model)
-        with pytest.raises(ValueError, match=r"needs shape \[N, 6\].*got \[11, 5\]"):
+        with pytest.raises(ValueError, match=rf"needs shape \[N, {self.width}\].*got \[11, 5\]"):
             model.score_triples(x[:, :5], head, relation, tail)
         other = x.real.clone() if model.is_complex else torch.complex(x, x)
         with pytest.raises(ValueError, match=r"scores (real|complex) vectors"):
@@ -335,9 +339,8 @@ class KGEModelCase:
     def test_repr_is_one_line(self):
         text = repr(self.build())
         assert "\n" not in text
-        assert text.startswith(
-            f"{KGE_REGISTRY[self.name].__name__}(num_nodes=11, num_relations=4, hidden_channels=6"
-        )
+        sizes = f"num_nodes=11, num_relations=4, hidden_channels={self.width}"
+        assert text.startswith(f"{KGE_REGISTRY[self.name].__name__}({sizes}")
 
     def test_double(self):
         model = self.build_double()
@@ -436,7 +439,7 @@ class KGEModelCase:
     def test_draws_depend_on_the_label_alone(self):
         model = self.build_double()
         draw = model.draw_entities(["a", "b", "c"], seed=1, num_sections=3)
-        assert draw.shape == (3, 3, 6)
+        assert draw.shape == (3, 3, self.width)
         assert draw.dtype == model.entity_vectors().dtype
         assert not draw.requires_grad
         assert torch.equal(draw[[2, 0]], model.draw_entities(["c", "a"], seed=1, num_sections=3))

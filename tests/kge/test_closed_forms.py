@@ -11,12 +11,16 @@ from sheafprop.kge.closed_forms import Facts, closest_rotation, fit_line, fit_pa
 from sheafprop.sheaf import edge_energy
 
 D = 3
-NAMES = ("transe", "rotate", "pairre", "lineare", "se", "stranse", "transr", "transh", "um")
+NAMES = ("transe", "rotate", "pairre", "lineare", "se", "stranse", "transr", "transh", "um", "su2e")
+
+
+def width(name):
+    return 4 if name == "su2e" else D
 
 
 def trained(name):
     more = {"relation_channels": 2} if name == "transr" else {}
-    model = build_model(name, num_nodes=5, num_relations=4, hidden_channels=D, **more)
+    model = build_model(name, num_nodes=5, num_relations=4, hidden_channels=width(name), **more)
     model.reset_parameters(1)
     return model.double()
 
@@ -24,14 +28,16 @@ def trained(name):
 def facts_of(model, number, seed=0):
     generator = torch.Generator().manual_seed(seed)
     dtype = torch.complex128 if model.is_complex else torch.float64
-    ends = torch.randn(2, number, D, generator=generator, dtype=dtype)
+    ends = torch.randn(2, number, model.hidden_channels, generator=generator, dtype=dtype)
     return *(ends + 0.5), torch.rand(number, generator=generator, dtype=torch.float64) + 0.1
 
 
 def energy_of(name, head, tail, weight):
     """The energy of facts as the sheaf of the model has it, as a function of the relation."""
     more = {"relation_channels": 2} if name == "transr" else {}
-    one = build_model(name, num_nodes=1, num_relations=1, hidden_channels=D, **more).double()
+    one = build_model(
+        name, num_nodes=1, num_relations=1, hidden_channels=width(name), **more
+    ).double()
     x, index = torch.cat([head, tail]), torch.arange(2 * len(head)).view(2, -1)
     kinds = torch.zeros(len(head), dtype=torch.int64)
     module = Energy(one, lambda: (weight * edge_energy(x, index, kinds, one.sheaf())).sum())
@@ -67,8 +73,8 @@ def candidates(model):
     name, eye, ones = model.name, torch.eye(D).double(), torch.ones(D).double()
     if name == "transe":
         return [(D, lambda v: {"rel_emb.weight": v})]
-    if name == "rotate":
-        return [(D, lambda v: {"rel_emb.weight": v})]
+    if name in ("rotate", "su2e"):
+        return [(width(name), lambda v: {"rel_emb.weight": v})]
     if name == "um":
         return [(0, lambda v: {})]
     if name == "pairre":
@@ -140,7 +146,7 @@ def test_weights_count_as_repetitions_and_only_their_ratios_matter(name):
         assert torch.allclose(rows[key], value, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["transe", "rotate", "lineare", "se", "stranse"])
+@pytest.mark.parametrize("name", ["transe", "rotate", "su2e", "lineare", "se", "stranse"])
 def test_maps_at_tails_are_the_identity_and_exact_facts_have_no_residual(name):
     model = trained(name)
     with torch.no_grad():

@@ -22,7 +22,7 @@ def rows(*shape, seed=0, dtype=torch.float64):
 def by_autograd(a, b, target, squared, smoothing, scale):
     """The definition, with all differences at once."""
     difference = a.unsqueeze(1) - b.unsqueeze(0)
-    distance = row_distance(difference, p=2.0, squared=squared, paired=False)
+    distance = row_distance(difference, p=2.0, squared=squared, block=1)
     return torch.nn.functional.cross_entropy(-scale * distance, target, label_smoothing=smoothing)
 
 
@@ -87,7 +87,7 @@ def test_gradient_of_equal_rows_is_zero():
 @pytest.mark.parametrize("squared", [False, True])
 def test_is_the_loss_of_the_scores_far_away(squared):
     a, b, target = rows(4, 3) * 1e4, rows(6, 3, seed=1) * 1e4, torch.tensor([5, 0, 1, 1])
-    distance = row_distance(a.unsqueeze(1) - b, p=2.0, squared=squared, paired=False)
+    distance = row_distance(a.unsqueeze(1) - b, p=2.0, squared=squared, block=1)
     torch.testing.assert_close(
         distance_cross_entropy(a, b, target, squared=squared, label_smoothing=0.3, scale=9.0),
         CrossEntropyLoss(0.3, 9.0)(-distance, target),
@@ -150,7 +150,7 @@ def test_candidates_left_out_are_none(squared, smoothing):
     loss = distance_cross_entropy(
         a, b, target, squared=squared, label_smoothing=smoothing, scale=2.0, left_out=LEFT_OUT
     )
-    distance = row_distance(a.unsqueeze(1) - b, p=2.0, squared=squared, paired=False)
+    distance = row_distance(a.unsqueeze(1) - b, p=2.0, squared=squared, block=1)
     expected = without(-2 * distance, target, LEFT_OUT, smoothing)
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     for ours, theirs in zip(
@@ -165,7 +165,7 @@ def test_a_close_pair_left_out_gives_no_gradient():
     target = torch.tensor([2, 3])
     pairs = (torch.tensor([0, 1]), torch.tensor([0, 1]))
     loss = distance_cross_entropy(a, b, target, left_out=pairs, label_smoothing=0.1)
-    distance = row_distance(a.unsqueeze(1) - b, p=2.0, squared=False, paired=False)
+    distance = row_distance(a.unsqueeze(1) - b, p=2.0, squared=False, block=1)
     expected = without(-distance, target, pairs, 0.1)
     for ours, theirs in zip(
         torch.autograd.grad(loss, (a, b)), torch.autograd.grad(expected, (a, b)), strict=True

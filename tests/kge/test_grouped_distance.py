@@ -5,7 +5,7 @@ from sheafprop.kge.grouped_distance import grouped_distance
 
 
 def distance(queries, candidates):
-    return pairwise_distance(queries, candidates, p=2.0, squared=True, paired=False)
+    return pairwise_distance(queries, candidates, p=2.0, squared=True, block=1)
 
 
 def mapping(rows, weight):

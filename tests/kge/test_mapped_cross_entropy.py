@@ -40,7 +40,7 @@ def small(k, d):
 def by_autograd(q, c, maps, group, target, squared, smoothing, scale):
     """The definition, with all images and differences at once."""
     images = torch.einsum("bkd,cd->bck", maps[group], c)
-    distance = row_distance(q.unsqueeze(1) - images, p=2.0, squared=squared, paired=False)
+    distance = row_distance(q.unsqueeze(1) - images, p=2.0, squared=squared, block=1)
     return torch.nn.functional.cross_entropy(-scale * distance, target, label_smoothing=smoothing)
 
 
@@ -73,7 +73,7 @@ def test_candidates_left_out_are_none(squared, smoothing):
         squared=squared, label_smoothing=smoothing, scale=2.0, left_out=LEFT_OUT,
     )  # fmt: skip
     images = torch.einsum("bkd,cd->bck", maps[GROUP], c)
-    distance = row_distance(q.unsqueeze(1) - images, p=2.0, squared=squared, paired=False)
+    distance = row_distance(q.unsqueeze(1) - images, p=2.0, squared=squared, block=1)
     expected = without(-2 * distance, TARGET, LEFT_OUT, smoothing)
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     for ours, theirs in zip(

@@ -11,6 +11,7 @@ from . import (
     test_rotate,
     test_se,
     test_stranse,
+    test_su2e,
     test_transe,
     test_transh,
     test_transr,
@@ -38,6 +39,7 @@ def test_every_model_is_registered_and_tested():
             test_stranse,
             test_lineare,
             test_um,
+            test_su2e,
         )
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, KGEModelCase) and value is not KGEModelCase

@@ -8,7 +8,7 @@ from sheafprop.errors import DivergenceError
 from sheafprop.nn import HarmonicExtension, SheafConv, SheafPropagation, draw_sections
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf
 from tests.nn.test_layers import LAYERS, options, run
-from tests.sheaf_cases import SHEAF_KINDS, make_case
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_case
 
 HALF = [torch.float16, torch.bfloat16]
 #: Of every kind of map, the real ones: there are no complex numbers of bfloat16.
@@ -56,10 +56,10 @@ def test_gradients_reach_half_parameters(name, dtype, autocast):
     case = make_case("dense, pair", 4, num_edges=50)
     layer = layer_of(name)
     if autocast:
-        first, last = nn.Linear(3, 3), nn.Linear(3, 2)
+        first, last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2)
         maps, x = case.sheaf.promote(torch.float32), case.x.float()
     else:
-        first, last = nn.Linear(3, 3).to(dtype), nn.Linear(3, 2).to(dtype)
+        first, last = nn.Linear(WIDTH, WIDTH).to(dtype), nn.Linear(WIDTH, 2).to(dtype)
         maps, x = case.sheaf.promote(dtype), case.x.to(dtype)
     maps = maps.map_tensors(lambda t: t.clone().requires_grad_())
     x = x.requires_grad_()
@@ -93,7 +93,7 @@ def test_sections(dtype):
     start = start.transpose(0, 1)
     out = SheafPropagation(3)(start, *case.graph, **options(case))
     expected = SheafPropagation(3)(start.float(), *case.graph, **options(case))
-    assert out.shape == (2, 12, 3)
+    assert out.shape == (2, 12, WIDTH)
     assert torch.equal(out, expected.to(dtype))
 
 

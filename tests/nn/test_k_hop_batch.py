@@ -20,7 +20,7 @@ from sheafprop.nn import (
     rescale_sections,
 )
 from sheafprop.nn.diffusion_time import exponential_weights
-from tests.sheaf_cases import SHEAF_KINDS, make_case, make_sheaf
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_case, make_sheaf
 
 NUM_NODES = 60
 
@@ -35,7 +35,7 @@ def make_graph(kind: str, *, known: float = 0.25, seed: int = 0) -> tuple[Data, 
     head, tail = torch.where(swap, tail, head), torch.where(swap, head, tail)
     edge_index = torch.cat([torch.stack([head, tail]), torch.stack([head, tail])[:, :5]], 1)
     sheaf = make_sheaf(kind, seed)
-    x = torch.randn(NUM_NODES, 3, generator=g, dtype=torch.float64)
+    x = torch.randn(NUM_NODES, WIDTH, generator=g, dtype=torch.float64)
     if sheaf.dtype is not None and sheaf.dtype.is_complex:
         x = torch.complex(x, x.flip(0))
     data = Data(
@@ -93,7 +93,7 @@ def test_one_hop_less_is_too_few_and_the_limit_of_hops_is_tight():
 def test_hops_stop_at_known_nodes():
     path = torch.stack([torch.arange(9), torch.arange(1, 10)])
     data = Data(
-        x=torch.randn(10, 3).double(),
+        x=torch.randn(10, WIDTH).double(),
         edge_index=path,
         edge_type=torch.zeros(9, dtype=torch.long),
         known=torch.zeros(10, dtype=torch.bool),
@@ -210,7 +210,7 @@ def test_batches_of_neighbor_loader_differ_and_are_reported():
     with pytest.warns(UserWarning, match="k_hop_batch"):
         k_hop_batch(batch, [0], 1)
     hetero = HeteroData()
-    hetero["a"].x, hetero["b"].x = torch.zeros(4, 3), torch.zeros(5, 3)
+    hetero["a"].x, hetero["b"].x = torch.zeros(4, WIDTH), torch.zeros(5, WIDTH)
     hetero["a", "to", "b"].edge_index = torch.tensor([[0, 1, 3], [1, 1, 4]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -227,7 +227,7 @@ def test_odd_batches():
     data, sheaf = make_graph("identity")
     batch = k_hop_batch(data, torch.zeros(0, dtype=torch.long), 2)
     assert batch.num_nodes == batch.num_edges == batch.batch_size == 0
-    assert run(SheafConv(), batch, sheaf).shape == (0, 3)
+    assert run(SheafConv(), batch, sheaf).shape == (0, WIDTH)
     alone = k_hop_batch(data, [NUM_NODES - 1], None)
     assert alone.num_nodes == 1
     assert torch.equal(run(SheafConv(), alone, sheaf), data.x[-1:])

@@ -18,7 +18,7 @@ from sheafprop.nn import (
     sheaf_conv,
 )
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, PropagationPlan
-from tests.sheaf_cases import SHEAF_KINDS, make_case
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_case
 
 
 def options(case):
@@ -215,8 +215,8 @@ def test_gradients_reach_features_maps_and_translations(kind, layer):
 
 
 def test_gradient_is_finite_at_repeated_eigenvalues():
-    maps = torch.eye(3, dtype=torch.float64).repeat(2, 1, 1).requires_grad_()
-    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    maps = torch.eye(WIDTH, dtype=torch.float64).repeat(2, 1, 1).requires_grad_()
+    x = torch.randn(4, WIDTH, dtype=torch.float64, requires_grad=True)
     edge_index = torch.tensor([[0, 1, 2], [1, 2, 0]])
     out = SheafConv()(x, edge_index, torch.tensor([0, 1, 0]), DenseSheaf(maps, maps))
     out.square().sum().backward()
@@ -284,10 +284,10 @@ def test_bad_features_are_named():
     conv = SheafConv()
     with pytest.raises(ValueError, match="must be complex"):
         conv(case.x.real, *case.graph)
-    with pytest.raises(ValueError, match=r"stalks, 3 \(got 2\)"):
+    with pytest.raises(ValueError, match=r"stalks, 4 \(got 2\)"):
         conv(case.x[:, :2], *case.graph)
     with pytest.raises(ValueError, match="floating point"):
-        conv(torch.ones(12, 3, dtype=torch.long), *case.graph)
+        conv(torch.ones(12, WIDTH, dtype=torch.long), *case.graph)
     with pytest.raises(ValueError, match=r"\[N, F\]"):
         conv(case.x[0], *case.graph)
     with pytest.raises(ValueError, match="'edge_type' is missing"):
@@ -382,7 +382,7 @@ def test_awkward_graphs(case, normalization):
     conv = SheafConv(step_size=0.05, normalization=normalization)
     none = torch.zeros(2, 0, dtype=torch.long)
     assert torch.equal(conv(case.x, none, none[0], case.sheaf), case.x)
-    assert conv(case.x[:0], none, none[0], case.sheaf).shape == (0, 3)
+    assert conv(case.x[:0], none, none[0], case.sheaf).shape == (0, WIDTH)
     everyone = torch.ones(12, dtype=torch.bool)
     assert torch.equal(conv(case.x, *case.graph, boundary_mask=everyone), case.x)
     nobody = conv(case.x, *case.graph, boundary_mask=~everyone)
@@ -404,7 +404,7 @@ def test_awkward_graphs(case, normalization):
 
 def test_an_entity_known_by_its_number_alone_keeps_its_start():
     edge_index, edge_type = torch.tensor([[0, 1, 3, 3], [1, 0, 0, 1]]), torch.tensor([0, 1, 1, 2])
-    x = torch.randn(4, 3)
+    x = torch.randn(4, WIDTH)
     mask = torch.tensor([True, True, False, False])
     for normalization in ("block", "degree"):
         conv = SheafConv(normalization=normalization)

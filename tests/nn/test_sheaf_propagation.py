@@ -18,7 +18,7 @@ from sheafprop.nn import SheafConv, SheafPropagation, draw_sections
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, edge_energy
 from sheafprop.sheaf.row_plan import count_rows, needs_labels
 from tests.nn.steps import run_steps
-from tests.sheaf_cases import SHEAF_KINDS, dense_limit, dense_system, make_case, same_numbers
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, dense_limit, dense_system, make_case, same_numbers
 
 
 def options(case):
@@ -239,7 +239,7 @@ def test_graphs_without_free_or_any_vertices(kind):
     out = SheafPropagation(3)(case.x, *case.graph, boundary_mask=every)
     assert torch.equal(out, case.x)
     none = torch.zeros(2, 0, dtype=torch.long)
-    assert SheafPropagation(3)(case.x[:0], none, none[0], case.sheaf).shape == (0, 3)
+    assert SheafPropagation(3)(case.x[:0], none, none[0], case.sheaf).shape == (0, WIDTH)
 
 
 def test_a_weight_that_wants_a_gradient_is_refused():
@@ -250,7 +250,7 @@ def test_a_weight_that_wants_a_gradient_is_refused():
 
 
 def test_a_cached_plan_notices_maps_changed_in_place():
-    translation = torch.randn(4, 3, dtype=torch.float64)
+    translation = torch.randn(4, WIDTH, dtype=torch.float64)
     case = make_case("identity")
     graph = (case.edge_index, case.edge_type, IdentitySheaf(translation))
     layer = SheafPropagation(3, cached=True)
@@ -378,7 +378,7 @@ def counted_rows(case, normalization="block"):
     normalization=st.sampled_from(["block", "degree"]),
     num_iterations=st.sampled_from([0, 1, 4, 130]),
     teleport=st.sampled_from([0.0, 0.2]),
-    parts=st.sampled_from([[3], [1, 2], [1, 1, 1]]),
+    parts=st.sampled_from([[4], [1, 3], [1, 2, 1]]),
 )
 @examples(max_examples=12, deadline=None)
 def test_columns_one_after_the_other_give_the_vectors_of_all(
@@ -390,6 +390,7 @@ def test_columns_one_after_the_other_give_the_vectors_of_all(
     )
     expected = layer(case.x, *case.graph, **options(case))
     rows, known = counted_rows(case, normalization)
+    parts = [WIDTH] if kind.startswith("quaternion") else parts  # one quaternion
     free = case.x[~case.boundary_mask].unsqueeze(1)
     found, start, steps = [], 0, []
     for width in parts:

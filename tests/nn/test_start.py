@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sheafprop.nn import RelationPrototypes, draw_sections, rescale_sections, start_sections
-from tests.sheaf_cases import make_case
+from tests.sheaf_cases import WIDTH, make_case
 
 
 def one_section(case):
@@ -52,7 +52,7 @@ def test_random_start_depends_on_the_key_alone():
     x, known = case.x.unsqueeze(1).expand(-1, 2, -1), case.boundary_mask
     keys = torch.arange(12) * 1000 + 5
     out = draw_sections(x, known, node_keys=keys, seed=7)
-    assert out.shape == (12, 2, 3)
+    assert out.shape == (12, 2, WIDTH)
     flipped = draw_sections(x.flip(0), known.flip(0), node_keys=keys.flip(0), seed=7)
     assert torch.equal(flipped.flip(0), out)
     other = draw_sections(x, known, node_keys=keys, seed=8)

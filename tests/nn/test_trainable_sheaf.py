@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations, parametrize
 
 from sheafprop.nn import SheafConv, SheafPropagation, TrainableSheaf
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
-from tests.sheaf_cases import SHEAF_KINDS, make_case
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_case
 
 TRAINED = [kind for kind in SHEAF_KINDS if kind != "identity, untranslated"]
 
@@ -80,16 +80,16 @@ def test_parametrizations_apply():
     module = TrainableSheaf(case.sheaf)
     parametrizations.orthogonal(module, "head")
     square = module().head
-    eye = torch.eye(3, dtype=torch.float64)
-    assert torch.allclose(square.mT @ square, eye.expand(4, 3, 3), atol=1e-12)
+    eye = torch.eye(WIDTH, dtype=torch.float64)
+    assert torch.allclose(square.mT @ square, eye.expand(4, WIDTH, WIDTH), atol=1e-12)
 
     class Phases(nn.Module):
         def forward(self, pair):
             return pair / torch.linalg.vector_norm(pair, dim=-1, keepdim=True)
 
-    module = TrainableSheaf(DiagonalSheaf(head=torch.randn(4, 3, dtype=torch.complex128)))
+    module = TrainableSheaf(DiagonalSheaf(head=torch.randn(4, WIDTH, dtype=torch.complex128)))
     parametrize.register_parametrization(module, "head", Phases())
-    assert torch.allclose(module().head.abs(), torch.ones(4, 3, dtype=torch.float64))
+    assert torch.allclose(module().head.abs(), torch.ones(4, WIDTH, dtype=torch.float64))
 
 
 def test_lightning_trains_it():
@@ -125,14 +125,14 @@ def test_what_cannot_train_is_refused():
         TrainableSheaf(torch.zeros(3, 2))
     with pytest.raises(ValueError, match="to train"):
         TrainableSheaf(IdentitySheaf(relations=3))
-    case, module = make_case("identity"), TrainableSheaf(IdentitySheaf(torch.zeros(4, 3)))
+    case, module = make_case("identity"), TrainableSheaf(IdentitySheaf(torch.zeros(4, WIDTH)))
     with pytest.raises(ValueError, match=r"call it.*got TrainableSheaf"):
         SheafConv()(case.x, case.edge_index, case.edge_type, module)
 
 
 def test_repr_names_the_sheaf_and_its_parameters():
-    module = TrainableSheaf(DiagonalSheaf(tail=torch.zeros(4, 3)))
-    assert repr(module) == "TrainableSheaf(DiagonalSheaf, tail=[4, 3])"
+    module = TrainableSheaf(DiagonalSheaf(tail=torch.zeros(4, WIDTH)))
+    assert repr(module) == "TrainableSheaf(DiagonalSheaf, tail=[4, 4])"
 
 
 # The silent case --------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_sheaves_that_train_elsewhere_are_not_reported():
     class Builds(nn.Module):
         def __init__(self):
             super().__init__()
-            self.scale = nn.Parameter(torch.ones(4, 3).double())
+            self.scale = nn.Parameter(torch.ones(4, WIDTH).double())
             self.conv = SheafConv()
 
         def forward(self, x, *edges):
@@ -261,5 +261,5 @@ def test_sheaves_that_train_elsewhere_are_not_reported():
         Silent(sheaf.map_tensors(lambda t: t.detach()), SheafConv())(case.x, *edges)
         with torch.no_grad():
             Silent(sheaf, SheafConv())(case.x, *edges)
-    maps = torch.randn(4, 2, 3)
+    maps = torch.randn(4, 2, WIDTH)
     assert DenseSheaf(maps, maps).map_tensors(lambda t: t).head is maps

@@ -1,3 +1,4 @@
+import csv
 import json
 
 import numpy as np
@@ -48,6 +49,18 @@ def test_every_format_gives_the_numbers_back(tmp_path, vectors):
     rows = [line.split(" ") for line in lines[1:]]
     assert [row[0] for row in rows] == ["plain", "New_York,_NY", "é"]
     assert np.array_equal(np.array([row[1:] for row in rows], dtype=np.float32), flat(vectors))
+
+
+def test_nodes_for_neo4j_keep_labels_exactly(tmp_path, vectors):
+    labels = ['with "quotes", and\ttab', " padded ", "two\nlines"]
+    (file,) = export_vectors(tmp_path / "v.csv", labels, vectors)
+    with open(file, newline="", encoding="utf-8") as stream:
+        header, *rows = csv.reader(stream)
+    assert header == ["label:ID", ":LABEL", "vector:float[]"]
+    assert [row[0] for row in rows] == labels
+    assert {row[1] for row in rows} == {"Entity"}
+    values = np.array([row[2].split(";") for row in rows], dtype=np.float32)
+    assert np.array_equal(values, flat(vectors))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import torch
 from sheafprop.kernels.rows import real_rows
 from sheafprop.query.branch_energy import double, squares
 from tests.query.cases import energy_of
-from tests.sheaf_cases import SHEAF_KINDS, make_sheaf
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_sheaf
 
 
 @pytest.mark.parametrize("kind", SHEAF_KINDS)
@@ -12,7 +12,7 @@ def test_features_times_coefficients_are_the_quadratic(kind):
     """The energy in all its forms: by the matrix, as one product, from differences."""
     sheaf = make_sheaf(kind)
     dtype = sheaf.dtype or torch.float64
-    x = torch.randn(6, 2, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(6, 2, WIDTH, dtype=dtype, generator=torch.Generator().manual_seed(0))
     for structure, slots in (("2p", [0, 1, 6]), ("2i", [3, 0, 5, 2])):
         energy = energy_of(sheaf, x, structure, slots)
         precision = energy.precision()[0]

@@ -6,14 +6,14 @@ from sheafprop.query import EnergyScorer, QueryBatch, candidate_scores, energy_s
 from sheafprop.query.candidate_scores import CandidateScores
 from tests.query.brute_force import best_scores
 from tests.query.cases import draw_batches, energy_of
-from tests.sheaf_cases import SHEAF_KINDS, make_sheaf
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_sheaf
 
 
 @pytest.mark.parametrize("kind", SHEAF_KINDS)
 def test_scores_are_roots_of_the_energy_at_each_candidate(kind):
     sheaf = make_sheaf(kind)
     dtype = sheaf.dtype or torch.float64
-    x = torch.randn(9, 2, 3, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(9, 2, WIDTH, dtype=dtype, generator=torch.Generator().manual_seed(1))
     energy = energy_of(sheaf, x, "pi", [0, 1, 6, 3, 2])
     scores = CandidateScores(x, (0.5, 2.0))
     whole = scores(energy, None)[0]
@@ -29,7 +29,7 @@ def test_scores_are_roots_of_the_energy_at_each_candidate(kind):
 def test_many_candidates_are_scored_in_blocks(kind, monkeypatch):
     sheaf = make_sheaf(kind)
     complex_ = sheaf.dtype is not None and sheaf.dtype.is_complex
-    x = torch.randn(30, 2, 3, dtype=torch.complex128 if complex_ else torch.float64)
+    x = torch.randn(30, 2, WIDTH, dtype=torch.complex128 if complex_ else torch.float64)
     batches = list(draw_batches(sheaf, x))
     whole = [EnergyScorer(sheaf, x).score(batch) for batch in batches]
     monkeypatch.setattr(candidate_scores, "_BLOCK_FEATURES", 40)
@@ -43,7 +43,7 @@ def test_many_candidates_are_scored_in_blocks(kind, monkeypatch):
 def test_single_precision_near_the_best_answer(kind):
     """An answer that fits exactly has energy zero, which a difference of squares would lose."""
     sheaf = make_sheaf(kind)
-    x = torch.randn(50, 1, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = torch.randn(50, 1, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     batch = QueryBatch.of("2p", torch.tensor([[0, 1, 2], [4, 0, 6]]))
     x[7] = energy_of(sheaf, x, "2p", [0, 1, 2]).centre[0]
     single = type(sheaf)(
@@ -63,7 +63,7 @@ def test_single_precision_near_the_best_answer(kind):
 def test_plain_torch_gives_the_same_scores(kind):
     sheaf = make_sheaf(kind)
     dtype = torch.complex128 if sheaf.dtype.is_complex else torch.float64
-    x = torch.randn(30, 2, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(30, 2, WIDTH, dtype=dtype, generator=torch.Generator().manual_seed(0))
     for batch in draw_batches(sheaf, x):
         with use_backend("torch"):
             plain = EnergyScorer(sheaf, x).score(batch)

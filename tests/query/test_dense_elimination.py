@@ -5,7 +5,7 @@ import torch
 from sheafprop.query import STRUCTURES, EnergyScorer, QueryBatch
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf
 from tests.query.cases import NAMES, check_scores, energy_of
-from tests.sheaf_cases import make_sheaf
+from tests.sheaf_cases import WIDTH, make_sheaf
 
 
 def test_unitary_matrices_commute_with_the_precision():
@@ -20,7 +20,7 @@ def test_unitary_matrices_commute_with_the_precision():
 def test_walking_backwards_exchanges_the_maps_and_turns_the_translation():
     sheaf = make_sheaf("dense, tall complex")
     turned = DenseSheaf(sheaf.tail, sheaf.head, -sheaf.translation)
-    x = torch.randn(6, 2, 3, dtype=torch.complex128)
+    x = torch.randn(6, 2, WIDTH, dtype=torch.complex128)
     slots = torch.tensor([[0, 1, 2], [3, 3, 0]])
     batch = QueryBatch.of("2p", slots)
     backwards = QueryBatch.of("2p", slots + torch.tensor([0, 4, 4]))
@@ -50,7 +50,7 @@ def test_diagonal_maps_as_matrices_have_the_same_energies():
     assert isinstance(diagonal, DiagonalSheaf)
     matrices = [torch.diag_embed(side) for side in (diagonal.head, diagonal.tail)]
     dense = DenseSheaf(*matrices, diagonal.translation)
-    x = torch.randn(6, 2, 3, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(6, 2, WIDTH, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     for structure, slots in (("3p", [0, 1, 6, 3]), ("ip", [2, 5, 4, 0, 7])):
         one = energy_of(diagonal, x, structure, slots)
         other = energy_of(dense, x, structure, slots)

@@ -7,7 +7,7 @@ from sheafprop.sheaf import DenseSheaf, DiagonalSheaf
 from tests.query.brute_force import best_scores, conjunctions, minimal_energies
 from tests.query.cases import MODELS, NAMES, check_scores, model_and_vectors
 from tests.query.trees import as_batch, fill, random_shape
-from tests.sheaf_cases import SHEAF_KINDS, make_sheaf
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_sheaf
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -25,7 +25,7 @@ def test_every_map_kind_and_deeper_trees(kind, weighted):
     sheaf = make_sheaf(kind)
     g = torch.Generator().manual_seed(0)
     complex_ = sheaf.dtype is not None and sheaf.dtype.is_complex
-    x = torch.randn(7, 2, 3, generator=g, dtype=torch.complex128 if complex_ else torch.float64)
+    x = torch.randn(7, 2, WIDTH, generator=g, dtype=torch.complex128 if complex_ else torch.float64)
     for seed in range(12):
         rng = np.random.default_rng(100 + seed)
         check_scores(sheaf, x, random_shape(rng, 5, union=seed % 3 == 0), seed, weighted)
@@ -37,7 +37,7 @@ def test_energies_are_split_by_edge(kind):
     sheaf = make_sheaf(kind)
     complex_ = sheaf.dtype is not None and sheaf.dtype.is_complex
     g = torch.Generator().manual_seed(3)
-    x = torch.randn(7, 2, 3, generator=g, dtype=torch.complex128 if complex_ else torch.float64)
+    x = torch.randn(7, 2, WIDTH, generator=g, dtype=torch.complex128 if complex_ else torch.float64)
     scorer = EnergyScorer(sheaf, x)
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -63,15 +63,15 @@ def test_energies_are_split_by_edge(kind):
 def test_the_units_of_a_coordinate_change_no_score(kind, smallest):
     """Maps and vectors in other units have the energies of the brute force in the old ones."""
     sheaf, g = make_sheaf(kind), torch.Generator().manual_seed(5)
-    x = torch.randn(7, 2, 3, generator=g, dtype=torch.float64)
+    x = torch.randn(7, 2, WIDTH, generator=g, dtype=torch.float64)
     x = x.to(torch.complex128) if sheaf.dtype.is_complex else x
-    units = torch.tensor([1.0, smallest, smallest**0.5], dtype=torch.float64)
+    units = torch.tensor([1.0, smallest, smallest**0.5, 0.5], dtype=torch.float64)
     if isinstance(sheaf, DiagonalSheaf):
         sides = sheaf.diagonals("head"), sheaf.diagonals("tail")
-        maps = [units.expand(4, 3) if side is None else side * units for side in sides]
+        maps = [units.expand(4, WIDTH) if side is None else side * units for side in sides]
         scaled = DiagonalSheaf(*maps, sheaf.translation)
     else:
-        maps = [sheaf.matrices(side, width=3) * units for side in ("head", "tail")]
+        maps = [sheaf.matrices(side, width=WIDTH) * units for side in ("head", "tail")]
         scaled = DenseSheaf(*maps, sheaf.translation)
     for seed in range(5):
         rng = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ from sheafprop.sheaf import IdentitySheaf
 from tests.query.brute_force import best_scores
 from tests.query.cases import NAMES, draw_batches, model_and_vectors
 from tests.query.trees import as_batch, fill
-from tests.sheaf_cases import NUM_RELATIONS, SHEAF_KINDS, make_sheaf
+from tests.sheaf_cases import NUM_RELATIONS, SHEAF_KINDS, WIDTH, make_sheaf
 
 NUM_ENTITIES = 7
 
@@ -22,7 +22,7 @@ NUM_ENTITIES = 7
 def test_scores_do_not_depend_on_the_batch_size(kind):
     sheaf = make_sheaf(kind)
     dtype = torch.complex128 if sheaf.dtype.is_complex else torch.float64
-    x = torch.randn(30, 2, 3, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(30, 2, WIDTH, dtype=dtype, generator=torch.Generator().manual_seed(0))
     scorer = EnergyScorer(sheaf, x)
     for batch in draw_batches(sheaf, x):
         whole = scorer.score(batch)
@@ -169,7 +169,7 @@ def test_scores_do_not_depend_on_the_order(structure, kind):
     sheaf = make_sheaf(kind)
     g = torch.Generator().manual_seed(2)
     dtype = sheaf.dtype or torch.float64
-    x = torch.randn(NUM_ENTITIES, 1, 3, generator=g, dtype=dtype)
+    x = torch.randn(NUM_ENTITIES, 1, WIDTH, generator=g, dtype=dtype)
     node, relation = (torch.randperm(n, generator=g) for n in (NUM_ENTITIES, NUM_RELATIONS))
     tables = {
         field.name: value[relation]
@@ -192,7 +192,7 @@ def test_scores_do_not_depend_on_the_order(structure, kind):
 def test_the_order_of_queries_does_not_matter():
     sheaf = make_sheaf("dense, pair")
     g = torch.Generator().manual_seed(3)
-    x = torch.randn(NUM_ENTITIES, 1, 3, generator=g, dtype=torch.float64)
+    x = torch.randn(NUM_ENTITIES, 1, WIDTH, generator=g, dtype=torch.float64)
     slots = torch.stack(
         [
             torch.randint(n, (20,), generator=g)

@@ -8,7 +8,7 @@ from sheafprop.sheaf import IdentitySheaf
 from tests.query.brute_force import best_scores, minimal_energies
 from tests.query.cases import MODELS, NAMES, model_and_vectors
 from tests.query.trees import as_batch, fill, random_shape
-from tests.sheaf_cases import SHEAF_KINDS, make_sheaf
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_sheaf
 
 FACTS = torch.tensor([[0, 0, 1], [2, 0, 1], [3, 1, 4], [5, 1, 6], [7, 1, 6], [1, 2, 0], [4, 2, 3]])
 
@@ -22,9 +22,9 @@ def random_case(kind, seed=0):
     g = torch.Generator().manual_seed(seed)
     complex_ = sheaf.dtype is not None and sheaf.dtype.is_complex
     dtype = torch.complex128 if complex_ else torch.float64
-    x = torch.randn(7, 2, 3, generator=g, dtype=dtype)
-    centre = torch.randn(2 * sheaf.num_relations, 2, 3, generator=g, dtype=dtype)
-    entries = torch.rand(2 * sheaf.num_relations, 3, generator=g, dtype=torch.float64)
+    x = torch.randn(7, 2, WIDTH, generator=g, dtype=dtype)
+    centre = torch.randn(2 * sheaf.num_relations, 2, WIDTH, generator=g, dtype=dtype)
+    entries = torch.rand(2 * sheaf.num_relations, WIDTH, generator=g, dtype=torch.float64)
     entries[1] = 0.0  # a relation without facts
     return sheaf, x, InteriorPrior(centre, entries)
 
@@ -187,9 +187,9 @@ def test_vectors_that_do_not_fit_are_refused(kind):
     sheaf, x, _ = random_case(kind)
     facts = FACTS[:1]
     for wrong in (x[0, 0], x[None]):
-        with pytest.raises(ValueError, match=r"'x' must be \[N, 3\] or \[N, s, 3\]"):
+        with pytest.raises(ValueError, match=r"'x' must be \[N, 4\] or \[N, s, 4\]"):
             InteriorPrior.of_facts(sheaf, wrong, facts)
-    with pytest.raises(ValueError, match=r"\[N, s, 3\] \(got \[7, 2, 2\]\)"):
+    with pytest.raises(ValueError, match=r"\[N, s, 4\] \(got \[7, 2, 2\]\)"):
         InteriorPrior.of_facts(sheaf, x[..., :2], facts)
     for value in (float("nan"), float("inf")):
         wrong = x.clone()

@@ -22,9 +22,11 @@ def test_every_map_kind_is_covered():
         for c in vars(sheafprop.sheaf).values()
         if isinstance(c, type) and issubclass(c, RelationSheaf) and c is not RelationSheaf
     }
-    defined = {
-        c for c in RelationSheaf.__subclasses__() if c.__module__.startswith("sheafprop.sheaf.")
-    }
+    defined, found = set(), [RelationSheaf]
+    for kind in found:
+        own = [c for c in kind.__subclasses__() if c.__module__.startswith("sheafprop.sheaf.")]
+        found += own
+        defined |= set() if own else {kind}
     assert tested == public == defined
 
 
@@ -98,6 +100,7 @@ def test_what_is_no_tensor_is_refused(value):
         lambda: sheafprop.sheaf.DiagonalSheaf(value),
         lambda: sheafprop.sheaf.DiagonalSheaf(None, value),
         lambda: sheafprop.sheaf.DiagonalSheaf(ones, None, value),
+        lambda: sheafprop.sheaf.QuaternionSheaf(value),
         lambda: sheafprop.sheaf.DenseSheaf(value, square),
         lambda: sheafprop.sheaf.DenseSheaf(square, value),
         lambda: sheafprop.sheaf.DenseSheaf(square, square, value),
@@ -128,6 +131,12 @@ def test_bad_shapes_are_refused():
         sheafprop.sheaf.DiagonalSheaf()
     with pytest.raises(ValueError, match=r"\[2, 3\], \[2, 2\]"):
         sheafprop.sheaf.DiagonalSheaf(ones, ones[:, :2])
+    with pytest.raises(ValueError, match=r"QuaternionSheaf needs 'head' or 'tail' .got neither"):
+        sheafprop.sheaf.QuaternionSheaf()
+    with pytest.raises(ValueError, match=r"multiple of four .got 6"):
+        sheafprop.sheaf.QuaternionSheaf(torch.ones(2, 6))
+    with pytest.raises(ValueError, match=r"four real numbers each .got torch.complex64"):
+        sheafprop.sheaf.QuaternionSheaf(torch.ones(2, 4, dtype=torch.complex64))
     with pytest.raises(ValueError, match="must both be"):
         sheafprop.sheaf.DenseSheaf(ones, ones)
     with pytest.raises(ValueError, match=r"must be \[2, 4\]"):

@@ -15,7 +15,7 @@ from sheafprop.testing import (
     assert_spectrum_within,
     operator_matrix,
 )
-from tests.sheaf_cases import make_sheaf
+from tests.sheaf_cases import WIDTH, make_sheaf
 
 C, D = torch.complex128, torch.float64
 
@@ -53,10 +53,10 @@ def test_adjoint_without_the_conjugate_of_a_sheaf():
     def adjoint(sheaf):
         return lambda y: coboundary_adjoint(y, graph.edge_index, graph.edge_type, sheaf, 12)
 
-    assert_adjoint(delta(sheaf), adjoint(sheaf), (12, 3), C)
+    assert_adjoint(delta(sheaf), adjoint(sheaf), (12, WIDTH), C)
     conjugated = DiagonalSheaf(sheaf.head.conj().resolve_conj())
     with pytest.raises(AssertionError, match="not the adjoint"):
-        assert_adjoint(delta(sheaf), adjoint(conjugated), (12, 3), C)
+        assert_adjoint(delta(sheaf), adjoint(conjugated), (12, WIDTH), C)
 
 
 def test_psd():
@@ -93,16 +93,16 @@ def test_equality_with_a_matrix():
 def test_layers_are_equivariant(kind):
     sheaf = make_sheaf(kind)
     graph = Multigraph.random(4, num_edges=50)
-    x = graph.features(sheaf, 3)
+    x = graph.features(sheaf, WIDTH)
     for layer in (SheafConv(), SheafPropagation(4, teleport=0.2), HarmonicExtension(tol=1e-12)):
         assert_gauge_equivariant(layer, graph, sheaf, x, atol=1e-6)
         assert_permutation_equivariant(layer, graph, sheaf, x, atol=1e-6)
 
 
 def test_layers_that_see_the_basis_or_the_order_fail():
-    sheaf = IdentitySheaf(torch.ones(2, 3, dtype=D))
+    sheaf = IdentitySheaf(torch.ones(2, WIDTH, dtype=D))
     graph = Multigraph.random(2)
-    x = graph.features(sheaf, 3)
+    x = graph.features(sheaf, WIDTH)
     conv = SheafConv()
 
     def rectified(x, *args, **kwargs):

@@ -3,7 +3,7 @@ import torch
 
 from sheafprop.sheaf import IdentitySheaf
 from sheafprop.testing import Multigraph, dense_coboundary, dense_laplacian, dense_metric
-from tests.sheaf_cases import SHEAF_KINDS, dense_system, make_case
+from tests.sheaf_cases import SHEAF_KINDS, WIDTH, dense_system, make_case
 
 
 @pytest.mark.parametrize("kind", SHEAF_KINDS)
@@ -11,7 +11,7 @@ def test_dense_laplacian_agrees_with_another_build(kind):
     case = make_case(kind, 2)
     graph = Multigraph(case.edge_index, case.edge_type, case.edge_weight, case.boundary_mask)
     expected, *_ = dense_system(case, "block")
-    assert torch.allclose(dense_laplacian(graph, case.sheaf, 3), expected, atol=1e-12)
+    assert torch.allclose(dense_laplacian(graph, case.sheaf, WIDTH), expected, atol=1e-12)
 
 
 def test_one_triple_by_hand():

@@ -4,12 +4,16 @@ import math
 import os
 import warnings
 
+import pandas as pd
 import pytest
 import torch
 
 from sheafprop import SheafModel
+from sheafprop.data import FeatureTable
+from sheafprop.data.inductive_data import add_features
 from sheafprop.errors import DataError
 from sheafprop.files import StorageError
+from sheafprop.pretrained.model_folder import load_model_folder
 from sheafprop.training import (
     BestCheckpoint,
     InductiveDataModule,
@@ -217,6 +221,32 @@ def test_episodes_see_the_training_triples_alone(tmp_path, monkeypatch):
     assert torch.equal(triples, data.train.triples)
     held = {tuple(row) for row in data.train_valid.tolist()}
     assert not held & {tuple(row) for row in triples.tolist()}
+
+
+def test_a_run_with_features_and_episodes_scores_entities_by_both(tmp_path):
+    data = toy_data()
+    labels = data.inference.entities.labels
+    frame = pd.DataFrame({"place": [int(label[1:]) for label in labels], "kind": ["x", "y"] *
+                          (len(labels) // 2)}, index=labels)  # fmt: skip
+    data = add_features(data, FeatureTable.of(frame))
+    model, run = fit(tmp_path, 2, data, callbacks=[SaveModel()], episodes=EPISODES)
+    assert model.episodes.log_gamma is not None
+    rows = run.test(model, datamodule=InductiveDataModule.from_data(data), verbose=False)
+    assert rows
+    methods = [row["method"] for row in model.results]
+    assert methods[0].endswith("+ episodes")
+    assert any(method.endswith("without features") for method in methods)
+    assert model.to_sheaf_model(data).feature_map.gamma > 0
+    stored = load_model_folder(tmp_path / "model")
+    assert stored.features.labels == data.train.entities.labels
+    trained = SheafModel(stored)
+    near = frame.loc[["a3"]].rename({"a3": "new"})
+    far = near.assign(place=-50, kind="y")
+    scores = [
+        trained.extend((), features=given).predict_tails("new", "next", 30)["score"].tolist()
+        for given in (near, far)
+    ]
+    assert scores[0] != scores[1]
 
 
 def test_a_second_training_in_a_folder_does_not_replace_the_model(tmp_path):

@@ -5,6 +5,7 @@ import torch
 
 from sheafprop.errors import DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.feature_map import Anchors
 from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import build_model
 from sheafprop.training import episode_training
@@ -217,3 +218,26 @@ def test_random_maps_of_another_width_are_stored_too():
     model = small_model("rotate", torch.float32, maps="random", hidden_channels=6)
     kge = build_model("rotate", num_nodes=7, num_relations=3, hidden_channels=4)
     assert_equal(states(model), states(EpisodeModel.from_stored(kge, model.stored())))
+
+
+def test_features_are_a_part_of_training_and_of_what_it_goes_on_from(tmp_path, monkeypatch):
+    kge, triples = trained_model(num_nodes=60), graph(60, 400)
+    torch.manual_seed(0)
+    target = kge.entity_vectors().detach()[5:40] + 0.1
+    anchors = Anchors(torch.arange(5, 40), target, torch.full((35,), 0.5))
+    settings = EpisodeSettings(batch_size=8, num_random=2, max_steps=2, lr=0.1)
+    monkeypatch.setattr(episode_training, "_FIRST", 2)
+    model, record = train_episodes(kge, triples, settings, anchors=anchors)
+    assert record.num_steps == 2
+    assert float(model.log_gamma.detach().exp()) != pytest.approx(0.5)
+    plain, _ = train_episodes(kge, triples, settings)
+    assert plain.log_gamma is None
+    assert not torch.equal(plain.prototypes, model.prototypes)
+    # What an interrupted training has left is of its anchors.
+    stop_at(monkeypatch, 1)
+    with pytest.raises(Stopped):
+        train_episodes(kge, triples, SETTINGS, folder=tmp_path / "e", anchors=anchors)
+    other = anchors._replace(target=anchors.target * 2)
+    found, _ = train_episodes(kge, triples, SETTINGS, folder=tmp_path / "e", anchors=other)
+    expected, _ = train_episodes(kge, triples, SETTINGS, anchors=other)
+    assert_equal(states(expected), states(found))

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from sheafprop.errors import DataError
-from sheafprop.training import InductiveDataModule
+from sheafprop.pretrained.model_folder import load_model_folder
+from sheafprop.training import BestCheckpoint, InductiveDataModule, SaveModel
 from sheafprop.training.inductive_data_module import EpochBatchSampler
 from tests.toy import toy_data, write_folder
 from tests.training.test_sheaf_completion import module, trainer
@@ -84,3 +85,22 @@ def test_processes_share_every_batch_and_the_last_one_only_if_it_can_be():
     ]:
         with pytest.raises(ValueError, match=message):
             EpochBatchSampler(size, batch_size, seed=1, **options)
+
+
+def test_features_of_a_file_come_with_the_data_and_into_the_model(tmp_path):
+    lines = ["id,place,kind", *(f"a{i},{i},k{i % 2}" for i in range(10))]
+    (tmp_path / "features.csv").write_text("\n".join(lines))
+    folder = str(write_folder(tmp_path / "ring"))
+    data = InductiveDataModule(
+        "folder", root=folder, mode="semi-inductive", features=str(tmp_path / "features.csv")
+    )
+    assert len(data.data.features) == 10
+    run = trainer(tmp_path, 1, callbacks=[BestCheckpoint(), SaveModel()])
+    run.fit(module(), datamodule=data)
+    stored = load_model_folder(tmp_path / "model")
+    assert stored.features.map.count == sum(
+        label in data.data.features.labels for label in data.data.train.entities.labels
+    )
+    assert InductiveDataModule.from_data(data.data).data.features is data.data.features
+    rows = run.test(module(), datamodule=data, ckpt_path=None, verbose=False)
+    assert rows

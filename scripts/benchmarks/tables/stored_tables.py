@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.cells import read_records
 from benchmarks.default_benchmark import default_table
 from benchmarks.episode_levers import lever_table
+from benchmarks.feature_benchmark import feature_table
 from benchmarks.new_relations import fold_table
 from benchmarks.own_splits import split_table
 from benchmarks.serving_benchmark import serving_table
@@ -42,6 +43,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
     "defaults": default_table,
     "episode-levers": lever_table,
+    "features": feature_table,
     "new-relations": fold_table,
     "own-splits": split_table,
     "paper-curve": paper_tables.curve_table,

@@ -23,6 +23,7 @@ def build_dataset(
     header: Any = None,
     delimiter: str | None = None,
     input_format: Any = None,
+    prefixes: Any = None,
 ) -> InductiveDataset:
     r"""Builds a data set from the options of a run.
 
@@ -34,8 +35,8 @@ def build_dataset(
         hold_out: See :class:`FolderDataset`.
         on_unknown_relation: See :class:`FolderDataset`.
         seed: The seed of splits made here.
-        columns, header, delimiter, input_format: How the files of ``"folder"`` are read, see
-            :func:`~sheafprop.data.read_triples`; the files of the others are known.
+        columns, header, delimiter, input_format, prefixes: How the files of ``"folder"`` are read,
+            see :func:`~sheafprop.data.read_triples`; the files of the others are known.
 
     Raises:
         ValueError: If the options do not say which data is meant.
@@ -56,9 +57,10 @@ def build_dataset(
             header=header,
             delimiter=delimiter,
             format=input_format,
+            prefixes=prefixes,
         )
     reading = {"columns": columns, "header": header, "delimiter": delimiter}
-    reading["input_format"] = input_format
+    reading |= {"input_format": input_format, "prefixes": prefixes}
     given = [name for name, value in reading.items() if value is not None]
     if given:
         raise ValueError(

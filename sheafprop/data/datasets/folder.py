@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sheafprop.checks import check_choice, count_noun
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
-from sheafprop.data.file_kinds import plain_name
+from sheafprop.data.file_kinds import GRAPH_ENDINGS, plain_name
 from sheafprop.data.label_checks import MODES, Mode, check_labels
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.triples import LabelTriples, read_triples
@@ -33,7 +33,7 @@ SPLIT_RECORD = "split.json"
 _REQUIRED = ("train.txt", "inference.txt")
 _OPTIONAL = ("valid.txt", "inference_valid.txt", "inference_test.txt")
 #: Endings of files that may hold a part; a compressed one has one more, as ``.tsv.gz``.
-_ENDINGS = (".txt", ".tsv", ".csv", ".parquet")
+_ENDINGS = (".txt", ".tsv", ".csv", ".parquet", *GRAPH_ENDINGS)
 #: Other words for those that the names of the files are made of.
 _WORDS = {
     "training": "train",
@@ -50,7 +50,7 @@ class FolderDataset(InductiveDataset):
     ``valid.txt`` holds transductive validation triples of the training graph,
     ``inference_valid.txt`` and ``inference_test.txt`` triples to predict in the inference graph.
     All files are read by :func:`~sheafprop.data.read_triples`; the last three may be missing or
-    empty. A file may also end in ``.tsv``, ``.csv`` or ``.parquet``, or be compressed. Other files
+    empty. A file may also have the ending of another format, or be compressed. Other files
     are left alone; one whose name is close to one that is missing gives a warning.
 
     Args:
@@ -62,7 +62,7 @@ class FolderDataset(InductiveDataset):
         hold_out: Without ``valid.txt``, the share of the training triples to hold out for
             transductive validation, so that every entity and relation keeps one; 0 for none.
         seed: The seed of that choice.
-        columns, header, delimiter, format: How all files are read, see
+        columns, header, delimiter, format, prefixes: How all files are read, see
             :func:`~sheafprop.data.read_triples`.
 
     Raises:
@@ -81,6 +81,7 @@ class FolderDataset(InductiveDataset):
         header: Any = None,
         delimiter: str | None = None,
         format: Any = None,
+        prefixes: Any = None,
     ) -> None:
         check_choice("mode", mode, MODES)
         if not 0 <= hold_out < 1:
@@ -92,7 +93,7 @@ class FolderDataset(InductiveDataset):
         self.on_unknown_relation: Literal["error", "drop"] = on_unknown_relation
         self.hold_out = hold_out
         self.seed = seed
-        self.reading = ReadOptions.of(columns, header, delimiter, format)
+        self.reading = ReadOptions.of(columns, header, delimiter, format, prefixes)
 
     def load(self) -> InductiveData:
         # Only here, so that the files can be checked without torch.
@@ -144,6 +145,7 @@ class FolderDataset(InductiveDataset):
                 header=self.reading.header,
                 delimiter=self.reading.delimiter,
                 format=self.reading.format,
+                prefixes=self.reading.prefixes,
                 allow_empty=FILES[key] in _OPTIONAL,
                 known=known,
             )

@@ -3,7 +3,7 @@ import math
 import torch
 from torch import Tensor
 
-from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, inner, norm_of
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution
 
 # Less than one percent gained in so many steps, and in half of the steps made: stagnation.
 _PATIENCE = 500
@@ -57,15 +57,15 @@ def _cycle(
     """One run of the recurrences from a true residual."""
     dims = system.separate
     image = system.precondition(residual)
-    squared = inner(residual, image, dims)
-    resting = squared * (goal / norm_of(residual, image)) ** 2
+    squared = system.inner(residual, image, dims)
+    resting = squared * (goal / system.norm_of(residual, image)) ** 2
     direction = image
     product = system.apply_preconditioned(image, residual)
-    curvature = inner(image, product, dims)
-    checked, checked_at = norm_of(residual, image), 0
+    curvature = system.inner(image, product, dims)
+    checked, checked_at = system.norm_of(residual, image), 0
     for step in range(1, max_iterations + 1):
         steered = system.precondition(product)
-        steepness = inner(product, steered, dims)
+        steepness = system.inner(product, steered, dims)
         moves = (squared > resting) & system.resolves(curvature, squared) & (steepness > 0)
         if not bool(moves.any()):
             break
@@ -74,7 +74,7 @@ def _cycle(
         residual = residual - length * product
         # The preconditioner is linear.
         image = image - length * steered
-        squared = inner(residual, image, dims)
+        squared = system.inner(residual, image, dims)
         norm = math.sqrt(max(0.0, float(squared.sum(dtype=torch.float64))))
         if norm <= goal:
             break
@@ -83,7 +83,7 @@ def _cycle(
                 break
             checked, checked_at = norm, step
         mapped = system.apply_preconditioned(image, residual)
-        fresh = inner(image, mapped, dims)
+        fresh = system.inner(image, mapped, dims)
         growth = torch.where(moves, fresh / torch.where(moves, curvature, 1), 0)
         direction, product = image + growth * direction, mapped + growth * product
         curvature = fresh

@@ -3,7 +3,7 @@ import math
 import torch
 from torch import Tensor
 
-from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, inner, norm_of
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution
 from sheafprop.sheaf.spectrum import SpectralBounds, ritz_bounds
 
 # The opening ends once the smallest Ritz value has moved by less than this share in five steps.
@@ -67,7 +67,7 @@ def _opening(
     """Conjugate gradients with one step length for all columns, and their Ritz values."""
     z, residual = torch.zeros_like(rhs), rhs
     direction = image = system.precondition(residual)
-    squared = norm_of(residual, image) ** 2
+    squared = system.norm_of(residual, image) ** 2
     diagonal: list[float] = []
     off_diagonal: list[float] = []
     length = growth = 0.0
@@ -75,14 +75,14 @@ def _opening(
     eps = torch.finfo(rhs.dtype).eps
     for step in range(1, min(_OPENING, max_iterations) + 1):
         product = system.apply(direction)
-        curvature = float(inner(direction, product, (0, 1, 2)))
+        curvature = float(system.inner(direction, product, (0, 1, 2)))
         if not curvature > 0:
             break
         diagonal.append(curvature / squared + (growth / length if length else 0.0))
         length = squared / curvature
         z, residual = z + length * direction, residual - length * product
         image = system.precondition(residual)
-        fresh = norm_of(residual, image) ** 2
+        fresh = system.norm_of(residual, image) ** 2
         growth = fresh / squared
         off_diagonal.append(math.sqrt(growth) / length)
         direction, squared = image + growth * direction, fresh
@@ -113,14 +113,14 @@ def _cycle(
     promised = math.acosh(ratio)  # minus the logarithm of the rate
     z, rho = start, 1 / ratio
     image = system.precondition(residual)
-    initial = norm_of(residual, image)
+    initial = system.norm_of(residual, image)
     change = image / centre
     norms = [initial]
     lowest, lowest_at = initial, 0
     for step in range(1, max_iterations + 1):
         z, residual = z + change, residual - system.apply(change)
         image = system.precondition(residual)
-        norm = norm_of(residual, image)
+        norm = system.norm_of(residual, image)
         if norm <= goal:
             return z, bounds
         if not norm < 100 * initial:

@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, norm_of
+from sheafprop.nn.solvers.linear_system import LinearSystem, Solution
 
 
 def solve_euler(
@@ -22,7 +22,7 @@ def solve_euler(
     """
     z, residual = torch.zeros_like(rhs), rhs
     image = system.precondition(residual)
-    initial = norm = norm_of(residual, image)
+    initial = norm = system.norm_of(residual, image)
     begun, goal = system.applications, system.goal(initial, tol)
     if initial <= goal:
         return Solution(z, 0, 0.0, system.meets(initial, initial, tol))
@@ -30,6 +30,6 @@ def solve_euler(
         z = z + 2 * step_size / system.upper * image
         residual = rhs - system.apply(z)
         image = system.precondition(residual)
-        norm = norm_of(residual, image)
+        norm = system.norm_of(residual, image)
     met = system.meets(norm, initial, tol)
     return Solution(z, system.applications - begun, norm / initial, met)

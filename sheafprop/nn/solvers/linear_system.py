@@ -130,20 +130,31 @@ class LinearSystem:
 
     def norm(self, residual: Tensor) -> float:
         r""":math:`\|M^{-1/2} r\|` of a ``residual`` :math:`r`, over all columns."""
-        return norm_of(residual, self.precondition(residual))
+        return self.norm_of(residual, self.precondition(residual))
+
+    def norm_of(self, residual: Tensor, image: Tensor) -> float:
+        r"""The same of a ``residual`` :math:`r` whose ``image`` :math:`M^+ r` is known."""
+        return norm_of(residual, image, self.plan)
+
+    def inner(self, a: Tensor, b: Tensor, dims: tuple[int, ...]) -> Tensor:
+        """Real parts of scalar products of ``a`` and ``b`` along ``dims``, 0 among them, over all
+        free vertices."""
+        return self.plan.total(inner(a, b, dims))
 
 
-def norm_of(residual: Tensor, image: Tensor) -> float:
+def norm_of(residual: Tensor, image: Tensor, plan: PropagationPlan | None = None) -> float:
     r""":math:`\langle r, M^+ r \rangle^{1/2}`, added up in double precision.
 
     Args:
         residual (Tensor): :math:`r`, ``[n, s, d]``.
         image (Tensor): :math:`M^+ r`.
+        plan (PropagationPlan, optional): Whose free vertices these are, which processes may share.
 
     Raises:
         DivergenceError: If it is not finite.
     """
     squared = inner(residual, image, (0,)).sum(dtype=torch.float64)
+    squared = squared if plan is None else plan.total(squared)
     if not math.isfinite(float(squared)):
         raise DivergenceError(
             f"a residual is not finite in {residual.dtype}: scale features, maps, translations or "
@@ -155,7 +166,7 @@ def norm_of(residual: Tensor, image: Tensor) -> float:
 def rounding_of(plan: PropagationPlan, *terms: Tensor) -> float:
     r"""A bound on the :math:`M^{-1/2}`-norm of the rounding in a sum of ``terms`` ``[n, s, d]``,
     which are sums over the triples at a vertex themselves."""
-    return _sum_error(plan) * sum(norm_of(term, plan.precondition(term)) for term in terms)
+    return _sum_error(plan) * sum(norm_of(term, plan.precondition(term), plan) for term in terms)
 
 
 def _sum_error(plan: PropagationPlan) -> float:
@@ -163,6 +174,7 @@ def _sum_error(plan: PropagationPlan) -> float:
     stored blocks, and at most one in double precision for each term."""
     head, tail = plan.edges[:2]
     most = int(torch.bincount(torch.cat([head, tail])).max()) if head.numel() else 0
+    most = int(plan.largest(most))
     return 4 * torch.finfo(plan.dtype).eps + most * torch.finfo(torch.float64).eps
 
 

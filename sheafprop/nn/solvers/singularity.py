@@ -3,7 +3,7 @@
 import torch
 
 from sheafprop.nn.solvers.cg import solve_cg
-from sheafprop.nn.solvers.linear_system import LinearSystem, norm_of
+from sheafprop.nn.solvers.linear_system import LinearSystem
 from sheafprop.sheaf.plan import PropagationPlan
 from sheafprop.sheaf.spectrum import normalized_matrix
 from sheafprop.sheaf.vertex_blocks import relative_tolerance
@@ -20,7 +20,7 @@ def known_regular(plan: PropagationPlan) -> bool:
 
     That is known for identity maps: a kernel vector is constant on a component without boundary.
     """
-    if not plan.sheaf.is_constant:
+    if not plan.sheaf.is_constant or not plan.is_whole:
         return False
     ones = torch.ones(plan.num_free, 1, 1, dtype=plan.dtype, device=plan.free_index.device)
     outside = int((plan.apply_metric(ones) == 0).sum())
@@ -52,12 +52,12 @@ def is_singular(plan: PropagationPlan, width: int, *, seed: int = 0) -> bool:
         probe = plan.project(probe.to(device))
         tol = max(1e-10, 10 * torch.finfo(plan.dtype).eps)
         system = LinearSystem(plan)
-        sizes = [norm_of(plan.apply_metric(probe), probe)]
+        sizes = [system.norm_of(plan.apply_metric(probe), probe)]
         for target in (tol, max(tol, _SECOND_TOL)):
             image = system.apply(probe)
             if system.norm(image) <= tol * sizes[-1]:
                 return sizes[-1] > 0
             solution = solve_cg(system, image, tol=target, max_iterations=_PROBE_ITERATIONS)
             probe = probe - solution.correction
-            sizes.append(norm_of(plan.apply_metric(probe), probe))
+            sizes.append(system.norm_of(plan.apply_metric(probe), probe))
         return sizes[2] > 0.5 * sizes[1]

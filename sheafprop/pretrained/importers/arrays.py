@@ -59,7 +59,7 @@ def import_arrays(
             here. (default: 1)
         p (float): The exponent of the norm in the score.
         squared (bool): Whether scores are squared norms.
-        notes (sequence of str): What a user should know; kept with the model.
+        notes (sequence of str): What a user should know; warned of, and kept with the model.
         keep_unused (bool): Whether entities that no fact names are kept too. Without it they are
             left out and counted in a warning, since they were never trained and would only come up
             in predictions. Without facts all are kept.
@@ -83,6 +83,8 @@ def import_arrays(
     given = rows
     state = {name: _as_tensor(value) for name, value in parameters.items()}
     notes = list(notes)
+    for note in notes:
+        warnings.warn(note, stacklevel=3)
     if model == "rotate":
         if layout is None and not rows.is_complex():
             notes.append(

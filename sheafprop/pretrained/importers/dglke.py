@@ -10,6 +10,7 @@ from torch import Tensor
 from sheafprop.errors import FormatError
 from sheafprop.files import storage_errors
 from sheafprop.pretrained.importers.arrays import norm_notes
+from sheafprop.pretrained.importers.id_files import id_then_label, read_labels
 from sheafprop.pretrained.importers.tables import (
     Facts,
     check_shape,
@@ -82,7 +83,7 @@ def import_dglke(
     kind, p = _MODELS[name]
     channels = int(_entry(path, config, "hidden_dim", "emb_size"))
     labels = [
-        _labels(_mapping(path, config, given, what))
+        read_labels(_mapping(path, config, given, what), id_then_label)
         for given, what in ((entities, "entities"), (relations, "relations"))
     ]
     vectors = _open(path / f"{dataset}_{name}_entity.npy")
@@ -153,30 +154,6 @@ def _mapping(
         f"'{path}': there is no file of ids and labels of {what} (looked for "
         f"{', '.join(map(str, dict.fromkeys(places)))}): give it with --{what} FILE"
     )
-
-
-def _labels(path: Path) -> list[str]:
-    """The labels of a file with a line ``id, label`` for each, in the order of ids."""
-    with storage_errors(path, "read"):
-        data = path.read_bytes()
-    try:
-        lines = data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise FormatError(f"'{path}' is no UTF-8 text: {error}") from error
-    found: list[str | None] = [None] * len(lines)
-    for number, line in enumerate(lines, 1):
-        key, separator, label = line.partition("\t" if "\t" in line else ",")
-        label = label.strip()
-        if len(label) > 1 and label[0] == label[-1] == '"':
-            label = label[1:-1]
-        index = int(key) if key.strip().isdecimal() else -1
-        if not separator or not label or not 0 <= index < len(lines) or found[index] is not None:
-            raise FormatError(
-                f"'{path}', line {number}: expected an id from 0 to {len(lines) - 1}, each once, "
-                f"and a label, with a tab or comma between (got {line[:80]!r})"
-            )
-        found[index] = label
-    return [label for label in found if label is not None]
 
 
 def _open(path: Path) -> np.ndarray:

@@ -13,6 +13,7 @@ from torch import Tensor
 from sheafprop.errors import DataError, FormatError
 from sheafprop.files import storage_errors
 from sheafprop.pretrained.importers.arrays import norm_notes
+from sheafprop.pretrained.importers.id_files import require_file
 from sheafprop.pretrained.importers.tables import (
     BLOCK_BYTES,
     Block,
@@ -219,10 +220,7 @@ def _parquet(path: Path) -> Any:
 
 def _load(path: Path) -> Tensor:
     """A tensor of a file, mapped."""
-    if not path.is_file():
-        raise FormatError(
-            f"'{path}' is missing: give the folder of save_embed_path as it was saved"
-        )
+    require_file(path, "give the folder of save_embed_path as it was saved")
     with storage_errors(path, "read"):
         try:
             value = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.errors import DataError, FormatError
+from sheafprop.pretrained.importers.id_files import require_file
 from sheafprop.pretrained.importers.tables import (
     Block,
     Facts,
@@ -143,11 +144,10 @@ def _open(path: Path) -> Any:
         raise DataError(
             "checkpoints of PyTorch-BigGraph are HDF5 files: pip install 'sheafprop[pbg]'"
         ) from error
-    if not path.is_file():
-        raise FormatError(
-            f"'{path}' is missing: the checkpoint is not whole, or of another version than "
-            "'checkpoint_version.txt' says"
-        )
+    require_file(
+        path,
+        "the checkpoint is not whole, or of another version than 'checkpoint_version.txt' says",
+    )
     try:
         return h5py.File(path, "r")
     except OSError as error:

@@ -1,4 +1,3 @@
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -80,8 +79,6 @@ def import_pyg(
         notes.append("the state dict does not hold the norm of the score: PyG's default 1 is taken")
     norm = float(p if p is not None else settings.get("p_norm", 1.0))
     notes += norm_notes(norm)
-    for note in notes:
-        warnings.warn(note, stacklevel=2)
     vectors = torch.nn.functional.normalize(state["node_emb.weight"], p=norm, dim=-1)
     return import_arrays("transe", vectors=vectors, p=norm, notes=notes, **common)
 

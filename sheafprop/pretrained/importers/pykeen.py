@@ -1,6 +1,5 @@
 import csv
 import io
-import warnings
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -66,8 +65,6 @@ def import_pykeen(folder: str | PathLike[str], *, keep_unused: bool = False) -> 
         parts = _convert(_MODELS[kind], state, _child(module, "interaction"), len(relations), facts)
     except KeyError as error:
         raise FormatError(f"'{path}': the model has no parameter {error}") from error
-    for note in parts["notes"]:
-        warnings.warn(note, stacklevel=2)
     return import_arrays(
         _MODELS[kind],
         entities=entities,

@@ -3,7 +3,6 @@
 import json
 import os
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import FormatError
 from sheafprop.files import storage_errors
 from sheafprop.pretrained.importers.arrays import import_arrays
+from sheafprop.pretrained.importers.id_files import require_file
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.pretrained.triple_input import triple_ids
 
@@ -46,7 +46,6 @@ def import_table(
     """Makes a model whose table is copied block by block into a file, and mapped from there.
 
     The file has no name and is gone with the model. Entities that no fact names are never copied.
-    Warnings tell the notes.
 
     Args:
         model (str): The name of the model.
@@ -82,8 +81,6 @@ def import_table(
             f"{len(entities) - len(kept)} of the {len(entities)} entities occur in no fact, so "
             "they were never trained and are left out (keep_unused keeps them)"
         )
-    for note in notes:
-        warnings.warn(note, stacklevel=3)
     table = _copy(blocks, len(entities), width, kept, halves, scratch)
     return import_arrays(
         model,
@@ -157,8 +154,7 @@ def read_json(path: Path, kind: Callable[[Any], bool], what: str, advice: str) -
         FormatError: If the file is missing, is no JSON or holds something else.
         StorageError: If it cannot be read.
     """
-    if not path.is_file():
-        raise FormatError(f"'{path}' is missing, which should hold {what}: {advice}")
+    require_file(path, f"it should hold {what}. {advice[0].upper()}{advice[1:]}")
     with storage_errors(path, "read"):
         data = path.read_bytes()
     try:

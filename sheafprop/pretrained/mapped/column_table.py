@@ -35,16 +35,16 @@ class Block(NamedTuple):
         return s1 - s0, c1 - c0
 
 
-def split_columns(num_sections: int, width: int, most: int) -> list[Block]:
+def split_columns(num_sections: int, width: int, most: int, unit: int = 1) -> list[Block]:
     """Blocks of at most ``most`` columns (of all their sections together), about equally wide.
 
     Their widths are multiples of 16 where they can be: what is left over runs outside of vector
-    registers.
+    registers. They are multiples of ``unit``, neighbouring columns that belong together.
     """
     if most >= width:
         parts = _equal_parts(num_sections, min(num_sections, most // width), 1)
         return [Block(part, slice(0, width)) for part in parts]
-    columns = _equal_parts(width, most, _VECTOR if most >= _VECTOR else 1)
+    columns = _equal_parts(width, most, _VECTOR if most >= _VECTOR else unit)
     return [Block(slice(s, s + 1), part) for part in columns for s in range(num_sections)]
 
 

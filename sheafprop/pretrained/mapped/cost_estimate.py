@@ -40,6 +40,7 @@ class Problem:
         has_constant, keeps_start, leaps, has_diagonal (bool): Whether there are translations or
             known entities, a teleport, so many steps that an expansion replaces them, and block
             diagonals of their own for every column.
+        unit (int): Neighbouring columns that belong together.
     """
 
     facts: int
@@ -55,6 +56,7 @@ class Problem:
     keeps_start: bool = False
     leaps: bool = False
     has_diagonal: bool = False
+    unit: int = 1
 
     def block_memory(self, columns: int) -> int:
         """Bytes that a block of so many columns takes."""
@@ -97,18 +99,19 @@ class CostEstimate:
     seconds: float
 
     @classmethod
-    def of(cls, problem: Problem, memory: int, threads: int) -> "CostEstimate":
-        """The estimate with the widest blocks that fit into some memory.
+    def of(cls, problem: Problem, memory: int, threads: int, ranks: int = 1) -> "CostEstimate":
+        """The estimate with the widest blocks that fit into some memory, one for each rank at
+        least.
 
         Raises:
             DataError: If not even one column does.
         """
         base = held_memory() + _PIECES
         every = problem.num_sections * problem.width
-        most = every
-        while most > 1 and base + problem.block_memory(most) > memory:
-            most -= max(1, most // 16)
-        blocks = split_columns(problem.num_sections, problem.width, most)
+        most = max(problem.unit, -(-every // ranks))
+        while most > problem.unit and base + problem.block_memory(most) > memory:
+            most = max(problem.unit, most - max(1, most // 16))
+        blocks = split_columns(problem.num_sections, problem.width, most, problem.unit)
         widest = max(math.prod(block.shape) for block in blocks)
         peak = base + problem.block_memory(widest)
         if peak > memory:
@@ -116,7 +119,7 @@ class CostEstimate:
                 f"the memory does not do: one column at a time takes about "
                 f"{show_bytes(peak)} (got --memory {show_bytes(memory)})"
             )
-        return cls(problem, blocks, peak, *_disk_and_time(problem, blocks, threads))
+        return cls(problem, blocks, peak, *_disk_and_time(problem, blocks, threads, ranks))
 
     @classmethod
     def of_blocks(cls, problem: Problem, blocks: list[Block], threads: int) -> "CostEstimate":
@@ -137,7 +140,9 @@ class CostEstimate:
         )
 
 
-def _disk_and_time(problem: Problem, blocks: list[Block], threads: int) -> tuple[int, float]:
+def _disk_and_time(
+    problem: Problem, blocks: list[Block], threads: int, ranks: int = 1
+) -> tuple[int, float]:
     numbers = problem.num_sections * problem.width
     table = problem.num_free * numbers * problem.itemsize
     known = problem.num_known * numbers * problem.itemsize
@@ -147,7 +152,7 @@ def _disk_and_time(problem: Problem, blocks: list[Block], threads: int) -> tuple
         BUILD * problem.facts
         + DRAW * problem.num_free * real
         + COPY * (3 * problem.num_free + problem.num_known) * real
-        + problem.iterations * problem.step_seconds(blocks, threads)
+        + problem.iterations * problem.step_seconds(blocks, threads) / min(ranks, len(blocks))
     )
     # The start, the result in columns and in rows.
     return 3 * table + known + entries + 12 * problem.facts, seconds

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from sheafprop.checks import check_choice
+from sheafprop.distributed.ranks import Ranks
 from sheafprop.errors import DataError, FormatError
 from sheafprop.files import StorageError, storage_errors
 from sheafprop.inductive.propagation_settings import PropagationSettings
@@ -37,6 +38,7 @@ from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem
 from sheafprop.pretrained.mapped.fact_ids import FactIds, read_fact_ids, write_fact_ids
 from sheafprop.pretrained.mapped.job_record import JobRecord, checksum
 from sheafprop.pretrained.mapped.row_files import load_rows, save_rows
+from sheafprop.pretrained.mapped.unhurried import run_unhurried
 from sheafprop.pretrained.mapped.vector_folder import check_vector_target, write_vector_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.progress import progress_bar
@@ -80,6 +82,8 @@ class PropagationJob:
         restart (bool): Whether to drop what an earlier process left.
         overwrite (bool): Whether ``out`` may be replaced.
         shown (bool): Whether progress is shown.
+        ranks (Ranks, optional): Processes that share the columns; they must see the folder. What
+            comes before and after is done by the first one. (default: one process)
     """
 
     def __init__(
@@ -92,34 +96,38 @@ class PropagationJob:
         restart: bool = False,
         overwrite: bool = False,
         shown: bool = True,
+        ranks: Ranks | None = None,
     ):
-        check_choice("on_unknown_relation", given.on_unknown_relation, ("error", "drop"))
+        self._ranks = ranks = ranks or Ranks.alone()
         sheaf = state.trained.sheaf
         if not sheaf.takes_rows:
             raise DataError(
                 f"'propagate' needs a model whose maps act on every column by itself, such as "
-                f"transe, rotate or pairre (got {state.kge.name!r}, whose maps mix them): "
+                f"transe, rotate or su2e (got {state.kge.name!r}, whose maps mix them): "
                 "'sheafprop extend --propagation selected' takes any model"
             )
-        if state.num_sections > 1 and given.settings.section_weight != state.section_weight:
-            raise DataError(
-                f"this model has {state.num_sections} sections already, and these settings ask "
-                f"for {given.settings.num_sections} or other weights: take the trained model"
-            )
+        check_input(state, given)
         self._state, self._given, self._sheaf = state, given, sheaf
         self._out, self._memory = Path(os.path.realpath(out)), memory
-        self._shown, self._overwrite = shown, overwrite
+        self._shown, self._overwrite = shown and ranks.is_first, overwrite
         self._restart = restart
         self._work = self._out.with_name(f".{self._out.name}.partial")
         self._dtype = working_dtype(state.rows.blocks[0].dtype, sheaf)
 
     # Steps that a command takes ------------------------------------------------------------------
 
-    def estimate(self) -> CostEstimate:
-        """Reads the facts, and says what the rest will take."""
-        with self._locked():
-            self._begin()
-            return self._estimate()
+    def estimate(self) -> CostEstimate | None:
+        """Reads the facts, and says what the rest will take; only on the first rank."""
+
+        def estimate() -> CostEstimate:
+            with self._locked():
+                self._begin()
+                return self._estimate()
+
+        found = run_unhurried(
+            self._ranks, self._work.parent, estimate if self._ranks.is_first else None
+        )
+        return found[0]
 
     def run(self, on_estimate: Callable[[CostEstimate], None] = lambda found: None) -> Path:
         """Does everything that is not done, and returns the folder of the vectors.
@@ -132,26 +140,37 @@ class PropagationJob:
             FormatError: If a file of the work was cut; the next call makes it again.
             StorageError: If the disk is full; the next call goes on.
         """
-        check_vector_target(self._out, self._overwrite)
+        ranks = self._ranks
         with self._locked(), torch.no_grad():
-            self._begin()
-            found = self._estimate()
-            on_estimate(found)
-            self._check_disk(found)
-            self._record.content["blocks"] = [_plain(block) for block in found.blocks]
-            self._record.save()
-            rows = self._rows()
-            self._write_start(rows)
-            self._propagate(rows)
-            self._record.check_inputs()
-            self._finish()
-        shutil.rmtree(self._work, ignore_errors=True)
+            self._run_on_first(lambda: self._prepare(on_estimate))
+            if not ranks.is_first:
+                self._begin()
+            self._propagate(self._rows())
+            self._run_on_first(self._finish)
+        if ranks.is_first:
+            shutil.rmtree(self._work, ignore_errors=True)
         return self._out
+
+    def _run_on_first(self, work: Callable[[], None]) -> None:
+        run_unhurried(self._ranks, self._work, work if self._ranks.is_first else None)
+
+    def _prepare(self, on_estimate: Callable[[CostEstimate], None]) -> None:
+        check_vector_target(self._out, self._overwrite)
+        self._begin()
+        found = self._estimate()
+        on_estimate(found)
+        self._check_disk(found)
+        self._record.content["blocks"] = [_plain(block) for block in found.blocks]
+        self._record.save()
+        self._write_start(self._rows())
 
     # Records -------------------------------------------------------------------------------------
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        if not self._ranks.is_first:
+            yield
+            return
         with storage_errors(self._work, "written"):
             self._work.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._work / "lock", timeout=0)
@@ -181,8 +200,12 @@ class PropagationJob:
             "facts": [str(path) for path in given.facts],
         }
         self._record = JobRecord.take_up(self._work, wanted, [*given.facts, given.model])
-        if self._record.is_new:
+        if self._record.is_new and self._ranks.is_first:
             ArrayFolder(self._work / "facts").clear()
+            self._record.save()
+
+    def _save(self) -> None:
+        if self._ranks.is_first:
             self._record.save()
 
     # Stages --------------------------------------------------------------------------------------
@@ -208,21 +231,12 @@ class PropagationJob:
     @cached_property
     def _weight(self) -> np.ndarray | None:
         """The weight of each relation; None where all are one."""
-        if not self._given.settings.relation_weights:
-            return None
-        trained = self._state.trained
-        count = trained.prototypes.count[: len(trained.relations)]
-        weight = relation_weights(trained.residual_variance, count)
-        return None if bool((weight == 1).all()) else weight.numpy()
-
-    @property
-    def _uses_prototypes(self) -> bool:
-        return self._given.settings.start in ("prototype", "mixed")
+        return weight_relations(self._state, self._given.settings)
 
     @property
     def _needs_labels(self) -> bool:
-        normalization = self._given.settings.normalization
-        return self._uses_prototypes or needs_labels(self._sheaf, normalization)
+        settings = self._given.settings
+        return uses_prototypes(settings) or needs_labels(self._sheaf, settings.normalization)
 
     def _estimate(self) -> CostEstimate:
         facts, settings, sheaf = self._facts, self._given.settings, self._sheaf
@@ -239,13 +253,14 @@ class PropagationJob:
             iterations=settings.iterations,
             entry_bytes=(6 if small_labels else 8) + (4 if self._weight is not None else 0),
             has_constant=bool(len(facts.known)) or sheaf.end_translations() is not None,
+            unit=sheaf.algebra.block,
             keeps_start=settings.teleport > 0,
             leaps=settings.iterations >= LEAP,
             has_diagonal=not sheaf.is_constant and needs_labels(sheaf, settings.normalization),
         )
         threads = torch.get_num_threads()
         if (chosen := self._record.content.get("blocks")) is None:
-            return CostEstimate.of(problem, self._memory, threads)
+            return CostEstimate.of(problem, self._memory, threads, self._ranks.size)
         found = CostEstimate.of_blocks(problem, [_block(b) for b in chosen], threads)
         if found.memory > self._memory:
             raise DataError(
@@ -312,7 +327,7 @@ class PropagationJob:
                     )
             except FormatError:
                 del results[str(k)]
-                self._record.save()
+                self._save()
                 raise
         return [k for k in range(len(table.blocks)) if str(k) not in results]
 
@@ -359,16 +374,9 @@ class PropagationJob:
             yield rows.expand(-1, sections, -1)
 
     def _start_rows(self, rows: FactCSR) -> Iterator[Tensor]:
-        settings, state = self._given.settings, self._state
-        prototypes = state.trained.prototypes
         for start, stop in self._pieces(rows.num_free):
-            keys = self._facts.new_keys(start, stop)
-            values = state.kge.draw_entities(keys, settings.seed, settings.num_sections)
-            mean = found = None
-            if self._uses_prototypes:
-                ends = rows.part(start, stop)
-                mean, found = prototypes.average(ends.sum_all_ends)
-            yield start_values(values.to(self._dtype), settings.start, mean, found)
+            keys, ends = self._facts.new_keys(start, stop), rows.part(start, stop)
+            yield start_rows(self._state, self._given.settings, keys, ends, self._dtype)
 
     def _propagate(self, rows: FactCSR) -> None:
         settings, tables = self._given.settings, self._tables
@@ -378,7 +386,8 @@ class PropagationJob:
             normalization=settings.normalization,
             teleport=settings.teleport,
         )
-        left, size = self._left(), len(tables["result"].blocks)
+        ranks = self._ranks
+        left, size = ranks.run_together(self._left), len(tables["result"].blocks)
         total, steps = size * max(1, settings.iterations), max(1, settings.iterations)
         with progress_bar(
             total,
@@ -387,31 +396,43 @@ class PropagationJob:
             unit="step",
             initial=(size - len(left)) * steps,
         ) as bar:
-            for place, k in enumerate(left):
-                begin = (size - len(left) + place) * steps
+            for first in range(0, len(left), ranks.size):
+                begin = (size - len(left) + first) * steps
+                # A block for each rank.
+                mine = left[first:][ranks.rank : ranks.rank + 1]
 
                 def advance(done: int, begin: int = begin) -> None:
                     bar.update(begin + done - bar.n)
 
-                def read_known(k: int = k) -> Tensor:
-                    return tables["known"].read_block(k)
+                def propagate(mine: list[int] = mine, advance: Any = advance) -> dict[int, int]:
+                    return {k: self._run_block(layer, rows, k, advance) for k in mine}
 
-                x = layer.run_columns(
-                    rows,
-                    self._sheaf,
-                    tables["start"].read_block(k),
-                    columns=tables["start"].blocks[k].columns,
-                    known=read_known,
-                    on_step=advance,
-                )
-                self._done["result"][str(k)] = tables["result"].write_block(k, x)
-                del x
-                self._done["start"].remove(k)
-                self._record.save()
-                tables["start"].remove(k)
-                advance(steps)
+                for found in run_unhurried(ranks, self._work, propagate):
+                    for k, value in (found or {}).items():
+                        self._done["result"][str(k)] = value
+                        self._done["start"].remove(k)
+                        self._save()
+                        if ranks.is_first:
+                            tables["start"].remove(k)
+                advance(steps * len(left[first : first + ranks.size]))
+
+    def _run_block(
+        self, layer: SheafPropagation, rows: FactCSR, k: int, on_step: Callable[[int], None]
+    ) -> int:
+        """Propagates a block, writes its result and returns the CRC-32 of that."""
+        tables = self._tables
+        x = layer.run_columns(
+            rows,
+            self._sheaf,
+            tables["start"].read_block(k),
+            columns=tables["start"].blocks[k].columns,
+            known=lambda: tables["known"].read_block(k),
+            on_step=on_step,
+        )
+        return tables["result"].write_block(k, x)
 
     def _finish(self) -> None:
+        self._record.check_inputs()
         facts, table, kge = self._facts, self._tables["result"], self._state.kge
         settings = self._given.settings
         rows, reached = self._rows(), None
@@ -449,6 +470,47 @@ class PropagationJob:
         origins = self._state.index.origins_of(known[added])
         anchors[added] = torch.tensor([o != "unanchored" for o in origins], dtype=torch.bool)
         return rows.reached_from(anchors).numpy()
+
+
+def check_input(state: ModelState, given: PropagationInput) -> None:
+    """Refuses settings that do not go with a model."""
+    check_choice("on_unknown_relation", given.on_unknown_relation, ("error", "drop"))
+    if state.num_sections > 1 and given.settings.section_weight != state.section_weight:
+        raise DataError(
+            f"this model has {state.num_sections} sections already, and these settings ask "
+            f"for {given.settings.num_sections} or other weights: take the trained model"
+        )
+
+
+def uses_prototypes(settings: PropagationSettings) -> bool:
+    """Whether the start depends on the relations of an entity's facts."""
+    return settings.start in ("prototype", "mixed")
+
+
+def weight_relations(state: ModelState, settings: PropagationSettings) -> np.ndarray | None:
+    """The weight of each relation; None where all are one."""
+    if not settings.relation_weights:
+        return None
+    trained = state.trained
+    count = trained.prototypes.count[: len(trained.relations)]
+    weight = relation_weights(trained.residual_variance, count)
+    return None if bool((weight == 1).all()) else weight.numpy()
+
+
+def start_rows(
+    state: ModelState,
+    settings: PropagationSettings,
+    keys: np.ndarray,
+    ends: FactCSR,
+    dtype: torch.dtype,
+) -> Tensor:
+    """The start of some new entities, ``[m, s, d]``, from the keys of their labels and the ends of
+    their facts."""
+    values = state.kge.draw_entities(keys, settings.seed, settings.num_sections)
+    mean = found = None
+    if uses_prototypes(settings):
+        mean, found = state.trained.prototypes.average(ends.sum_all_ends)
+    return start_values(values.to(dtype), settings.start, mean, found)
 
 
 def _plain(block: Block) -> list[int]:

@@ -250,8 +250,8 @@ def test_two_files_for_one_part_are_refused(folder):
 
 
 def test_a_file_of_another_format_is_refused_by_name(folder):
-    (folder / "train.txt").rename(folder / "train.nt")
-    with pytest.raises(DataError, match=r"train\.nt: this is N-Triples"):
+    (folder / "train.txt").rename(folder / "train.n3")
+    with pytest.raises(DataError, match=r"train\.n3: this is Notation3"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -265,3 +265,17 @@ def test_a_header_is_refused_in_any_file_unless_its_fields_are_known(folder):
     # Sparse files share labels with the training triples only.
     (folder / "inference_test.txt").write_text("x\tr\ta\ny\ts\tb\n")
     assert len(FolderDataset(folder, "semi-inductive").load().test) == 2
+
+
+@pytest.mark.parametrize("prefixes", [None, "none"])
+def test_files_of_rdf_are_parts_like_any_other(tmp_path, prefixes):
+    wikidata = "http://www.wikidata.org/entity/"
+    lines = [f"<{wikidata}Q{i}> <http://e/p> <{wikidata}Q{i + 1}> ." for i in range(4)]
+    (tmp_path / "train.nt").write_text("\n".join([*lines, f'<{wikidata}Q1> <http://e/n> "x" .']))
+    text = f"@prefix w: <{wikidata}> .\nw:Q9 <http://e/p> w:Q1, w:Q2 .\n"
+    (tmp_path / "inference.ttl.gz").write_bytes(gzip.compress(text.encode()))
+    with pytest.warns(UserWarning, match=r"train\.nt: read as N-Triples; left out: literals \(1\)"):
+        data = FolderDataset(tmp_path, "semi-inductive", prefixes=prefixes).load()
+    begin = "wd:" if prefixes is None else wikidata
+    assert f"{begin}Q9" in data.inference.entities.labels
+    assert int(data.train.num_edges) == 4

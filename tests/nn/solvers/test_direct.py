@@ -223,10 +223,10 @@ def test_a_sheaf_may_hold_tensors_of_any_shape(dtype, translated):
     case = make_case("diagonal, unitary" if dtype.is_complex else "diagonal, singular", 3)
     factor = torch.tensor([1.0, 2.0, 0.5, -1.0]).to(dtype)
     head = factor.unsqueeze(1).expand(4, 3)
-    translation = torch.randn(4, 3, dtype=dtype) if translated else None
+    translation = torch.randn(4, WIDTH, dtype=dtype) if translated else None
     plain = DiagonalSheaf(head, None, translation)
     other = OneNumberForAMap(head, None, translation, factor)
-    x, graph = torch.randn(12, 3, dtype=dtype), (case.edge_index, case.edge_type)
+    x, graph = torch.randn(12, WIDTH, dtype=dtype), (case.edge_index, case.edge_type)
     layer = HarmonicExtension("direct", tol=1e-4)
     known = dict(boundary_mask=case.boundary_mask)
     out = layer(x.requires_grad_(), *graph, other, **known)

@@ -110,7 +110,7 @@ def test_the_command_imports_and_the_model_predicts(tmp_path, capsys):
         ),
         (
             lambda f: (f / "data" / "toy" / "relations.dict").write_text("0\tknows\n0\tlikes\n"),
-            r"relations\.dict', line 2: expected an id from 0 to 1, each once",
+            r"relations\.dict', line 2: expected a label and an id from 0 to 1, each",
         ),
         (
             lambda f: (f / "data" / "toy" / "entities.dict").write_text("0\tann\n1\tbob\n"),

@@ -12,9 +12,11 @@ from sheafprop.pretrained.mapped import array_folder, column_table
 from sheafprop.pretrained.mapped.column_table import ColumnTable, split_columns
 
 
-@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 60))
-def test_blocks_cover_every_column_once(sections, width, most):
-    blocks = split_columns(sections, width, most)
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 60), st.sampled_from([1, 4]))
+def test_blocks_cover_every_column_once(sections, width, most, unit):
+    width, most = width * unit, max(most, unit)
+    blocks = split_columns(sections, width, most, unit)
+    assert all(block.columns.start % unit == 0 for block in blocks)
     seen = [
         (s, c)
         for block in blocks

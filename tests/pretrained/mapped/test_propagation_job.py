@@ -40,8 +40,9 @@ class Bench:
         self.most = most
         monkeypatch.setattr(CostEstimate, "of", classmethod(self._estimate))
 
-    def _estimate(self, cls, problem, memory, threads):
-        blocks = split_columns(problem.num_sections, problem.width, self.most)
+    def _estimate(self, cls, problem, memory, threads, ranks):
+        most = max(self.most, problem.unit)
+        blocks = split_columns(problem.num_sections, problem.width, most, problem.unit)
         return cls.of_blocks(problem, blocks, threads)
 
     def job(self, *, memory=10**12, options=None, **more):
@@ -71,13 +72,14 @@ def bench(tmp_path, monkeypatch):
     return Bench(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["transe", "rotate", "pairre", "lineare", "um"])
+@pytest.mark.parametrize("name", ["transe", "rotate", "su2e", "pairre", "lineare", "um"])
 @pytest.mark.parametrize("start", ["mixed", "random", "prototype", "zeros"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_vectors_are_those_of_an_extension(tmp_path, monkeypatch, name, start, dtype):
     # Without the loop, whose ends are added in another order.
     facts = [fact for fact in (*FACTS, *ADRIFT) if fact[0] != fact[2]]
-    bench = Bench(tmp_path, monkeypatch, name, facts=facts, dtype=dtype)
+    width = 8 if name == "su2e" else 4  # two blocks each
+    bench = Bench(tmp_path, monkeypatch, name, facts=facts, dtype=dtype, width=width)
     bench.settings = replace(SETTINGS, start=start)
     assert bench.job().run() == bench.out
     assert same_numbers(bench.vectors(), bench.expected())

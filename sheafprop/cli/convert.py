@@ -1,0 +1,122 @@
+"""``sheafprop convert``: facts of any format as plain triples, their literals apart."""
+
+import argparse
+import csv
+import io
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from sheafprop.cli.command_parser import (
+    CommandParser,
+    file_options,
+    input_path,
+    is_output,
+    report,
+    report_warnings,
+    write_output,
+)
+from sheafprop.errors import DataError
+
+_FORMATS = ("tsv", "csv", "ntriples")
+_SUFFIXES = {".txt": "tsv", ".tsv": "tsv", ".csv": "csv", ".nt": "ntriples"}
+# Bytes that are copied at once.
+_STEP = 1 << 20
+
+
+def run(words: Sequence[str]) -> int:
+    """Writes the facts of files as triples."""
+    parser = CommandParser(
+        "convert",
+        "Write the facts of files in any format that is read (RDF, OWL, OBO, KGX, Neo4j, tables) as"
+        " plain triples, and their literals as a file of features.",
+        "sheafprop convert go.owl --out go.tsv --literals go_features.csv",
+    )
+    parser.add_argument("files", nargs="+", help="files of facts (-: standard input)")
+    parser.add_argument("--out", metavar="FILE", required=True, help="the file to write, or -")
+    parser.add_argument(
+        "--format", choices=_FORMATS, help="(default: by FILE's name: .tsv, .txt, .csv, .nt)"
+    )
+    parser.add_argument(
+        "--literals",
+        metavar="CSV",
+        help="write literals here, as lines entity,property,value",
+    )
+    parser.add_file_options()
+    options = parser.parse_args(list(words))
+    shown = is_output(options.out)
+    place = Path("/dev/stdout" if shown else options.out).expanduser()
+    format = options.format or ("tsv" if shown else _SUFFIXES.get(place.suffix.lower()))
+    if format is None:
+        raise DataError(f"--out {place}: give --format, one of {', '.join(_FORMATS)}")
+    if options.literals is not None:
+        target = Path(options.literals).expanduser()
+        if is_output(options.literals) or target.resolve() == place.resolve():
+            raise DataError("--literals needs a file of its own, apart from --out")
+    _convert(options, place, format)
+    for path in (options.out, options.literals):
+        if path is not None and not is_output(path):
+            print(path)
+    return 0
+
+
+def _convert(options: argparse.Namespace, place: Path, format: str) -> None:
+    import numpy as np
+
+    from sheafprop.data.triples import read_located
+    from sheafprop.files import written_after
+
+    with ExitStack() as stack:
+        literals: Callable[[str, str, str], object] | None = None
+        if options.literals is not None:
+            file = stack.enter_context(
+                tempfile.TemporaryFile("w+", encoding="utf-8", newline="", errors="surrogatepass")
+            )
+            rows = csv.writer(file, lineterminator="\n")
+            rows.writerow(["entity", "property", "value"])
+
+            def literals(entity: str, name: str, value: str) -> object:
+                return rows.writerow([entity, name, value])
+
+        with report_warnings():
+            parts = [
+                read_located(input_path(name), literals=literals, **file_options(options))
+                for name in options.files
+            ]
+        triples = np.concatenate([part.rows for part in parts])
+        content = list(_format(triples, format, str(place), options.prefixes))
+        if options.literals is not None:
+            file.flush()
+            target = Path(options.literals).expanduser()
+            stack.enter_context(written_after(target, _parts(file.buffer)))
+        if is_output(options.out):
+            write_output(b"".join(content).decode("utf-8", "surrogatepass"))
+        else:
+            with written_after(place, content):
+                pass
+    report(f"{len(triples):,} triples")
+
+
+def _format(
+    triples: Iterable[Sequence[str]], format: str, source: str, prefixes: str | None
+) -> Iterator[bytes]:
+    from sheafprop.data.formats.prefixes import Prefixes
+    from sheafprop.data.formats.writing import format_ntriples
+    from sheafprop.data.triples import format_triples
+
+    if format == "tsv":
+        yield format_triples(triples, source)
+    elif format == "ntriples":
+        yield from format_ntriples(triples, Prefixes.of(prefixes))
+    else:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([["head", "relation", "tail"], *triples])
+        yield text.getvalue().encode("utf-8", "surrogatepass")
+
+
+def _parts(file: Any) -> Iterator[bytes]:
+    file.seek(0)
+    while part := file.read(_STEP):
+        yield part

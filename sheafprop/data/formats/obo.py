@@ -1,0 +1,112 @@
+"""OBO ontologies as facts, by fastobo."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+from sheafprop.data.formats.facts import Facts
+from sheafprop.data.text_rows import decode
+from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    from sheafprop.data.input_file import InputFile
+
+# The lines that are parsed. No other one is seen: a term whose synonym is malformed is read.
+_CLAUSE = re.compile(r"(id|name|is_a|relationship|is_obsolete|property_value):(\s|$)")
+_FRAME = "[Term]"
+_ANY_FRAME = re.compile(r"\[\w+\]$")
+
+
+def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
+    """Reads ``is_a`` and ``relationship`` of terms, and property values that are terms.
+
+    Obsolete terms are left out. Frames of the same id are joined. Names and other property
+    values are literals, frames of relations and instances are left out, and imports are not
+    followed.
+
+    Returns:
+        What the places of facts count.
+
+    Raises:
+        DataError: If fastobo is not installed, or the file is malformed, with the line and its
+            content.
+    """
+    try:
+        import fastobo
+    except ImportError as error:
+        raise DataError(
+            f"{file.source}: reading OBO needs fastobo: pip install 'sheafprop[obo]'"
+        ) from error
+    with file.open(progress) as stream:
+        text = decode(stream.read(), file.source)
+    lines = text.split("\n")
+    kept: list[str] = []
+    numbers: list[int] = []
+    is_read, frames = False, [0, 0]
+    for number, line in enumerate(map(str.strip, lines), 1):
+        wanted = is_clause = False
+        if _ANY_FRAME.match(line):
+            is_read = wanted = line == _FRAME
+            frames[is_read] += 1
+        elif is_read and line and line[0] != "!":
+            if ":" not in line:
+                raise _error(file.source, number, line, "expected 'tag: value'")
+            wanted = is_clause = _CLAUSE.match(line) is not None
+        if is_clause:
+            numbers.append(number)
+        # Blank lines in place of the others keep the numbers.
+        kept.append(line if wanted else "")
+    content = "\n".join([*kept, ""]).encode()
+    places = iter(numbers)
+    seen: set[str] = set()
+    repeated = 0
+    try:
+        for frame in fastobo.iter(io.BytesIO(content), ordered=True, threads=1):
+            entity = facts.intern(_label(frame.id))
+            next(places)
+            repeated += entity in seen
+            seen.add(entity)
+            for clause in frame:
+                _add(clause, entity, next(places), facts)
+    except SyntaxError as error:
+        number = min(error.lineno or 1, len(lines))
+        raise _error(file.source, number, lines[number - 1], str(error.msg)) from error
+    facts.left_out["frames of no term"] += frames[False]
+    if repeated:
+        facts.notes.append(f"frames joined with an earlier one of the same id ({repeated:,})")
+    return "line"
+
+
+def _add(clause: Any, entity: str, line: int, facts: Facts) -> None:
+    tag = clause.raw_tag()
+    if tag == "is_a":
+        facts.add(entity, tag, facts.intern(_label(clause.term)), line)
+    elif tag == "relationship":
+        relation, target = facts.intern(_label(clause.typedef)), _label(clause.term)
+        facts.add(entity, relation, facts.intern(target), line)
+    elif tag == "is_obsolete":
+        if clause.obsolete:
+            facts.obsolete.add(entity)
+    elif tag == "name":
+        facts.add_literal(entity, "name", clause.name.strip())
+    elif tag == "property_value":
+        value = clause.property_value
+        name = facts.intern(_label(value.relation))
+        if hasattr(value, "datatype"):
+            facts.add_literal(entity, name, str(value.value))
+        else:
+            facts.add(entity, name, facts.intern(_label(value.value)), line)
+
+
+def _label(identifier: Any) -> str:
+    """An identifier without its escapes."""
+    kind = type(identifier).__name__
+    if kind == "PrefixedIdent":
+        return f"{identifier.prefix}:{identifier.local}"
+    return str(identifier) if kind == "Url" else identifier.unescaped
+
+
+def _error(source: str, number: int, line: str, reason: str) -> DataError:
+    return DataError(f"{source}, line {number}: not valid OBO: {reason} (got {line[:100]!r})")

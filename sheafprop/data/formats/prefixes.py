@@ -1,0 +1,156 @@
+"""IRIs as short labels and back, such as ``GO:0008150``, without losing one."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from sheafprop.errors import DataError
+
+_OBO = "http://purl.obolibrary.org/obo/"
+# Ontologies of the OBO Foundry, whose terms are NAME_NUMBER there.
+_OBO_NAMES = (
+    *("APOLLO_SV", "BFO", "BTO", "CHEBI", "CL", "CLO", "DDANAT", "DOID", "DRON", "ECO", "ENVO"),
+    *("FAO", "FBbt", "FMA", "FOODON", "FYPO", "GENO", "GO", "HP", "IAO", "MA", "MI", "MOD"),
+    *("MONDO", "MP", "MPATH", "NBO", "NCBITaxon", "NCIT", "OBA", "OBI", "OGMS", "PATO", "PO"),
+    *("PR", "RO", "SO", "SYMP", "TAXRANK", "TO", "UBERON", "UO", "VO", "WBbt", "WBPhenotype"),
+    *("XAO", "XCO", "ZFA"),
+)
+#: The prefixes that labels are shortened by unless others are given.
+COMMON = {
+    "biolink": "https://w3id.org/biolink/vocab/",
+    "dbo": "http://dbpedia.org/ontology/",
+    "dbr": "http://dbpedia.org/resource/",
+    "dc": "http://purl.org/dc/elements/1.1/",
+    "dcterms": "http://purl.org/dc/terms/",
+    "foaf": "http://xmlns.com/foaf/0.1/",
+    "obo": _OBO,
+    "oboInOwl": "http://www.geneontology.org/formats/oboInOwl#",
+    "owl": "http://www.w3.org/2002/07/owl#",
+    "prov": "http://www.w3.org/ns/prov#",
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "schema": "http://schema.org/",
+    "skos": "http://www.w3.org/2004/02/skos/core#",
+    "wd": "http://www.wikidata.org/entity/",
+    "wdt": "http://www.wikidata.org/prop/direct/",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+    **{name: f"{_OBO}{name}_" for name in _OBO_NAMES},
+}
+#: Labels that are no IRIs are written behind this one.
+_LABEL_IRI = "urn:sheafprop:label:"
+_NAME = re.compile(r"[^\W\d_][\w.-]*")
+_PREFIX_LINE = re.compile(r"^\s*@?prefix\s+([\w.-]+):\s*<([^<>\s]*)>\s*\.?\s*$", re.I | re.M)
+_CHARACTER = (
+    r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2}"
+    "|[\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef\U00010000-\U0001fffd])"
+)
+# RFC 3987, without addresses in brackets.
+_IRI = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:"
+    rf"(?://(?:(?!:|@){_CHARACTER})*(?:@(?:(?!:|@){_CHARACTER})*)?(?::[0-9]*)?(?:/(?:{_CHARACTER}|/)*)?"
+    rf"|(?!//)(?:{_CHARACTER}|/)*)"
+    rf"(?:\?(?:{_CHARACTER}|[/?])*)?(?:#(?:{_CHARACTER}|[/?])*)?"
+)
+
+
+class Prefixes:
+    r"""Shortens IRIs to labels and expands them again: ``expand(shorten(iri)) == iri``.
+
+    The longest namespace that an IRI begins with is written as its prefix and a colon. An IRI that
+    would be taken for another one so is put in angle brackets. A label that is no IRI, such as one
+    of a TSV file, becomes one behind ``urn:sheafprop:label:``, percent-encoded, and is given back
+    as it was: ``shorten(expand(label)) == label``.
+
+    Args:
+        namespaces (mapping): The prefixes and their namespaces.
+    """
+
+    def __init__(self, namespaces: Mapping[str, str]):
+        self.namespaces = dict(namespaces)
+        self._prefixes = {space: name for name, space in reversed(self.namespaces.items())}
+        longest = sorted(self._prefixes, key=len, reverse=True)
+        self._match = re.compile("|".join(map(re.escape, longest))).match if longest else None
+
+    @classmethod
+    def of(cls, given: Any = None) -> "Prefixes":
+        """Prefixes as they are given in Python, in YAML or on the command line.
+
+        Args:
+            given: None or ``"common"`` for those that are built in, ``"none"`` for none, or more of
+                them: a mapping, or a file, in JSON (an object, or a JSON-LD ``@context``) or of
+                ``@prefix`` lines.
+
+        Raises:
+            DataError: If the file cannot be read, or holds something else.
+        """
+        if isinstance(given, Prefixes):
+            return given
+        if given is None or given == "common":
+            return _COMMON_PREFIXES
+        if given == "none":
+            return cls({})
+        source = "'prefixes'"
+        if not isinstance(given, Mapping):
+            source, given = os.fspath(given), _read(given)
+        for name, space in given.items():
+            good = isinstance(space, str) and _NAME.fullmatch(str(name))
+            if not good or not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", space):
+                raise DataError(
+                    f"{source}: prefixes are words with an absolute IRI each, such as "
+                    f"'ex': 'http://example.org/' (got {name!r}: {space!r})"
+                )
+        return cls({**COMMON, **given})
+
+    def shorten(self, iri: str) -> str:
+        """The label of an IRI."""
+        if iri.startswith(_LABEL_IRI):
+            try:
+                label = unquote(iri.removeprefix(_LABEL_IRI), errors="surrogatepass")
+            except UnicodeDecodeError:
+                return iri
+            return label if self.expand(label) == iri else iri
+        found = self._match(iri) if self._match else None
+        if found is not None:
+            return f"{self._prefixes[found[0]]}:{iri[found.end() :]}"
+        return f"<{iri}>" if iri.partition(":")[0] in self.namespaces else iri
+
+    def expand(self, label: str) -> str:
+        """The IRI of a label."""
+        name, colon, rest = label.partition(":")
+        iri = label
+        if colon and name in self.namespaces:
+            iri = self.namespaces[name] + rest
+        elif label.startswith("<") and label.endswith(">"):
+            iri = label[1:-1]
+        if _IRI.fullmatch(iri) and self.shorten(iri) == label:
+            return iri
+        return _LABEL_IRI + quote(label, safe="", errors="surrogatepass")
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    source = os.fspath(path)
+    try:
+        text = Path(path).expanduser().read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{source}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{source}: not UTF-8 text ({error})") from error
+    if lines := _PREFIX_LINE.findall(text):
+        return dict(lines)
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"{source}: expected a JSON object of prefixes, or '@prefix' lines ({error})"
+        ) from error
+    value = value.get("@context", value) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        raise DataError(f"{source}: expected a JSON object of prefixes (got {str(value)[:80]})")
+    return value
+
+
+_COMMON_PREFIXES = Prefixes(COMMON)

@@ -1,0 +1,49 @@
+"""A file of a graph format as located facts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sheafprop.data.file_kinds import GRAPH_FORMATS
+from sheafprop.data.formats.facts import Facts, LiteralSink
+from sheafprop.data.formats.json_lines import read_json_lines
+from sheafprop.data.formats.obo import read_obo
+from sheafprop.data.formats.rdf import read_rdf
+from sheafprop.data.read_options import ReadOptions
+from sheafprop.data.text_rows import LocatedRows
+from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    from sheafprop.data.input_file import InputFile
+
+
+def read_graph(
+    file: InputFile, format: str, options: ReadOptions, literals: LiteralSink | None = None
+) -> LocatedRows:
+    """The facts of a file, read as a stream with a bar on the terminal.
+
+    A warning says as what it was read, and counts what was left out.
+
+    Args:
+        file: The file.
+        format: One of ``GRAPH_FORMATS``.
+        options: How files are read.
+        literals: What takes the literals.
+
+    Raises:
+        DataError: If the file is malformed, with the line and its content, or the library that
+            reads it is not installed; and if an option for tables is given.
+    """
+    title = GRAPH_FORMATS[format]
+    given = {"columns": options.columns, "header": options.header, "delimiter": options.delimiter}
+    for name, value in given.items():
+        if value is not None and not (name == "columns" and format == "jsonl"):
+            raise DataError(f"{file.source}: '{name}' is for tables, and this is {title}")
+    facts = Facts(file.source, title, options.prefixes, literals)
+    if format == "jsonl":
+        word = read_json_lines(file, options.columns, facts, progress=True)
+    elif format == "obo":
+        word = read_obo(file, facts, progress=True)
+    else:
+        word = read_rdf(file, format, facts, progress=True)
+    return facts.rows(word)

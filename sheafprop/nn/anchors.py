@@ -1,0 +1,98 @@
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sheafprop.sheaf.identity_relation import add_identity_relation
+from sheafprop.sheaf.relation_sheaf import RelationSheaf
+
+
+class AnchoredGraph(NamedTuple):
+    """A graph with one boundary vertex more for each anchor, as a layer takes it.
+
+    Args:
+        x (Tensor): Features of the vertices, those of the anchors behind, ``[..., N + m, F]``.
+        edge_index, edge_type (Tensor): The triples, those of the anchors behind.
+        sheaf (RelationSheaf): The sheaf with the anchors' relation, the last one.
+        edge_weight (Tensor): Weights of the triples, ``[E + m]``.
+        boundary_mask (Tensor): Known vertices, bool ``[N + m]``.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    edge_type: Tensor
+    sheaf: RelationSheaf
+    edge_weight: Tensor
+    boundary_mask: Tensor
+
+
+def add_anchors(
+    x: Tensor,
+    edge_index: Tensor,
+    edge_type: Tensor,
+    sheaf: RelationSheaf,
+    *,
+    target: Tensor,
+    weight: Tensor,
+    nodes: Tensor | None = None,
+    edge_weight: Tensor | None = None,
+    boundary_mask: Tensor | None = None,
+) -> AnchoredGraph:
+    r"""Draws vertices to targets of their own: adds to the energy, for some vertices :math:`v`,
+
+    .. math::
+        \gamma_v \| x_v - m_v \|^2 .
+
+    Such a term is a triple of weight :math:`\gamma_v` between :math:`v` and a vertex of the
+    boundary at :math:`m_v`, whose relation has the identity for both maps and no translation. So
+    every layer and solver takes the result, with its gradients: unpack it, and keep the first
+    :math:`N` rows.
+
+    Args:
+        x (Tensor): Vertex features ``[N, F]`` or ``[B, N, F]``.
+        edge_index, edge_type (Tensor): Heads and tails ``[2, E]`` and relations ``[E]``.
+        sheaf (RelationSheaf): The restriction maps.
+        target (Tensor): :math:`m_v`, ``[m, F]`` or ``[B, m, F]``.
+        weight (Tensor): :math:`\gamma_v \ge 0`, ``[m]``.
+        nodes (Tensor, optional): The vertices, int64 ``[m]``. (default: all, in their order)
+        edge_weight (Tensor, optional): Weights of the triples, ``[E]``. (default: ones)
+        boundary_mask (Tensor, optional): Known vertices, bool ``[N]``. (default: none)
+
+    Raises:
+        ValueError: If the sizes do not fit each other.
+
+    Example:
+        >>> from sheafprop import HarmonicExtension, IdentitySheaf
+        >>> x, edge_index = torch.tensor([[1.0], [0.0]]), torch.tensor([[0], [1]])
+        >>> graph = add_anchors(
+        ...     x, edge_index, torch.tensor([0]), IdentitySheaf(torch.tensor([[2.0]])),
+        ...     target=torch.tensor([[9.0]]), weight=torch.tensor([1.0]), nodes=torch.tensor([1]),
+        ...     boundary_mask=torch.tensor([True, False]),
+        ... )
+        >>> *inputs, edge_weight, mask = graph
+        >>> layer = HarmonicExtension()
+        >>> layer(*inputs, edge_weight=edge_weight, boundary_mask=mask)[:2].flatten().tolist()
+        [1.0, 6.0]
+    """
+    size, count = x.shape[-2], weight.numel()
+    nodes = torch.arange(size, device=x.device) if nodes is None else nodes
+    if target.shape[-1] != x.shape[-1] or {target.shape[-2], nodes.numel()} != {count}:
+        raise ValueError(
+            f"'target' must be [..., m, {x.shape[-1]}], 'weight' and 'nodes' [m] (got "
+            f"{list(target.shape)}, {list(weight.shape)} and {list(nodes.shape)})"
+        )
+    if edge_weight is None:
+        edge_weight = torch.ones(edge_type.numel(), dtype=x.real.dtype, device=x.device)
+    if boundary_mask is None:
+        boundary_mask = torch.zeros(size, dtype=torch.bool, device=x.device)
+    anchors = torch.arange(size, size + count, device=x.device)
+    dtype = torch.promote_types(x.dtype, target.dtype)
+    target = target.expand(*x.shape[:-2], count, -1)
+    return AnchoredGraph(
+        torch.cat([x.to(dtype), target.to(dtype)], dim=-2),
+        torch.cat([edge_index, torch.stack([anchors, nodes])], dim=1),
+        torch.cat([edge_type, torch.full_like(nodes, sheaf.num_relations)]),
+        add_identity_relation(sheaf),
+        torch.cat([edge_weight, weight.to(edge_weight)]),
+        torch.cat([boundary_mask, torch.ones_like(anchors, dtype=torch.bool)]),
+    )

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+import torch
+from benchmarks import distributed_benchmark as benchmark
+
+from sheafprop.data.partition import hash_partition
+from tests.distributed.rank_pool import pool
+
+
+def cases(ranks, folder):
+    with torch.no_grad():
+        return benchmark.measure_cases(ranks, folder, 8, 2, 1, 1)
+
+
+def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path):
+    edges, kinds = benchmark.community_graph(600, 4000, 0.2)
+    edges[:, 0] = 599, 0
+    np.save(tmp_path / "edges.npy", edges)
+    np.save(tmp_path / "kinds.npy", kinds)
+    for name in ("metis", "hash"):
+        np.save(tmp_path / f"{name}-2.npy", hash_partition(600, 2).assignment)
+    (constants, *records), other = pool(2).run(cases, tmp_path)
+    assert [r["name"] for r in other[1:]] == [r["name"] for r in records]
+    assert len(records) == 6
+    assert min(constants[name] for name in ("beta", "pack", "alpha", "share")) >= 0
+    for record in records:
+        assert record["ratio"] == pytest.approx(record["seconds_alone"] / record["seconds"])
+        row_bytes = 8 * 4
+        sent = record["rows_sent"] * 600 * row_bytes
+        assert record["bytes_sent"] == 0 if record["split"] == "columns" else sent > 0
+        # Two ranks send what the other receives.
+        assert record["bytes_sent"] >= sent / 2
+    here = {"hardware": "a machine", "torch": "2", "commit": "c"}
+    parts = benchmark.measure_rows_sent(1000, [8])
+    assert parts[0]["rows_sent"] < parts[1]["rows_sent"]
+    text = benchmark.tables([r | here for r in (constants, *records, *parts)])
+    assert "| 2 | identity | metis |" in text
+    assert "| 8 | columns | 2.1 | 0.0 GB |" in text
+    page = tmp_path / "page.md"
+    page.write_text("before\n" + "\nold\n".join(benchmark._MARKS) + "\nafter\n")
+    benchmark.write_docs(page, text)
+    assert page.read_text().startswith(f"before\n{benchmark._MARKS[0]}\n\n{text}\n\n")
+    assert page.read_text().endswith(f"{benchmark._MARKS[1]}\nafter\n")
+
+
+def test_community_graphs_have_the_share_of_edges_outside_that_was_asked_for():
+    edges, kinds = benchmark.community_graph(20_000, 50_000, 0.0, power=2.0)
+    assert kinds.max() < 200
+    degree = np.sort(np.bincount(edges.ravel(), minlength=20_000))
+    assert degree[-1] > 20 * degree.mean()
+    costs = benchmark.partition_costs(edges, benchmark.metis_partition(edges, 20_000, 4))
+    assert costs.cut < 0.01

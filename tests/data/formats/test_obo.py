@@ -1,0 +1,121 @@
+"""OBO ontologies."""
+
+import builtins
+import warnings
+
+import pytest
+
+from sheafprop.data import parse_triples
+from sheafprop.data.triples import read_located
+from sheafprop.errors import DataError
+
+TEXT = """\
+format-version: 1.4
+import: http://127.0.0.1:9/other.obo
+
+[Term]
+id: X:1
+name: one ! a name
+def: "broken
+synonym: broken
+unknown_tag: [
+is_a: X:2 {source="a"} ! two
+relationship: part_of X:3 {cardinality="1"} ! three
+
+! a comment
+[Term]
+id: X:2
+is_obsolete: false
+is_a: X:1 ! a cycle
+is_a: Y:odd\\ id\\:2
+is_a: X\\:odd\\ id
+relationship: RO:0001 http://purl.obolibrary.org/obo/GO_1
+
+[Term]
+id: X:9
+is_obsolete: true
+is_a: X:1
+
+[Typedef]
+id: part_of
+is_a: RO:2
+
+[Term]
+id: X:1
+is_a: X:9
+is_a: X:4
+property_value: seen_in X:5
+property_value: size "3" xsd:integer
+
+[Instance]
+id: I:1
+instance_of: X:1
+"""
+
+
+def read(text, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        triples = parse_triples(text.encode(), "f.obo", **options).tolist()
+    return triples, "".join(str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_terms(mark, end):
+    triples, said = read(mark + TEXT.replace("\n", end))
+    assert triples == [
+        ["X:1", "is_a", "X:2"],
+        ["X:1", "part_of", "X:3"],
+        ["X:2", "is_a", "X:1"],
+        ["X:2", "is_a", "Y:odd id:2"],
+        ["X:2", "is_a", "X:odd id"],
+        ["X:2", "RO:0001", "http://purl.obolibrary.org/obo/GO_1"],
+        ["X:1", "is_a", "X:4"],
+        ["X:1", "seen_in", "X:5"],
+    ]
+    assert said == (
+        "f.obo: read as OBO; frames joined with an earlier one of the same id (1); left out: "
+        "literals (2), frames of no term (2), facts of obsolete terms (2)"
+    )
+
+
+def test_lines_of_facts_are_those_of_the_file(tmp_path):
+    path = tmp_path / "f.obo"
+    path.write_text(TEXT)
+    with pytest.warns(UserWarning, match="read as OBO"):
+        rows = read_located(path)
+    lines = TEXT.split("\n")
+    for row, (_, relation, _) in enumerate(rows.rows.tolist()):
+        number = int(rows.place(row).rpartition(" ")[2])
+        assert relation in lines[number - 1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "number", "words"),
+    [
+        (["[Term]", "id: X:1", "is_a: a b"], 3, "is_a: a b"),
+        (["[Term]", "id: X:1", "", "is_a: "], 4, "is_a:"),
+        (["[Term]", "name: one", "id: X:1"], 2, "name: one"),
+        (["[Term]", "id: X:1", "relationship: part_of"], 3, "part_of"),
+        (["[Term]", "id: X:1", "no tag"], 3, "expected 'tag: value' .got 'no tag'"),
+    ],
+)
+def test_malformed_lines_are_named(lines, number, words):
+    with pytest.raises(DataError, match=rf"f\.obo, line {number}: not valid OBO: .*{words}"):
+        read("\n".join(lines))
+
+
+def test_without_fastobo_the_extra_is_named(monkeypatch):
+    found = builtins.__import__
+
+    def missing(name, *arguments):
+        if name == "fastobo":
+            raise ImportError(name)
+        return found(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(
+        DataError, match=r"reading OBO needs fastobo: pip install 'sheafprop\[obo\]'"
+    ):
+        read(TEXT)

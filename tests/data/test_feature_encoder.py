@@ -1,0 +1,102 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from sheafprop.data import FeatureTable
+from sheafprop.data.feature_encoder import FeatureEncoder
+from sheafprop.errors import DataError
+
+
+def table(**columns):
+    count = len(next(iter(columns.values())))
+    return FeatureTable.of(pd.DataFrame(columns, index=[f"e{i}" for i in range(count)]))
+
+
+TRAIN = table(
+    size=[1.0, 2.0, 3.0, 4.0, 1000.0, None],
+    kind=["a|b", "a", "b", "", "a", "c"],
+    same=[7.0] * 6,
+    text=[[0.0, 1.0], [1.0, 1.0], [2.0, 1.0], [3.0, 1.0], None, [4.0, 1.0]],
+)
+
+
+def test_numbers_are_scaled_by_median_and_range_and_gaps_stay_zero():
+    encoder = FeatureEncoder.fit(TRAIN)
+    rows, known = encoder.encode(TRAIN)
+    assert rows.shape == (6, encoder.width)
+    assert known.all()
+    size, kind, same, text = encoder.columns
+    assert (size.center, size.scale) == ((3.0,), (2 / 1.349,))
+    expected = np.arcsinh((np.array([1, 2, 3, 4, 1000]) - 3) / size.scale[0])
+    np.testing.assert_allclose(rows[:5, 0], expected)
+    assert rows[5, :2].tolist() == [0, 0]
+    assert rows[:5, 1].tolist() == [1] * 5
+    # 'c' is there once, so that nothing is known of it beside that entity.
+    assert kind.types == ("a", "b")
+    assert rows[:, 2:5].tolist() == [
+        [1, 1, 1],
+        [1, 0, 1],
+        [0, 1, 1],
+        [0, 0, 0],
+        [1, 0, 1],
+        [0, 0, 1],
+    ]
+    assert not same.has_gaps
+    assert rows[:, 5].tolist() == [0] * 6
+    assert text.width == 3
+    assert rows[4, 6:].tolist() == [0, 0, 0]
+    assert rows[:, 7].tolist() == [0] * 6
+    assert FeatureEncoder.from_dict(encoder.to_dict()) == encoder
+
+
+def test_columns_are_found_by_name_whatever_their_order():
+    encoder = FeatureEncoder.fit(TRAIN)
+    rows, _ = encoder.encode(TRAIN)
+    turned = FeatureTable(TRAIN.labels, TRAIN.columns[::-1])
+    np.testing.assert_array_equal(encoder.encode(turned)[0], rows)
+    order = "the columns come in another order than in training: matched by name"
+    assert encoder.notes(turned)[0] == order
+    assert order not in encoder.notes(TRAIN)
+    assert encoder.notes(TRAIN)[0].startswith("1 type of 'kind'")
+    some = FeatureTable(TRAIN.labels, TRAIN.columns[:1])
+    less, known = encoder.encode(some)
+    np.testing.assert_array_equal(less[:, :2], rows[:, :2])
+    assert not less[:, 2:].any()
+    assert known.tolist() == [True] * 5 + [False]
+    (note,) = encoder.notes(some)
+    assert "3 columns of the model missing here" in note
+
+
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [
+        ([2.0, 3.0, 2.5], False),
+        ([900.0], False),
+        ([2000.0, 3000.0, 2500.0], True),
+        ([0.002, 0.003, 0.0025], True),
+        ([3e6], True),
+        ([None, None, None], False),
+    ],
+)
+def test_another_unit_is_reported(size, found):
+    encoder = FeatureEncoder.fit(TRAIN)
+    given = table(size=pd.Series(size, dtype=float).to_numpy(), same=[7.0] * len(size))
+    notes = [note for note in encoder.notes(given) if "unlike those of training" in note]
+    assert bool(notes) == found
+    assert not found or "'size'" in notes[0]
+
+
+def test_unknown_columns_and_other_kinds():
+    encoder = FeatureEncoder.fit(TRAIN)
+    more = table(size=[1.0], colour=["red"])
+    assert encoder.notes(more)[0] == "1 column unknown to the model and not used: 'colour'"
+    with pytest.raises(DataError, match=r"no column is one that the model knows"):
+        encoder.encode(table(colour=["red"]))
+    with pytest.raises(DataError, match=r"'size' must hold .*: number \(got types\)"):
+        encoder.encode(table(size=["big", "small"]))
+    with pytest.raises(DataError, match=r"vector of 2 \(got vector of 3\)"):
+        encoder.encode(table(text=[[1.0, 2.0, 3.0]]))
+    # A column of gaps alone has no kind of its own.
+    rows, known = encoder.encode(table(size=["", ""], kind=[None, None], text=[None, None]))
+    assert not rows.any()
+    assert not known.any()

@@ -1,0 +1,68 @@
+"""Tables of Neo4j."""
+
+import warnings
+
+import pytest
+
+from sheafprop.data import parse_triples
+from sheafprop.errors import DataError
+
+
+def read(text, name="f.csv", **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rows = parse_triples(text.encode(), name, **options).tolist()
+    return rows, "".join(str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_relationships_of_neo4j_by_their_header(delimiter):
+    text = ':START_ID,since:int,:END_ID,:TYPE\n1,2001,"2, or so",KNOWS\n2,,1,LIKES\n'
+    if delimiter != ",":
+        text = text.replace('"2, or so"', "2 or so").replace(",", delimiter)
+    rows, said = read(text)
+    assert rows == [
+        ["1", "KNOWS", "2, or so" if delimiter == "," else "2 or so"],
+        ["2", "LIKES", "1"],
+    ]
+    assert ("separated by" in said) == (delimiter != ",")
+    assert ":START_ID, :TYPE, :END_ID are taken as head, relation and tail" in said
+
+
+def test_ids_stand_behind_the_name_of_their_space():
+    text = "a:START_ID(Person),:TYPE,:END_ID(Film){id-type:int}\n1,SAW,1\n"
+    assert read(text)[0] == [["Person:1", "SAW", "Film:1"]]
+    assert read(":START_ID(Person),:TYPE,:END_ID\n1,SAW,1\n")[0] == [["Person:1", "SAW", "1"]]
+
+
+def test_an_export_of_apoc_holds_nodes_too():
+    text = '"_id","_labels","name","_start","_end","_type"\n"1",":P","Ada",,,\n,,,"1","2","KNOWS"\n'
+    rows, said = read(text)
+    assert rows == [["1", "KNOWS", "2"]]
+    assert "left out: nodes (1)" in said
+    with pytest.raises(DataError, match=r"f\.csv, line 3: a label is empty"):
+        read(text.replace('"2"', ""))
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("id:ID,name,:LABEL", "this is a file of nodes for Neo4j"),
+        (":START_ID,:END_ID,since", "missing :TYPE"),
+        (":START_ID,:TYPE,x", "missing :END_ID"),
+    ],
+)
+def test_other_files_of_neo4j_are_named(header, words):
+    with pytest.raises(DataError, match=rf"f\.csv, line 1: .*{words}"):
+        read(header + "\n1,2,3\n")
+    assert read("1,2,3\n", header=False)[0] == [["1", "2", "3"]]
+
+
+def test_columns_that_were_guessed_are_said_where_there_was_a_choice():
+    assert (
+        "subject, predicate, object are taken" in read("x,object,subject,predicate\n1,b,a,p\n")[1]
+    )
+    assert "predicate" in read("predicate,subject,object\np,a,b\n")[1]
+    assert read("subject,predicate,object\na,p,b\n") == ([["a", "p", "b"]], "")
+    text = "x,object,subject,predicate\n1,b,a,p\n"
+    assert read(text, columns="subject,predicate,object") == ([["a", "p", "b"]], "")

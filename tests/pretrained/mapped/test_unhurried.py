@@ -1,0 +1,60 @@
+"""What some ranks do while the others wait."""
+
+import time
+
+import pytest
+
+from sheafprop.distributed import Ranks
+from sheafprop.pretrained.mapped.unhurried import run_unhurried
+from tests.distributed.rank_pool import pool
+
+
+def work_on(ranks, folder, working, failing):
+    """The results, or the error; ``working`` ranks return 10 and more, ``failing`` ones raise."""
+    order = []
+
+    def work():
+        time.sleep(0.05 * ranks.rank)
+        order.append("worked")
+        if ranks.rank in failing:
+            raise ValueError("the disk is full")
+        return 10 + ranks.rank
+
+    together = ranks.run_together
+
+    def run_together(function):
+        # The messages come once all marks are there, so that none has to wait for them.
+        assert len(list(folder.glob("done-*.json"))) == ranks.size
+        return together(function)
+
+    ranks.run_together = run_together
+    try:
+        found = run_unhurried(ranks, folder, work if ranks.rank in working else None)
+    except Exception as error:
+        return type(error).__name__, str(error), order
+    finally:
+        del ranks.run_together
+    return found, order
+
+
+def test_all_ranks_get_the_results_once_all_are_done(tmp_path):
+    folder = tmp_path / "new"
+    found = pool(2).run(work_on, folder, [0, 1], [])
+    assert found == [([10, 11], ["worked"])] * 2
+    assert pool(2).run(work_on, folder, [0], []) == [([10, None], ["worked"]), ([10, None], [])]
+    assert list(folder.iterdir()) == []
+
+
+def test_an_error_ends_all_of_them(tmp_path):
+    here, there = pool(2).run(work_on, tmp_path, [0, 1], [0])
+    assert here[:2] == ("ValueError", "the disk is full")
+    assert there[0] == "RankError"
+    assert "rank 0 of 2" in there[1]
+    assert "the disk is full" in there[1]
+
+
+def test_one_process_waits_for_nobody(tmp_path):
+    assert run_unhurried(Ranks.alone(), tmp_path / "none", lambda: 3) == [3]
+    with pytest.raises(ZeroDivisionError):
+        run_unhurried(Ranks.alone(), tmp_path / "none", lambda: 1 // 0)
+    assert not (tmp_path / "none").exists()
