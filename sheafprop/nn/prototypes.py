@@ -7,6 +7,9 @@ from torch import Tensor
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import add_rows
 
+# Vectors are gathered for so many numbers at once, about 64 MiB in single precision.
+_CHUNK_NUMBERS = 2**24
+
 
 @dataclass(frozen=True, eq=False)
 class RelationPrototypes:
@@ -39,7 +42,10 @@ class RelationPrototypes:
         row = torch.cat([edge_type, edge_type + num_relations])
         vertex = torch.cat([tail, head])
         count = torch.bincount(row, minlength=2 * num_relations)
-        total = add_rows(x.new_zeros(2 * num_relations, x.shape[1]), 0, row, x[vertex])
+        total = x.new_zeros(2 * num_relations, x.shape[1])
+        step = max(1, _CHUNK_NUMBERS // max(1, x.shape[1]))
+        for some, of in zip(row.split(step), vertex.split(step), strict=True):
+            total = total + add_rows(torch.zeros_like(total), 0, some, x[of])
         return cls(total / count.clamp_min(1).unsqueeze(1), count)
 
     def start(

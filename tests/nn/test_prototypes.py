@@ -1,5 +1,6 @@
 import torch
 
+from sheafprop.kernels.rows import add_rows
 from sheafprop.nn import RelationPrototypes
 
 
@@ -31,3 +32,26 @@ def test_half_sums_do_not_lose_what_they_add():
     mean, found = prototypes.start(edge_index, torch.zeros(5000, dtype=torch.long), 5001)
     assert found.all()
     assert torch.equal(mean, torch.full((5001, 1), 3.0))
+
+
+def test_triples_may_be_summed_in_parts(monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(9, 4, dtype=torch.complex128, generator=g)
+    edge_index = torch.randint(9, (2, 50), generator=g)
+    edge_type = torch.randint(3, (50,), generator=g)
+    whole = RelationPrototypes.from_triples(x, edge_index, edge_type, 5)
+    most = 0
+
+    def watch(out, dim, index, rows):
+        nonlocal most
+        most = max(most, len(rows))
+        return add_rows(out, dim, index, rows)
+
+    monkeypatch.setattr("sheafprop.nn.prototypes._CHUNK_NUMBERS", 4 * 7)
+    monkeypatch.setattr("sheafprop.nn.prototypes.add_rows", watch)
+    parts = RelationPrototypes.from_triples(x, edge_index, edge_type, 5)
+    assert most == 7
+    torch.testing.assert_close(parts.mean, whole.mean, rtol=0, atol=1e-13)
+    assert torch.equal(parts.count, whole.count)
+    none = RelationPrototypes.from_triples(x, edge_index[:, :0], edge_type[:0], 5)
+    assert not none.mean.any()
