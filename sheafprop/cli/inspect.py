@@ -29,10 +29,24 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--relations", action="store_true", help="a table of all relations with their triples"
     )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="of a model folder, compare the SHA-256 of every file and rebuild the indexes of a "
+        "mapped one, instead of counting",
+    )
     parser.add_argument("--figure", metavar="PNG", help="draw degree and relation histograms")
     options = parser.parse_args(list(words))
     if options.json and options.relations:
         parser.error("--json names all relations: give it without --relations")
+    if options.verify and (options.json or options.relations or options.figure):
+        parser.error("--verify counts nothing: give it alone")
+    if options.verify:
+        from sheafprop.pretrained.sheaf_model import SheafModel
+
+        model = SheafModel.load(input_path(options.path), verify="full")
+        print(f"{options.path}: all files of {model} are as they were written")
+        return 0
     if options.figure and is_output(options.figure):
         parser.error("--figure needs the name of a file")
 

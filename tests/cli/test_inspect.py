@@ -1,6 +1,9 @@
 import json
 from dataclasses import replace
 
+import pytest
+
+from sheafprop.cli.main import main
 from sheafprop.data import write_triples
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, table
@@ -105,6 +108,22 @@ def test_inspect_a_model(tmp_path, capsys, model, facts):
     rows = table(output(capsys, "inspect", tmp_path / "bare", "--relations").out)
     assert rows.to_numpy().tolist() == [["next", 0], ["skip", 0], ["far", 0]]
     assert "facts\n  triples: 0\n" in output(capsys, "inspect", tmp_path / "bare").out
+
+
+def test_inspect_verifies_what_opening_does_not_read(tmp_path, capsys, facts, model):
+    SheafModel.load(model).save(tmp_path / "mapped", layout="mapped")
+    said = output(capsys, "inspect", tmp_path / "mapped", "--verify").out
+    assert "as they were written" in said
+    shard = next((tmp_path / "mapped" / "vectors").glob("*.safetensors"))
+    content = bytearray(shard.read_bytes())
+    content[-3] ^= 1
+    shard.write_bytes(content)
+    output(capsys, "inspect", tmp_path / "mapped")
+    assert shard.name in failing(capsys, "inspect", tmp_path / "mapped", "--verify")
+    assert "manifest.json" in failing(capsys, "inspect", facts, "--verify")
+    with pytest.raises(SystemExit, match="2"):
+        main(["inspect", str(tmp_path / "mapped"), "--verify", "--json"])
+    assert "give it alone" in capsys.readouterr().err
 
 
 def test_inspect_skips_files_without_triples_and_names_them(tmp_path, capsys):
