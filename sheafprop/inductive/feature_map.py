@@ -213,13 +213,18 @@ class FeatureMap:
     count: int
 
     @classmethod
-    def fit(cls, *arguments: Any, **more: Any) -> "FeatureMap":
-        """Fits the map on the training entities that have features.
-
-        Args:
-            *arguments, **more: Those of :meth:`fit_left_out`.
-        """
-        return cls.fit_left_out(*arguments, **more)[0]
+    def fit(
+        cls,
+        table: FeatureTable,
+        x: Tensor,
+        labels: Sequence[str],
+        *,
+        edge_residual: float,
+        count: Tensor | None = None,
+    ) -> "FeatureMap":
+        """Fits the map on the training entities that have features; arguments and errors are those
+        of :meth:`fit_left_out`."""
+        return cls.fit_left_out(table, x, labels, edge_residual=edge_residual, count=count)[0]
 
     @classmethod
     @torch.no_grad()
