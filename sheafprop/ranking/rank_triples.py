@@ -23,6 +23,8 @@ from sheafprop.ranking.triple_filter import TripleFilter, check_triples
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
 _SCORES_PER_BLOCK = 2**23  # 32 MB of float32 scores
+# A table that is larger than the caches is read once for so many queries at least.
+_LEAST_QUERIES = 8
 
 
 @torch.no_grad()
@@ -101,7 +103,7 @@ def evaluate(
     num_relations = triple_filter.num_relations if triple_filter is not None else 2**31
     check_triples(triples, num_nodes, num_relations)
 
-    block = batch_size or max(1, _SCORES_PER_BLOCK // max(1, num_nodes))
+    block = batch_size or max(_LEAST_QUERIES, _SCORES_PER_BLOCK // max(1, num_nodes))
     functions: dict[Side, ScoreFunction | None] = {"head": score_heads, "tail": score_tails}
     counts: dict[Side, RankCounts] = {}
     for side, score in functions.items():
