@@ -59,12 +59,10 @@ options:
                             how they are read otherwise (by default their lines and names tell)
   --data.on_unknown_relation drop
                             leave out triples whose relation has no training triple
-  --data.features FILE      features of entities (numbers, types, vectors), to which new ones are
-                            drawn
+  --data.features FILE      numbers, types and vectors of entities, which help to place new ones
   --model.hidden_channels N dimension of the vectors
   --model.lr X              learning rate
-  --model.sparse true|false whether a step reads and writes only the rows of its batch (by default
-                            for more than 200 000 entities)
+  --model.sparse true|false train the rows of a batch alone (by default above 200 000 entities)
   --model.table sharded     under torchrun: processes share the entity table by rows
   --timeout SECONDS         under torchrun: how long a process may not answer (300)
   --model.optimizer NAME    adam, adagrad, sgd; or rowwise_adagrad, which needs the least memory
@@ -72,12 +70,10 @@ options:
   --seed_everything N       seed of parameters, batches and random starts (0)
   --run.group FOLDER        where the run folder is made (runs/DATA)
   --run.name NAME           what it is called (the model's name)
-  --run.callbacks replace   callbacks that are given replace those of the configuration (best
-                            checkpoint, patience), instead of being added
+  --run.callbacks replace   given callbacks replace those of the configuration (by default added)
   --resume RUN              go on with a run that was interrupted, or further: with a larger
                             --trainer.max_epochs the schedule of the learning rate spans all epochs
-  --trust MODULE            with --resume: let the run import your own classes of this module, of an
-                            installed package or a folder of PYTHONPATH
+  --trust MODULE            with --resume: let the run import your own classes of this module
   --help=all                every option there is
 
 example:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from sheafprop.data.finite_rows import name_nonfinite_rows
 from sheafprop.inductive.candidate_scorer import CandidateScorer
+from sheafprop.kernels.rows import full_precision
 from sheafprop.kge.base import KGEModel, Side
 
 
@@ -118,7 +119,8 @@ class SectionScorer:
         # Queries of known entities are asked once, and not for every section.
         for mine, block, first in ((~free, known, 0), (free, x, len(known))):
             if bool(mine.any()):
-                scores = around.scores(block[row[mine] - first], rel_type[mine], side)
+                with full_precision(known):
+                    scores = around.scores(block[row[mine] - first], rel_type[mine], side)
                 out[mine] = scores[:, column]
         return out
 

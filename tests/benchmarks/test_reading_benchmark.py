@@ -10,4 +10,4 @@ def test_a_small_file_is_measured(capsys, ending):
     record = json.loads(capsys.readouterr().out)
     assert (record["lines"], record["triples"]) == (1000, 900)
     assert record["file"] == f"facts{ending}"
-    assert 1 << 20 < record["peak_bytes"] < 1 << 30
+    assert 0 < record["peak_bytes"] < 1 << 28

@@ -95,7 +95,7 @@ from sheafprop.nn import SheafPropagation
 from sheafprop.pretrained.mapped import cost_estimate
 
 split = cost_estimate.split_columns
-cost_estimate.split_columns = lambda s, d, most: split(s, d, 1)
+cost_estimate.split_columns = lambda s, d, most, *more: split(s, d, 1, *more)
 run, blocks = SheafPropagation.run_columns, [0]
 
 def killed(self, *given, on_step, **named):

@@ -28,7 +28,7 @@ def pool(request):
 
 def _case(name, n, dtype):
     """A model with many equal rows, triples to rank and others to leave out."""
-    model = build_model(name, num_nodes=n, num_relations=R, hidden_channels=6)
+    model = build_model(name, num_nodes=n, num_relations=R, hidden_channels=8)
     model.reset_parameters(1)
     model.to(dtype)
     with torch.no_grad():  # ties within a shard and between shards

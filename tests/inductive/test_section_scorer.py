@@ -12,7 +12,7 @@ def test_scores_are_the_weighted_sum_over_sections(name, weight):
     model = trained(name, toy_data()).double()
     g = torch.Generator().manual_seed(0)
     dtype = model.entity_vectors().dtype
-    x = torch.randn(5, len(weight), 6, generator=g, dtype=dtype)
+    x = torch.randn(5, len(weight), 8, generator=g, dtype=dtype)
     scorer = SectionScorer(model, x, weight)
     head, rel, tail = torch.tensor([[0, 4, 2], [1, 0, 2], [3, 3, 2]])
     parts = [(a, x[:, i]) for i, a in enumerate(weight)]
@@ -24,12 +24,12 @@ def test_scores_are_the_weighted_sum_over_sections(name, weight):
 
 def test_vectors_that_are_not_finite_are_never_scored():
     model = trained("transe", toy_data())
-    x = torch.zeros(4, 1, 6)
+    x = torch.zeros(4, 1, 8)
     x[2, 0, 3] = float("nan")
     with pytest.raises(ValueError, match="not finite"):
         SectionScorer(model, x, [1.0])
     with pytest.raises(ValueError, match="2 weights"):
-        SectionScorer(model, torch.zeros(4, 1, 6), [0.5, 0.5])
+        SectionScorer(model, torch.zeros(4, 1, 8), [0.5, 0.5])
 
 
 @pytest.mark.parametrize("rows", [4, 11])
@@ -38,13 +38,13 @@ def test_known_entities_may_be_any_rows_of_the_table(name, rows):
     model = trained(name, toy_data()).double()
     g = torch.Generator().manual_seed(1)
     dtype = model.entity_vectors().dtype
-    table = torch.randn(rows, 6, generator=g, dtype=dtype)
+    table = torch.randn(rows, 8, generator=g, dtype=dtype)
     mask = torch.tensor([True, False, True, True, False, False])
     source = torch.tensor([3, 0, 2]) if rows == 4 else torch.tensor([10, 4, 7])
     known = KnownRows.select(table, source, mask)
     # A table of which most rows are not needed is not kept.
     assert len(known.table) == (4 if rows == 4 else 3)
-    free = torch.randn(3, 2, 6, generator=g, dtype=dtype)
+    free = torch.randn(3, 2, 8, generator=g, dtype=dtype)
     weight = [0.7, 0.3]
     x = known.join(free)
     assert torch.equal(x[mask], table[source].unsqueeze(1).expand(-1, 2, -1))
@@ -67,8 +67,8 @@ def test_known_entities_may_be_any_rows_of_the_table(name, rows):
 def test_a_free_vector_that_is_not_finite_is_named_by_its_entity():
     model = trained("transe", toy_data())
     mask = torch.tensor([True, False, True, False])
-    known = KnownRows.select(torch.zeros(2, 6), torch.arange(2), mask)
-    free = torch.zeros(2, 1, 6)
+    known = KnownRows.select(torch.zeros(2, 8), torch.arange(2), mask)
+    free = torch.zeros(2, 1, 8)
     free[1, 0, 2] = float("inf")
     with pytest.raises(ValueError, match="'d'"):
         SectionScorer(model, free, [1.0], list("abcd"), known)

@@ -29,7 +29,7 @@ def options(case):
 @pytest.mark.parametrize("boundary", [0.0, 0.3])
 @pytest.mark.parametrize("normalization", ["block", "degree", None])
 def test_limit_equals_the_dense_solution(kind, boundary, normalization):
-    case = make_case(kind, 4, boundary=boundary, num_edges=60)
+    case = make_case(kind, 2, boundary=boundary, num_edges=60)
     l_uu, _, _, _ = dense_system(case, normalization)
     h = 0.9 if normalization else float(1.5 / torch.linalg.eigvalsh(l_uu)[-1])
     layer = SheafPropagation(5_000, step_size=h, normalization=normalization, tol=1e-12)

@@ -178,7 +178,7 @@ def test_the_selected_propagation_is_the_one_of_the_run(name):
     assert best["score"][0] == pytest.approx(float(values.max()), abs=1e-9)
     # A later exact extension of a model with sections has them too.
     later = grown.extend([("late", "next", "a3")])
-    assert later.vectors("late").shape == (1, 4, 6)
+    assert later.vectors("late").shape == (1, 4, 8)
     with pytest.raises(ValueError, match="4 sections already"):
         grown.extend([("x", "next", "a0")], propagation=PropagationSettings(num_random=5))
 
