@@ -13,6 +13,7 @@ __all__ = [
     "check_first_line",
     "check_order",
     "columns_by_name",
+    "id_spaces",
     "is_column_name",
     "neo4j_columns",
     "occur",
@@ -89,9 +90,15 @@ def neo4j_columns(
             f"and :TYPE (missing :{missing[0]}). Add it, or name the columns of head, relation and "
             "tail (--columns NAME,NAME,NAME)"
         )
-    head, relation, tail = places["START_ID"], places["TYPE"], places["END_ID"]
-    spaces = [str(match[2] or "") for match in (found[head], found[tail]) if match]
-    return (head, relation, tail), (spaces[0], spaces[1])
+    columns = places["START_ID"], places["TYPE"], places["END_ID"]
+    return columns, id_spaces(names, columns)
+
+
+def id_spaces(names: Sequence[object], columns: Sequence[int]) -> tuple[str, str]:
+    """The spaces of the ids in the columns of heads and tails of a file for Neo4j, empty without
+    one."""
+    head, tail = (_NEO4J.fullmatch(str(names[place]).strip()) for place in columns[::2])
+    return str((head and head[2]) or ""), str((tail and tail[2]) or "")
 
 
 def columns_by_name(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sheafprop.checks import count_noun
+from sheafprop.checks import count_noun, quote
 from sheafprop.data.features import Column, FeatureTable, Kind
 from sheafprop.errors import DataError
 
@@ -237,11 +237,24 @@ class FeatureEncoder:
         if column.kind != scale.kind or (scale.kind == "vector" and width != len(scale.center)):
             was = scale.kind + (f" of {len(scale.center)}" if scale.kind == "vector" else "")
             got = column.kind + (f" of {width}" if column.kind == "vector" else "")
+            if scale.kind == "number" and column.kind == "types":
+                got += f", such as {quote(_no_number(column))}"
             raise DataError(
                 f"{source}: the column {scale.name!r} must hold what it held in training: {was} "
                 f"(got {got})"
             )
         return column
+
+
+def _no_number(column: Column) -> str:
+    """The first text of a column that is no number."""
+    for texts in column.values:
+        for text in texts or ():
+            try:
+                float(text)
+            except ValueError:
+                return str(text)
+    return ""
 
 
 def _frozen(value: Any) -> Any:

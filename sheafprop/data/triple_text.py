@@ -12,6 +12,7 @@ from sheafprop.data.column_names import (
     check_first_line,
     check_order,
     columns_by_name,
+    id_spaces,
     neo4j_columns,
     occur,
     recognize_columns,
@@ -38,6 +39,7 @@ def text_triples(
     if options.has_names:
         assert options.columns is not None
         by_name = columns_by_name(options.columns, names, f"{source}, line {line}")
+        spaces = id_spaces(names, by_name)
     elif options.columns is None and options.header is not False:
         found = neo4j_columns(names, f"{source}, line {line}")
         by_name, spaces = found or (recognize_columns(names), spaces)

@@ -92,7 +92,9 @@ def test_unknown_columns_and_other_kinds():
     assert encoder.notes(more)[0] == "1 column unknown to the model and not used: 'colour'"
     with pytest.raises(DataError, match=r"no column is one that the model knows"):
         encoder.encode(table(colour=["red"]))
-    with pytest.raises(DataError, match=r"'size' must hold .*: number \(got types\)"):
+    with pytest.raises(
+        DataError, match=r"'size' must hold .*: number \(got types, such as 'big'\)"
+    ):
         encoder.encode(table(size=["big", "small"]))
     with pytest.raises(DataError, match=r"vector of 2 \(got vector of 3\)"):
         encoder.encode(table(text=[[1.0, 2.0, 3.0]]))

@@ -33,6 +33,9 @@ def test_ids_stand_behind_the_name_of_their_space():
     text = "a:START_ID(Person),:TYPE,:END_ID(Film){id-type:int}\n1,SAW,1\n"
     assert read(text)[0] == [["Person:1", "SAW", "Film:1"]]
     assert read(":START_ID(Person),:TYPE,:END_ID\n1,SAW,1\n")[0] == [["Person:1", "SAW", "1"]]
+    # Also where the columns are named, so that nodes of one number stay two.
+    columns = (":END_ID(Film){id-type:int}", ":TYPE", "a:START_ID(Person)")
+    assert read(text, columns=columns)[0] == [["Film:1", "SAW", "Person:1"]]
 
 
 def test_an_export_of_apoc_holds_nodes_too():

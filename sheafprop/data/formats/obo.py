@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 # The lines that are parsed. No other one is seen: a term whose synonym is malformed is read.
 _CLAUSE = re.compile(r"(id|name|is_a|relationship|is_obsolete|property_value):(\s|$)")
+# Clauses of OBO 1.2 and 1.4 that say nothing about other terms. All others that are not read, with
+# misspelt ones among them, are counted.
+_PLAIN = frozenset(
+    {
+        *("alt_id", "builtin", "comment", "created_by", "creation_date", "def", "is_anonymous"),
+        *("exact_synonym", "broad_synonym", "narrow_synonym", "related_synonym", "synonym"),
+        *("modification_date", "namespace", "subset", "xref", "xref_analog", "xref_unk"),
+    }
+)
 _FRAME = "[Term]"
 _ANY_FRAME = re.compile(r"\[\w+\]$")
 
@@ -24,7 +33,8 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
 
     Obsolete terms are left out. Frames of the same id are joined. Names and other property
     values are literals, frames of relations and instances are left out, and imports are not
-    followed.
+    followed. Other clauses that may name terms, such as ``intersection_of``, and unknown ones are
+    left out and counted by name.
 
     Returns:
         What the places of facts count.
@@ -54,6 +64,11 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
             if ":" not in line:
                 raise _error(file.source, number, line, "expected 'tag: value'")
             wanted = is_clause = _CLAUSE.match(line) is not None
+            tag = line.partition(":")[0].strip()
+            if " " in tag:
+                raise _error(file.source, number, line, "expected 'tag: value'")
+            if not is_clause and tag not in _PLAIN:
+                facts.left_out[f"clauses {tag!r}"] += 1
         if is_clause:
             numbers.append(number)
         # Blank lines in place of the others keep the numbers.

@@ -76,7 +76,8 @@ def test_terms(mark, end):
     ]
     assert said == (
         "f.obo: read as OBO; frames joined with an earlier one of the same id (1); left out: "
-        "literals (2), frames of no term (2), facts of obsolete terms (2)"
+        "clauses 'unknown_tag' (1), literals (2), frames of no term (2), facts of obsolete "
+        "terms (2)"
     )
 
 
@@ -119,3 +120,21 @@ def test_without_fastobo_the_extra_is_named(monkeypatch):
         DataError, match=r"reading OBO needs fastobo: pip install 'sheafprop\[obo\]'"
     ):
         read(TEXT)
+
+
+def test_clauses_that_are_not_read_are_counted_by_name():
+    triples, said = read(
+        "[Term]\nid: X:1\nname: a\nalt_id: X:9\nxref: Z:1\n\n[Term]\nid: X:2\nisa: X:1\n"
+        "part_of: X:1\nrelationship: part_of X:1\nintersection_of: X:1\n"
+        "intersection_of: part_of X:2\ndisjoint_from: X:1\n"
+    )
+    assert triples == [["X:2", "part_of", "X:1"]]
+    for lost in ("'isa' (1)", "'part_of' (1)", "'intersection_of' (2)", "'disjoint_from' (1)"):
+        assert f"clauses {lost}" in said
+    assert "alt_id" not in said
+    assert "xref" not in said
+
+
+def test_a_clause_without_its_colon_is_named_with_its_line():
+    with pytest.raises(DataError, match="line 3: not valid OBO: expected 'tag: value'"):
+        parse_triples(b"[Term]\nid: X:2\nis_a X:1 ! a\n", "f.obo")
