@@ -36,7 +36,8 @@ def run(words: Sequence[str]) -> int:
         if options.out is not None:
             return _run(options, Path(options.out).expanduser(), ranks)
         with tempfile.TemporaryDirectory() as place:
-            return _run(options, Path(place) / "vectors", ranks)
+            # One folder for all, in which they look for each other's marks.
+            return _run(options, Path(ranks.gather(place)[0]) / "vectors", ranks)
 
 
 def _add_options(parser: CommandParser) -> None:

@@ -171,11 +171,14 @@ def _cut_rows(checkpoint: dict[str, Any], table: ShardedTable) -> None:
 
 def remove_unnamed_rows(folder: Path) -> None:
     """Removes folders of rows that no checkpoint of a folder names any more."""
+    folders = list(folder.glob(_FOLDERS))
+    if not folders:
+        return
     named = set()
     for file in folder.glob("*.ckpt"):
         checkpoint = torch.load(file, weights_only=True, map_location="cpu", mmap=True)
         named.add(checkpoint.get(KEY, {}).get(ROWS, {}).get("folder"))
-    for rows in folder.glob(_FOLDERS):
+    for rows in folders:
         if rows.name not in named:
             shutil.rmtree(rows, ignore_errors=True)
 

@@ -171,6 +171,14 @@ def test_processes_share_columns_or_parts_of_the_graph(tmp_path, capsys, model):
     assert torch.equal(vectors(tmp_path / "again"), wanted)
 
 
+def test_processes_that_share_columns_estimate_together(tmp_path, model, facts):
+    words = ["propagate", facts, "--model", model, "--split", "columns", "--estimate"]
+    first, second = pool(2).run(call, words)
+    assert first[0] == second[0] == 0
+    assert "estimated" in first[1] + first[2]
+    assert second[1:] == ("", "")
+
+
 def test_auto_says_why_parts_are_needed(tmp_path, capsys, facts):
     model = sheaf_model("transr").save(tmp_path / "model")
     parts, out = tmp_path / "parts", ["--out", tmp_path / "v"]

@@ -39,12 +39,13 @@ def split_columns(num_sections: int, width: int, most: int, unit: int = 1) -> li
     """Blocks of at most ``most`` columns (of all their sections together), about equally wide.
 
     Their widths are multiples of 16 where they can be: what is left over runs outside of vector
-    registers. They are multiples of ``unit``, neighbouring columns that belong together.
+    registers. They are multiples of ``unit``, neighbouring columns that belong together, and hold
+    one such group at least.
     """
     if most >= width:
         parts = _equal_parts(num_sections, min(num_sections, most // width), 1)
         return [Block(part, slice(0, width)) for part in parts]
-    columns = _equal_parts(width, most, _VECTOR if most >= _VECTOR else unit)
+    columns = _equal_parts(width, max(most, unit), _VECTOR if most >= _VECTOR else unit)
     return [Block(slice(s, s + 1), part) for part in columns for s in range(num_sections)]
 
 

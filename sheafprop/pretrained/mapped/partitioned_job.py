@@ -286,6 +286,7 @@ class PartitionedJob:
             keeps_start=settings.teleport > 0,
             leaps=settings.iterations >= LEAP,
             has_diagonal=not sheaf.is_constant and needs_labels(sheaf, settings.normalization),
+            unit=sheaf.algebra.block,
         )
         found = self._ranks.run_together(
             lambda: CostEstimate.of(self._problem, self._memory, torch.get_num_threads())
@@ -295,7 +296,7 @@ class PartitionedJob:
         if not sheaf.takes_rows:
             # Maps that mix columns take sections as a whole.
             most = max(most // width, 1) * width
-        return split_columns(sections, width, most)
+        return split_columns(sections, width, most, sheaf.algebra.block)
 
     def _describe(self, blocks: list[Block]) -> str:
         graph, sizes = self._entities.graph, self._sizes

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from sheafprop.distributed.ranks import Ranks
+from sheafprop.distributed import RankError, Ranks
 from sheafprop.files import write_json
 
 T = TypeVar("T")
@@ -36,6 +36,8 @@ def run_unhurried(ranks: Ranks, folder: Path, work: Callable[[], T] | None) -> l
     if work is not None:
         try:
             result = work()
+        except RankError:
+            raise  # a rank is lost, and its mark will never come
         except Exception as found:
             error = found
     if ranks.size > 1:

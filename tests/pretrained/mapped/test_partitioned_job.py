@@ -116,6 +116,25 @@ def test_maps_that_mix_columns_are_carried_as_well(tmp_path, root, name):
     assert torch.allclose(vectors(out), larger.vectors(new), atol=1e-10)
 
 
+def narrow(ranks, *given):
+    """Runs a job with the narrowest blocks that hold three columns."""
+    split = partitioned_job.split_columns
+    partitioned_job.split_columns = lambda *size: split(*size[:2], 3, *size[3:])
+    try:
+        return run_job(ranks, *given)
+    finally:
+        partitioned_job.split_columns = split
+
+
+def test_blocks_of_columns_keep_quaternions_whole(tmp_path, root):
+    model, out = sheaf_model("su2e"), tmp_path / "out"
+    given = model.save(tmp_path / "m"), root / "facts.tsv", root / "parts-2", out, SETTINGS
+    assert pool(2).run(narrow, *given) == [None] * 2
+    larger = model.extend(ROWS, propagation=SETTINGS)
+    new = [row["label"] for row in entities(out)]
+    assert torch.allclose(vectors(out), larger.vectors(new), atol=1e-10)
+
+
 def interrupted(ranks, calls, *given):
     """Runs a job whose ranks all end before a block; returns the error and the blocks begun."""
     run, begun = SheafPropagation.run_free, []
@@ -128,7 +147,7 @@ def interrupted(ranks, calls, *given):
 
     SheafPropagation.run_free = counted
     split = partitioned_job.split_columns
-    partitioned_job.split_columns = lambda sections, width, most: split(sections, width, 4)
+    partitioned_job.split_columns = lambda *size: split(*size[:2], 4, *size[3:])
     try:
         return run_job(ranks, *given), len(begun)
     finally:

@@ -1,10 +1,11 @@
 """What some ranks do while the others wait."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from sheafprop.distributed import Ranks
+from sheafprop.distributed import RankError, Ranks
 from sheafprop.pretrained.mapped.unhurried import run_unhurried
 from tests.distributed.rank_pool import pool
 
@@ -51,6 +52,16 @@ def test_an_error_ends_all_of_them(tmp_path):
     assert there[0] == "RankError"
     assert "rank 0 of 2" in there[1]
     assert "the disk is full" in there[1]
+
+
+def test_a_rank_that_hears_of_a_lost_one_does_not_wait_for_its_mark(tmp_path):
+    def lost():
+        raise RankError("rank 1 of 2 ended")
+
+    two = SimpleNamespace(size=2, rank=0, gather=lambda value: [value, value])
+    with pytest.raises(RankError, match="rank 1 of 2 ended"):
+        run_unhurried(two, tmp_path, lost)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_process_waits_for_nobody(tmp_path):
