@@ -17,12 +17,12 @@ __all__ = ["combine_keys", "label_keys", "seeded_integers", "seeded_normal", "se
 UInt64Array = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN_WORD = np.uint64(0x9E3779B97F4A7C15)
 # One stream per kind of draw: equal keys and seeds must not give related numbers of two kinds.
 _UNIFORM, _NORMAL, _INTEGERS = 0x756E69666F726D, 0x6E6F726D616C, 0x696E7465676572
 
 
-def _mix(values: UInt64Array) -> UInt64Array:
+def mix_words(values: UInt64Array) -> UInt64Array:
     """The finaliser of splitmix64, a bijection of 64-bit words (arrays wrap around silently)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -54,7 +54,7 @@ def combine_keys(*parts: ArrayLike | SupportsInt) -> UInt64Array:
         raise ValueError("'combine_keys' needs at least one integer or array (got none)")
     key = np.zeros(1, dtype=np.uint64)
     for part in parts:
-        key = _mix(_mix(key + _GOLDEN) + _as_words(part))
+        key = mix_words(mix_words(key + GOLDEN_WORD) + _as_words(part))
     return key
 
 
@@ -75,8 +75,8 @@ def _words(keys: ArrayLike, columns: int, seed: int, stream: int) -> UInt64Array
     if columns < 0:
         raise ValueError(f"'columns' must not be negative (got {columns})")
     start = combine_keys(stream, seed, _as_words(keys))
-    steps = np.arange(1, columns + 1, dtype=np.uint64) * _GOLDEN
-    return _mix(start[:, None] + steps[None, :])
+    steps = np.arange(1, columns + 1, dtype=np.uint64) * GOLDEN_WORD
+    return mix_words(start[:, None] + steps[None, :])
 
 
 def _unit_interval(words: UInt64Array) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from sheafprop.checks import check_integer
 from sheafprop.errors import DataError
+from sheafprop.seeding import GOLDEN_WORD, mix_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +62,7 @@ class PartitionCosts:
 def hash_partition(num_nodes: int, num_parts: int) -> Partition:
     """A partition by a hash of the entities' ids: even, and blind to the graph."""
     check_integer("num_parts", num_parts, 1)
-    # The finalizer of splitmix64.
-    value = np.arange(1, num_nodes + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        value = (value ^ (value >> np.uint64(shift))) * np.uint64(factor)
-    value ^= value >> np.uint64(31)
+    value = mix_words(np.arange(1, num_nodes + 1, dtype=np.uint64) * GOLDEN_WORD)
     return Partition((value % np.uint64(num_parts)).astype(np.int32), num_parts)
 
 

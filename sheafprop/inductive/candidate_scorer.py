@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.pairwise_squares import chunks_of, square_lengths
+from sheafprop.kernels.rows import full_precision
 from sheafprop.kernels.threads import run_chunks
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.sheaf import RelationSheaf
@@ -123,7 +124,10 @@ class CandidateScorer:
                     self._lengths[place] = square_lengths(candidates)
                 return self._lengths[place]
 
-            self.sheaf.pairwise_energy(known, candidates, rel_type, side, lengths=lengths, out=out)
+            with full_precision(known):
+                self.sheaf.pairwise_energy(
+                    known, candidates, rel_type, side, lengths=lengths, out=out
+                )
             self._finish(out)
             return
 

@@ -266,9 +266,9 @@ class FeatureMap:
         if count is not None:
             weight = count.cpu()[has_row][known_tensor].double().sqrt().clamp_min(1.0)
         f = torch.from_numpy(rows[known])
-        fits = [
+        fits = (  # one at a time: each holds a prediction of every entity
             (basis, fit_ridge(basis.expand(f), x, weight)) for basis in LandmarkBasis.candidates(f)
-        ]
+        )
         basis, found = min(fits, key=lambda fit: fit[1].error)
         wide = double_precision(x)
         variance = float((found.share * (wide - found.mean).abs().square()).sum())

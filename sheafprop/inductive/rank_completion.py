@@ -124,6 +124,7 @@ def rank_completion(
     name = type(model).__name__
     own: dict[str, Scorer] = {f"{name} + sheaf propagation": scorer}
     plain = data if data.features is None else replace(data, features=None)
+    without = propagation
     if plain is not data:
         without = InductivePropagation(model, plain, settings)
         own[f"{name} + sheaf propagation, {NO_FEATURES}"] = without.scorer()
@@ -164,9 +165,8 @@ def rank_completion(
         if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):
             by_selection |= {method, f"{method} + proximity"}
     if settings.start != "random":
-        start = InductivePropagation(model, plain, settings).scorer(0)
         unpropagated = f"{name}, {settings.start} start (no propagation)"
-        methods[unpropagated] = start
+        methods[unpropagated] = without.scorer(0)
         by_selection.add(unpropagated)
     free = baselines(model, plain, near, seed)
     known = inference_filter(data)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from sheafprop.data.finite_rows import name_nonfinite_rows
 from sheafprop.inductive.candidate_scorer import CandidateScorer
-from sheafprop.kernels.rows import full_precision
 from sheafprop.kge.base import KGEModel, Side
 
 
@@ -51,7 +50,7 @@ class SectionScorer:
         weight (sequence of float): :math:`a_i > 0`, one for each section.
         labels (sequence of str, optional): The labels of the entities, for messages.
         known (KnownRows, optional): Entities with one vector for all sections; ``x`` then holds
-            the vectors of the other entities alone, in their order.
+            the vectors of the other entities alone, in their order, and the weights add up to one.
 
     Raises:
         ValueError: If weights and sections differ in number, or a vector is not finite (the first
@@ -78,23 +77,25 @@ class SectionScorer:
             raise ValueError(
                 f"the vector of {named} is not finite, so no score would mean anything"
             )
-        # Sections of one weight are scored together, in one matrix product.
         self._groups: list[tuple[float, Tensor]] = []
-        start = 0
-        for value, members in groupby(weight):
-            size = len(list(members))
-            self._groups.append((value, x[:, start : start + size].contiguous()))
-            start += size
         self._around: CandidateScorer | None = None
-        if known is not None:
-            rows = _Blocks((known.table.unsqueeze(1), x))
-            self._around = CandidateScorer(
-                model, model.sheaf().map_tensors(torch.Tensor.detach), rows, weight
-            )
-            # The row of each entity among those of the table and then those of x.
-            self._column = torch.empty_like(known.mask, dtype=torch.int64)
-            self._column[known.mask] = known.source
-            self._column[~known.mask] = torch.arange(len(x), device=x.device) + len(known.table)
+        if known is None:
+            # Sections of one weight are scored together, in one matrix product.
+            start = 0
+            for value, members in groupby(weight):
+                size = len(list(members))
+                self._groups.append((value, x[:, start : start + size].contiguous()))
+                start += size
+            return
+        rows = _Blocks((known.table.unsqueeze(1), x))
+        sheaf = model.sheaf().map_tensors(torch.Tensor.detach)
+        self._around = CandidateScorer(model, sheaf, rows, weight)
+        # The row of each entity among those of the table and then those of x.
+        self._column = torch.empty_like(known.mask, dtype=torch.int64)
+        self._column[known.mask] = known.source
+        self._column[~known.mask] = torch.arange(len(x), device=x.device) + len(known.table)
+        # Where the known entities come first and are the whole table, no score has to move.
+        self._in_order = torch.equal(self._column, torch.arange(len(rows), device=x.device))
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
         """Scores ``[B, N]`` of all tails for heads ``head_index`` and relations ``rel_type``."""
@@ -119,9 +120,8 @@ class SectionScorer:
         # Queries of known entities are asked once, and not for every section.
         for mine, block, first in ((~free, known, 0), (free, x, len(known))):
             if bool(mine.any()):
-                with full_precision(known):
-                    scores = around.scores(block[row[mine] - first], rel_type[mine], side)
-                out[mine] = scores[:, column]
+                scores = around.scores(block[row[mine] - first], rel_type[mine], side)
+                out[mine] = scores if self._in_order else scores[:, column]
         return out
 
     def _sum(self, score: Callable[[Tensor], Tensor]) -> Tensor:

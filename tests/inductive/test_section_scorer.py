@@ -72,3 +72,19 @@ def test_a_free_vector_that_is_not_finite_is_named_by_its_entity():
     free[1, 0, 2] = float("inf")
     with pytest.raises(ValueError, match="'d'"):
         SectionScorer(model, free, [1.0], list("abcd"), known)
+
+
+@pytest.mark.parametrize("name", ["rotate", "se"])
+def test_scores_around_known_vectors_do_not_follow_autocast(name):
+    model = trained(name, toy_data())
+    g = torch.Generator().manual_seed(3)
+    dtype = model.entity_vectors().dtype
+    mask = torch.tensor([True, False, True, True])
+    known = KnownRows.select(torch.randn(3, 8, generator=g, dtype=dtype), torch.arange(3), mask)
+    free = torch.randn(1, 2, 8, generator=g, dtype=dtype)
+    scorer = SectionScorer(model, free, [0.5, 0.5], None, known)
+    query = torch.tensor([0, 1]), torch.tensor([1, 0])
+    want = scorer.score_tails(*query)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = scorer.score_tails(*query)
+    assert torch.equal(got, want)
