@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sheafprop.checks import count_noun, quote
 from sheafprop.data.column_names import show_fields
-from sheafprop.data.file_kinds import decompress, file_suffix, read_file
+from sheafprop.data.file_kinds import decompress, file_suffix, read_file, read_parquet
 from sheafprop.data.text_rows import decode
 from sheafprop.data.triples import as_label
 from sheafprop.errors import DataError
@@ -168,12 +168,12 @@ def read_features(path: str | os.PathLike[str]) -> FeatureTable:
     """
     source = os.fspath(path)
     suffix = file_suffix(source)
-    content = read_file(path)
+    content = decompress(read_file(path), source)
     if suffix == ".npy":
         return _of_array(content, Path(path).expanduser(), source)
     if suffix == ".parquet":
-        return _of_parquet(content, source)
-    return _of_text(decode(decompress(content, source), source), source, suffix)
+        return _of_frame(read_parquet(content, source), source)
+    return _of_text(decode(content, source), source, suffix)
 
 
 def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
@@ -230,17 +230,6 @@ def _of_properties(rows: Sequence[Sequence[str]], source: str) -> FeatureTable:
             types = [tuple(dict.fromkeys(cells[i])) if i in cells else None for i in place.values()]
             columns.append(Column(name, "types", _objects(types)))
     return FeatureTable(tuple(place), tuple(columns), source)
-
-
-def _of_parquet(content: bytes, source: str) -> FeatureTable:
-    try:
-        import pandas as pd
-
-        return _of_frame(pd.read_parquet(io.BytesIO(content)), source)
-    except ImportError as error:
-        raise DataError(f"{source}: reading Parquet needs pyarrow: pip install pyarrow") from error
-    except (ValueError, OSError) as error:
-        raise DataError(f"{source}: this is not a Parquet file ({error})") from error
 
 
 def _of_array(content: bytes, path: Path, source: str) -> FeatureTable:

@@ -12,9 +12,12 @@ import zlib
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sheafprop.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "GRAPH_ENDINGS",
@@ -24,6 +27,7 @@ __all__ = [
     "file_suffix",
     "plain_name",
     "read_file",
+    "read_parquet",
     "recognize_format",
     "refuse_archives",
 ]
@@ -125,6 +129,22 @@ def decompress(content: bytes, source: str) -> bytes:
     expanded = expand_stream(io.BytesIO(content), content[:16], len(content), source).read()
     refuse_archives(expanded[:512], source)
     return expanded
+
+
+def read_parquet(content: bytes, source: str) -> "pd.DataFrame":
+    """The frame of a Parquet file.
+
+    Raises:
+        DataError: If pyarrow is not installed, or the content is no such file.
+    """
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(io.BytesIO(content))
+    except ImportError as error:
+        raise DataError(f"{source}: reading Parquet needs pyarrow: pip install pyarrow") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"{source}: this is not a Parquet file ({error})") from error
 
 
 class _Expanded(io.RawIOBase):

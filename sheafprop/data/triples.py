@@ -1,6 +1,5 @@
 """Reading and writing label triples as files, with labels taken literally."""
 
-import io
 import os
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from sheafprop.data.column_names import (
     recognize_columns,
     show_fields,
 )
-from sheafprop.data.file_kinds import GRAPH_FORMATS, file_suffix, recognize_format
+from sheafprop.data.file_kinds import GRAPH_FORMATS, file_suffix, read_parquet, recognize_format
 from sheafprop.data.formats.facts import LiteralSink
 from sheafprop.data.formats.reading import read_graph
 from sheafprop.data.input_file import InputFile
@@ -248,7 +247,8 @@ def _parse(
         located = read_graph(file, format, options, literals)
     elif format == "parquet":
         with file.open() as stream:
-            triples = _parquet_triples(stream.read(), source, options)
+            frame = read_parquet(stream.read(), source)
+        triples = frame_triples(frame, source, options.columns)
         located = LocatedRows.number(triples, f"{source}, row")
     else:
         with file.open() as stream:
@@ -261,18 +261,6 @@ def _parse(
     if len(located) == 0 and not allow_empty:
         raise DataError(f"{source}: the file holds no triple ({file.size} bytes)")
     return located
-
-
-def _parquet_triples(content: bytes, source: str, options: ReadOptions) -> LabelTriples:
-    import pandas as pd
-
-    try:
-        frame = pd.read_parquet(io.BytesIO(content))
-    except ImportError as error:
-        raise DataError(f"{source}: reading Parquet needs pyarrow: pip install pyarrow") from error
-    except (OSError, ValueError) as error:
-        raise DataError(f"{source}: cannot be read as Parquet ({error})") from error
-    return frame_triples(frame, source, options.columns)
 
 
 def is_frame(value: Any) -> bool:

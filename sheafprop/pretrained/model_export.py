@@ -46,25 +46,26 @@ def export_model(
     facts: str | PathLike[str] | None = None,
 ) -> list[Path]:
     """Writes vectors, and relations and facts where asked; see :meth:`SheafModel.export`."""
-    files: dict[Path, bytes] = {}
+    files: list[tuple[Path, bytes]] = []
     if relations is not None:
         place = Path(relations)
-        files[place] = relation_bytes(state.kge)
-        files[label_file(place)] = as_json(list(state.relations.labels))
+        files.append((place, relation_bytes(state.kge)))
+        files.append((label_file(place), as_json(list(state.relations.labels))))
     if facts is not None:
         place = Path(facts)
         rows = state.frame(state.facts.from_row(0)).to_numpy(dtype=object).tolist()
-        files[place] = format_triples(rows, str(place))
-    taken = [Path(path), label_file(Path(path)), *files]
+        files.append((place, format_triples(rows, str(place))))
+    places = [place for place, _ in files]
+    taken = [Path(path), label_file(Path(path)), *places]
     if len({place.absolute() for place in taken}) < len(taken):
         raise DataError("vectors, relations and facts need files of their own")
     with ExitStack() as stack:
-        for place, content in files.items():
+        for place, content in files:
             stack.enter_context(written_after(place, content))
         written = export_vectors(
             path, state.index, state.rows, format=format, num_sections=state.num_sections
         )
-    return [*written, *files]
+    return [*written, *places]
 
 
 def label_file(path: Path) -> Path:

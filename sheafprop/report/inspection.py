@@ -254,7 +254,7 @@ def inspect_triples(parts: Mapping[str, LabelTriples]) -> GraphInspection:
         for name, part in parts.items()
     }
     every = torch.cat(list(ids.values())) if ids else torch.zeros(0, 3, dtype=torch.int64)
-    stems = {Path(name).stem: name for name in parts}
+    stems = {name.partition(".")[0]: name for name in parts}
     train = ids.get(stems.get(_TRAIN, ""))
     observed = ids.get(stems.get(_OBSERVED, ""))
     graph = None

@@ -162,3 +162,23 @@ def test_a_file_with_a_line_for_each_value_has_a_column_for_each_property(tmp_pa
     )
     np.testing.assert_array_equal(height.values, [3.0, np.nan, np.nan])
     assert list(name.values) == [("x", "y"), ("one; two | three",), None]
+
+
+def test_tables_and_arrays_may_be_compressed_too(tmp_path):
+    frame = pd.DataFrame({"entity": ["a", "b"], "size": [1.0, 2.0]})
+    np.save(tmp_path / "x.npy", frame[["size"]].to_numpy())
+    frame.to_parquet(tmp_path / "x.parquet")
+    for name in ("x.npy", "x.parquet"):
+        packed = tmp_path / f"{name}.xz"
+        packed.write_bytes(lzma.compress((tmp_path / name).read_bytes()))
+        (tmp_path / f"{packed.name}.labels.json").write_text('["a", "b"]')
+        table = read_features(packed)
+        assert table.labels == ("a", "b")
+        np.testing.assert_array_equal(table.columns[0].values.ravel(), [1.0, 2.0])
+
+
+def test_a_fault_in_a_table_is_not_taken_for_another_kind_of_file(tmp_path):
+    pd.DataFrame({"entity": ["a", "a"], "size": [1.0, 2.0]}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="every label must have one row") as raised:
+        read_features(tmp_path / "x.parquet")
+    assert "not a Parquet" not in str(raised.value)

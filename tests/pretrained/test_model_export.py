@@ -75,3 +75,11 @@ def test_a_file_of_another_origin_is_refused(tmp_path):
         read_relation_file(place)
     with pytest.raises(StorageError):
         read_relation_file(tmp_path / "missing")
+
+
+def test_relations_and_facts_need_files_of_their_own(tmp_path):
+    model, relations = sheaf_model("transe"), tmp_path / "r.safetensors"
+    for facts in (relations, label_file(relations)):
+        with pytest.raises(DataError, match="need files of their own"):
+            model.export(tmp_path / "v.npy", relations=relations, facts=facts)
+    assert names(tmp_path) == []

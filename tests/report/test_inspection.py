@@ -46,3 +46,12 @@ def test_relations_whose_pairs_are_swapped_are_inverse():
     }
     assert "looks like the inverse of" in found.summary()
     assert found.to_dict()["degrees"] == {"1": 2, "2": 18}
+
+
+def test_parts_are_known_by_name_when_they_are_compressed():
+    train = np.array([["a", "r", "b"], ["b", "r", "c"]], dtype=object)
+    observed = np.array([["b", "r", "d"]], dtype=object)
+    plain = inspect_triples({"train.txt": train, "inference.txt": observed})
+    packed = inspect_triples({"train.tsv.gz": train, "inference.tsv.gz": observed})
+    assert plain.graph is not None
+    assert packed.graph == plain.graph

@@ -140,11 +140,12 @@ def import_openke(
 def _state(path: Path) -> dict[str, Tensor]:
     require_file(path, "give the file that OpenKE saved")
     found: Any
-    with storage_errors(path, "read"):
-        begin = path.open("rb").read(1)
-    if begin == b"{":
+    with storage_errors(path, "read"), path.open("rb") as file:
+        begin = file.read(1)
+        content = begin + file.read() if begin == b"{" else b""
+    if content:
         try:
-            lists = json.loads(path.read_bytes())
+            lists = json.loads(content)
             found = {key: torch.tensor(value) for key, value in lists.items()}
         except (ValueError, TypeError, RecursionError) as error:
             raise FormatError(f"'{path}' is no JSON of parameters: {error}") from error
