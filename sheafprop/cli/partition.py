@@ -46,6 +46,7 @@ def run(words: Sequence[str]) -> int:
     if options.parts < 1:
         parser.error("--parts must be 1 or more")
 
+    from sheafprop.data.partition import import_metis
     from sheafprop.pretrained.mapped.part_folder import (
         check_parts_target,
         number_facts,
@@ -55,6 +56,8 @@ def run(words: Sequence[str]) -> int:
 
     out = Path(options.out).expanduser()
     check_parts_target(out, options.overwrite)
+    if options.method == "metis":
+        import_metis()  # before facts are read for minutes
     paths = [input_path(name) for name in options.facts]
     reading = file_options(options)
     size = sum(path.stat().st_size for path in paths if path.is_file())

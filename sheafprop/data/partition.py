@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,22 @@ def hash_partition(num_nodes: int, num_parts: int) -> Partition:
     return Partition((value % np.uint64(num_parts)).astype(np.int32), num_parts)
 
 
+def import_metis() -> Any:
+    """The module pymetis.
+
+    Raises:
+        DataError: If it is not installed.
+    """
+    try:
+        import pymetis
+    except ImportError as error:
+        raise DataError(
+            "a partition by METIS needs pymetis: pip install 'sheafprop[partition]', or take "
+            "another method"
+        ) from error
+    return pymetis
+
+
 def metis_partition(edge_index: NDArray, num_nodes: int, num_parts: int) -> Partition:
     """A partition with few triples between its parts, by METIS (Karypis and Kumar, 1998).
 
@@ -79,13 +96,7 @@ def metis_partition(edge_index: NDArray, num_nodes: int, num_parts: int) -> Part
     Raises:
         DataError: If pymetis is not installed.
     """
-    try:
-        import pymetis
-    except ImportError as error:
-        raise DataError(
-            "a partition by METIS needs pymetis: pip install 'sheafprop[partition]', or take "
-            "another method"
-        ) from error
+    pymetis = import_metis()
     from scipy.sparse import coo_array
 
     check_integer("num_parts", num_parts, 1)

@@ -79,12 +79,17 @@ class InductivePropagation:
             assert data.features is not None
             anchors = self.feature_map.anchors(data.features, system.labels)
             system = system.anchored(anchors, data.num_relations)
+        prototypes = None
+        if settings.relation_weights or settings.start in ("mixed", "prototype"):
+            prototypes = RelationPrototypes.from_triples(
+                trained, train_index, train_type, data.num_relations
+            )
         self._prepare(
             model,
             system,
             settings,
             sheaf,
-            RelationPrototypes.from_triples(trained, train_index, train_type, data.num_relations),
+            prototypes,
             residual_variance(trained, train_index, train_type, sheaf)
             if settings.relation_weights
             else None,
@@ -124,7 +129,7 @@ class InductivePropagation:
         system: FreeSystem,
         settings: PropagationSettings,
         sheaf: RelationSheaf,
-        prototypes: RelationPrototypes,
+        prototypes: RelationPrototypes | None,
         variance: Tensor | None,
     ) -> None:
         self.model, self.settings, self._free = model, settings, ~system.boundary_mask
@@ -133,6 +138,7 @@ class InductivePropagation:
         weight = None
         if settings.relation_weights:
             assert variance is not None
+            assert prototypes is not None
             count = prototypes.count[: prototypes.count.numel() // 2]
             weight = relation_weights(variance, count)[graph[1]]
         self._layer = SheafPropagation(

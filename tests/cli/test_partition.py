@@ -1,8 +1,11 @@
+import sys
+
 import numpy as np
 import pytest
 
 from sheafprop.cli.main import main
 from sheafprop.data import write_triples
+from sheafprop.pretrained.mapped import part_folder
 from sheafprop.pretrained.mapped.cost_estimate import show_bytes
 from sheafprop.pretrained.mapped.part_folder import read_part, read_parts
 from tests.cli.commands import failing, output, scrambled
@@ -46,3 +49,11 @@ def test_what_is_refused(tmp_path, capsys, facts):
     write_triples(tmp_path / "one.tsv", [("a", "r", "b")])
     done = output(capsys, "partition", tmp_path / "one.tsv", *words, "--method", "hash")
     assert "1 fact of 2 entities" in done.err
+
+
+def test_a_missing_partitioner_is_named_before_facts_are_read(tmp_path, capsys, facts, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    monkeypatch.setattr(part_folder, "number_facts", None)
+    words = ["partition", facts, "--parts", 2, "--out", tmp_path / "parts"]
+    assert "needs pymetis" in failing(capsys, *words)
+    assert not (tmp_path / "parts").exists()
