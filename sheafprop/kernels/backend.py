@@ -175,7 +175,7 @@ def compact(index: Tensor, size: int) -> Tensor:
 
 
 def entries_ahead(row_bytes: int) -> int:
-    """How many entries ahead to fetch features: 12 KiB of rows under way, a part of any first cache."""
+    """How many entries ahead to fetch features: 12 KiB of rows under way, within a first cache."""
     return max(8, min(96, 12 * 1024 // max(1, row_bytes)))
 
 
