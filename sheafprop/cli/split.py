@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafprop.cli.command_parser import (
-    CommandParser,
-    folder,
-    input_path,
-    read_facts,
-)
+from sheafprop.cli.command_parser import CommandParser, folder, input_path, read_facts
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:

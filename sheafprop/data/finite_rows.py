@@ -41,12 +41,7 @@ def name_nonfinite_rows(
 
 
 def check_finite_rows(
-    table: Tensor,
-    labels: Named,
-    what: str,
-    *,
-    kind: str = "entity",
-    ids: Tensor | None = None,
+    table: Tensor, labels: Named, what: str, *, kind: str = "entity", ids: Tensor | None = None
 ) -> None:
     r"""Refuses a table with NaN or infinity.
 

@@ -116,10 +116,7 @@ def format_counts(counts: Counter[str]) -> str:
 
 
 def advise_on_order(
-    triples: LabelTriples,
-    entities: Container[str],
-    relations: Container[str],
-    otherwise: str = "",
+    triples: LabelTriples, entities: Container[str], relations: Container[str], otherwise: str = ""
 ) -> str:
     """What to do about unknown labels: say the order of the columns if it may be another one.
 

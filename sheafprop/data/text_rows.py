@@ -1,7 +1,5 @@
 """Text as rows of fields, with the line of whatever is wrong."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io
@@ -40,7 +38,7 @@ class LocatedRows:
     parts: tuple[tuple[str, Sequence[int]], ...]
 
     @classmethod
-    def number(cls, rows: Any, word: str = "row", start: int = 0) -> LocatedRows:
+    def number(cls, rows: Any, word: str = "row", start: int = 0) -> "LocatedRows":
         """Rows of no file, numbered."""
         return cls(rows, ((word, range(start, start + len(rows))),))
 
@@ -57,7 +55,7 @@ class LocatedRows:
         named = "; ".join(self.place(row) for row in rows[:_NAMED])
         return named + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
 
-    def select(self, rows: Sequence[int]) -> LocatedRows:
+    def select(self, rows: Sequence[int]) -> "LocatedRows":
         """Some rows in ascending order, of an array."""
         parts, start = [], 0
         for name, numbers in self.parts:

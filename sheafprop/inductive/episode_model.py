@@ -17,8 +17,8 @@ from sheafprop.inductive.feature_map import Anchors, weigh_by_facts
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.nn.anchors import add_anchors
-from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_propagation import SheafPropagation
+from sheafprop.nn.start import RelationPrototypes
 from sheafprop.ranking.triple_filter import GroupedValues
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 

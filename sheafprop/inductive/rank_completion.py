@@ -21,7 +21,7 @@ from sheafprop.inductive.proximity_scorer import (
 from sheafprop.kge.base import KGEModel
 from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, evaluate
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.ranking.query_strata import label_queries, strata_metrics
+from sheafprop.ranking.ranking_result import label_queries, strata_metrics
 
 PROXIMITY = "proximity alone"
 FILTERED_PROXIMITY = "proximity after the edge-type filter"

@@ -149,12 +149,7 @@ class DenseCoupling(Coupling):
 
 
 def _by_bucket(
-    x: Tensor,
-    stalks: _Stalks,
-    maps: list[Tensor],
-    width: int,
-    gather: bool,
-    out: Tensor | None,
+    x: Tensor, stalks: _Stalks, maps: list[Tensor], width: int, gather: bool, out: Tensor | None
 ) -> Tensor:
     sections = x.shape[1]
     dtype = torch.promote_types(x.dtype, maps[0].dtype)

@@ -7,7 +7,9 @@ from torch import Tensor
 from torch_geometric.typing import Adj
 
 from sheafprop.checks import check_integer
-from sheafprop.nn.features import (
+from sheafprop.nn.graph_input import (
+    GraphInput,
+    as_edges,
     check_result,
     from_sections,
     prepare_features,
@@ -15,7 +17,6 @@ from sheafprop.nn.features import (
     to_sections,
     with_free,
 )
-from sheafprop.nn.graph_input import GraphInput, as_edges
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.solvers import SOLVERS, LinearSystem, Solution, is_cheap, norm_of
 from sheafprop.nn.solvers.implicit import implicit_limit

@@ -8,7 +8,9 @@ from torch_geometric.typing import Adj
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite, outside_transforms
 from sheafprop.kernels.rows import add_rows, take_rows
-from sheafprop.nn.features import (
+from sheafprop.nn.graph_input import (
+    GraphInput,
+    as_edges,
     check_result,
     from_sections,
     prepare_features,
@@ -16,15 +18,9 @@ from sheafprop.nn.features import (
     to_sections,
     with_free,
 )
-from sheafprop.nn.graph_input import GraphInput, as_edges
 from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf.graph_checks import check_finite_features, check_graph_shapes, check_places
-from sheafprop.sheaf.plan import (
-    Normalization,
-    PropagationPlan,
-    check_normalization,
-    working_dtype,
-)
+from sheafprop.sheaf.plan import Normalization, PropagationPlan, check_normalization, working_dtype
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import largest_eigenvalue
 

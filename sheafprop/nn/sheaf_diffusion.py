@@ -5,7 +5,7 @@ from torch import Tensor
 
 from sheafprop.kernels.rows import take_rows
 from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, exponential_weights
-from sheafprop.nn.features import check_result, from_sections, to_sections, with_free
+from sheafprop.nn.graph_input import check_result, from_sections, to_sections, with_free
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf.plan import Normalization, PropagationPlan

@@ -22,12 +22,7 @@ class TracedPropagation:
     """
 
     def __init__(
-        self,
-        graph: GraphInput,
-        num_nodes: int,
-        *,
-        normalization: Normalization,
-        dtype: torch.dtype,
+        self, graph: GraphInput, num_nodes: int, *, normalization: Normalization, dtype: torch.dtype
     ):
         edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
         real = torch.zeros((), dtype=dtype).real.dtype

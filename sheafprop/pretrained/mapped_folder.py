@@ -134,12 +134,7 @@ def sharding(key: str, offset: int, dim: int) -> dict[str, str]:
 
 
 def _write_rows(
-    files: _Files,
-    key: str,
-    rows: RowBlocks,
-    sections: int | None,
-    labels: Named,
-    first: int = 0,
+    files: _Files, key: str, rows: RowBlocks, sections: int | None, labels: Named, first: int = 0
 ) -> None:
     """Writes a table: rows ``[n, m]``, or ``[n, s, m]`` where there are sections."""
     offset = 0

@@ -16,8 +16,7 @@ from sheafprop.kge import KGEModel
 from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.entity_index import EntityIndex
-from sheafprop.pretrained.fact_answers import FactAnswers, FactExecutor
-from sheafprop.pretrained.fact_index import FactIndex
+from sheafprop.pretrained.fact_index import FactAnswers, FactExecutor, FactIndex
 from sheafprop.pretrained.graph_scorer import QUERIES, GraphScorer, LinkScores, spread_temperature
 from sheafprop.pretrained.stored_model import ModelHead, StoredModel, with_table, without_table
 from sheafprop.pretrained.triple_input import triple_ids

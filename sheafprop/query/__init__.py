@@ -35,15 +35,10 @@ from sheafprop.query.link_probabilities import LinkProbabilities, LinkScorer
 from sheafprop.query.parser import parse_query
 from sheafprop.query.query import Query
 from sheafprop.query.query_batch import QueryBatch
-from sheafprop.query.query_ranking import (
-    EdgeTypeScorer,
-    QueryRanking,
-    evaluate_queries,
-)
+from sheafprop.query.query_ranking import EdgeTypeScorer, QueryRanking, evaluate_queries
 from sheafprop.query.query_scorer import QueryScorer
 from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
-from sheafprop.query.reliability import ReliabilityTable
-from sheafprop.query.truth_calibration import TruthCalibration, TruthPairs
+from sheafprop.query.truth_calibration import ReliabilityTable, TruthCalibration, TruthPairs
 from sheafprop.renamed import find_renamed
 
 __all__ = [

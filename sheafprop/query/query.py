@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,17 +51,14 @@ class Query:
             raise ValueError(f"only relations have an inverse (got the entity {wrong[0]!r})")
 
     @classmethod
-    def entity(cls, label: str) -> Query:
+    def entity(cls, label: str) -> "Query":
         """The entity ``label`` itself, from which a query starts."""
         return cls(QueryShape("anchor"), (label,), (False,))
 
     @classmethod
     def of(
-        cls,
-        name: str,
-        relations: Sequence[str | tuple[str, bool]],
-        anchors: Sequence[str],
-    ) -> Query:
+        cls, name: str, relations: Sequence[str | tuple[str, bool]], anchors: Sequence[str]
+    ) -> "Query":
         r"""A query of a named structure, such as ``"2p"`` or ``"ip"``.
 
         Args:
@@ -90,19 +85,19 @@ class Query:
             labels[slot], inverse[slot] = pair
         return cls(shape, tuple(labels), tuple(inverse))
 
-    def via(self, relation: str, *, inverse: bool = False) -> Query:
+    def via(self, relation: str, *, inverse: bool = False) -> "Query":
         """All that a relation leads to from here; with ``inverse``, all that it leads here from."""
         return Query(
             QueryShape("via", (self.shape,)), (*self.labels, relation), (*self.inverse, inverse)
         )
 
-    def __and__(self, other: Query) -> Query:
+    def __and__(self, other: "Query") -> "Query":
         return combine("and", [self, other])
 
-    def __or__(self, other: Query) -> Query:
+    def __or__(self, other: "Query") -> "Query":
         return combine("or", [self, other])
 
-    def __invert__(self) -> Query:
+    def __invert__(self) -> "Query":
         return Query(QueryShape("not", (self.shape,)), self.labels, self.inverse)
 
     def ids(self, entities: Labels, relations: Labels) -> Tensor:
@@ -128,7 +123,7 @@ class Query:
         )
 
 
-def combine(operator: Operator, queries: Sequence[Query]) -> Query:
+def combine(operator: Operator, queries: Sequence[Query]) -> "Query":
     """Joins queries by ``and`` or ``or``; operands that are joined so themselves are merged."""
     branches: list[QueryShape] = []
     for query in queries:

@@ -1,7 +1,5 @@
 """Ranks the hard answers of logical queries, also for a baseline without vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@
 add a metric, add its value per query to ``_rank_values`` and its name to :func:`name_metrics`.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Ranks against 49 sampled negatives: the expectation in closed form, and one seeded draw."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

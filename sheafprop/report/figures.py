@@ -1,7 +1,5 @@
 """The validation curve: what is found after how many steps of propagation."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Mapping, Sequence

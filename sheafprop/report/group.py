@@ -1,7 +1,5 @@
 """The report of all runs of a group."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

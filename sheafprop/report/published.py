@@ -1,7 +1,5 @@
 """The figures others published, with marks of how far each can be trusted."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable

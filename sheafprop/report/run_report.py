@@ -1,7 +1,5 @@
 """The report of one run or of several, as Markdown."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

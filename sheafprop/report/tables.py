@@ -1,7 +1,5 @@
 """Numbers, text and tables of reports; the results table, for Markdown and for a terminal."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

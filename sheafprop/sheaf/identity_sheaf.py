@@ -10,10 +10,9 @@ from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.pairwise_squares import near_squares
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
-from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
-from sheafprop.sheaf.vertex_blocks import VertexBlocks
+from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
 
 
 @dataclass(frozen=True, eq=False)

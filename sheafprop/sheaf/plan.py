@@ -17,17 +17,11 @@ from sheafprop.kernels.device_check import check_device
 from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
-from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.graph_checks import check_graph
 from sheafprop.sheaf.plan_inputs import PlanInputs
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
-from sheafprop.sheaf.row_plan import (
-    can_count_rows,
-    check_takes_rows,
-    count_rows,
-    needs_labels,
-)
-from sheafprop.sheaf.vertex_blocks import VertexBlocks
+from sheafprop.sheaf.row_plan import can_count_rows, check_takes_rows, count_rows, needs_labels
+from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
 
 Normalization = Literal["block", "degree"] | None
 

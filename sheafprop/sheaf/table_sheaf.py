@@ -9,9 +9,8 @@ from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
 from sheafprop.kernels.typed_entries import TypedEntries
-from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
-from sheafprop.sheaf.vertex_blocks import VertexBlocks
+from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from sheafprop.checks import check_integer
 from sheafprop.kge import KGEModel
-from sheafprop.training.row_optimizers import RowAdam, RowwiseAdagrad
+from sheafprop.training.sparse_rows import RowAdam, RowwiseAdagrad
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,

@@ -106,7 +106,7 @@ class SheafCompletion(LightningModule):
             has, triples and sampled entities, so that its cost does not grow with the table.
             ``"auto"``: for more than 200 000 entities, where loss and optimizer allow it. Adagrad
             and SGD train as without it. Adam leaves rows and moments of other entities alone, see
-            :class:`~sheafprop.training.row_optimizers.RowAdam`.
+            :class:`~sheafprop.training.sparse_rows.RowAdam`.
         table: ``"whole"``: every process has all entities. ``"sharded"``: processes of ``torchrun``
             share the entity table by rows, and training is sparse; one process has all of it. See
             :class:`~sheafprop.training.ShardedTableStrategy`.

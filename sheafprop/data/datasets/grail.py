@@ -1,7 +1,5 @@
 """The inductive benchmark of GraIL, from a folder, an archive or the internet."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -68,7 +66,7 @@ class GraILDataset(InductiveDataset):
         self.root = None if root is None else Path(root).expanduser().absolute()
         self.mode: Mode = mode
 
-    def load(self) -> InductiveData:
+    def load(self) -> "InductiveData":
         # Only here, so that the files can be checked without torch.
         from sheafprop.data.assembly import assemble
 

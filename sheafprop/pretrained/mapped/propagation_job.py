@@ -32,12 +32,11 @@ from sheafprop.kernels.rows import scale_rows
 from sheafprop.nn.relation_weights import relation_weights
 from sheafprop.nn.sheaf_propagation import LEAP, SheafPropagation
 from sheafprop.nn.start import start_values
-from sheafprop.pretrained.mapped.array_folder import ArrayFolder
+from sheafprop.pretrained.mapped.array_folder import ArrayFolder, load_rows, save_rows
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem
 from sheafprop.pretrained.mapped.fact_ids import FactIds, read_fact_ids, write_fact_ids
 from sheafprop.pretrained.mapped.job_record import JobRecord, checksum
-from sheafprop.pretrained.mapped.row_files import load_rows, save_rows
 from sheafprop.pretrained.mapped.unhurried import run_unhurried
 from sheafprop.pretrained.mapped.vector_folder import check_vector_target, write_vector_folder
 from sheafprop.pretrained.model_state import ModelState
@@ -514,12 +513,7 @@ def start_rows(
 
 
 def _plain(block: Block) -> list[int]:
-    return [
-        block.sections.start,
-        block.sections.stop,
-        block.columns.start,
-        block.columns.stop,
-    ]
+    return [block.sections.start, block.sections.stop, block.columns.start, block.columns.stop]
 
 
 def _block(plain: Sequence[int]) -> Block:

@@ -33,11 +33,7 @@ def check_vector_target(folder: Path, overwrite: bool) -> None:
         ValueError: If something is there that must stay.
     """
     check_folder_target(
-        folder,
-        overwrite,
-        names=(_VECTORS, _ENTITIES),
-        record=_MANIFEST,
-        what="a folder of vectors",
+        folder, overwrite, names=(_VECTORS, _ENTITIES), record=_MANIFEST, what="a folder of vectors"
     )
 
 
