@@ -36,6 +36,7 @@ from sheafprop.data.partition import hash_partition, metis_partition, partition_
 from sheafprop.distributed import PartitionedGraph, PartitionedPlan, Ranks, process_group
 from sheafprop.pretrained.mapped.cost_estimate import ENTRY
 from sheafprop.sheaf import PropagationPlan
+from sheafprop.sheaf.graph_checks import GraphInput
 from sheafprop.sheaf.row_plan import count_rows, needs_labels
 
 ENTITIES, TRIPLES, WIDTH, STEPS, ROUNDS = 300_000, 3_000_000, 64, 8, 5
@@ -233,11 +234,7 @@ def measure_cases(
                 some = slice(*columns)
                 mask = torch.zeros(nodes, dtype=torch.bool)
                 rows, _ = count_rows(
-                    edges,
-                    kinds,
-                    sheaf,
-                    edge_weight=None,
-                    boundary_mask=mask,
+                    GraphInput(edges, kinds, sheaf, boundary_mask=mask),
                     labels=needs_labels(sheaf, "block"),
                     dtype=torch.float32,
                 )

@@ -142,7 +142,7 @@ class CommandParser(LiteralParser):
     ) -> "SheafModel":
         """Loads the model of :meth:`model_of`."""
         folder = self.model_of(options, files)
-        from sheafprop.cli.stored_run import describe_interruption
+        from sheafprop.cli.run_folder import describe_interruption
         from sheafprop.pretrained.sheaf_model import SheafModel
 
         model = SheafModel.load(folder)

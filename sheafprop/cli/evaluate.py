@@ -88,7 +88,7 @@ def run(words: Sequence[str]) -> int:
 def _of_run(
     options: argparse.Namespace, ranks: "Ranks"
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    from sheafprop.cli.stored_run import describe_interruption, read_run
+    from sheafprop.cli.run_folder import describe_interruption, read_run
     from sheafprop.data.inductive_data import renumber
     from sheafprop.distributed import rank_shares
     from sheafprop.inductive.propagation_settings import PropagationSettings

@@ -26,8 +26,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.command_parser import report
-from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.stored_run import own_classes, read_run, trust
+from sheafprop.cli.run_folder import RunFolder, own_classes, read_run, trust
 from sheafprop.config_files import add_callbacks
 from sheafprop.errors import DataError
 from sheafprop.files import remove_temporaries, write_text

@@ -18,8 +18,6 @@ from sheafprop.data.label_checks import EXAMPLES, Mode, check_labels, format_cou
 from sheafprop.data.triples import LabelTriples, as_label_triples
 from sheafprop.data.vocabulary import Vocabulary
 
-__all__ = ["assemble"]
-
 _SPOKEN = {
     "train": "training",
     "train_valid": "transductive validation",

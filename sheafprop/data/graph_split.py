@@ -26,8 +26,6 @@ from sheafprop.files import check_folder_target, new_folder, storage_errors, wri
 from sheafprop.seeding import combine_keys, label_keys, seeded_uniform
 from sheafprop.version import __version__
 
-__all__ = ["GraphSplit", "check_split_target", "split_graph"]
-
 #: The default of ``new_fraction``.
 NEW_FRACTIONS = {"semi-inductive": 0.25, "fully-inductive": 0.35}
 

@@ -12,8 +12,6 @@ from sheafprop.data.graph_counts import triple_codes
 from sheafprop.errors import DataError
 from sheafprop.seeding import combine_keys, seeded_uniform
 
-__all__ = ["SemiInductiveSplit", "hold_out_mask", "semi_inductive_split"]
-
 
 @dataclass(frozen=True)
 class SemiInductiveSplit:

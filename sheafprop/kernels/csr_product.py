@@ -1,7 +1,7 @@
 """A constant sparse matrix times a block of features, differentiable in the features."""
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,39 @@ from sheafprop.kernels.threads import run_rows
 _SPARSE_DEVICES = ("cpu", "cuda")
 # Bytes of gathered rows that are held at once.
 _BLOCK_BYTES = 64 * 2**20
+
+
+class Terms(NamedTuple):
+    r"""What stands beside the messages in :math:`(f_0 + f_1 \, o) \, x + f_2 \, g \, (A x + c)`.
+
+    Args:
+        factors (tuple[float, float, float]): :math:`f`.
+        own (Tensor, optional): Real :math:`o`, ``[n, 1]`` or ``[n, d]``; None for ones.
+        gain (Tensor, optional): Real :math:`g`, likewise.
+        constant (Tensor, optional): :math:`c`, ``[n, s, d]`` or ``[n, 1, d]``; None for zero.
+        out (Tensor, optional): Where to put the result, if nothing needs gradients.
+    """
+
+    factors: tuple[float, float, float] = (0.0, 0.0, 1.0)
+    own: Tensor | None = None
+    gain: Tensor | None = None
+    constant: Tensor | None = None
+    out: Tensor | None = None
+
+    def as_rows(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Own, gain and constant as compiled loops take them, for features ``x`` in real rows."""
+        ones, dtype = rows.new_ones(1, 1), x.dtype.to_real()
+        return (
+            ones if self.own is None else self.own.detach().to(dtype),
+            ones if self.gain is None else self.gain.detach().to(dtype),
+            rows.new_empty(0, 1)
+            if self.constant is None
+            else as_real_rows(self.constant.to(x.dtype)),
+        )
+
+
+#: The messages alone.
+MESSAGES = Terms()
 
 
 class CSRProduct:
@@ -145,47 +178,32 @@ class CSRProduct:
         return _torch_product(self, x) if backend_of(x) == "torch" else self.combine(x)
 
     def combine(
-        self,
-        x: Tensor,
-        factors: tuple[float, float, float] = (0.0, 0.0, 1.0),
-        own: Tensor | None = None,
-        gain: Tensor | None = None,
-        constant: Tensor | None = None,
-        out: Tensor | None = None,
-        some: tuple[int, int] | None = None,
+        self, x: Tensor, terms: Terms = MESSAGES, some: tuple[int, int] | None = None
     ) -> Tensor:
         """What :meth:`Coupling.combine` says, by a compiled loop and without gradients.
 
         ``own`` and ``gain`` are ``[n, 1]``; ``some`` are the rows of ``out`` to fill, if not all.
         """
-        dtype = x.dtype.to_real()
-        rows = as_real_rows(x)
-        shape = (self.num_rows, *x.shape[1:])
-        if out is None:
-            out = empty(shape, x)
-        if out.numel() == 0:
-            return out
-        if rows.shape[0] == 0:
+        rows, dtype = as_real_rows(x), x.dtype.to_real()
+        out = empty((self.num_rows, *x.shape[1:]), x) if terms.out is None else terms.out
+        if out.numel() == 0 or rows.shape[0] == 0:
             # No sources: a matrix without columns.
             return out.zero_()
         target = as_real_rows(out)
-        ones = rows.new_ones(1, 1)
         arguments = (
             self._start,
             self._col,
             self._value_as(dtype) if backend_of(x) == "triton" else self._value_of_loop(dtype),
             rows,
-            ones if own is None else own.detach().to(dtype),
-            ones if gain is None else gain.detach().to(dtype),
-            rows.new_empty(0, 1) if constant is None else as_real_rows(constant.to(x.dtype)),
+            *terms.as_rows(x, rows),
         )
         if backend_of(x) == "triton":
-            triton_loops().csr_rows(*arguments, factors, target)  # type: ignore[union-attr]
+            triton_loops().csr_rows(*arguments, terms.factors, target)  # type: ignore[union-attr]
             return out
         ahead = entries_ahead(rows.shape[1] * rows.element_size())
         run_rows(
             numba_loops().csr_rows,  # type: ignore[union-attr]
-            (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
+            (*map(as_array, arguments), scalars(dtype, *terms.factors), ahead, target.numpy()),
             self._start.numpy(),
             rows.shape[1],
             some,

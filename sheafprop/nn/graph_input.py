@@ -1,7 +1,5 @@
 """What a layer is called with: the graph, in a format of PyTorch Geometric, and features."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
@@ -21,24 +19,6 @@ _SPARSE_LAYOUTS = (
     torch.sparse_bsr,
     torch.sparse_bsc,
 )
-
-
-class GraphInput(NamedTuple):
-    """The graph of one call of a layer, in plain tensors.
-
-    Args:
-        edge_index (Tensor): Heads and tails of the triples, ``[2, E]``.
-        edge_type (Tensor): Relation ids, ``[E]``.
-        sheaf (RelationSheaf): Restriction maps and translations.
-        edge_weight (Tensor, optional): Weights ``[E]``.
-        boundary_mask (Tensor, optional): Known and fixed nodes, bool ``[N]``.
-    """
-
-    edge_index: Tensor
-    edge_type: Tensor
-    sheaf: RelationSheaf
-    edge_weight: Tensor | None = None
-    boundary_mask: Tensor | None = None
 
 
 def as_edges(

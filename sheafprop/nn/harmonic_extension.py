@@ -8,7 +8,6 @@ from torch_geometric.typing import Adj
 
 from sheafprop.checks import check_integer
 from sheafprop.nn.graph_input import (
-    GraphInput,
     as_edges,
     check_result,
     from_sections,
@@ -22,7 +21,7 @@ from sheafprop.nn.solvers import SOLVERS, LinearSystem, Solution, is_cheap, norm
 from sheafprop.nn.solvers.implicit import implicit_limit
 from sheafprop.nn.solvers.singularity import is_singular, known_regular
 from sheafprop.sheaf.coboundary import edge_energy
-from sheafprop.sheaf.graph_checks import check_finite_features
+from sheafprop.sheaf.graph_checks import GraphInput, check_finite_features
 from sheafprop.sheaf.plan import Normalization, PropagationPlan
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import SpectralBounds, spectral_bounds

@@ -358,11 +358,9 @@ def _solve(
 
 def _origins(state: ModelState, system: FreeSystem, nodes: Tensor) -> list[str]:
     """Where free vectors come from; added entities without an anchor are no anchors themselves."""
-    anchors = system.boundary_mask.clone()
+    anchors = system.boundary_mask
     nodes = torch.nn.functional.pad(nodes, (0, len(anchors) - len(nodes)), value=-1)
-    added = (anchors & (nodes >= state.num_trained)).nonzero().flatten()
-    origins = state.index.origins_of(nodes[added])
-    anchors[added] = torch.tensor([o != "unanchored" for o in origins], dtype=torch.bool)
+    anchors = anchors & ~state.are_unanchored(nodes.masked_fill(~anchors, -1))
     _, anchored = components(system, anchors)
     reached = anchored[~system.boundary_mask].tolist()
     return ["extended" if found else "unanchored" for found in reached]

@@ -29,7 +29,6 @@ from sheafprop.pretrained.answers import (
 )
 from sheafprop.pretrained.calibration import CalibrationReport, calibrate
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
-from sheafprop.pretrained.explanation import explain, score_triples
 from sheafprop.pretrained.extension import (
     Mode,
     Propagation,
@@ -42,8 +41,13 @@ from sheafprop.pretrained.model_export import export_model
 from sheafprop.pretrained.model_folder import Layout, open_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.new_relations import describe_relations
-from sheafprop.pretrained.prediction import predict, predict_queries
-from sheafprop.pretrained.query_vectors import query_vectors
+from sheafprop.pretrained.prediction import (
+    explain,
+    predict,
+    predict_queries,
+    query_vectors,
+    score_triples,
+)
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.pretrained.triple_input import TripleInput, label_triples
 from sheafprop.pretrained.triple_ranking import UnknownEntity, rank_triples

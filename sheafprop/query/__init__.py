@@ -33,11 +33,10 @@ from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.query.link_calibration import LinkCalibration, ScoredRows
 from sheafprop.query.link_probabilities import LinkProbabilities, LinkScorer
 from sheafprop.query.parser import parse_query
-from sheafprop.query.query import Query
+from sheafprop.query.query import CONJUNCTIVE, STRUCTURES, Query, QueryShape, structure
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_ranking import EdgeTypeScorer, QueryRanking, evaluate_queries
 from sheafprop.query.query_scorer import QueryScorer
-from sheafprop.query.query_shape import CONJUNCTIVE, STRUCTURES, QueryShape, structure
 from sheafprop.query.truth_calibration import ReliabilityTable, TruthCalibration, TruthPairs
 from sheafprop.renamed import find_renamed
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.errors import FormatError
-from sheafprop.query.query_shape import STRUCTURES, QueryShape
+from sheafprop.query.query import STRUCTURES, QueryShape
 
 
 @dataclass(frozen=True, eq=False)

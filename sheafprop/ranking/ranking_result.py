@@ -13,7 +13,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from sheafprop.ranking.metrics import few_candidates, metrics_by_side, query_values
+from sheafprop.ranking.metrics import few_candidates, metrics_by_side, query_values, sampled50_draw
 from sheafprop.ranking.protocols import (
     HITS_AT,
     SIDES,
@@ -26,7 +26,6 @@ from sheafprop.ranking.protocols import (
     resolve_rules,
 )
 from sheafprop.ranking.rank_counts import RankCounts
-from sheafprop.ranking.sampled50 import sampled50_draw
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,6 @@ def draw_reliability(report: Mapping[str, Any], path: str | PathLike[str]) -> No
     write_bytes(path, buffer.getvalue())
 
 
-__all__ = ["draw_inspection", "draw_reliability", "hits_by_iteration"]
-
 # Told apart also by readers who do not see all colours.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 3)))

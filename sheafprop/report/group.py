@@ -11,8 +11,6 @@ from sheafprop.report.records import read_record
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table
 
-__all__ = ["group_report"]
-
 
 def group_report(group_folder: str | os.PathLike[str]) -> str:
     r"""Reports on all runs of a group together.

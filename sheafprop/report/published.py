@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import Any
 
-__all__ = ["published_query_means", "published_rows"]
-
 _TASKS = ("completion", "queries")
 #: The group of figures that lies next to a protocol, and how it differs: a figure of it is never
 #: shown without this sentence.

@@ -29,8 +29,6 @@ from sheafprop.report.tables import (
     strata_table,
 )
 
-__all__ = ["write_report"]
-
 _PICTURE = "hits_by_iteration.png"
 _GRAPH_COLUMNS = ("entities", "relations", "triples", "duplicates", "self_loops")
 # What may have been left out or stays without an anchor: always shown, also where it is none.

@@ -19,8 +19,6 @@ from sheafprop.report.records import (
     tie_conventions,
 )
 
-__all__ = ["result_table", "strata_table", "terminal_table"]
-
 NOTHING = "\N{EN DASH}"
 
 _HEADER = ("method", "protocol", *(f"Hits@{k}" for k in HITS_AT), "MRR")

@@ -1,6 +1,5 @@
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -119,16 +118,9 @@ class IdentitySheaf(RelationSheaf):
         return IdentityCoupling(entries)
 
     def pairwise_energy(
-        self,
-        queries: Tensor,
-        candidates: Tensor,
-        edge_type: Tensor,
-        side: Side,
-        *,
-        lengths: Callable[[], Tensor] | None = None,
-        out: Tensor | None = None,
+        self, queries: Tensor, candidates: Tensor, edge_type: Tensor, side: Side, **options: Any
     ) -> Tensor:
-        return near_squares(candidates, self.targets(queries, edge_type, side), lengths, out)
+        return near_squares(candidates, self.targets(queries, edge_type, side), **options)
 
     def select(self, relations: Tensor) -> "IdentitySheaf":
         if self.translation is None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sheafprop.kernels.backend import use_backend
-from sheafprop.kernels.csr_product import CSRProduct, TiledSum
+from sheafprop.kernels.csr_product import CSRProduct, Terms, TiledSum
 from tests.kernels.cases import random
 
 
@@ -48,7 +48,7 @@ def test_a_combination_in_one_pass():
     constant = random(3, 1, 4, dtype=torch.float64, seed=3)
     with use_backend("numba"):
         product = CSRProduct(row, col, value, 3, 3)
-        out = product.combine(x, (0.5, -2.0, 3.0), own, gain, constant)
+        out = product.combine(x, Terms((0.5, -2.0, 3.0), own, gain, constant))
     expected = (0.5 - 2 * own.unsqueeze(1)) * x + 3 * gain.unsqueeze(1) * (product(x) + constant)
     assert torch.allclose(out, expected, atol=1e-13)
 

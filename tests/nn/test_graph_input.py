@@ -7,7 +7,6 @@ from torch_geometric.typing import SparseTensor
 from sheafprop.errors import DivergenceError
 from sheafprop.nn import SheafConv
 from sheafprop.nn.graph_input import (
-    GraphInput,
     as_edges,
     check_result,
     from_sections,
@@ -17,6 +16,7 @@ from sheafprop.nn.graph_input import (
     with_free,
 )
 from sheafprop.sheaf import IdentitySheaf
+from sheafprop.sheaf.graph_checks import GraphInput
 from tests.sheaf_cases import make_case
 
 EDGE_INDEX = torch.tensor([[2, 0, 2, 1], [0, 1, 0, 2]])

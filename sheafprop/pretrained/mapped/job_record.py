@@ -1,14 +1,20 @@
-"""What a job that may be killed at any moment writes down of its inputs and of what is done."""
+"""What a job that may be killed at any moment writes down of its inputs and of what is done, and
+how its processes wait for each other by files."""
 
 import hashlib
 import json
+import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+from uuid import uuid4
 
+from filelock import FileLock, Timeout
+
+from sheafprop.distributed import RankError, Ranks
 from sheafprop.errors import DataError
-from sheafprop.files import write_json
+from sheafprop.files import StorageError, storage_errors, write_json
 
 _NAME = "job.json"
 _PIECE = 2**22
@@ -66,6 +72,22 @@ class JobRecord:
         write_json(self.folder / _NAME, self.content)
 
 
+def lock_folder(folder: Path) -> FileLock:
+    """Makes the folder of a job, and keeps other processes out until the lock is released.
+
+    Raises:
+        StorageError: If another process is in it, or the disk refuses.
+    """
+    with storage_errors(folder, "written"):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / "lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise StorageError(f"'{folder}' is in use: another process writes it") from error
+    return lock
+
+
 def read_record(path: Path) -> dict[str, Any] | None:
     """The content of a JSON file that was written as a whole; None if it is not there."""
     try:
@@ -110,3 +132,55 @@ def checksum(path: Path) -> int:
         while piece := file.read(_PIECE):
             value = zlib.crc32(piece, value)
     return value
+
+
+T = TypeVar("T")
+# Seconds between two looks at whether the others are done.
+_PATIENCE = 0.05
+
+
+def run_unhurried(ranks: Ranks, folder: Path, work: Callable[[], T] | None) -> list[T | None]:
+    """Runs what may take longer than the timeout on some ranks, while the others wait.
+
+    They look for files and not for messages, which would have to come in time. Where a rank is
+    killed, torchrun ends the others.
+
+    Args:
+        ranks (Ranks): The processes.
+        folder (Path): A folder that all of them see.
+        work (callable, optional): What this rank does, without collectives; None for nothing.
+
+    Returns:
+        list: What the work returned, by rank; None without work.
+
+    Raises:
+        Exception: What the work raises here.
+        RankError: If it raises on another rank.
+    """
+    token = ranks.gather(uuid4().hex)[0]
+    marks = [folder / f"done-{token}-{rank}.json" for rank in range(ranks.size)]
+    error, result = None, None
+    if work is not None:
+        try:
+            result = work()
+        except RankError:
+            raise  # a rank is lost, and its mark will never come
+        except Exception as found:
+            error = found
+    if ranks.size > 1:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(marks[ranks.rank], {})
+        while not all(mark.exists() for mark in marks):
+            time.sleep(_PATIENCE)
+
+    def answer() -> T | None:
+        if error is not None:
+            raise error
+        return result
+
+    results = ranks.gather(ranks.run_together(answer))
+    # All have seen them; the first rank may remove the folder next.
+    if ranks.is_first and ranks.size > 1:
+        for mark in marks:
+            mark.unlink()
+    return results

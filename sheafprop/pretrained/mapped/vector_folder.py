@@ -9,7 +9,6 @@
 
 import json
 import os
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from torch import Tensor
 from sheafprop.errors import DivergenceError
 from sheafprop.files import check_folder_target, new_folder, storage_errors, write_json
 from sheafprop.kernels.backend import all_finite
+from sheafprop.pretrained.mapped.job_record import checksum
 from sheafprop.version import __version__
 
 _VECTORS, _ENTITIES, _MANIFEST = "vectors.npy", "entities.jsonl", "manifest.json"
@@ -98,8 +98,4 @@ def _check_finite(x: Tensor, labels: list[str]) -> None:
 
 
 def _describe(path: Path) -> dict[str, int]:
-    value = 0
-    with open(path, "rb") as file:
-        while piece := file.read(2**22):
-            value = zlib.crc32(piece, value)
-        return {"size": file.tell(), "crc32": value}
+    return {"size": path.stat().st_size, "crc32": checksum(path)}
