@@ -79,9 +79,9 @@ def run(words: Sequence[str]) -> int:
     with process_group(timeout=options.timeout) as ranks:
         rows, boxes = (_of_run if options.run else _of_files)(options, ranks)
         if ranks.is_first:
-            for box in boxes.values():
-                report(box + "\n")
             write_table(_table(rows), options)
+            for box in boxes.values():
+                report("\n" + box)
     return 0
 
 

@@ -87,9 +87,9 @@ def run(words: Sequence[str]) -> int:
         space = SearchSpace.load(options.space or f"search/paper_{kge}")
         stored = {"config": config, "space": space.options, "pruner": options.pruner or "median"}
         place = RunFolder(Path(options.group or "runs/tune") / (options.name or kge), new=True)
-    from sheafprop.cli.study import Study, read_keys  # some seconds
+    from sheafprop.cli.study import Study, read_data  # some seconds
 
-    keys = read_keys(stored["config"])
+    data = read_data(stored["config"])
     if not options.resume:
         place.make()
         folder = place.path
@@ -99,7 +99,8 @@ def run(words: Sequence[str]) -> int:
     try:
         place.lock()
         study = Study(folder, stored["config"], space, pruner=stored["pruner"])
-        study.run(options.trials, keys)
+        print(data.data.summary())
+        study.run(options.trials, data.keys)
     except (KeyboardInterrupt, SystemExit):
         resume = shlex.join(["sheafprop", "tune", "--resume", str(folder)])
         print(f"'{resume}' resumes this study", file=sys.stderr)
