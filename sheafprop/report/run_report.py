@@ -99,8 +99,9 @@ def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> P
     then.
 
     The report holds the results, how to read them, the results by strata of the test queries, the
-    box of every protocol, published results, what was chosen on validation, the validation curve, a summary of the data
-    with everything left out, and time and memory. A part that a record lacks is said to be missing.
+    box of every protocol, published results, the selection on validation, the validation curve, a
+    summary of the data with everything that was excluded, and time and memory. It names the parts
+    that a record lacks.
 
     Args:
         folder (str): The folder to write into.

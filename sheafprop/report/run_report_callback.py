@@ -55,7 +55,7 @@ class RunReport(Callback):
         kept = [c for c in trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint)]
         if not kept:
             self._print(
-                "there is no BestCheckpoint callback: the weights of the last epoch are used"
+                "without a BestCheckpoint callback, the last weights are used"
             )
         elif monitor.startswith("val/") and not _will_validate(trainer):
             best = any(callback.best_model_score is not None for callback in kept)

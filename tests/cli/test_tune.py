@@ -57,7 +57,7 @@ def test_a_study_goes_on_and_its_best_configuration_fits(tmp_path, words, capsys
     # The data once, then a line for each trial and the best one.
     *data, trial, best_line = capsys.readouterr().out.splitlines()
     assert first_lines[1:-3] == data
-    assert trial.startswith("trial 2: ") and best_line.startswith("best: trial ")
+    assert (trial[:9], best_line[:12]) == ("trial 2: ", "best: trial ")
     found = trials(tmp_path)
     assert found[:2] == first
     assert len({trial["values"]["model.lr"] for trial in found}) == 3
