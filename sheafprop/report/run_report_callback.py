@@ -54,9 +54,7 @@ class RunReport(Callback):
         monitor, _, sentence = choose_monitor(pl_module.data)  # type: ignore[arg-type]
         kept = [c for c in trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint)]
         if not kept:
-            self._print(
-                "without a BestCheckpoint callback, the last weights are used"
-            )
+            self._print("without a BestCheckpoint callback, the last weights are used")
         elif monitor.startswith("val/") and not _will_validate(trainer):
             best = any(callback.best_model_score is not None for callback in kept)
             used = "the best weights so far" if best else "the weights of the last epoch"
