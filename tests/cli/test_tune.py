@@ -131,9 +131,15 @@ def test_help_and_a_missing_extra_import_nothing_large():
         (["--config", "experiment/folder", "--trials", "0"], "at least 1"),
         (["--config", "experiment/folder", "stray"], "unrecognized argument: stray"),
         (["--resume", "x", "--config", "experiment/folder"], "--config FILE"),
-        (["--resume", "x", "--pruner", "none"], "keeps its space, configuration, pruner and place"),
-        (["--resume", "x", "--run.name", "y"], "keeps its space, configuration, pruner and place"),
-        (["--resume", "x", "--run.group", "y"], "keeps its space, configuration, pruner and place"),
+        (
+            ["--resume", "x", "--pruner", "none"],
+            "keeps its space, configuration, pruner and folder",
+        ),
+        (["--resume", "x", "--run.name", "y"], "keeps its space, configuration, pruner and folder"),
+        (
+            ["--resume", "x", "--run.group", "y"],
+            "keeps its space, configuration, pruner and folder",
+        ),
     ],
 )
 def test_wrong_words_are_refused(words, message, capsys):
