@@ -26,8 +26,8 @@ class Proximity:
     with :math:`A` the sum of edge weights in both directions, without self-loops, and :math:`D` its
     row sums. On the constant sheaf, :class:`SheafPropagation` with step size 1 and teleport
     :math:`\alpha / (1 - \alpha)` maps the indicator of :math:`e` to :math:`x_v`, the probability
-    that a walk from :math:`v` is at :math:`e`. The walk is reversible, so :math:`\pi_e(v) = x_v D_v
-    / D_e`. For an isolated node, :math:`\pi_e` is one at the node itself.
+    that a walk from :math:`v` is at :math:`e`. The walk is reversible, so
+    :math:`\pi_e(v) = x_v D_v / D_e`. For an isolated node, :math:`\pi_e` is one at the node itself.
 
     References: Jeh and Widom, "Scaling Personalized Web Search"; for feature propagation, Gasteiger
         et al., "Predict then Propagate: Graph Neural Networks meet Personalized PageRank".

@@ -37,13 +37,14 @@ class SheafConv(MessagePassing):
         x_U \leftarrow x_U - h \, M^+ \left( L x - \delta^* W b \right)_U ,
         \qquad L = \delta^* W \delta, \qquad (\delta x)_e = R_t x_t - R_h x_h ,
 
-    an explicit Euler step on the gradient of the energy :math:`E(x) = \sum_e w_e \| R_t x_t - R_h
-    x_h - b_r \|^2` over the triples :math:`e = (h, r, t)`, with the boundary vertices :math:`B`
-    held fixed. Both ends of a triple receive a message, the head through the adjoint of its map, so
-    inverse triples must not be added. Samplers that follow edges in one direction, such as PyG's
-    ``NeighborLoader``, give different vectors, which the layer cannot detect;
-    :func:`~sheafprop.nn.k_hop_batch` builds mini-batches with the vectors of the full graph.
-    Isolated vertices, and directions in the kernel of all maps, keep their value.
+    an explicit Euler step on the gradient of the energy
+    :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the triples
+    :math:`e = (h, r, t)`, with the boundary vertices :math:`B` held fixed. Both ends of a triple
+    receive a message, the head through the adjoint of its map, so inverse triples must not be
+    added. Samplers that follow edges in one direction, such as PyG's ``NeighborLoader``, give
+    different vectors, which the layer cannot detect; :func:`~sheafprop.nn.k_hop_batch` builds
+    mini-batches with the vectors of the full graph. Isolated vertices, and directions in the kernel
+    of all maps, keep their value.
 
     The layer has no parameters and stores no graph; :class:`~sheafprop.nn.TrainableSheaf` holds the
     parameters of a trainable sheaf. :meth:`forward` runs the fused step of a

@@ -21,10 +21,10 @@ class SheafDiffusion(SheafConv):
         \dot x_U = - M^+ \left( L x - \delta^* W b \right)_U - a \left( x_U - x_U(0) \right),
 
     whose solution is :math:`x(T) - x^* = e^{-T (\tilde L + a)} (x(0) - x^*)` for the limit
-    :math:`x^*`. The exponential is a Chebyshev expansion of about :math:`\sqrt{2 T \ln(4 /
-    \epsilon)}` operator applications, exact to :math:`\epsilon` in the :math:`M`-norm relative to
-    :math:`x(0) - x^*`. :math:`k` Euler steps of size :math:`h` approximate the time :math:`T = k
-    h`.
+    :math:`x^*`. The exponential is a Chebyshev expansion of about
+    :math:`\sqrt{2 T \ln(4 / \epsilon)}` operator applications, exact to :math:`\epsilon` in the
+    :math:`M`-norm relative to :math:`x(0) - x^*`. :math:`k` Euler steps of size :math:`h`
+    approximate the time :math:`T = k h`.
 
     The layer has no parameters; its :meth:`propagate` is one Euler step. Message hooks and PyG's
     explainers receive the messages of every operator application. With a normalization

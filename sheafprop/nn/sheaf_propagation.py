@@ -53,10 +53,11 @@ class SheafPropagation(SheafConv):
     With message hooks or PyG's explainers, every step runs as :meth:`propagate`, so that they can
     read and change its messages.
 
-    Runs of 128 steps or more are computed by a Chebyshev expansion of at most :math:`2 \sqrt{2 k
-    \ln(2 / \epsilon)}` operator applications, if ``tol`` is None and the bound on the spectrum
-    guarantees stable steps. Its error in the :math:`M`-norm is at most :math:`\epsilon` = 1e-12
-    (1e-6 in single precision) times the distance of the start to the limit.
+    Runs of 128 steps or more are computed by a Chebyshev expansion of at most
+    :math:`2 \sqrt{2 k \ln(2 / \epsilon)}` operator applications, if ``tol`` is None and the bound
+    on the spectrum guarantees stable steps. Its error in the :math:`M`-norm is at most
+    :math:`\epsilon` = 1e-12 (1e-6 in single precision) times the distance of the start to the
+    limit.
 
     ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the steps if ``tol`` is None;
     otherwise, compiling breaks the graph around the layer.
