@@ -37,7 +37,7 @@ class SheafConv(MessagePassing):
         x_U \leftarrow x_U - h \, M^+ \left( L x - \delta^* W b \right)_U ,
         \qquad L = \delta^* W \delta, \qquad (\delta x)_e = R_t x_t - R_h x_h ,
 
-    an explicit Euler step on the gradient of the energy
+    an explicit Euler step of the gradient flow of the energy
     :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the triples
     :math:`e = (h, r, t)`, with the boundary vertices :math:`B` held fixed. Both ends of a triple
     receive a message, the head through the adjoint of its map, so inverse triples must not be

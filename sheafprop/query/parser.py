@@ -38,10 +38,10 @@ def parse_query(text: str) -> Query:
                                                  2in 3in pin pni inp
         relation = label | inverse(label)        inverse: walked from tail to head
 
-    Relations of a named structure are given in the order in which they are walked, branch by
-    branch: :obj:`pi(r1, r2, r3; a, b)` is :obj:`and(via(r2, via(r1, a)), via(r3, b))`. A label with
-    spaces, commas, semicolons or brackets, or one that begins with a quotation mark, is put in
-    quotation marks of either kind; within them a backslash makes the next character literal.
+    Relations of a named structure are given in the order in which they are followed, branch by
+    branch: :obj:`pi(r1, r2, r3; a, b)` is :obj:`and(via(r2, via(r1, a)), via(r3, b))`. Labels that
+        contain spaces, commas, semicolons or brackets, or start with a quotation mark, must be
+        quoted with single or double quotation marks; a backslash escapes the next character.
 
     Raises:
         DataError: If the text is not a query; the message names the position, counted from 1.
