@@ -72,7 +72,7 @@ class NegativeSampler:
     ) -> tuple[Tensor, Tensor]:
         r"""Returns the replacing entities of the negatives, and whether each replaces the head.
 
-        The arguments are those of a call.
+        Takes :obj:`triples`, :obj:`triple_index` and :obj:`epoch` as a call does.
 
         Shapes:
             - **output:** two tensors of shape :math:`(B, n)`

@@ -41,17 +41,15 @@ class SheafConv(MessagePassing):
     :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the triples
     :math:`e = (h, r, t)`, with the boundary vertices :math:`B` held fixed. Both ends of a triple
     receive a message, the head through the adjoint of its map, so inverse triples must not be
-    added. Samplers that follow edges in one direction, such as PyG's ``NeighborLoader``, give
-    different vectors, which the layer cannot detect; :func:`~sheafprop.nn.k_hop_batch` builds
-    mini-batches with the vectors of the full graph. Isolated vertices, and directions in the kernel
-    of all maps, keep their value.
+    added. Mini-batches of one-directional samplers, such as PyG's ``NeighborLoader``, give
+    different vectors, which the layer cannot detect; use :func:`~sheafprop.nn.k_hop_batch`.
+    Isolated vertices, and directions in the kernel of all maps, keep their value.
 
     The layer has no parameters and stores no graph; :class:`~sheafprop.nn.TrainableSheaf` holds the
     parameters of a trainable sheaf. :meth:`forward` runs the fused step of a
     :class:`~sheafprop.sheaf.PropagationPlan`. :meth:`propagate` computes the same step with edge
     messages and is used for PyG's explainers and message hooks. Under ``torch.compile`` and
-    ``torch.export`` the step has no data-dependent control flow, and the values of ids and weights
-    are not checked.
+    ``torch.export``, the values of ids and weights are not checked.
 
     Args:
         step_size (float): :math:`h > 0`. With ``"block"`` or ``"degree"`` the energy does not
