@@ -2,7 +2,7 @@
 A service for one model
 =======================
 
-Serves predictions over HTTP with one thread per client. New facts replace the model by a larger one.
+Serves predictions over HTTP, one thread per client. New facts replace the model by a larger one.
 ``Service(SheafModel.load("model")).serve_forever()``
 """
 
