@@ -48,7 +48,7 @@ class LiteralParser(argparse.ArgumentParser):
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses words, and gives back those that are no option of this parser."""
+        """Parses words, and gives back those that are not options of this parser."""
         words = sys.argv[1:] if args is None else args
         options, rest = super().parse_known_args(self._with_values(words), namespace)
         for name, value in vars(options).items():
@@ -71,7 +71,7 @@ class LiteralParser(argparse.ArgumentParser):
                 continue
             wanted = 0
             if action is not None and action.nargs == "?" and action.choices:
-                # The value is optional: a word that is not among the choices is no value.
+                # The value is optional: a word that is not among the choices is not a value.
                 after = words[place + 1] if place + 1 < len(words) else ""
                 word = word if after in action.choices else f"{word}={action.const}"
             elif action is not None:
@@ -314,7 +314,7 @@ def read_text(name: str, what: str) -> str:
         reason = error.strerror or str(error)
         raise DataError(f"{path}: the {what} cannot be read ({reason})") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: the {what} cannot be read (they are no UTF-8 text)") from error
+        raise DataError(f"{path}: the {what} cannot be read (not UTF-8 text)") from error
 
 
 def input_path(name: str) -> Path:
@@ -347,7 +347,7 @@ def _table_format(options: argparse.Namespace, formats: Sequence[str]) -> str:
     if kind not in formats:
         raise DataError(f"--out {place}: there is no format {kind!r}; take {', '.join(formats)}")
     if kind == "parquet" and place is None:
-        raise DataError("Parquet is no text: give --out FILE")
+        raise DataError("Parquet is not text: give --out FILE")
     if kind == "parquet" and find_spec("pyarrow") is None:
         raise DataError("writing Parquet needs pyarrow: pip install pyarrow")
     return kind

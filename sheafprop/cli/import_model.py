@@ -276,7 +276,7 @@ def _labels(name: str) -> list[str]:
         try:
             labels = json.loads(text)
         except ValueError as error:
-            raise DataError(f"{name}: this is no JSON ({error})") from error
+            raise DataError(f"{name}: this is not JSON ({error})") from error
         if not isinstance(labels, list):
             raise DataError(f"{name}: expected a JSON list of labels")
         return [as_label(label, f"{name}: a label") for label in labels]
@@ -319,7 +319,7 @@ def _array(name: str) -> Any:
     except OSError as error:
         raise DataError(f"{name}: cannot be read ({error.strerror or error})") from error
     except (ValueError, EOFError) as error:
-        raise DataError(f"{name}: this is no array of numbers in the .npy format") from error
+        raise DataError(f"{name}: this is not an array of numbers in the .npy format") from error
 
 
 def _tensor(name: str) -> Any:

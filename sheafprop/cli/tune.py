@@ -149,7 +149,7 @@ def _read_study(folder: Path) -> dict[str, Any]:
         raise DataError(f"{file} does not describe a study: it is not UTF-8 text") from error
     except yaml.YAMLError as error:
         problem = describe_yaml_error(error)
-        raise DataError(f"{file} does not describe a study: it is no YAML ({problem})") from error
+        raise DataError(f"{file} does not describe a study: it is not YAML ({problem})") from error
     if not isinstance(stored, dict) or not {"config", "space", "pruner"} <= stored.keys():
         raise DataError(f"{file} does not describe a study")
     return stored

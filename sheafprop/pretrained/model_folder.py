@@ -492,7 +492,7 @@ def _labels(rows: list[dict[str, Any]]) -> list[str]:
     labels = [row["label"] for row in rows]
     # A vocabulary takes integers too, which nothing here has written.
     if not all(isinstance(label, str) for label in labels):
-        raise TypeError("a label is no string")
+        raise TypeError("a label is not a string")
     return labels
 
 

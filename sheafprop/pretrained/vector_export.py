@@ -140,7 +140,7 @@ def _word(label: str) -> str:
 
 
 def _check_words(labels: Callable[[], Iterable[str]]) -> None:
-    """Refuses labels that are no word, or the same one as another without their white space."""
+    """Refuses labels that are not a single word, or equal without their white space."""
     changed: dict[str, tuple[int, str]] = {}
 
     def refuse(word: str, number: int, label: str) -> None:

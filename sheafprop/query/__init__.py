@@ -10,9 +10,9 @@
   it at all entities. An :class:`InteriorPrior` (``interior_prior``) adds a prior on interior
   vertices.
 - Scores over entities: :class:`EntityScorer` (``entity_scorer``) finds the best interior entities
-(``entity_search``, by the steps of ``max_product`` and ``max_product_loops``), where facts have
-probability one and :class:`LinkProbabilities` gives the probabilities of other links
-(``link_probabilities``). :func:`explain_answers` finds the entities and links that lead to an
+  (``entity_search``, by the steps of ``max_product`` and ``max_product_loops``), where facts have
+  probability one and :class:`LinkProbabilities` gives the probabilities of other links
+  (``link_probabilities``). :func:`explain_answers` finds the entities and links that lead to an
   answer (``derivation``). :class:`LinkCalibration` (``link_calibration``) fits the probabilities of
   links, :class:`TruthCalibration` (``truth_calibration``) those of answers, and
   :class:`ReliabilityTable` (``reliability``) compares them with the observed frequencies.

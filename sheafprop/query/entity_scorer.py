@@ -195,7 +195,7 @@ class EntityScorer(QueryScorer):
         if not 0 <= min_probability <= 1:
             raise ValueError(f"'min_probability' must be between 0 and 1 (got {min_probability})")
         if min_probability and calibration is None:
-            raise ValueError("'min_probability' needs a calibration: truths are no probabilities")
+            raise ValueError("'min_probability' needs a calibration: truths are not probabilities")
         if isinstance(queries, Query | str):
             queries = [queries]
         outside = torch.zeros(self.links.num_entities, dtype=torch.bool, device=self.links.device)

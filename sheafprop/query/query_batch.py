@@ -145,7 +145,7 @@ class QueryBatch:
 
 
 def _check_anchors(shape: QueryShape) -> None:
-    """An entity alone fixes a vertex; it is no branch that leads to one."""
+    """An entity alone fixes a vertex; it is not a branch that leads to one."""
     if shape.operator == "anchor":
         raise ValueError("a query needs a relation: an entity alone asks for nothing")
     for node in shape.walk():

@@ -163,7 +163,7 @@ def _count(
 
 
 def _columns(candidates: Tensor, easy: AnswerSets, hard: AnswerSets) -> NDArray[np.int32]:
-    """The column of every entity, -1 for those that are no candidates."""
+    """The column of every entity, -1 for those that are not candidates."""
     ids = candidates.cpu().numpy()
     if ids.ndim != 1 or len(np.unique(ids)) != len(ids):
         raise ValueError("'candidates' must be distinct entity ids")

@@ -84,7 +84,7 @@ def test_what_cannot_be_imported_is_named(tmp_path):
     whole = pickle.dumps(content())
     for data, words in (
         (whole[: len(whole) // 2], "no whole pickle of AmpliGraph 1"),
-        (pickle.dumps([1]), "is no model of AmpliGraph 1"),
+        (pickle.dumps([1]), "is not a model of AmpliGraph 1"),
         (b"", "no whole pickle"),
     ):
         path.write_bytes(data)
