@@ -91,13 +91,17 @@ def test_the_spectrum_is_that_of_the_whole_graph(four_ranks, normalization):
 
 
 def iterations(ranks, layer, edges, kinds, sheaf, known, x):
-    """How often a solver applied the operator: before its first step once."""
+    """How often a solver applied the operator, before its first step once, and added up sums."""
     graph = PartitionedGraph.of_triples(
         ranks, edges, kinds, torch.arange(len(x)) * ranks.size // len(x), boundary_mask=known
     )
-    plan = PartitionedPlan(graph, sheaf)
-    out = layer(x[graph.owned], *graph.edges, sheaf, plan=plan)
-    return graph.exchange.rounds - 1, graph.owned, out
+    plan, reduce, sums = PartitionedPlan(graph, sheaf), ranks.all_reduce, []
+    ranks.all_reduce = lambda *given: (sums.append(1), reduce(*given))[1]
+    try:
+        out = layer(x[graph.owned], *graph.edges, sheaf, plan=plan)
+    finally:
+        del ranks.all_reduce
+    return graph.exchange.rounds - 1, len(sums), graph.owned, out
 
 
 def test_conjugate_gradients_take_the_steps_of_one_process(two_ranks, four_ranks):
@@ -111,7 +115,9 @@ def test_conjugate_gradients_take_the_steps_of_one_process(two_ranks, four_ranks
     layer = HarmonicExtension("cg", tol=1e-10)
     wanted, result = layer(x, edges, kinds, sheaf, boundary_mask=known, return_result=True)
     for pool in (two_ranks, four_ranks):
-        for count, owned, out in pool.run(iterations, layer, edges, kinds, sheaf, known, x):
+        for count, sums, owned, out in pool.run(iterations, layer, edges, kinds, sheaf, known, x):
             assert abs(count - result.iterations) <= 1
+            # Two an iteration, and those before the first and after the last.
+            assert sums <= 2 * count + 12
             assert torch.allclose(out, wanted[owned], atol=1e-8)
     assert result.iterations > 15
