@@ -14,12 +14,15 @@ COLUMN_WISE = [kind for kind in SHEAF_KINDS if not kind.startswith("dense")]
 
 
 def jobs_of(layers, kinds, size, dtype, weighted=True, **options):
-    return [
-        (layer, case_of(kind, seed, dtype, **options), assignment, weighted)
-        for layer in layers
-        for seed, kind in enumerate(kinds)
-        for assignment in assignments(size, seed).values()
-    ]
+    """Every layer with all kinds of maps; partitions take turns, so that with both sizes and number
+    types each kind and each layer has had all of them."""
+    jobs, turn = [], size // 2 + 2 * (dtype == torch.float64)
+    for number, layer in enumerate(layers):
+        for seed, kind in enumerate(kinds):
+            partitions = list(assignments(size, seed).values())
+            assignment = partitions[(number + seed + turn) % len(partitions)]
+            jobs.append((layer, case_of(kind, seed, dtype, **options), assignment, weighted))
+    return jobs
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
