@@ -5,8 +5,7 @@ import json
 import os
 import shlex
 import shutil
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import yaml
 
 from sheafprop.config_files import describe_yaml_error
 from sheafprop.errors import DataError
-from sheafprop.files import storage_errors
+from sheafprop.files import lock_folder, storage_errors
 
 if TYPE_CHECKING:
     from sheafprop.distributed import Ranks
@@ -43,7 +42,7 @@ class RunFolder:
         self.path = Path(path).expanduser().absolute()
         self._new = new
         self._made: list[Path] = []
-        self._lock: int | None = None
+        self._unlock: Callable[[], None] | None = None
 
     def make(self) -> bool:
         """Makes a new folder, and the folders above it, and returns whether it did."""
@@ -89,39 +88,21 @@ class RunFolder:
         """Keeps other processes from writing here until :meth:`release`, or this one's end.
 
         Raises:
-            DataError: If another process does so already.
+            StorageError: If another process does so already.
         """
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            return
         if self.ranks is not None:
             first = self.ranks.is_first
-            self.ranks.run_together(lambda: self._lock_here(fcntl) if first else None)
-        elif int(os.environ.get("LOCAL_RANK", "0")) == 0:
-            self._lock_here(fcntl)  # for further processes of the run as well
-
-    def _lock_here(self, fcntl: Any) -> None:
-        self._lock = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self.release()
-            raise DataError(
-                f"another process is at work in {self.path}: wait for it, or stop it"
-            ) from error
-        except OSError as error:
-            # As on some network file systems.
-            warnings.warn(
-                f"{self.path} cannot be locked ({error}): see that no other process works there",
-                stacklevel=2,
+            self._unlock = self.ranks.run_together(
+                lambda: lock_folder(self.path) if first else None
             )
+        elif int(os.environ.get("LOCAL_RANK", "0")) == 0:
+            self._unlock = lock_folder(self.path)  # for further processes of the run as well
 
     def release(self) -> None:
         """Lets go of what :meth:`lock` took."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
 
     def find_restarted(self) -> Path | None:
         """The folder of a run that this torchrun has begun and starts again, if it can go on.
@@ -230,7 +211,7 @@ def _move_paths(node: Any, old: str, new: str) -> Any:
 def describe_interruption(folder: Path) -> str | None:
     """Warns of a run whose ``fit`` was killed after it saved the model, but before its record.
 
-    None for a run that is whole, and for a folder that is no run.
+    None for a run that is whole, and for a folder that is not a run.
     """
     if not (folder / "run.yaml").is_file() or not (folder / "model" / "metrics.json").is_file():
         return None

@@ -35,7 +35,7 @@ _NAMES = (
 )
 # A column of neo4j-admin, with its space of ids and options.
 _NEO4J = re.compile(r"[^:]*:(START_ID|TYPE|END_ID|ID)(?:\(([^)]*)\))?(?:\{.*\})?")
-# Further words that only headers have in all three columns; single letters are no such words.
+# Further words that only headers have in all three columns; single letters are not such words.
 _WORDS = {word for h, t, rels in _NAMES for word in (h, t, *rels) if len(word) > 1} | {
     *("from", "to", "edge", "type", "label", "property", "node1", "node2"),
     *("head_id", "relation_id", "tail_id", "start_id", "end_id", "source_id", "target_id"),

@@ -247,7 +247,7 @@ class FeatureEncoder:
 
 
 def _no_number(column: Column) -> str:
-    """The first text of a column that is no number."""
+    """The first text of a column that is not a number."""
     for texts in column.values:
         for text in texts or ():
             try:

@@ -105,9 +105,9 @@ class FeatureTable:
 
     @classmethod
     def of(cls, features: Any, source: str = "the features") -> "FeatureTable":
-        """Features from a file (see :func:`read_features`) or a frame of pandas or polars.
+        """Builds a table from a file (see :func:`read_features`) or a frame of pandas or polars.
 
-        The labels are the index of the frame if it is no numbering, else its first column. Columns
+        The labels are the index of the frame or, if that is a numbering, its first column. Columns
         of numbers and truth values are numbers, lists of numbers and arrays vectors, and text and
         lists of text types; several types in a text are separated by ``|`` or ``;``.
 
@@ -236,7 +236,7 @@ def _of_array(content: bytes, path: Path, source: str) -> FeatureTable:
     try:
         values = np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{source}: this is no array of numbers ({error})") from error
+        raise DataError(f"{source}: this is not an array of numbers ({error})") from error
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         raise DataError(
             f"{source}: features must be a matrix of real numbers with a row for each entity (got "
@@ -247,7 +247,7 @@ def _of_array(content: bytes, path: Path, source: str) -> FeatureTable:
         try:
             given = json.loads(decode(read_file(listed), str(listed)))
         except ValueError as error:
-            raise DataError(f"{listed}: this is no JSON ({error})") from error
+            raise DataError(f"{listed}: this is not JSON ({error})") from error
         if not isinstance(given, list):
             raise DataError(f"{listed}: expected a list of labels")
     elif lines.is_file():

@@ -17,7 +17,7 @@ from sheafprop.errors import DataError
 __all__ = ["BOM", "LocatedRows", "decode", "first_row", "guess_delimiter", "others", "split_rows"]
 
 BOM = codecs.BOM_UTF8
-# A line that is not blank: it holds a tab, or a character that is no white space.
+# A line that is not blank: it holds a tab, or a character that is not white space.
 _ROW = re.compile(r"^.*[\t\S].*$", re.MULTILINE)
 _SEPARATORS = np.frombuffer(b"\t\t\n", dtype=np.uint8)
 #: Rows that a message names.

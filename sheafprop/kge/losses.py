@@ -28,7 +28,7 @@ class CrossEntropyLoss(torch.nn.Module):
         label_smoothing (float, optional): :math:`\epsilon`, in :math:`[0, 1)`.
             (default: :obj:`0.0`)
         scale (float, optional): :math:`\sigma`, the inverse temperature of the softmax. Distances
-            of unit vectors lie within :math:`[0, 2]` and need more than one. (default: :obj:`1.0`)
+            of unit vectors lie in :math:`[0, 2]` and require a larger value. (default: :obj:`1.0`)
 
     Shapes:
         - **scores:** :math:`(B, C)`, **target:** :math:`(B)`
@@ -51,14 +51,14 @@ class CrossEntropyLoss(torch.nn.Module):
         self.scale = scale
 
     def forward(self, scores: Tensor, target: Tensor, left_out: Pairs | None = None) -> Tensor:
-        """The mean loss of scores.
+        """Computes the mean loss of scores.
 
         Args:
             scores (Tensor): ``[B, C]``.
             target (Tensor): The true columns, int64 ``[B]``.
-            left_out (tuple, optional): Rows and columns, int64 ``[p]`` each, of candidates that are
-                none for their query, such as its other true answers; rows in ascending order, and
-                no target among them. The sums over candidates, and their number, go without them.
+            left_out (tuple, optional): Rows and columns, int64 ``[p]`` each, of candidates to
+                exclude, such as other true answers of the query; rows in ascending order, without
+                targets.
         """
         with full_precision(scores):
             return _SmoothedCrossEntropy.apply(
@@ -110,7 +110,7 @@ class NSSALoss(torch.nn.Module):
 
     Args:
         margin (float, optional): :math:`\gamma`. (default: :obj:`9.0`)
-        adversarial_temperature (float, optional): :math:`\alpha`; zero weighs all negatives
+        adversarial_temperature (float, optional): :math:`\alpha`; zero weights all negatives
             equally. (default: :obj:`1.0`)
 
     Shapes:
@@ -134,7 +134,7 @@ class NSSALoss(torch.nn.Module):
         self.adversarial_temperature = adversarial_temperature
 
     def forward(self, positive: Tensor, negative: Tensor) -> Tensor:
-        """The mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
+        """Computes the mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
         with full_precision(positive):
             positive, negative = promote(positive), promote(negative)
             weight = torch.softmax(self.adversarial_temperature * negative.detach(), dim=1)
@@ -173,7 +173,7 @@ class MarginRankingLoss(torch.nn.Module):
         self.margin = margin
 
     def forward(self, positive: Tensor, negative: Tensor) -> Tensor:
-        """The mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
+        """Computes the mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
         with full_precision(positive):
             gap = self.margin + promote(negative) - promote(positive).unsqueeze(1)
             return gap.relu().mean()
@@ -191,7 +191,7 @@ def build_loss(name: str, **config: Any) -> Module:
     r"""Builds a loss from its name in :obj:`LOSS_REGISTRY` and the arguments of its constructor.
 
     Raises:
-        ValueError: If there is no such loss, or it does not take an argument.
+        ValueError: If the loss is unknown or does not accept an argument.
     """
     if name not in LOSS_REGISTRY:
         raise ValueError(f"There is no loss '{name}'; expected one of {sorted(LOSS_REGISTRY)}")

@@ -357,7 +357,7 @@ def _solve(
 
 
 def _origins(state: ModelState, system: FreeSystem, nodes: Tensor) -> list[str]:
-    """Where free vectors come from; added entities without an anchor are no anchors themselves."""
+    """Where free vectors come from; added entities without an anchor are not anchors themselves."""
     anchors = system.boundary_mask
     nodes = torch.nn.functional.pad(nodes, (0, len(anchors) - len(nodes)), value=-1)
     anchors = anchors & ~state.are_unanchored(nodes.masked_fill(~anchors, -1))

@@ -22,19 +22,20 @@ _MOST_CONJUNCTIONS = 1024
 
 @dataclass(frozen=True)
 class QueryShape:
-    r"""What queries have in common apart from their entities and relations: a tree of operators.
+    r"""The structure of queries without their entities and relations: a tree of operators.
 
     A query of this shape fills :attr:`num_slots` slots with an entity for each ``"anchor"`` and a
-    relation for each ``"via"``, in postorder: an operator's branches first, from left to right,
-    then the operator itself. So ``ip`` has the slots entity, relation, entity, relation, relation.
+    relation for each ``"via"``, in postorder: the branches of an operator, from left to right, then
+    the operator itself. ``ip``, for example, has the slots entity, relation, entity, relation,
+    relation.
 
     Args:
-        operator: ``"anchor"`` (a given entity), ``"via"`` (all that a relation leads to from its
-            branch), ``"and"``, ``"or"`` or ``"not"``.
+        operator: ``"anchor"`` (a given entity), ``"via"`` (all entities that a relation leads to
+            from its branch), ``"and"``, ``"or"`` or ``"not"``.
         branches: The operands: none, one, at least two, at least two, and one.
 
     Raises:
-        ValueError: If the number of branches does not suit the operator.
+        ValueError: If the number of branches does not match the operator.
     """
 
     operator: Operator
@@ -53,7 +54,7 @@ class QueryShape:
 
     @cached_property
     def slot_kinds(self) -> tuple[Literal["entity", "relation"], ...]:
-        """What each slot holds."""
+        """The kind of each slot."""
         inner = tuple(kind for branch in self.branches for kind in branch.slot_kinds)
         if self.operator == "anchor":
             return ("entity",)
@@ -61,7 +62,7 @@ class QueryShape:
 
     @property
     def num_slots(self) -> int:
-        """Number of entities and relations together."""
+        """Total number of entities and relations."""
         return len(self.slot_kinds)
 
     @cached_property
@@ -84,17 +85,17 @@ class QueryShape:
         return tuple(slices)
 
     def walk(self) -> Iterator[QueryShape]:
-        """All subtrees in postorder."""
+        """Yields all subtrees in postorder."""
         for branch in self.branches:
             yield from branch.walk()
         yield self
 
     def has(self, operator: Operator) -> bool:
-        """Whether the operator occurs anywhere."""
+        """Returns whether the operator occurs."""
         return any(node.operator == operator for node in self.walk())
 
     def text(self, labels: list[str]) -> str:
-        """The query with these labels in its slots, in the notation of the parser."""
+        """Returns the query with these labels in its slots, in the notation of the parser."""
         if self.operator == "anchor":
             return labels[0]
         parts = [
@@ -106,12 +107,13 @@ class QueryShape:
         return f"{self.operator}({', '.join(parts)})"
 
     def conjunctions(self) -> list[tuple[QueryShape, tuple[int, ...]]]:
-        r"""The disjunctive normal form: conjunctive shapes whose answers together are the query's.
+        r"""Returns the disjunctive normal form: conjunctive shapes whose combined answers are those
+        of the query.
 
         Nested ``and`` are merged.
 
         Returns:
-            Each shape with the slots of this one that fill its own.
+            Each shape with the slots of this shape that fill its slots.
 
         Raises:
             ValueError: If there is a negation, or there are more than 1024 conjunctions.
@@ -197,10 +199,10 @@ CONJUNCTIVE = ("1p", "2p", "3p", "2i", "3i", "pi", "ip")
 
 
 def structure(name: str) -> QueryShape:
-    """The shape of a named structure.
+    """Returns the shape of a named structure.
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If the name is unknown.
     """
     if name not in STRUCTURES:
         raise ValueError(f"'structure' must be one of {', '.join(STRUCTURES)} (got {name!r})")
@@ -212,9 +214,9 @@ _BARE = re.compile(r"""[^\s(),;"'][^\s(),;]*""")
 
 @dataclass(frozen=True)
 class Query:
-    r"""A logical query over labels: which entities do these relations lead to?
+    r"""A logical query over labels.
 
-    Queries are put together from entities, in Python or as text (see :func:`parse_query`):
+    Queries are built from entities, in Python or as text (see :func:`parse_query`):
 
     .. code-block:: python
 
@@ -223,15 +225,15 @@ class Query:
         Query.entity("a").via("r1") & ~Query.entity("b").via("r2")
         Query.of("pi", relations=["r1", "r2", "r3"], anchors=["a", "b"])
 
-    :obj:`str(query)` is the text that parses back to it.
+    :obj:`str(query)` is text that parses to the same query.
 
     Args:
         shape (QueryShape): The tree of operators.
         labels (tuple of str): The labels in its slots.
-        inverse (tuple of bool): For each slot, whether its relation is walked from tail to head.
+        inverse (tuple of bool): For each slot, whether its relation is followed from tail to head.
 
     Raises:
-        ValueError: If the slots do not fit.
+        ValueError: If the slots do not match.
     """
 
     shape: QueryShape
@@ -251,23 +253,23 @@ class Query:
 
     @classmethod
     def entity(cls, label: str) -> Query:
-        """The entity ``label`` itself, from which a query starts."""
+        """Returns the query for the entity ``label`` itself, the start of other queries."""
         return cls(QueryShape("anchor"), (label,), (False,))
 
     @classmethod
     def of(
         cls, name: str, relations: Sequence[str | tuple[str, bool]], anchors: Sequence[str]
     ) -> Query:
-        r"""A query of a named structure, such as ``"2p"`` or ``"ip"``.
+        r"""Builds a query of a named structure, such as ``"2p"`` or ``"ip"``.
 
         Args:
             name: The structure.
-            relations: Its relations, in the order in which they are walked, branch by branch. A
-                pair ``(label, True)`` walks the relation from tail to head.
+            relations: Its relations, in the order in which they are followed, branch by branch. A
+                pair ``(label, True)`` follows the relation from tail to head.
             anchors: Its entities, from left to right.
 
         Raises:
-            ValueError: If there is no such structure or the numbers do not fit.
+            ValueError: If the structure is unknown or the numbers do not match.
         """
         shape = structure(name)
         counts = len(shape.relation_slots), len(shape.entity_slots)
@@ -285,7 +287,8 @@ class Query:
         return cls(shape, tuple(labels), tuple(inverse))
 
     def via(self, relation: str, *, inverse: bool = False) -> Query:
-        """All that a relation leads to from here; with ``inverse``, all that it leads here from."""
+        """Returns the query for all entities that a relation leads to; with ``inverse``, for all
+        from which it leads here."""
         return Query(
             QueryShape("via", (self.shape,)), (*self.labels, relation), (*self.inverse, inverse)
         )
@@ -300,10 +303,11 @@ class Query:
         return Query(QueryShape("not", (self.shape,)), self.labels, self.inverse)
 
     def ids(self, entities: Labels, relations: Labels) -> Tensor:
-        r"""The ids in the slots, int64; an inverse relation has its id plus their number.
+        r"""Returns the ids in the slots, int64; an inverse relation has its id plus the number of
+        relations.
 
         Raises:
-            DataError: If a label is unknown; the nearest spelling is suggested.
+            DataError: If a label is unknown; the message suggests similar labels.
         """
         out = torch.empty(len(self.labels), dtype=torch.long)
         for slots, vocabulary in (

@@ -15,13 +15,13 @@ from sheafprop.query.query import STRUCTURES, QueryShape
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityTable:
-    """How often predictions of about one probability come true.
+    """Observed frequencies of predictions by predicted probability.
 
     Args:
         lower, upper: The bounds of the bins that hold a prediction, ``[B]``.
-        count: How many predictions each holds.
+        count: Number of predictions in each bin.
         predicted: Their mean probability.
-        observed: The share of them that came true.
+        observed: The observed frequency.
     """
 
     lower: NDArray[np.float64]
@@ -34,12 +34,12 @@ class ReliabilityTable:
     def of(
         cls, probability: ArrayLike, is_true: ArrayLike, *, num_bins: int = 10
     ) -> "ReliabilityTable":
-        """The table of some predictions, in bins of one width.
+        """Computes the table of predictions, in bins of equal width.
 
         Args:
             probability: The predicted probabilities, ``[m]``.
-            is_true: Whether each came true, ``[m]``.
-            num_bins: How many bins there are between 0 and 1.
+            is_true: Whether each is true, ``[m]``.
+            num_bins: The number of bins between 0 and 1.
 
         Raises:
             ValueError: If sizes differ, or a probability is not between 0 and 1.
@@ -66,12 +66,13 @@ class ReliabilityTable:
 
     @property
     def expected_calibration_error(self) -> float:
-        """The mean distance between predicted and observed over all predictions; 0 if none."""
+        """The mean difference of predicted and observed frequencies over all predictions; 0 without
+        predictions."""
         gaps = np.abs(self.predicted - self.observed)
         return float((self.count * gaps).sum() / max(self.count.sum(), np.finfo(float).tiny))
 
     def records(self) -> list[dict[str, Any]]:
-        """A record for each bin."""
+        """Returns a record for each bin."""
         names = ("lower", "upper", "count", "predicted", "observed")
         columns = (getattr(self, name).tolist() for name in names)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -103,7 +104,7 @@ _LEAST = -700.0
 
 
 class TruthPairs(NamedTuple):
-    """Validation queries of one structure with some entities.
+    """Validation queries of one structure with candidate entities.
 
     Args:
         log_truth: The logs of the truths of the entities as answers, ``[m]``.
@@ -116,10 +117,10 @@ class TruthPairs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TruthCalibration:
-    """The probability that an answer is right, from its truth, for each structure of queries.
+    """The probability that an answer is correct, from its truth, for each structure of queries.
 
-    The truth of the best derivation is no probability: other derivations count, and links depend on
-    each other. The best curve that does not fall is fitted on validation queries (isotonic
+    The truth of the best derivation is not a probability, because there are other derivations and
+    links are dependent. A monotone curve is fitted on validation queries (isotonic
     regression: Zadrozny and Elkan, 2002), so that the order of the answers to a query stays.
 
     Args:
@@ -131,7 +132,7 @@ class TruthCalibration:
 
     @classmethod
     def fit(cls, pairs: Mapping[str, TruthPairs], *, least: int = 20) -> "TruthCalibration":
-        """The curves of the largest likelihood.
+        """Fits the curves by maximum likelihood.
 
         Args:
             pairs (mapping): For each structure, such as ``"2p"``, truths and whether they are
@@ -153,7 +154,7 @@ class TruthCalibration:
         return cls(curves)
 
     def probability(self, log_truth: Tensor, shape: QueryShape) -> Tensor:
-        """The probabilities of answers to queries of a shape, by their logs of truth.
+        """Returns the probabilities of answers to queries of a shape, from their logs of truth.
 
         Args:
             log_truth (Tensor): The logs of truth, of any shape; what has no truth at all
@@ -166,12 +167,12 @@ class TruthCalibration:
         return torch.from_numpy(np.where(x == -np.inf, 0, p)).to(log_truth)
 
     def state(self) -> dict[str, Any]:
-        """The calibration as lists of numbers, for a JSON file."""
+        """Returns the calibration as lists of numbers, for a JSON file."""
         return {"curves": {name: curve.tolist() for name, curve in self.curves.items()}}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "TruthCalibration":
-        """The calibration that :meth:`state` describes.
+        """Builds the calibration from the result of :meth:`state`.
 
         Raises:
             FormatError: If it is something else.

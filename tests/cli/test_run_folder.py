@@ -9,6 +9,7 @@ import torch
 from sheafprop.cli.main import main
 from sheafprop.cli.run_folder import RunFolder, own_classes, read_run, read_run_to_continue, trust
 from sheafprop.errors import DataError
+from sheafprop.files import StorageError
 from tests.cli.test_main import fit
 from tests.toy import write_folder
 
@@ -40,7 +41,7 @@ def test_a_folder_is_locked_once(tmp_path):
     pytest.importorskip("fcntl")
     first, second = RunFolder(tmp_path), RunFolder(tmp_path)
     first.lock()
-    with pytest.raises(DataError, match="another process is at work"):
+    with pytest.raises(StorageError, match="another process is at work"):
         second.lock()
     first.release()
     second.lock()

@@ -3,18 +3,18 @@ how its processes wait for each other by files."""
 
 import hashlib
 import json
+import shutil
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
-from filelock import FileLock, Timeout
-
 from sheafprop.distributed import RankError, Ranks
 from sheafprop.errors import DataError
-from sheafprop.files import StorageError, storage_errors, write_json
+from sheafprop.files import lock_folder, remove_temporaries, storage_errors, write_json
 
 _NAME = "job.json"
 _PIECE = 2**22
@@ -72,20 +72,29 @@ class JobRecord:
         write_json(self.folder / _NAME, self.content)
 
 
-def lock_folder(folder: Path) -> FileLock:
-    """Makes the folder of a job, and keeps other processes out until the lock is released.
+@contextmanager
+def work_folder(folder: Path, ranks: Ranks, *, restart: bool) -> Iterator[None]:
+    """Makes the folder of a job, which no other job uses until the end of the block.
+
+    What a killed process was about to write is removed, and with ``restart`` all that is there.
 
     Raises:
-        StorageError: If another process is in it, or the disk refuses.
+        StorageError: On all ranks, if another process is at work there or the disk refuses.
     """
-    with storage_errors(folder, "written"):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise StorageError(f"'{folder}' is in use: another process writes it") from error
-    return lock
+
+    def take(stack: ExitStack) -> None:
+        if not ranks.is_first:
+            return
+        with storage_errors(folder, "written"):
+            folder.mkdir(parents=True, exist_ok=True)
+        stack.callback(lock_folder(folder))
+        remove_temporaries(folder)
+        for path in folder.iterdir() if restart else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    with ExitStack() as stack:
+        ranks.run_together(lambda: take(stack))
+        yield
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ Long because the stages of a job, and what each leaves for the next, stand toget
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from sheafprop.files import storage_errors
 from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable, split_columns
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, show_bytes
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, lock_folder, run_unhurried
+from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, run_unhurried, work_folder
 from sheafprop.pretrained.mapped.part_folder import RECORD, read_part, read_parts
 from sheafprop.pretrained.mapped.propagation_job import (
     Job,
@@ -106,7 +106,8 @@ class PartitionedJob(Job):
             RankError: If another rank could not go on.
         """
         ranks = self._ranks
-        with self._locked(), torch.no_grad():
+        ranks.run_together(lambda: check_vector_target(self._out, self._overwrite))
+        with work_folder(self._work, ranks, restart=self._restart), torch.no_grad():
             ranks.run_together(self._look_up)
             blocks = self._estimate()
             on_estimate(self._describe(blocks))
@@ -121,21 +122,6 @@ class PartitionedJob(Job):
         return self._out
 
     # Records --------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            self._ranks.run_together(lambda: self._take_lock(stack))
-            yield
-
-    def _take_lock(self, stack: ExitStack) -> None:
-        if not self._ranks.is_first:
-            return
-        check_vector_target(self._out, self._overwrite)
-        stack.callback(lock_folder(self._work).release)
-        if self._restart:
-            for path in self._work.glob("rank-*"):
-                shutil.rmtree(path, ignore_errors=True)
 
     def _begin(self, blocks: list[Block]) -> None:
         """Takes up this rank's record of an earlier run, if it is of the same work."""

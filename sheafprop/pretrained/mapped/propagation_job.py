@@ -10,7 +10,6 @@ Long because the stages of a job, and what each leaves for the next, stand toget
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +34,7 @@ from sheafprop.pretrained.mapped.array_folder import ArrayFolder, load_rows, sav
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem
 from sheafprop.pretrained.mapped.fact_ids import FactIds, read_fact_ids, write_fact_ids
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, lock_folder, run_unhurried
+from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, run_unhurried, work_folder
 from sheafprop.pretrained.mapped.vector_folder import check_vector_target, write_vector_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.progress import progress_bar
@@ -155,6 +154,7 @@ class Job:
                 **counts,
             },
             overwrite=self._overwrite,
+            work=self._work,
         )
 
 
@@ -193,14 +193,14 @@ class PropagationJob(Job):
         """Reads the facts, and says what the rest will take; only on the first rank."""
 
         def estimate() -> CostEstimate:
-            with self._locked():
-                self._begin()
-                return self._estimate()
+            self._begin()
+            return self._estimate()
 
-        found = run_unhurried(
-            self._ranks, self._work.parent, estimate if self._ranks.is_first else None
-        )
-        return found[0]
+        with work_folder(self._work, self._ranks, restart=self._restart):
+            found = run_unhurried(
+                self._ranks, self._work, estimate if self._ranks.is_first else None
+            )
+            return found[0]
 
     def run(self, on_estimate: Callable[[CostEstimate], None] = lambda found: None) -> Path:
         """Does everything that is not done, and returns the folder of the vectors.
@@ -214,7 +214,7 @@ class PropagationJob(Job):
             StorageError: If the disk is full; the next call goes on.
         """
         ranks = self._ranks
-        with self._locked(), torch.no_grad():
+        with work_folder(self._work, ranks, restart=self._restart), torch.no_grad():
             self._run_on_first(lambda: self._prepare(on_estimate))
             if not ranks.is_first:
                 self._begin()
@@ -238,23 +238,6 @@ class PropagationJob(Job):
         self._write_start(self._rows())
 
     # Records -------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if not self._ranks.is_first:
-            yield
-            return
-        lock = lock_folder(self._work)
-        try:
-            if self._restart:
-                for path in self._work.iterdir():
-                    if path.is_dir():
-                        shutil.rmtree(path, ignore_errors=True)
-                    elif path.name != "lock":
-                        path.unlink()
-            yield
-        finally:
-            lock.release()
 
     def _begin(self) -> None:
         """Takes up the record of an earlier process, if it is of the same work."""

@@ -51,7 +51,7 @@ def test_triples_of_ids_and_what_is_wrong_with_them(tmp_path):
     with pytest.raises(FormatError, match=r"line 2: expected three ids \(got '0\\tb"):
         read_fact_ids(path, (0, 1, 2))
     path.write_bytes(b"\xff\n")
-    with pytest.raises(FormatError, match="no UTF-8 text"):
+    with pytest.raises(FormatError, match="not UTF-8 text"):
         read_fact_ids(path, (0, 1, 2))
     ids = torch.tensor([[0, 0, 1], [1, 2, 0]])
     with pytest.raises(FormatError, match="triple 2 has an id without a label"):
