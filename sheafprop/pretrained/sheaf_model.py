@@ -252,6 +252,7 @@ class SheafModel:
         format: str | None = None,
         relations: str | PathLike[str] | None = None,
         facts: str | PathLike[str] | None = None,
+        nodes: str | PathLike[str] | None = None,
     ) -> list[Path]:
         """Writes the vectors for other programs, a part of them at a time; see
         :func:`~sheafprop.pretrained.export_vectors`.
@@ -266,12 +267,16 @@ class SheafModel:
             relations: Where to write the relation parameters, as safetensors by their names in the
                 model; their labels are in ``FILE.labels.json``. (default: nowhere)
             facts: Where to write the observed facts, as TSV. (default: nowhere)
+            nodes: The nodes as Neo4j exported them, which ``"neo4j"`` writes with all their columns
+                and the vectors. (default: the labels alone)
 
         Raises:
             DataError: If a label cannot stand in that format, or the format is unknown.
             StorageError: If the disk refuses.
         """
-        return export_model(self._state, path, format=format, relations=relations, facts=facts)
+        return export_model(
+            self._state, path, format=format, relations=relations, facts=facts, nodes=nodes
+        )
 
     def query_vectors(
         self, entities: str | Iterable[str], relation: str, *, side: Side = "tail"

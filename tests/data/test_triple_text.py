@@ -50,7 +50,10 @@ def test_an_export_of_apoc_holds_nodes_too():
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        ("id:ID,name,:LABEL", "this is a file of nodes for Neo4j"),
+        ("id:ID,name,:LABEL", "this is a file of nodes"),
+        ("_id,_labels,name", "this is a file of nodes"),
+        ("id,category,name", "this is a file of nodes"),
+        ("entity,property,value", "this is a file of literals.*--features"),
         (":START_ID,:END_ID,since", "missing :TYPE"),
         (":START_ID,:TYPE,x", "missing :END_ID"),
     ],
