@@ -23,7 +23,7 @@ __all__ = [
 
 # A column of neo4j-admin, with its space of ids and options.
 _ID = re.compile(r"[^:]*:(START_ID|TYPE|END_ID|ID)(?:\(([^)]*)\))?(?:\{.*\})?")
-_PROPERTY = re.compile(r"([^:]*)(?::(\w+)(\[\])?)?(?:\(.*\))?(?:\{.*\})?")
+_PROPERTY = re.compile(r"([^:{]*)(?::(\w+)(\[\])?)?(?:\(.*\))?(?:\{.*\})?")
 # The type or the labels before the files of a group, as in 'KNOWS=header.csv,part.csv'.
 _GROUP = re.compile(r"(?:([^=,/\\]+)=)?(.+)", re.DOTALL)
 #: The header of what ``sheafprop convert --literals`` writes.

@@ -124,6 +124,12 @@ def text_triples(
                 "but these labels occur below too. Give header=True (--header yes) to take it as "
                 "names, or header=False (--header no) to read it as a triple"
             )
+    is_choice = columns is not None and (len(names) > 3 or columns != (0, 1, 2))
+    if is_choice and options.columns is None and has_own and (len(triples) or group):
+        chosen = ", ".join(names[column] for column in dict.fromkeys(columns))
+        warnings.warn(
+            f"{source}: the columns {chosen} are taken as head, relation and tail", stacklevel=5
+        )
     if len(triples) == 0:
         return (), np.empty((0, 3), dtype=object), columns
     check_no_empty(triples, numbers, source)
@@ -131,11 +137,6 @@ def text_triples(
         check_first_line(triples, numbers[0], source, known)
     if columns is None:
         check_order(triples, source)
-    elif options.columns is None and has_own and (len(names) > 3 or columns != (0, 1, 2)):
-        chosen = ", ".join(names[column] for column in dict.fromkeys(columns))
-        warnings.warn(
-            f"{source}: the columns {chosen} are taken as head, relation and tail", stacklevel=5
-        )
     return numbers, triples, columns
 
 
