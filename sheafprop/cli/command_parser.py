@@ -267,7 +267,7 @@ def read_facts(
         compare: Whether to look for labels that look alike.
     """
     from sheafprop.data.label_checks import lookalike_notes
-    from sheafprop.data.triples import read_files
+    from sheafprop.data.triple_files import read_files
 
     with report_warnings():
         read = read_files(map(input_path, paths), known=known, **file_options(options))

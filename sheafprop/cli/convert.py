@@ -81,7 +81,7 @@ def _place(options: argparse.Namespace) -> Path:
 
 
 def _convert(options: argparse.Namespace, place: Path | None) -> None:
-    from sheafprop.data.triples import read_files
+    from sheafprop.data.triple_files import read_files
     from sheafprop.files import written_after
 
     with ExitStack() as stack:

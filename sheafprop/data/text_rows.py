@@ -46,6 +46,12 @@ class LocatedRows:
         """Rows of no file, numbered."""
         return cls(rows, ((word, range(start, start + len(rows))),))
 
+    @classmethod
+    def join(cls, parts: Sequence[LocatedRows]) -> LocatedRows:
+        """The rows of several, of arrays."""
+        rows = np.concatenate([part.rows for part in parts])
+        return cls(rows, tuple(place for part in parts for place in part.parts))
+
     def place(self, row: int) -> str:
         """The place of a row."""
         for name, numbers in self.parts:

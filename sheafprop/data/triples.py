@@ -1,8 +1,7 @@
 """Reading and writing label triples as files, with labels taken literally."""
 
 import os
-import warnings
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from sheafprop.data.file_kinds import (
     read_parquet,
     recognize_format,
 )
-from sheafprop.data.formats.facts import LiteralSink, follow_aliases
+from sheafprop.data.formats.facts import LiteralSink
 from sheafprop.data.formats.reading import read_graph
 from sheafprop.data.input_file import InputFile
 from sheafprop.data.property_graphs import TableGroup, split_group
@@ -42,7 +41,6 @@ __all__ = [
     "holds_triples",
     "is_frame",
     "parse_triples",
-    "read_files",
     "read_located",
     "read_triples",
     "write_triples",
@@ -203,46 +201,10 @@ def read_located(
         file = path if isinstance(path, InputFile) else InputFile(path)
         return _parse(file, chosen, allow_empty, known, literals)
     files = map(InputFile, group.files)
-    found = join_rows([_parse(file, chosen, True, known, literals, group) for file in files])
+    found = LocatedRows.join([_parse(file, chosen, True, known, literals, group) for file in files])
     if not len(found) and not allow_empty:
         raise DataError(f"{', '.join(group.files)}: the files hold no triple")
     return found
-
-
-def read_files(
-    paths: Iterable[str | os.PathLike[str]], *, literals: LiteralSink | None = None, **given: Any
-) -> LocatedRows:
-    """The triples of several files, in which the alternative ids of any mean their terms.
-
-    Args:
-        paths: The files.
-        literals: As of :func:`read_located`; a file may hold nothing else then.
-        **given: Further arguments of it.
-    """
-    parts = [
-        read_located(path, literals=literals, allow_empty=literals is not None, **given)
-        for path in paths
-    ]
-    aliases = {label: term for part in parts for label, term in part.aliases.items()}
-    return join_rows([rename_rows(part, aliases) for part in parts])
-
-
-def rename_rows(located: LocatedRows, aliases: Mapping[str, str]) -> LocatedRows:
-    """Triples with the terms that their labels mean; a warning counts those labels."""
-    rows, count = follow_aliases(located.rows, aliases)
-    if count:
-        source = located.parts[0][0].rpartition(",")[0]
-        warnings.warn(
-            f"{source}: alternative ids of another file read as their terms ({count:,})",
-            stacklevel=3,
-        )
-    return replace(located, rows=rows)
-
-
-def join_rows(parts: Sequence[LocatedRows]) -> LocatedRows:
-    """Triples of several files as one."""
-    rows = np.concatenate([part.rows for part in parts])
-    return LocatedRows(rows, tuple(place for part in parts for place in part.parts))
 
 
 def file_format(file: InputFile, options: ReadOptions) -> str:

@@ -1,14 +1,14 @@
 """Relationships and nodes of Neo4j and KGX, and files that share a header."""
 
 import gzip
-import re
 import warnings
 
 import pytest
 
 from sheafprop.data.property_graphs import node_columns, read_nodes, split_group
 from sheafprop.data.triple_blocks import triple_blocks
-from sheafprop.data.triples import read_files, read_located
+from sheafprop.data.triple_files import read_files
+from sheafprop.data.triples import read_located
 from sheafprop.errors import DataError
 
 HEADER = ":START_ID(Person),since:int,:END_ID(Film),:TYPE\n"
@@ -177,15 +177,3 @@ def test_nodes_of_a_group_have_its_header_and_its_labels(tmp_path, monkeypatch):
 def test_other_headers_are_no_nodes():
     for names in (["a", "b"], ["id", "name"], [":START_ID", ":END_ID"], ["_id"], ["x:ID", "y:ID"]):
         assert node_columns(names) is None
-
-
-def test_alternative_ids_of_one_file_mean_their_terms_in_another(tmp_path):
-    (tmp_path / "o.obo").write_text("[Term]\nid: X:1\nalt_id: X:9\nis_a: X:2\n")
-    (tmp_path / "new.tsv").write_text("N:1\tis_a\tX:9\nX:9\tis_a\tX:3\n")
-    for names in (("o.obo", "new.tsv"), ("new.tsv", "o.obo")):
-        with pytest.warns(UserWarning, match=r"new\.tsv: alternative ids of another file.*\(2\)"):
-            located = read_files([tmp_path / name for name in names])
-        rows = located.rows.tolist()
-        assert ["N:1", "is_a", "X:1"] in rows
-        assert ["X:1", "is_a", "X:3"] in rows
-        assert re.search(r"new\.tsv, line 2$", located.place(rows.index(["X:1", "is_a", "X:3"])))

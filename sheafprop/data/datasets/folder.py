@@ -15,7 +15,8 @@ from sheafprop.data.datasets.inductive_dataset import InductiveDataset
 from sheafprop.data.file_kinds import GRAPH_ENDINGS, file_suffix, plain_name
 from sheafprop.data.label_checks import MODES, Mode, check_labels
 from sheafprop.data.read_options import ReadOptions
-from sheafprop.data.triples import LabelTriples, read_located, rename_rows
+from sheafprop.data.triple_files import rename_rows
+from sheafprop.data.triples import LabelTriples, read_located
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:

@@ -295,3 +295,21 @@ def test_files_of_rdf_are_parts_like_any_other(tmp_path, prefixes):
     begin = "wd:" if prefixes is None else wikidata
     assert f"{begin}Q9" in data.inference.entities.labels
     assert int(data.train.num_edges) == 4
+
+
+def test_alternative_ids_of_an_ontology_mean_its_terms_in_every_part(tmp_path):
+    terms = "".join(f"[Term]\nid: X:{i}\nis_a: X:{(i + 1) % 5}\n" for i in range(5))
+    (tmp_path / "train.obo").write_text(terms.replace("id: X:1\n", "id: X:1\nalt_id: X:91\n"))
+    (tmp_path / "inference.tsv").write_text("N:1\tis_a\tX:91\nN:1\tis_a\tX:2\n")
+    iri = "<http://purl.obolibrary.org/obo/{}>".format
+    tail = iri("X_2")
+    (tmp_path / "inference_test.nt").write_text(
+        f"<http://n/1> <http://www.w3.org/2000/01/rdf-schema#subClassOf> {tail} .\n"
+    )
+    prefixes = {"X": "http://purl.obolibrary.org/obo/X_", "N": "http://n/"}
+    dataset = FolderDataset(tmp_path, "semi-inductive", prefixes=prefixes)
+    with pytest.warns(UserWarning, match=r"inference\.tsv: alternative ids of another .*\(1\)"):
+        data = dataset.load()
+    assert set(data.inference.entities.labels) == {"N:1", *(f"X:{i}" for i in range(5))}
+    assert data.train.relations.labels == ("is_a",)
+    assert len(data.test) == 1

@@ -12,7 +12,7 @@ from sheafprop.data import parse_triples, read_triples
 from sheafprop.data.formats.reading import read_graph
 from sheafprop.data.input_file import InputFile
 from sheafprop.data.read_options import ReadOptions
-from sheafprop.data.triples import read_files
+from sheafprop.data.triple_files import read_files
 from sheafprop.errors import DataError, NotTriplesError
 from tests.data.formats.documents import WRITERS, draw_facts
 
