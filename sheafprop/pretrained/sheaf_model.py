@@ -253,6 +253,7 @@ class SheafModel:
         format: str | None = None,
         relations: str | PathLike[str] | None = None,
         facts: str | PathLike[str] | None = None,
+        nodes: str | PathLike[str] | None = None,
     ) -> list[Path]:
         """Writes the vectors for other programs, in blocks; see
         :func:`~sheafprop.pretrained.export_vectors`.
@@ -267,12 +268,16 @@ class SheafModel:
             relations: A file for the relation parameters, as safetensors by their names in the
                 model; their labels are written to ``FILE.labels.json``. (default: None)
             facts: A file for the observed facts, as TSV. (default: None)
+            nodes: The nodes as Neo4j exported them, which ``"neo4j"`` writes with all their columns
+                and the vectors. (default: the labels alone)
 
         Raises:
             DataError: If a label cannot be represented in the format, or the format is unknown.
             StorageError: If the disk refuses.
         """
-        return export_model(self._state, path, format=format, relations=relations, facts=facts)
+        return export_model(
+            self._state, path, format=format, relations=relations, facts=facts, nodes=nodes
+        )
 
     def query_vectors(
         self, entities: str | Iterable[str], relation: str, *, side: Side = "tail"
