@@ -135,7 +135,7 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
     data = build_dataset(**arguments).load()
     if given.get("features") is None:
         return data
-    from sheafprop.data.features import read_features
+    from sheafprop.data.feature_files import read_features
     from sheafprop.data.inductive_data import add_features
 
     return add_features(data, read_features(given["features"]))

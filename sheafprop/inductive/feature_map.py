@@ -87,8 +87,10 @@ def fit_ridge(
         strength (float, optional): :math:`\lambda > 0`. (default: by cross-validation)
 
     Raises:
-        ValueError: If the strength is not positive.
+        ValueError: If the strength or a weight is not positive and finite.
     """
+    if weight is not None and not bool(((weight > 0) & weight.isfinite()).all()):
+        raise ValueError("'weight' must be positive and finite for every entity")
     if strength is not None and not 0 < strength < float("inf"):
         raise ValueError(f"'strength' must be positive (got {strength})")
     f, x = double_precision(f), double_precision(x)

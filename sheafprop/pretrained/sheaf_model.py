@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun
 from sheafprop.data import Vocabulary
+from sheafprop.data.feature_files import read_features
 from sheafprop.data.features import FeatureTable
 from sheafprop.distributed import Ranks
 from sheafprop.inductive.feature_map import FeatureMap
@@ -349,7 +350,7 @@ class SheafModel:
                 together; rows of zeros stay. (default: exact solutions where the model trains with
                 unit rows, propagated vectors as their settings say)
             features: Features of entities: a file or a frame with a row for each label, see
-                :meth:`~sheafprop.data.FeatureTable.of`. A new entity with features is drawn to what
+                :func:`~sheafprop.data.read_features`. A new entity with features is drawn to what
                 they predict, by :math:`\gamma \| x_v - W f_v \|^2` in the energy; without a fact,
                 this is its vector, and ``triples`` may be empty. A model that was trained without
                 features takes the map :math:`W` from the trained entities that have some here. See
@@ -360,7 +361,7 @@ class SheafModel:
             DataError: If a triple is malformed or none is left, or a relation cannot be fitted.
             ValueError: If an argument is unknown or does not fit the model.
         """
-        table = None if features is None else FeatureTable.of(features)
+        table = None if features is None else read_features(features)
         grown = extend(
             self._state,
             label_triples(triples, self.relations, may_lack=table is not None),

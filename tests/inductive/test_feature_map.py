@@ -123,6 +123,9 @@ def test_what_cannot_be_fitted():
         FeatureMap.fit(features, x, ["E0", "E1"], edge_residual=1.0)
     with pytest.raises(ValueError, match=r"'strength' must be positive"):
         fit_ridge(x, x, strength=0.0)
+    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=r"'weight' must be positive and finite"):
+            fit_ridge(x, x, torch.tensor([1.0, wrong]))
     # Equal vectors and relations that fit exactly leave nothing to weigh by.
     equal = FeatureMap.fit(features, torch.ones(9, 3), features.labels[:9], edge_residual=0.0)
     assert 0 < equal.gamma < float("inf")
