@@ -498,6 +498,7 @@ class SheafModel:
         known: TripleInput | None = None,
         on_unknown_entity: UnknownEntity = "error",
         facts: TripleInput | None = None,
+        features: "FeatureTable | str | PathLike[str] | pd.DataFrame | None" = None,
         progress: bool = False,
         ranks: Ranks | None = None,
     ) -> RankingResult:
@@ -511,10 +512,13 @@ class SheafModel:
             on_unknown_entity: What happens to triples with an entity that the model does not know.
                 ``"error"``: they are refused. ``"drop"``: they are not ranked, and counted in
                 ``result.num_dropped`` and in the protocol box. ``"extend"``: the model is first
-                extended by ``facts``, as :meth:`extend` does by default, and its larger version
-                ranks; triples with an entity that has no fact either are dropped and counted.
+                extended by ``facts`` and ``features``, as :meth:`extend` does by default, and its
+                larger version ranks; triples with an entity that has neither are dropped and
+                counted.
             facts: Observed facts of the unknown entities, for ``"extend"``. A fact that is among
                 ``triples`` never becomes one: it is left out of the extension and counted.
+            features: Features of the entities, for ``"extend"``, as :meth:`extend` takes them;
+                those of new entities that no triple names are not used.
             progress: Whether to show progress on standard error.
             ranks: The processes that share the ranking, each with the same arguments: by entities,
                 or by triples where scores see the whole graph. Each has the whole result.
@@ -522,9 +526,13 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown (an entity: under ``"error"``), no triple is left, or
                 no fact.
-            ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
+            ValueError: If ``facts`` or ``features`` are given without ``"extend"``, or both missing
+                with it.
         """
-        return rank_triples(self._state, triples, known, on_unknown_entity, facts, progress, ranks)
+        table = None if features is None else read_features(features)
+        return rank_triples(
+            self._state, triples, known, on_unknown_entity, facts, progress, ranks, table
+        )
 
     def answer(
         self,
