@@ -129,6 +129,7 @@ def _of_run(
         selected=stored.metrics.get("selection", {}).get("on", "validation") == "validation",
         seed=config["seed_everything"],
         progress=ranks.is_first and show_progress(),
+        feature_map=None if stored.features is None else stored.features.map,
         rank=partial(rank_shares, ranks),
     )
     return result.rows, result.protocols
