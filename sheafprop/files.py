@@ -145,6 +145,11 @@ def write_stream(path: str | PathLike[str], parts: Iterable[bytes | memoryview])
     return size, digest.hexdigest()
 
 
+def label_file(path: str | PathLike[str]) -> Path:
+    """Where the labels of the rows of a file of vectors, relations or features are."""
+    return Path(f"{os.fspath(path)}.labels.json")
+
+
 def write_text(path: str | PathLike[str], text: str) -> None:
     """Writes ``text`` to ``path`` as UTF-8, see :func:`write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
