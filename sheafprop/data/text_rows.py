@@ -54,7 +54,7 @@ class LocatedRows:
         return cls(rows, ((word, range(start, start + len(rows))),))
 
     @classmethod
-    def join(cls, parts: Sequence[LocatedRows]) -> LocatedRows:
+    def join(cls, parts: Sequence["LocatedRows"]) -> "LocatedRows":
         """The rows of several, of arrays."""
         rows = np.concatenate([part.rows for part in parts])
         return cls(rows, tuple(place for part in parts for place in part.parts))
