@@ -53,9 +53,7 @@ def run(words: Sequence[str]) -> int:
         help="facts of unknown entities, for --on-unknown-entity extend",
     )
     parser.add_argument(
-        "--features",
-        metavar="FILE",
-        help="features of entities, for --on-unknown-entity extend",
+        "--features", metavar="FILE", help="features of entities, for --on-unknown-entity extend"
     )
     parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="may be repeated")
     parser.add_argument("--data.root", dest="root", help="the data of the run, if it has moved")

@@ -17,8 +17,8 @@ from sheafprop.cli.command_parser import (
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
-    from sheafprop.pretrained.model_export import RelationFile
     from sheafprop.pretrained.stored_model import StoredModel
+    from sheafprop.pretrained.vector_export import RelationFile
 
 #: The relation parameters of each model, as options, as the model calls them, and what they are.
 _PARAMETERS = {
@@ -224,7 +224,7 @@ def _exported_relations(options: argparse.Namespace) -> "RelationFile | None":
     if options.relation_parameters is None:
         return None
     from sheafprop.files import label_file
-    from sheafprop.pretrained.model_export import read_relation_file
+    from sheafprop.pretrained.vector_export import read_relation_file
 
     found = read_relation_file(options.relation_parameters)
     names = (*_PARAMETERS, "model", "layout", "phase_scale")

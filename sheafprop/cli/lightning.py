@@ -38,13 +38,14 @@ from sheafprop.training.budget import TrainingLines, apply_budget
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
     check_checkpoint,
+    check_length,
     check_schedule,
+    check_trainer,
     choice_of_old_run,
     describe_unfinished_training,
     is_other_data,
     renumber_like,
 )
-from sheafprop.training.trainer_checks import check_length, check_trainer
 
 #: Where W&B puts runs and staged artifacts; left alone where the user has set them.
 _WANDB_FOLDERS = [

@@ -14,17 +14,6 @@ import numpy as np
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
-__all__ = [
-    "BOM",
-    "LocatedRows",
-    "decode",
-    "first_row",
-    "guess_delimiter",
-    "iterate_rows",
-    "others",
-    "split_rows",
-]
-
 BOM = codecs.BOM_UTF8
 # A line that is not blank: it holds a tab, or a character that is not white space.
 _ROW = re.compile(r"^.*[\t\S].*$", re.MULTILINE)

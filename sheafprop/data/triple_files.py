@@ -10,8 +10,6 @@ from sheafprop.data.formats.facts import LiteralSink, follow_aliases
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import read_located
 
-__all__ = ["read_files", "rename_rows"]
-
 
 def read_files(
     paths: Iterable[str | os.PathLike[str]], *, literals: LiteralSink | None = None, **given: Any

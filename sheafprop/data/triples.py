@@ -31,22 +31,6 @@ from sheafprop.data.triple_text import shorten_iris, text_triples
 from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
 
-__all__ = [
-    "LabelTriples",
-    "as_label",
-    "as_label_triples",
-    "format_triples",
-    "frame_cells",
-    "frame_triples",
-    "holds_triples",
-    "is_frame",
-    "parse_triples",
-    "read_located",
-    "read_triples",
-    "write_triples",
-]
-
-
 #: What a single label may be; see :func:`as_label`.
 LABEL = str | int | np.integer
 

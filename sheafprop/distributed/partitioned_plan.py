@@ -8,12 +8,7 @@ from sheafprop.distributed.partitioned_graph import PartitionedGraph
 from sheafprop.kernels.backend import leave_inference_mode
 from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.sheaf.graph_checks import GraphInput
-from sheafprop.sheaf.plan import (
-    Normalization,
-    PropagationPlan,
-    check_normalization,
-    working_dtype,
-)
+from sheafprop.sheaf.plan import Normalization, PropagationPlan, check_normalization, working_dtype
 from sheafprop.sheaf.plan_inputs import PlanInputs
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.row_plan import can_count_rows, check_takes_rows, needs_labels

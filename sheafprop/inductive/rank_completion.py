@@ -158,12 +158,7 @@ def rank_completion(
         if proximity is not None:
             assert near is not None
             methods[f"{method} + proximity"] = add_proximity(
-                one,
-                near,
-                proximity,
-                data.inference.triples,
-                data.train.triples,
-                data.num_relations,
+                one, near, proximity, data.inference.triples, data.train.triples, data.num_relations
             )
         methods[method] = one
         if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):

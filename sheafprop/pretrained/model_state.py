@@ -10,7 +10,7 @@ from sheafprop.data import Vocabulary, first_occurrences
 from sheafprop.data.finite_rows import check_finite_parts
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
-from sheafprop.inductive.candidate_scorer import CandidateScorer
+from sheafprop.inductive.section_scorer import CandidateScorer
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
 from sheafprop.kge.base import Side

@@ -14,10 +14,9 @@ from sheafprop.distributed import ShardedTable
 from sheafprop.errors import DataError
 from sheafprop.pretrained.model_folder import write_model_folder
 from sheafprop.pretrained.stored_model import StoredModel
-from sheafprop.training.checkpoint_state import KEY, AtomicCheckpointIO, count_epochs
+from sheafprop.training.checkpoint_state import KEY, AtomicCheckpointIO, count_epochs, no_step_error
 from sheafprop.training.sharded_training import remove_unnamed_rows, restore_rows
 from sheafprop.training.sheaf_completion import SheafCompletion
-from sheafprop.training.trainer_checks import no_step_error
 
 
 class Monitor(NamedTuple):

@@ -38,6 +38,7 @@ from sheafprop.training.batch_loss import BatchLoss
 from sheafprop.training.checkpoint_state import (
     KEY,
     check_checkpoint,
+    check_trainer,
     describe_training,
     describe_unfinished_training,
     is_other_data,
@@ -68,7 +69,6 @@ from sheafprop.training.sparse_rows import (
     clip_gradients,
     find_obstacle,
 )
-from sheafprop.training.trainer_checks import check_trainer
 from sheafprop.training.transductive_ranking import TransductiveRanking
 
 _INJECTABLE = ("optimizer", "lr_schedule")
