@@ -156,6 +156,11 @@ class CommandParser(LiteralParser):
             own_last=None if options.own_entity is None else options.own_entity == "last",
         )
 
+    def add_folder(self, what: str, existing: str) -> None:
+        """Adds the folder to write, and whether it replaces what is there."""
+        self.add_argument("--out", metavar="FOLDER", type=folder, required=True, help=what)
+        self.add_argument("--overwrite", action="store_true", help=f"replace {existing}")
+
     def add_scoring(self) -> None:
         """Adds what a score consists of, for models with episodes or proximity."""
         add = self.add_argument

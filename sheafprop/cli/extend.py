@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafprop.cli.command_parser import CommandParser, folder, is_output, read_facts, report
+from sheafprop.cli.command_parser import CommandParser, is_output, read_facts, report
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ def run(words: Sequence[str]) -> int:
         help="features of entities: CSV, TSV or Parquet with labels in the first column, or npy; "
         "new entities in it need no facts",
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
+    parser.add_folder("the new model folder", "an existing model")
     parser.add_argument(
         "--propagation",
         choices=("exact", "selected"),

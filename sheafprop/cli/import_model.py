@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sheafprop.cli.command_parser import (
     CommandParser,
-    folder,
     read_facts,
     read_text,
     report,
@@ -57,10 +56,7 @@ def run(words: Sequence[str]) -> int:
         "ampligraph: the checkpoint, or what save_model wrote; dglke: what "
         "--save_path was; pbg: what checkpoint_path was; graphstorm: what save_embed_path was",
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
+    parser.add_folder("the new model folder", "an existing model")
     parser.add_argument(
         "--entities",
         metavar="FILE",

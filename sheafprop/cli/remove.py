@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from sheafprop.cli.command_parser import CommandParser, folder, read_text
+from sheafprop.cli.command_parser import CommandParser, read_text
 from sheafprop.errors import DataError
 
 
@@ -19,10 +19,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--entities", metavar="FILE", help="file with one entity per line (-: standard input)"
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
+    parser.add_folder("the new model folder", "an existing model")
     parser.add_argument(
         "--mode",
         choices=("keep", "refine"),

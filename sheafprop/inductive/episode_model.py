@@ -322,8 +322,7 @@ class EpisodeModel(torch.nn.Module):
             nodes=nodes,
             scale=gamma,
         )
-        *inputs, edge_weight, mask = graph
-        plan = layer.plan(*inputs, edge_weight, mask)
+        plan = layer.plan(*graph)
         return layer.trajectory(plan, graph.x.unsqueeze(1), self.settings.times)
 
     def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:

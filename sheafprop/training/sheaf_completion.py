@@ -49,9 +49,13 @@ from sheafprop.training.checkpoint_state import (
 from sheafprop.training.episode_training import fingerprint, train_episodes
 from sheafprop.training.optimization import (
     build_optimizer,
+    check_optimizer,
     check_options,
+    choose_sparse,
+    clip_gradients,
     cosine_schedule,
     count_schedule_steps,
+    find_obstacle,
     move_schedule,
     prefer_options,
 )
@@ -62,12 +66,6 @@ from sheafprop.training.sharded_training import (
     share_table,
     table_ranks,
     temporary_table,
-)
-from sheafprop.training.sparse_rows import (
-    check_optimizer,
-    choose_sparse,
-    clip_gradients,
-    find_obstacle,
 )
 from sheafprop.training.transductive_ranking import TransductiveRanking
 
@@ -106,7 +104,7 @@ class SheafCompletion(LightningModule):
             (triples and sampled entities), so that its cost does not depend on the size of the
             table. ``"auto"``: for more than 200 000 entities, if loss and optimizer support it.
             Adagrad and SGD give the same results as without it. Adam does not update rows and
-            moments of other entities, see :class:`~sheafprop.training.sparse_rows.RowAdam`.
+            moments of other entities, see :class:`~sheafprop.training.optimization.RowAdam`.
         table: ``"whole"``: every process holds all entities. ``"sharded"``: the processes of
             ``torchrun`` shard the entity table by rows, and training is sparse. See
             :class:`~sheafprop.training.ShardedTableStrategy`.

@@ -19,11 +19,7 @@ def build_dataset(
     hold_out: float = 0.0,
     on_unknown_relation: Literal["error", "drop"] = "error",
     seed: int = 0,
-    columns: Any = None,
-    header: Any = None,
-    delimiter: str | None = None,
-    input_format: Any = None,
-    prefixes: Any = None,
+    **reading: Any,
 ) -> InductiveDataset:
     r"""Builds a data set from the options of a run.
 
@@ -35,8 +31,9 @@ def build_dataset(
         hold_out: See :class:`FolderDataset`.
         on_unknown_relation: See :class:`FolderDataset`.
         seed: The seed of splits made here.
-        columns, header, delimiter, input_format, prefixes: How the files of ``"folder"`` are read,
-            see :func:`~sheafprop.data.read_triples`; the files of the others are known.
+        **reading: ``columns``, ``header``, ``delimiter``, ``input_format`` and ``prefixes``: how
+            the files of ``"folder"`` are read, see :func:`~sheafprop.data.read_triples`; the files
+            of the others are known.
 
     Raises:
         ValueError: If the options do not say which data is meant.
@@ -53,14 +50,9 @@ def build_dataset(
             on_unknown_relation=on_unknown_relation,
             hold_out=hold_out,
             seed=seed,
-            columns=columns,
-            header=header,
-            delimiter=delimiter,
-            format=input_format,
-            prefixes=prefixes,
+            format=reading.pop("input_format", None),
+            **reading,
         )
-    reading = {"columns": columns, "header": header, "delimiter": delimiter}
-    reading |= {"input_format": input_format, "prefixes": prefixes}
     given = [name for name, value in reading.items() if value is not None]
     if given:
         raise ValueError(

@@ -110,7 +110,6 @@ def import_graphstorm(
         blocks=_blocks(files, width),
         width=width,
         parameters=parameters,
-        halves=kind == "rotate",
         facts=facts,
         keep_unused=keep_unused,
         scratch=scratch,

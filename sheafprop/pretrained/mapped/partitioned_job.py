@@ -3,8 +3,6 @@
 Every process leaves the vectors of its own entities in files of the work folder, block by block of
 columns; the first one brings them into rows at the end. Blocks that all processes have finished are
 not computed again.
-
-Long because the stages of a job, and what each leaves for the next, stand together.
 """
 
 import shutil
