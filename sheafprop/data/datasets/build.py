@@ -19,7 +19,11 @@ def build_dataset(
     hold_out: float = 0.0,
     on_unknown_relation: Literal["error", "drop"] = "error",
     seed: int = 0,
-    **reading: Any,
+    columns: Any = None,
+    header: Any = None,
+    delimiter: str | None = None,
+    input_format: Any = None,
+    prefixes: Any = None,
 ) -> InductiveDataset:
     r"""Builds a data set from the options of a run.
 
@@ -31,9 +35,8 @@ def build_dataset(
         hold_out: See :class:`FolderDataset`.
         on_unknown_relation: See :class:`FolderDataset`.
         seed: The seed of splits made here.
-        **reading: ``columns``, ``header``, ``delimiter``, ``input_format`` and ``prefixes``: how
-            the files of ``"folder"`` are read, see :func:`~sheafprop.data.read_triples`; the files
-            of the others are known.
+        columns, header, delimiter, input_format, prefixes: How the files of ``"folder"`` are read,
+            see :func:`~sheafprop.data.read_triples`; the files of the others are known.
 
     Raises:
         ValueError: If the options do not say which data is meant.
@@ -50,9 +53,14 @@ def build_dataset(
             on_unknown_relation=on_unknown_relation,
             hold_out=hold_out,
             seed=seed,
-            format=reading.pop("input_format", None),
-            **reading,
+            columns=columns,
+            header=header,
+            delimiter=delimiter,
+            format=input_format,
+            prefixes=prefixes,
         )
+    reading = {"columns": columns, "header": header, "delimiter": delimiter}
+    reading |= {"input_format": input_format, "prefixes": prefixes}
     given = [name for name, value in reading.items() if value is not None]
     if given:
         raise ValueError(
