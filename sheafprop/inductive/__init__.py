@@ -1,8 +1,7 @@
 """A trained model carried into a new graph: settings, their search, solving, ranking."""
 
-from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, episode_loss
 from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter

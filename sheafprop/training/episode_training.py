@@ -21,9 +21,8 @@ from torch.utils.data import DataLoader
 from sheafprop.data.splits import hold_out_mask
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_text
-from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, episode_loss
 from sheafprop.inductive.feature_map import Anchors
 from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel
