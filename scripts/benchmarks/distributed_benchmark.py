@@ -198,7 +198,7 @@ def predict(ranks: Ranks, constants: Record, maps: str, graph: PartitionedGraph,
     inner = int(start[graph.num_interior])
     outer = int(start[-1]) - inner
     c = entry_seconds(constants, maps, graph.num_free + graph.num_halo)
-    sent = len(graph.exchange._index) * row
+    sent = graph.exchange.num_sent * row
     most = max(sent, graph.num_halo * row)
     message = constants["alpha"] * (ranks.size - 1) + most / constants["beta"]
     hidden = max(c * inner + constants["share"] * message, message)

@@ -272,7 +272,8 @@ def _extended(
     """Vectors ``[N, d]`` after an extension; entities of which nothing is known have the mean of
     training with features, and a random vector without."""
     larger = model.extend(facts, features=features) if facts or features is not None else model
-    place = larger._state.index.lookup(parts.entities.labels)
+    numbers = {label: number for number, label in enumerate(larger.labels())}
+    place = torch.tensor([numbers.get(label, -1) for label in parts.entities.labels])
     x = larger.vectors()[:, 0]
     if features is not None:
         rest = _with_means(model.kge, model.vectors()[:, 0], parts)

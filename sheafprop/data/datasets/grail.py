@@ -83,13 +83,18 @@ class GraILDataset(InductiveDataset):
             "valid": f"{self.name}_ind/valid.txt",
             "test": f"{self.name}_ind/test.txt",
         }
-        contents = self._read(list(files.values()))
+        contents = self.read_files(list(files.values()))
         return {
             key: parse_triples(contents[member], member, columns=(0, 1, 2), header=False)
             for key, member in files.items()
         }
 
-    def _read(self, members: list[str]) -> dict[str, bytes]:
+    def read_files(self, members: list[str]) -> dict[str, bytes]:
+        """Returns the contents of some files of the benchmark, such as ``fb237_v1/train.txt``.
+
+        Raises:
+            DataError: If one is missing, or not the released one.
+        """
         archive = f"{self.name.rpartition('_')[0]}.tar.gz"
         searched = []
         for place in self._places():
