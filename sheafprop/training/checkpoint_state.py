@@ -14,7 +14,7 @@ from lightning.pytorch import Trainer
 from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError
-from sheafprop.files import write_with
+from sheafprop.files import write_bytes
 from sheafprop.inductive.propagation_search import Selection
 from sheafprop.kge import KGEModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
@@ -255,7 +255,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         # Straight into the file: a table may take half of the memory.
-        write_with(path, lambda file: torch.save(checkpoint, file))
+        write_bytes(path, lambda file: torch.save(checkpoint, file))
 
 
 _PRECISIONS = ("32-true", "64-true", "16-mixed", "bf16-mixed")
