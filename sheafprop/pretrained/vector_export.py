@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from sheafprop.data.finite_rows import check_finite_rows
+from sheafprop.data.finite_rows import check_finite_parts
 from sheafprop.data.triples import format_triples
 from sheafprop.errors import DataError, FormatError
 from sheafprop.files import as_json, label_file, storage_errors, write_bytes, written_after
@@ -109,11 +110,7 @@ def export_vectors(
     def parts() -> Iterator[Tensor]:
         return map(real, rows.slices(_STEP))
 
-    start = 0
-    for part in rows.slices(_STEP):
-        numbers = torch.arange(start, start + len(part))
-        check_finite_rows(part.detach(), labels, "vectors", ids=numbers)
-        start += len(part)
+    check_finite_parts(map(Tensor.detach, rows.slices(_STEP)), labels, "vectors")
     example = real(rows.blocks[0][:0])
     width = torch.Size(example.shape[1:]).numel()
     if kind == "safetensors":
@@ -125,19 +122,19 @@ def export_vectors(
         shape = {"descr": "<f4", "fortran_order": False, "shape": (len(rows), width)}
         np.lib.format.write_array_header_1_0(header, shape)
         data = (part.astype("<f4").tobytes() for part in matrix)
-        return _write_with_labels(path, _chain(header.getvalue(), data), texts())
+        return _write_with_labels(path, chain([header.getvalue()], data), texts())
     if kind == "tsv":
         bad = next((label for label in texts() if re.search("[\t\n\r]", label)), None)
         if bad is not None:
             raise DataError(f"label {bad!r} holds a tab or a line break, which TSV cannot hold")
-        write_bytes(path, _text(texts(), matrix, "\t"))
-        return [path]
-    if kind == "neo4j":
-        write_bytes(path, node_lines(texts(), matrix, table))
-        return [path]
-    _check_words(texts)
-    first = f"{len(rows)} {width}\n".encode()
-    write_bytes(path, _chain(first, _text(map(_word, texts()), matrix, " ")))
+        content = _text(texts(), matrix, "\t")
+    elif kind == "neo4j":
+        content = node_lines(texts(), matrix, table)
+    else:
+        _check_words(texts)
+        first = f"{len(rows)} {width}\n".encode()
+        content = chain([first], _text(map(_word, texts()), matrix, " "))
+    write_bytes(path, content)
     return [path]
 
 
@@ -166,11 +163,6 @@ def _check_words(labels: Callable[[], Iterable[str]]) -> None:
         for number, label in enumerate(labels()):
             if label in changed:
                 refuse(label, number, label)
-
-
-def _chain(first: bytes, more: Iterable[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from more
 
 
 def _write_with_labels(
