@@ -420,27 +420,39 @@ class SheafCompletion(LightningModule):
             DataError: If the labels of the data differ from those of the training.
         """
         data = self.data if data is None else data
-        entities, relations = data.train.entities, data.train.relations
-        assert entities is not None
-        assert relations is not None
         if self.entities is not None:
-            entities, relations = self.entities, self.relations or relations
-            data = renumber(data, entities, relations)
-        chosen = self.search.settings if self.selection is None else self.selection.settings
+            relations = self.relations or data.train.relations
+            assert relations is not None
+            data = renumber(data, self.entities, relations)
         if self.episodes is None:
             self.restore_episodes()
-        stored = StoredModel.from_training(
+        return SheafModel(self.to_stored_model(data))
+
+    def to_stored_model(
+        self, data: InductiveData, metrics: dict[str, Any] | None = None
+    ) -> StoredModel:
+        """Returns the trained weights and the chosen propagation as a model folder holds them.
+
+        Args:
+            data (InductiveData): The training data, numbered as the weights are.
+            metrics (dict, optional): What the folder says about the training.
+        """
+        train = data.train
+        assert train.entities is not None
+        assert train.relations is not None
+        chosen = self.search.settings if self.selection is None else self.selection.settings
+        return StoredModel.from_training(
             self.model,
-            entities,
-            relations,
-            data.train.triples,
+            train.entities,
+            train.relations,
+            train.triples,
             settings=chosen.to_dict(),
+            metrics=metrics,
             episodes=self.episodes,
             proximity=self.proximity,
             features=data.features,
             feature_map=self.fit_features(data)[0],
         )
-        return SheafModel(stored)
 
     def on_train_start(self) -> None:
         self._choice = None
