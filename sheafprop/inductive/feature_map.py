@@ -10,13 +10,12 @@ from torch import Tensor
 
 from sheafprop.checks import count_noun, quote
 from sheafprop.data.feature_encoder import FeatureEncoder
-from sheafprop.data.features import FeatureTable
+from sheafprop.data.features import FEWEST, FeatureTable
 from sheafprop.errors import DataError
 from sheafprop.inductive.landmark_basis import LandmarkBasis
 from sheafprop.sheaf.relation_sheaf import double_precision
 
 #: Fewest training entities with features.
-_FEWEST = 3
 #: Strengths that are compared, as shares of the largest eigenvalue of the features' Gram matrix.
 _STRENGTHS = torch.logspace(-8, 2, 61, dtype=torch.float64)
 #: What a degree of freedom counts in the choice of the strength.
@@ -262,11 +261,11 @@ class FeatureMap:
         own = table.select(labels)
         encoder = FeatureEncoder.fit(own)
         encoded, known = encoder.encode(own)
-        if int(known.sum()) < _FEWEST:
+        if int(known.sum()) < FEWEST:
             example = f" (a label there is {quote(table.labels[0])})" if len(table) else ""
             raise DataError(
                 f"{table.source}: {int(known.sum())} of the training entities have features by "
-                f"their labels, and {_FEWEST} are needed{example}"
+                f"their labels, and {FEWEST} are needed{example}"
             )
         has_row = torch.from_numpy(table.lookup(labels) >= 0)
         known_tensor = torch.from_numpy(known)
