@@ -11,7 +11,7 @@ def run(words: Sequence[str]) -> int:
     """Writes the vectors of a model."""
     parser = CommandParser(
         "export",
-        "Write the vectors of a model for other programs.",
+        "Write the vectors of a model in formats that other programs read.",
         "sheafprop export extended --out vectors.txt --format word2vec",
     )
     parser.add_model()

@@ -31,7 +31,7 @@ _NAMES = (
     # What APOC exports from Neo4j.
     ("_start", "_end", ("_type",)),
 )
-# Further words that only headers have in all three columns; single letters are no such words.
+# Further words that only headers have in all three columns; single letters are not such words.
 _WORDS = {word for h, t, rels in _NAMES for word in (h, t, *rels) if len(word) > 1} | {
     *("from", "to", "edge", "type", "label", "property", "node1", "node2"),
     *("head_id", "relation_id", "tail_id", "start_id", "end_id", "source_id", "target_id"),

@@ -16,10 +16,19 @@ import numpy as np
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
-__all__ = ["BOM", "LocatedRows", "decode", "first_row", "guess_delimiter", "others", "split_rows"]
+__all__ = [
+    "BOM",
+    "LocatedRows",
+    "decode",
+    "first_row",
+    "guess_delimiter",
+    "iterate_rows",
+    "others",
+    "split_rows",
+]
 
 BOM = codecs.BOM_UTF8
-# A line that is not blank: it holds a tab, or a character that is no white space.
+# A line that is not blank: it holds a tab, or a character that is not white space.
 _ROW = re.compile(r"^.*[\t\S].*$", re.MULTILINE)
 _SEPARATORS = np.frombuffer(b"\t\t\n", dtype=np.uint8)
 #: Rows that a message names.
@@ -117,6 +126,17 @@ def first_row(text: str, source: str, delimiter: str) -> tuple[int, list[str]] |
         return next(_csv_rows(text, source, delimiter), None)
     found = _ROW.search(text)
     return found and (text.count("\n", 0, found.start()) + 1, found[0].split("\t"))
+
+
+def iterate_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with its first line; between tabs, quotation marks are
+    literal."""
+    if delimiter != "\t":
+        yield from _csv_rows(text, source, delimiter)
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line and ("\t" in line or not line.isspace()):
+            yield number, line.split("\t")
 
 
 def guess_delimiter(text: str, source: str) -> str:

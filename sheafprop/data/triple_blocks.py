@@ -62,7 +62,7 @@ def triple_blocks(
 
     Args:
         path: The file.
-        known: Labels that are known from elsewhere: a first line with one of them is no header.
+        known: Labels that are known from elsewhere: a first line with one of them is not a header.
         **options: ``columns``, ``header``, ``delimiter``, ``format`` and ``prefixes`` of
             :func:`~sheafprop.data.read_triples`.
 

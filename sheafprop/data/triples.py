@@ -109,7 +109,7 @@ def as_label_triples(triples: Iterable[Sequence[Any]], source: str = "triples") 
 def _reason(kinds: set[type]) -> str:
     if any(issubclass(kind, float | np.floating) for kind in kinds):
         return (
-            ". A float is no label, as 3.0 and 3 would be different ones: a column of integers "
+            ". A float is not a label, as 3.0 and 3 would be different ones: a column of integers "
             "with missing values becomes floats in pandas; drop these rows and convert it, as by "
             "frame[column].astype(int)"
         )
@@ -161,7 +161,7 @@ def read_triples(
         prefixes: How IRIs of RDF become labels, and if it is given those of tables too, see
             :class:`~sheafprop.data.Prefixes`. (default: ``"common"``, for RDF)
         allow_empty: Whether a file without a triple is fine.
-        known: Labels that are known from elsewhere: a first line with one of them is no header.
+        known: Labels that are known from elsewhere: a first line with one of them is not a header.
 
     Returns:
         An object array of strings of shape ``[m, 3]``, in the order of the file.
@@ -308,7 +308,7 @@ def frame_triples(frame: Any, source: str, columns: Any = None) -> LabelTriples:
         columns: The columns of head, relation and tail, by number or by name.
 
     Raises:
-        DataError: If the columns are not known, a label is no string or integer, or most relation
+        DataError: If the columns are unknown, a label is not a string or integer, or most relation
             labels also occur as entities.
     """
     cells, has_names = frame_cells(frame, source, columns)

@@ -40,10 +40,10 @@ def export_vectors(
     num_sections: int | None = None,
     nodes: str | PathLike[str] | None = None,
 ) -> list[Path]:
-    r"""Writes vectors for other programs, a part of them at a time.
+    r"""Writes vectors for other programs, in blocks.
 
-    A row is an entity's vector: complex numbers as real and imaginary part in turn, several
-    sections one after the other, in single precision.
+    Each row is the vector of an entity in single precision: complex numbers as alternating real and
+    imaginary parts, several sections concatenated.
 
     - ``"safetensors"``: the tensor ``vectors``, ``[n, s, d]`` or ``[n, s, d, 2]``, unrounded, and
       the labels in ``FILE.labels.json``
@@ -59,8 +59,8 @@ def export_vectors(
         labels (sequence of str or EntityIndex): The labels of the rows.
         vectors (Tensor or RowBlocks): ``[n, s, d]``.
         format (str, optional): One of the above. (default: by the name of the file)
-        num_sections (int, optional): How many vectors to write of an entity that has one. (default:
-            as it is)
+        num_sections (int, optional): Number of vectors to write for an entity with a single vector.
+            (default: one)
         nodes (str or PathLike, optional): Nodes as Neo4j exported them, for ``"neo4j"``; see
             :func:`~sheafprop.pretrained.node_export.node_lines`.
 
@@ -68,9 +68,9 @@ def export_vectors(
         list of Path: The files written.
 
     Raises:
-        DataError: If a label cannot stand in that format, or the format is unknown.
-        DivergenceError: If a vector is not finite; names the entity.
-        StorageError: If the disk refuses.
+        DataError: If a label cannot be represented in the format, or the format is unknown.
+        DivergenceError: If a vector is not finite; the message names the entity.
+        StorageError: If a file cannot be written.
         ValueError: If labels and vectors differ in number.
     """
     path = Path(path)
@@ -138,7 +138,7 @@ def _word(label: str) -> str:
 
 
 def _check_words(labels: Callable[[], Iterable[str]]) -> None:
-    """Refuses labels that are no word, or the same one as another without their white space."""
+    """Refuses labels that are not a single word, or equal without their white space."""
     changed: dict[str, tuple[int, str]] = {}
 
     def refuse(word: str, number: int, label: str) -> None:

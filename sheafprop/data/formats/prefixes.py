@@ -77,8 +77,8 @@ class Prefixes:
 
     The longest namespace that an IRI begins with is written as its prefix and a colon, and
     ``rdfs:subClassOf`` as ``is_a``, so that it is one relation in OBO and OWL. An IRI that would be
-    taken for another one so is put in angle brackets. A label that is no IRI, such as one of a TSV
-    file, becomes one behind ``urn:sheafprop:label:``, percent-encoded, and is given back as it was:
+    taken for another one so is put in angle brackets. Labels that are not IRIs, for example from a
+    TSV file, are percent-encoded with the prefix ``urn:sheafprop:label:`` and restored exactly:
     ``shorten(expand(label)) == label``.
 
     Args:

@@ -118,7 +118,7 @@ def _lines(path: Path) -> list[str]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FormatError(f"'{path}' is no UTF-8 text: {error}") from error
+        raise FormatError(f"'{path}' is not UTF-8 text: {error}") from error
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 

@@ -55,7 +55,9 @@ def import_libkge(
     path = Path(path).expanduser()
     checkpoint = load_inert(require_file(path, "give a checkpoint of LibKGE"))
     if not isinstance(checkpoint, Mapping) or not {"model", "config"} <= set(checkpoint):
-        raise FormatError(f"'{path}' is no checkpoint of LibKGE: it has no model and configuration")
+        raise FormatError(
+            f"'{path}' is not a checkpoint of LibKGE: it has no model and configuration"
+        )
     kind, norm, reciprocal = _model(path, checkpoint["config"])
     state = checkpoint["model"]
     state = state[0] if isinstance(state, list | tuple) else state

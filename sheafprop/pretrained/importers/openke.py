@@ -148,7 +148,7 @@ def _state(path: Path) -> dict[str, Tensor]:
             lists = json.loads(content)
             found = {key: torch.tensor(value) for key, value in lists.items()}
         except (ValueError, TypeError, RecursionError) as error:
-            raise FormatError(f"'{path}' is no JSON of parameters: {error}") from error
+            raise FormatError(f"'{path}' is not a JSON file of parameters: {error}") from error
     else:
         found = load_inert(path)
         found = state_of(found) if isinstance(found, Inert) else found

@@ -56,7 +56,7 @@ def test_triples_of_ids_and_what_is_wrong_with_them(tmp_path):
     with pytest.raises(FormatError, match=r"line 2: an id has no label \(got '0 1 3' of 3 ent"):
         read_id_triples(path, (0, 1, 2), (3, 7))
     path.write_bytes(b"\xff\n")
-    with pytest.raises(FormatError, match="no UTF-8 text"):
+    with pytest.raises(FormatError, match="not UTF-8 text"):
         read_id_triples(path, (0, 1, 2), (4, 7))
     with pytest.raises(FormatError, match="is missing: look"):
         require_file(tmp_path / "none", "look")
