@@ -5,7 +5,6 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from sheafprop.data.features import (
     FeatureTable,
     as_objects,
     is_number,
-    locate,
     of_frame,
     read_text_column,
 )
@@ -97,11 +95,16 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
         )
     labels = tuple(row[0] for row in rows)
     columns = [
-        read_text_column(name.strip(), [row[place] for row in rows], source, labels, lines)
+        read_text_column(
+            name.strip(),
+            [row[place] for row in rows],
+            labels,
+            lambda row: f"{source}, line {lines[row]}",
+        )
         for place, name in enumerate(names)
         if place
     ]
-    table = FeatureTable(labels, tuple(columns), source, lines)
+    table = FeatureTable(labels, tuple(columns), source, lines, "line")
     table.warn()
     return table
 
@@ -116,12 +119,11 @@ def _of_properties(rows: Sequence[Sequence[str]], source: str, lines: NDArray[An
     columns = []
     for name, cells in found.items():
         # A row for each cell, so that a fault is named with its line.
-        owners, texts, numbers = zip(*cells, strict=True)
-        at = np.array(numbers)
-        column = read_text_column(name, texts, source, owners, at, marks="")
-        place_of = partial(locate, source, at)
-        column.check(owners, place_of)
-        column.warn(owners, place_of)
+        owners, texts, at = zip(*cells, strict=True)
+        rows_of = [f"{source}, line {line}" for line in at]
+        column = read_text_column(name, texts, owners, rows_of.__getitem__, marks="")
+        column.check(owners, rows_of.__getitem__)
+        column.warn(owners, rows_of.__getitem__)
         owner = np.array([place[label] for label in owners])
         if column.kind == "number":
             total = np.bincount(owner, column.values, len(place))

@@ -322,8 +322,14 @@ class EpisodeModel(torch.nn.Module):
             nodes=nodes,
             scale=gamma,
         )
-        *inputs, edge_weight, mask = graph
-        plan = layer.plan(*inputs, edge_weight, mask)
+        plan = layer.plan(
+            graph.x,
+            graph.edge_index,
+            graph.edge_type,
+            graph.sheaf,
+            graph.edge_weight,
+            graph.boundary_mask,
+        )
         return layer.trajectory(plan, graph.x.unsqueeze(1), self.settings.times)
 
     def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
