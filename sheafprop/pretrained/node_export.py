@@ -24,7 +24,8 @@ def load_nodes(path: str | PathLike[str]) -> Nodes:
     Raises:
         DataError: If it is none, or an id is there twice.
     """
-    names, columns, rows = read_nodes(path)
+    names, columns, located = read_nodes(path)
+    rows = located.rows.tolist()
     if ":ID" not in names[columns.id]:
         raise DataError(
             f"{path}: nodes for Neo4j have a column :ID (got {', '.join(map(repr, names[:8]))})"

@@ -47,7 +47,7 @@ def test_nodes_keep_their_columns_space_and_labels(tmp_path, nodes):
     assert header.count("vector:float[]") == 1
     assert first[:3] == ["1", "", "Person"]
     _, columns, found = read_nodes(again)
-    assert {columns.label(row) for row in found} == {*LABELS[::2][:2], LABELS[3], "Person:7"}
+    assert {columns.label(row) for row in found.rows} == {*LABELS[::2][:2], LABELS[3], "Person:7"}
 
 
 def test_labels_of_new_nodes_are_not_guessed(tmp_path, nodes):
