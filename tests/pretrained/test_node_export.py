@@ -56,8 +56,8 @@ def test_labels_of_new_nodes_are_not_guessed(tmp_path, nodes):
     assert rows_of(out)[1] == ["new, one", "", "", "0;0"]
     # Ids of no space are of any file of nodes: nothing is added.
     nodes.write_text(NODES.replace("(Person)", ""))
-    with pytest.warns(UserWarning, match="1 entity of the model"):
-        out = export_vectors(tmp_path / "o.csv", ["9"], torch.zeros(1, 1, 2), nodes=nodes)[0]
+    with pytest.warns(UserWarning, match="2 entities of the model"):
+        out = export_vectors(tmp_path / "o.csv", ["9", ":8"], torch.zeros(2, 1, 2), nodes=nodes)[0]
     assert len(rows_of(out)) == 4
 
 
