@@ -289,7 +289,7 @@ def check_data(options: dict[str, Any], rest: Sequence[str] = ()) -> None:
         dataset = build_dataset(**known)
     except (TypeError, ValueError):
         return
-    with report_warnings():
+    with report_warnings(once=True):
         dataset.check()
 
 
