@@ -77,10 +77,16 @@ def node_lines(
                 lines.append(_line([*cells, _vector(row)]))
         yield b"".join(lines)
     yield b"".join(_line([*node, ""]) for node in known.values())
+    if known:
+        warnings.warn(
+            f"{count_noun(len(known), 'node')} of {len(rows_of):,} without a vector, as the model "
+            "does not know them",
+            stacklevel=2,
+        )
     if left_out:
         warnings.warn(
-            f"{count_noun(left_out, 'entity')} of the model that the file of nodes does not have "
-            "left out",
+            f"left out: {count_noun(left_out, 'entity')} of the model that the file of nodes does "
+            "not have",
             stacklevel=2,
         )
 

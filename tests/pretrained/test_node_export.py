@@ -28,8 +28,12 @@ def rows_of(path):
 
 def test_nodes_keep_their_columns_space_and_labels(tmp_path, nodes):
     vectors = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(0))
-    with pytest.warns(UserWarning, match="2 entities of the model that the file of nodes does not"):
+    with pytest.warns(UserWarning) as caught:
         (out,) = export_vectors(tmp_path / "out.csv", LABELS, vectors, nodes=nodes)
+    assert [str(warning.message) for warning in caught] == [
+        "1 node of 3 without a vector, as the model does not know them",
+        "left out: 2 entities of the model that the file of nodes does not have",
+    ]
     header, *rows = rows_of(out)
     assert header == ["personId:ID(Person)", "name", ":LABEL", "vector:float[]"]
     assert [row[:3] for row in rows] == [
