@@ -1,7 +1,7 @@
 """Features of entities as users have them: numbers, types and vectors, with gaps."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -285,7 +285,7 @@ def read_text_column(
     return Column(name, "types", as_types(texts, mark))
 
 
-def as_types(texts: Sequence[str], mark: str | None = None) -> NDArray[Any]:
+def as_types(texts: Iterable[str], mark: str | None = None) -> NDArray[Any]:
     """The words of each text, between marks, as tuples, or None where there is none."""
     out: list[tuple[str, ...] | None] = []
     for text in texts:
