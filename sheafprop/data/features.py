@@ -109,7 +109,8 @@ class FeatureTable:
         labels (tuple of str): The labels of the entities, each once.
         columns (tuple of Column): Their features, each of another name.
         source (str): Where they come from, for messages.
-        lines (ndarray, optional): The lines of the rows there, ``[n]``.
+        numbers (ndarray, optional): The numbers of the rows there, ``[n]``. (default: from 0 on)
+        word (str): What is numbered, ``"row"`` or ``"line"``.
 
     Raises:
         DataError: If a label or a name occurs twice or is empty, there is no column, or a number is
@@ -119,7 +120,8 @@ class FeatureTable:
     labels: tuple[str, ...]
     columns: tuple[Column, ...]
     source: str = "the features"
-    lines: NDArray[Any] | None = None
+    numbers: NDArray[Any] | None = None
+    word: str = "row"
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -165,7 +167,8 @@ class FeatureTable:
 
     def place(self, row: int) -> str:
         """Where a row is, for messages."""
-        return locate(self.source, self.lines, row)
+        number = row if self.numbers is None else self.numbers[row]
+        return f"{self.source}, {self.word} {number}"
 
     def warn(self) -> None:
         """Warns of columns; see :meth:`Column.warn`."""
@@ -182,8 +185,9 @@ class FeatureTable:
         rows = self.lookup(labels)
         kept = tuple(label for label, row in zip(labels, rows.tolist(), strict=True) if row >= 0)
         rows = rows[rows >= 0]
-        lines = None if self.lines is None else self.lines[rows]
-        return FeatureTable(kept, tuple(c.select(rows) for c in self.columns), self.source, lines)
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        columns = tuple(column.select(rows) for column in self.columns)
+        return FeatureTable(kept, columns, self.source, numbers, self.word)
 
     def key(self) -> str:
         """A key of labels and values by which they are known again, in any order of rows."""
@@ -238,7 +242,7 @@ def _column(name: str, cells: "pd.Series", source: str, labels: Sequence[str]) -
     values = [None if is_missing(cell) else cell for cell in cells]
     given = [value for value in values if value is not None]
     if given and all(isinstance(value, str) for value in given):
-        return read_text_column(name, values, source, labels)
+        return read_text_column(name, values, labels, lambda row: f"{source}, row {row}")
     if given and all(
         isinstance(value, list | tuple | set | frozenset | np.ndarray) for value in given
     ):
@@ -261,12 +265,18 @@ def _column(name: str, cells: "pd.Series", source: str, labels: Sequence[str]) -
 def read_text_column(
     name: str,
     values: Sequence[str | None],
-    source: str,
     labels: Sequence[str],
-    lines: NDArray[Any] | None = None,
+    place: Callable[[int], str],
     marks: str = BETWEEN,
 ) -> Column:
     """The column of text cells: numbers where all are, else types.
+
+    Args:
+        name (str): Its name.
+        values (sequence of str): The cells, or None.
+        labels (sequence of str): Their entities.
+        place: Says where a row is.
+        marks (str): Characters between types; the first one that occurs is taken.
 
     Raises:
         DataError: If most are numbers, and some are not.
@@ -285,7 +295,7 @@ def read_text_column(
         comma = "" if odd[0] in far else "write numbers with a point and no comma, "
         types = ", or end it with '|' if the column holds types" if marks else ""
         raise DataError(
-            f"{locate(source, lines, odd[0])}: the column {name!r} holds "
+            f"{place(odd[0])}: the column {name!r} holds "
             f"{count_noun(len(given) - len(odd), 'number')} and {quote(texts[odd[0]])} at "
             f"{quote(labels[odd[0]])}{more}; {comma}leave a cell empty where the number is not "
             f"known{types}"
@@ -308,10 +318,6 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def locate(source: str, lines: NDArray[Any] | None, row: int) -> str:
-    return f"{source}, row {row}" if lines is None else f"{source}, line {lines[row]}"
 
 
 def _vector_column(name: str, values: Sequence[Any], source: str, labels: Sequence[str]) -> Column:

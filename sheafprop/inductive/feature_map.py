@@ -22,6 +22,8 @@ _STRENGTHS = torch.logspace(-8, 2, 61, dtype=torch.float64)
 _CAUTION = 1.4
 #: Of so small a share of the variance, predictions are spread no further.
 _FAINT = 1 / 16
+#: No entity of a vector so long is of use, whose squared length single precision cannot hold.
+_LONGEST = 1e18
 #: Smallest share of the vectors' variance that counts as left over, so that no weight is infinite.
 _LEAST = 1e-6
 
@@ -312,8 +314,20 @@ class FeatureMap:
         Args:
             table (FeatureTable): The features.
             labels (sequence of str): The entities.
+
+        Raises:
+            DataError: If features of an entity are so far from those of training that they lead
+                nowhere.
         """
-        target, known = self.predict(table.select(labels))
+        own = table.select(labels)
+        target, known = self.predict(own)
+        lost = known & ~(target.abs() < _LONGEST).all(1)
+        if bool(lost.any()):
+            row = int(lost.nonzero()[0, 0])
+            raise DataError(
+                f"{own.place(row)}: the features of {quote(own.labels[row])} are so far from those "
+                f"of training that they predict no vector; {'; '.join(self.encoder.notes(own))}"
+            )
         nodes = torch.from_numpy(np.flatnonzero(table.lookup(labels) >= 0))[known]
         return Anchors(
             nodes, target[known], torch.full((len(nodes),), self.gamma, dtype=torch.float64)

@@ -249,7 +249,7 @@ def test_divergence_is_reported_with_its_cause(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fit"], "needs --config"),
+        (["fit", "--data.root", "x.obo"], "needs --config: experiment/folder with --data.root"),
         (["test"], "needs --run"),
         (["test", "--run", "nowhere"], "not a run folder"),
         (["fit", "--config", "nowhere"], "no configuration 'nowhere'"),

@@ -106,11 +106,29 @@ def test_models_of_other_libraries(tmp_path, capsys):
 def test_files_of_every_format(tmp_path, capsys):
     pytest.importorskip("pyoxigraph")
     pytest.importorskip("fastobo")
-    follow(FORMATS, tmp_path)
-    (note,) = re.findall(r"The note says `(.*?)`", FORMATS, re.DOTALL)
-    assert note.replace("\n", " ") in capsys.readouterr().err
+    config = "--config experiment/folder"
+    follow(
+        FORMATS.replace(config, f"{config} --config logger/csv --trainer.max_epochs 1"), tmp_path
+    )
+    printed = capsys.readouterr()
+    (following,) = re.findall(r"```text\n(sheafprop fit .*)\n", FORMATS)
+    assert f"next: {following}\n" in printed.out
+    for note in re.findall(r"(?:note says |mean \()`(.*?)`", FORMATS, re.DOTALL):
+        assert note.replace("\n", " ") in printed.err, note
     larger = SheafModel.load("anatomy_larger")
     assert larger.labels()[-1] == "UBERON:0002349"
+    assert ["UBERON:0002349", "part_of", "UBERON:0000948"] in larger.facts().to_numpy().tolist()
+    assert SheafModel.load("plants_larger").num_entities == 121
+    people = pd.read_csv("people_vectors.csv", dtype=str, keep_default_na=False)
+    assert people.columns.tolist()[:-1] == ["personId:ID(Person)", "name", "born:int", ":LABEL"]
+    assert people.iloc[:, :4].to_numpy().tolist() == [
+        ["1", "Ada", "1815", "Person;Author"],
+        ["2", "Charles", "1791", "Person"],
+        ["3", "", "", ""],
+    ]
+    assert people["vector:float[]"].str.count(";").tolist() == [7, 7, 7]
+    assert "2 entities of the model" in printed.err
+    assert "Person:1,label,Author" in (tmp_path / "library.csv").read_text()
     found = pd.read_csv("nodes.csv")
     assert found["label:ID"].tolist() == list(larger.labels())
     assert (tmp_path / "drugs.tsv").read_text() == "drug:aspirin\tdrug:acts_on\tUBERON:0000948\n"
