@@ -83,5 +83,6 @@ def test_frames_warn_of_numbers_that_stand_for_none():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         FeatureTable.of(frame[["code"]].replace("9999", "11"))
+        FeatureTable.of(pd.DataFrame({"size": [100, 900, 999, 99]}, index=[*"abcd"]))
         # Nothing to compare with.
         FeatureTable.of(pd.DataFrame({"year": [999.0, np.nan]}, index=["a", "b"]))
