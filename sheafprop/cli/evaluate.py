@@ -28,27 +28,29 @@ def run(words: Sequence[str]) -> int:
     """Ranks the test triples of a run, or those of files among all entities of a model."""
     parser = CommandParser(
         "evaluate",
-        "Rank test triples: those of a run as 'sheafprop test' does, or those of files.",
+        "Rank the test triples of a run, as 'sheafprop test' does, or the triples of files.",
         "sheafprop evaluate --run runs/umls/rotate --protocol full",
     )
     parser.add_argument("model", nargs="?", help="a model folder, with --test")
-    parser.add_argument("--run", help="the folder of a finished fit: its data, its choice")
+    parser.add_argument(
+        "--run", help="the run folder of a finished fit, with its data and settings"
+    )
     parser.add_argument("--test", nargs="+", metavar="FILE", help="triples to rank")
     parser.add_argument(
-        "--filter", nargs="+", default=[], metavar="FILE", help="more true triples to leave out"
+        "--filter", nargs="+", default=[], metavar="FILE", help="further true triples to filter"
     )
     parser.add_argument(
         "--on-unknown-entity",
         choices=("error", "drop", "extend"),
         default="error",
-        help="what to do with triples of entities that the model does not know: refuse or drop "
-        "them, or extend the model by --facts and --features first (default: error)",
+        help="triples with unknown entities: raise an error, drop them, or first extend the model "
+        "by --facts and --features (default: error)",
     )
     parser.add_argument(
         "--facts",
         nargs="+",
         metavar="FILE",
-        help="observed facts of unknown entities, for --on-unknown-entity extend",
+        help="facts of unknown entities, for --on-unknown-entity extend",
     )
     parser.add_argument(
         "--features",
@@ -56,13 +58,13 @@ def run(words: Sequence[str]) -> int:
         help="features of entities, for --on-unknown-entity extend",
     )
     parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="may be repeated")
-    parser.add_argument("--data.root", dest="root", help="where the run's data is now")
+    parser.add_argument("--data.root", dest="root", help="the data of the run, if it has moved")
     parser.add_argument(
         "--timeout",
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="under torchrun: how long a process may not answer (default: 300)",
+        help="under torchrun: timeout of a process that does not respond (default: 300)",
     )
     parser.add_file_options()
     parser.add_output()
@@ -90,9 +92,9 @@ def run(words: Sequence[str]) -> int:
     with process_group(timeout=options.timeout) as ranks:
         rows, boxes = (_of_run if options.run else _of_files)(options, ranks)
         if ranks.is_first:
-            for box in boxes.values():
-                report(box + "\n")
             write_table(_table(rows), options)
+            for box in boxes.values():
+                report("\n" + box)
     return 0
 
 

@@ -274,7 +274,7 @@ class FeatureEncoder:
 
 
 def _no_number(column: Column) -> tuple[int, str]:
-    """The first text of a column that is no number, and its row."""
+    """The first text of a column that is not a number, and its row."""
     for row, texts in enumerate(column.values):
         for text in texts or ():
             if not is_number(text):

@@ -1,7 +1,7 @@
 """Features of entities as users have them: numbers, types and vectors, with gaps."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -140,10 +140,10 @@ class FeatureTable:
 
     @classmethod
     def of(cls, features: Any, source: str = "the features") -> "FeatureTable":
-        """Features from a frame of pandas or polars; :func:`~sheafprop.data.read_features` also
-        takes files.
+        """Builds a table from a frame of pandas or polars; :func:`~sheafprop.data.read_features`
+        also reads files.
 
-        The labels are the index of the frame if it is no numbering, else its first column. Columns
+        The labels are the index of the frame or, if that is a numbering, its first column. Columns
         of numbers and truth values are numbers, lists of numbers and arrays vectors, and text and
         lists of text types; several types in a text are separated by ``|`` or ``;``.
 
@@ -285,7 +285,7 @@ def read_text_column(
     return Column(name, "types", as_types(texts, mark))
 
 
-def as_types(texts: Sequence[str], mark: str | None = None) -> NDArray[Any]:
+def as_types(texts: Iterable[str], mark: str | None = None) -> NDArray[Any]:
     """The words of each text, between marks, as tuples, or None where there is none."""
     out: list[tuple[str, ...] | None] = []
     for text in texts:

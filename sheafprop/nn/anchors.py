@@ -49,12 +49,12 @@ def add_anchor_triples(
 
 
 class AnchoredGraph(NamedTuple):
-    """A graph with one boundary vertex more for each anchor, as a layer takes it.
+    """The inputs of a layer for a graph with one additional boundary node for each anchor.
 
     Args:
-        x (Tensor): Features of the vertices, those of the anchors behind, ``[..., N + m, F]``.
-        edge_index, edge_type (Tensor): The triples, those of the anchors behind.
-        sheaf (RelationSheaf): The sheaf with the anchors' relation, the last one.
+        x (Tensor): Features of the nodes followed by those of the anchors, ``[..., N + m, F]``.
+        edge_index, edge_type (Tensor): The triples, followed by those of the anchors.
+        sheaf (RelationSheaf): The sheaf with the relation of the anchors as its last one.
         edge_weight (Tensor): Weights of the triples, ``[E + m]``.
         boundary_mask (Tensor): Known vertices, bool ``[N + m]``.
     """
@@ -80,15 +80,16 @@ def add_anchors(
     boundary_mask: Tensor | None = None,
     scale: Tensor | None = None,
 ) -> AnchoredGraph:
-    r"""Draws vertices to targets of their own: adds to the energy, for some vertices :math:`v`,
+    r"""Adds anchors to a graph: quadratic terms of the energy that pull nodes :math:`v` to given
+    targets,
 
     .. math::
         \gamma_v \| x_v - m_v \|^2 .
 
-    Such a term is a triple of weight :math:`\gamma_v` between :math:`v` and a vertex of the
-    boundary at :math:`m_v`, whose relation has the identity for both maps and no translation. So
-    every layer and solver takes the result: unpack it, and keep the first :math:`N` rows. Gradients
-    reach the targets and the scale.
+    Each term is a triple of weight :math:`\gamma_v` between :math:`v` and a boundary node at
+    :math:`m_v`, whose relation has identity maps and no translation. All layers and solvers
+    therefore accept the result and compute its gradients: unpack it, and keep the first :math:`N`
+    rows of the output. Gradients reach the targets and the scale.
 
     Args:
         x (Tensor): Vertex features ``[N, F]`` or ``[B, N, F]``.

@@ -147,13 +147,13 @@ def _extend(
     notes: list[str],
     features: FeatureTable | None,
 ) -> ModelState:
-    """The model with facts that are no triples to rank: what is asked for is never observed."""
+    """The model with facts that are not triples to rank: what is asked for is never observed."""
     asked = set(map(tuple, ranked))
     own = [row for row, triple in enumerate(facts) if tuple(triple) not in asked]
     if excluded := sorted(set(range(len(facts))) - set(own)):
         notes.append(
             f"{count_noun(len(excluded), 'fact')} left out of the extension, as a triple to "
-            f"rank is no fact ({facts.places(excluded)})"
+            f"rank is not a fact ({facts.places(excluded)})"
         )
     if not own and features is None:
         raise DataError(f"no fact is left to extend by: {notes[-1]}")

@@ -141,7 +141,7 @@ def test_a_table_that_cannot_be_written_is_refused_before_any_ranking(model, cap
     rows = ["evaluate", str(model), "--test", "nowhere.tsv"]
     assert main([*rows, *words]) == 1
     said = capsys.readouterr()
-    assert ("no format 'xlsx'" in said.err) or ("Parquet is no text" in said.err)
+    assert ("no format 'xlsx'" in said.err) or ("Parquet is not text" in said.err)
     assert said.out == ""
 
 

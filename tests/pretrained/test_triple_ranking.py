@@ -41,7 +41,9 @@ def test_unknown_entities_with_facts_are_extended_to_and_test_triples_are_no_fac
     assert result.num_candidates == larger.num_entities
     assert result.num_dropped == 1
     box = result.describe()
-    assert "2 facts left out of the extension, as a triple to rank is no fact (row 3; row 4)" in box
+    assert (
+        "2 facts left out of the extension, as a triple to rank is not a fact (row 3; row 4)" in box
+    )
     assert "2 entities added from 3 facts before ranking" in box
     assert "1 triple dropped, as 1 entity has no fact (first: 'u'; row 3)" in box
     assert "n" not in model.labels()
