@@ -7,10 +7,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafprop.cli.command_parser import CommandParser, folder, is_output, read_facts, report
+from sheafprop.cli.command_parser import (
+    CommandParser,
+    folder,
+    is_output,
+    read_facts,
+    report,
+    report_warnings,
+)
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
+    from sheafprop.data.features import FeatureTable
     from sheafprop.pretrained.calibration import CalibrationReport
     from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
     from sheafprop.pretrained.sheaf_model import SheafModel
@@ -86,14 +94,13 @@ def run(words: Sequence[str]) -> int:
     if not options.facts and options.features is None:
         parser.error("give files of facts, or --features FILE")
 
-    from sheafprop.data.feature_files import read_features
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     check_places(options)
     old = SheafModel.load(source)
     if options.without_episodes:
         old = old.with_scores(episodes=False)
-    features = None if options.features is None else read_features(options.features)
+    features = read_given_features(options)
     facts = (
         read_facts(options.facts, options, old.relations, compare=False) if options.facts else ()
     )
@@ -111,6 +118,16 @@ def run(words: Sequence[str]) -> int:
     assert model.report is not None
     save_model(model, options, model.report)
     return 0
+
+
+def read_given_features(options: argparse.Namespace) -> "FeatureTable | None":
+    """The features of the option ``--features``; warnings become notes."""
+    from sheafprop.data.feature_files import read_features
+
+    if options.features is None:
+        return None
+    with report_warnings():
+        return read_features(options.features)
 
 
 def check_places(options: argparse.Namespace) -> None:

@@ -159,9 +159,10 @@ class FeatureTable:
         if hasattr(features, "to_pandas"):
             features = features.to_pandas()
         if not (hasattr(features, "columns") and hasattr(features, "index")):
+            rows = "; give rows of a tensor by DataFrame({'x': list(x.numpy())}, index=labels)"
             raise DataError(
                 "features must be a file or a frame of pandas or polars with a row for each entity "
-                f"(got {type(features).__name__})"
+                f"(got {type(features).__name__}){rows if hasattr(features, 'shape') else ''}"
             )
         return of_frame(features, source)
 
@@ -219,6 +220,11 @@ def of_frame(frame: "pd.DataFrame", source: str) -> FeatureTable:
         if not len(frame.columns):
             raise DataError(f"{source}: there is no column")
         cells, frame = frame.iloc[:, 0], frame.iloc[:, 1:]
+        if pd.api.types.is_float_dtype(cells):
+            raise DataError(
+                f"{source}: the labels of the entities are missing: they are the index of the "
+                "frame, or its first column (got numbers without an index)"
+            )
     else:
         cells = frame.index
     labels = tuple(as_label(label, f"{source}: a label") for label in cells)

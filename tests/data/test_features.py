@@ -75,8 +75,12 @@ def test_frames_parquet_and_arrays_hold_the_same(tmp_path):
 
 
 def test_what_is_no_table_of_features_is_refused():
-    with pytest.raises(DataError, match=r"a file or a frame"):
+    with pytest.raises(DataError, match=r"a file or a frame .*\(got list\)$"):
         FeatureTable.of([1, 2])
+    with pytest.raises(DataError, match=r"got ndarray\); give rows of a tensor by DataFrame"):
+        FeatureTable.of(np.ones((2, 3)))
+    with pytest.raises(DataError, match=r"the labels of the entities are missing"):
+        FeatureTable.of(pd.DataFrame(np.ones((2, 3))))
     with pytest.raises(DataError, match=r"one length \(got 2 and, at 'b', 1\)"):
         FeatureTable.of(pd.DataFrame({"t": [[1.0, 2.0], [3.0]]}, index=["a", "b"]))
     with pytest.raises(DataError, match=r"row 0: .* must hold numbers, text, or lists"):
@@ -102,5 +106,6 @@ def test_frames_warn_of_numbers_that_stand_for_none():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         FeatureTable.of(frame[["code"]].replace("9999", "11"))
+        FeatureTable.of(pd.DataFrame({"size": [100, 900, 999, 99]}, index=[*"abcd"]))
         # Nothing to compare with.
         FeatureTable.of(pd.DataFrame({"year": [999.0, np.nan]}, index=["a", "b"]))
