@@ -1,9 +1,9 @@
 """
-Extension of a PyKEEN model
-===========================
+Extending a PyKEEN model
+========================
 
-Trains RotatE by PyKEEN on Nations, imports the model, and gives a vector to a country that it has
-never seen. This example needs the extra pykeen.
+Trains RotatE with PyKEEN on Nations, imports the model, and computes the vector of a new country.
+This example requires the extra ``pykeen``.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from sheafprop import SheafModel
 from sheafprop.pretrained.importers import import_pykeen
 
 # %%
-# A pipeline of PyKEEN, saved as PyKEEN saves it.
+# A PyKEEN pipeline, saved to a folder.
 
 result = pipeline(
     dataset="nations",
@@ -28,13 +28,13 @@ folder = tempfile.mkdtemp()
 result.save_to_directory(folder)
 
 # %%
-# The import reads weights, labels and training triples. Nothing in the files is run.
+# The import reads weights, labels and training triples. It executes no code from the files.
 
 model = SheafModel(import_pykeen(folder))
 print(model.num_entities, "countries")
 
 # %%
-# Three facts about Atlantis. The vectors of the other countries stay as they are.
+# Three facts about Atlantis. The vectors of the other countries do not change.
 
 larger = model.extend(
     [
@@ -47,7 +47,7 @@ print(larger.report.summary())
 print(larger.predict_tails("atlantis", "exports3", k=3))
 
 # %%
-# ``explain`` compares the energy of each fact with what is usual for its relation (above one: the
-# fact fits worse).
+# ``explain`` divides the energy of each fact by its mean in training for the relation (above one:
+# the fact fits worse than the mean).
 
 print(larger.explain("atlantis")[["head", "relation", "tail", "energy", "ratio"]])

@@ -2,10 +2,10 @@
 Feature propagation of raw attributes
 =====================================
 
-Fills in a missing attribute over a typed graph, without any training. People are related as
-parents, siblings and colleagues; the year of birth is known for a third of them. Each relation
-moves the attribute by a typical amount (a parent is about 28 years older), which is the
-translation of an :class:`~sheafprop.IdentitySheaf`.
+Imputes a missing attribute over a typed graph, without training. People are related as parents,
+siblings and colleagues; the year of birth is known for a third of them. Each relation changes the
+attribute by a typical amount (a parent is about 28 years older), which is the translation of an
+:class:`~sheafprop.IdentitySheaf`.
 """
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from sheafprop import HarmonicExtension, IdentitySheaf
 
 # %%
-# Five generations of people, and who knows the year of birth of whom.
+# Five generations of people with their years of birth, and their relations.
 
 torch.manual_seed(0)
 num_people, generation = 500, 100
@@ -42,8 +42,8 @@ for kind, years in zip(kinds, translation.tolist(), strict=True):
     print(f"{kind}: {years:+.1f} years")
 
 # %%
-# The harmonic extension of the known years, beside their mean and the same without translations:
-# then neighbours are averaged whatever the relation.
+# The harmonic extension of the known years, compared with their mean and with the harmonic
+# extension without translations, which averages neighbors regardless of the relation.
 
 layer = HarmonicExtension()
 start = torch.where(known, year, year[known].mean())[:, None]

@@ -3,8 +3,8 @@ Node classification in a heterogeneous graph
 ============================================
 
 A :class:`~sheafprop.SheafPropagation` layer between the two linear layers of a node classifier.
-The graph is a :class:`~torch_geometric.data.HeteroData` of papers, authors and venues; papers
-alone have features, and these are noisy. The maps of the relations are trained with the rest of
+The graph is a :class:`~torch_geometric.data.HeteroData` of papers, authors and venues; only
+papers have features, and these are noisy. The maps of the relations are trained with the rest of
 the network.
 """
 
@@ -16,8 +16,7 @@ from torch_geometric.data import HeteroData
 from sheafprop import DiagonalSheaf, HeteroGraph, SheafPropagation, TrainableSheaf
 
 # %%
-# Papers have one of four topics. An author mostly writes about one topic, and so does a venue
-# publish.
+# Papers have one of four topics. Most papers of an author or of a venue have the same topic.
 
 torch.manual_seed(0)
 num_papers, num_authors, num_venues, num_topics = 300, 80, 12, 4
@@ -25,7 +24,7 @@ topic = torch.randint(num_topics, (num_papers,))
 
 
 def neighbours(num_others, each):
-    """For every paper some others, most of which have its topic."""
+    """Samples nodes for every paper, most of which have its topic."""
     others = torch.randint(num_others // num_topics, (num_papers, each)) * num_topics
     off_topic = torch.rand(num_papers, each) < 0.25
     drawn = torch.where(off_topic, torch.randint(num_topics, (num_papers, each)), topic[:, None])
@@ -41,8 +40,8 @@ data["author", "writes", "paper"].edge_index = torch.stack([authors, papers])
 data["paper", "appears_in", "venue"].edge_index = torch.stack(neighbours(num_venues, 1))
 
 # %%
-# ``HeteroGraph`` turns the data into what the layer takes: node features, edges and relation ids
-# of one graph.
+# ``HeteroGraph`` converts the data to the inputs of the layer: node features, edges and relation
+# ids of one graph.
 
 graph = HeteroGraph.from_hetero(data)
 print(graph)
@@ -63,7 +62,7 @@ class Classifier(Module):
 
 
 # %%
-# Train on a third of the papers, once without and once with propagation.
+# Train on a third of the papers, without and with propagation.
 
 train = torch.arange(num_papers) < num_papers // 3
 for num_iterations in (0, 4):

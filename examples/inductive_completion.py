@@ -1,10 +1,10 @@
 """
-Inductive completion by Lightning's Trainer
-===========================================
+Inductive completion with Lightning's Trainer
+=============================================
 
 Trains RotatE on a part of a graph, propagates into the whole graph, and ranks the test triples of
-entities that training has not seen. What ``sheafprop fit`` and ``sheafprop test`` do is a
-Lightning module, a data module and callbacks.
+new entities, with the Lightning module, data module and callbacks of ``sheafprop fit`` and
+``sheafprop test``.
 """
 
 import tempfile
@@ -17,8 +17,8 @@ from sheafprop.data import split_graph
 from sheafprop.training import BestCheckpoint, InductiveDataModule, SaveModel, SheafCompletion
 
 # %%
-# Entities on a circle; a relation leads a number of places on. A quarter of them is made new, with
-# most of their triples observed and the others to predict.
+# Entities on a circle; each relation is a shift by a number of positions. A quarter of the entities
+# are new; most of their triples are observed, and the others are to be predicted.
 
 rows = [(f"e{i}", f"plus {k}", f"e{(i + k) % 120}") for i in range(120) for k in (1, 2, 5, 10, 17)]
 split = split_graph(rows, "semi-inductive", seed=0)
@@ -27,8 +27,8 @@ folder = Path(tempfile.mkdtemp())
 split.save(folder / "circle")
 
 # %%
-# Training sees the training graph alone. The validation triples of the inference graph choose the
-# number of iterations.
+# Training uses the training graph only. The number of iterations is selected on the validation
+# triples of the inference graph.
 
 data = InductiveDataModule(
     "folder", root=str(folder / "circle"), mode="semi-inductive", batch_size=128
@@ -45,7 +45,7 @@ trainer = Trainer(
 trainer.fit(module, data)
 
 # %%
-# ``test`` ranks the test triples once, beside baselines that cost nothing.
+# ``test`` ranks the test triples once, together with baselines that need no training.
 
 trainer.test(module, data, ckpt_path="best", verbose=False)
 for row in module.results:
@@ -53,7 +53,7 @@ for row in module.results:
         print(f"{row['method']:45s} MRR {row['metrics']['mrr']:.3f}")
 
 # %%
-# The saved model takes facts about further entities.
+# The saved model can be extended by further entities.
 
 model = SheafModel.load(folder / "run")
 larger = model.extend([("e0", "plus 1", "new"), ("new", "plus 10", "e11")])

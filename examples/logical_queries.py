@@ -2,8 +2,8 @@
 Logical queries with derivations
 ================================
 
-Asks a trained model for more than one step. One fact is missing, that Lyon is a city of France;
-the answers say which facts and which predicted links they rest on.
+Answers queries over several relations with a trained model. One fact is missing, that Lyon is a
+city of France; derivations show the facts and predicted links of each answer.
 """
 
 import torch
@@ -26,7 +26,7 @@ for country, names in places.items():
 triples.remove(("Lyon", "city of", "France"))
 
 # %%
-# Train RotatE. Nothing else is trained for queries.
+# Train RotatE. Queries need no further training.
 
 graph = KnowledgeGraph.from_labels(triples)
 kge = build_model(
@@ -42,7 +42,7 @@ stored = StoredModel.from_training(kge, graph.entities, graph.relations, graph.t
 model = SheafModel(stored)
 
 # %%
-# What is spoken where Lyon is? The first link is predicted, the second is a fact.
+# Which language is spoken in the country of Lyon? The first link is predicted, the second a fact.
 
 answers = model.answer("via(speaks, via('city of', Lyon))", k=2)
 print(answers[["answer", "truth", "known"]])

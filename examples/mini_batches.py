@@ -2,9 +2,9 @@
 Mini-batches
 ============
 
-Trains relation vectors on mini-batches whose vectors are those of the full graph. A batch of
-:func:`~sheafprop.k_hop_batch` holds all edges, of both directions, of every node that takes a
-step, so that nothing is approximated.
+Trains relation vectors on mini-batches with the same node vectors as on the full graph. A batch of
+:func:`~sheafprop.k_hop_batch` contains all edges, in both directions, of every node whose vector
+changes, so the result is exact.
 """
 
 import torch
@@ -15,8 +15,8 @@ from torch_geometric.data import Data
 from sheafprop import IdentitySheaf, SheafPropagation, TrainableSheaf, k_hop_batch
 
 # %%
-# Points in the plane. Relation 0 leads one step east, relation 1 one step north; half of the
-# edges are there, and the positions of a third of the points are known.
+# Points on a grid. Relation 0 is one step east, relation 1 one step north; half of the edges are
+# observed, and the positions of a third of the points are known.
 
 torch.manual_seed(0)
 side = 40
@@ -33,7 +33,7 @@ x = torch.where(known[:, None], position, position + torch.randn_like(position))
 data = Data(x=x, edge_index=edge_index, edge_type=edge_type, boundary_mask=known, y=position)
 
 # %%
-# A module that holds the translations as parameters. They start at zero.
+# A module with the translations as parameters, initialized to zero.
 
 
 class Locator(torch.nn.Module):
@@ -52,7 +52,7 @@ nodes = torch.arange(data.num_nodes)
 loader = DataLoader(nodes, 256, shuffle=True, collate_fn=lambda seeds: k_hop_batch(data, seeds, 3))
 
 # %%
-# A batch gives its first ``batch_size`` rows, the seeds, the vectors of the full graph.
+# The first ``batch_size`` rows of a batch, its seed nodes, have the vectors of the full graph.
 
 batch = next(iter(loader))
 seeds = batch.n_id[: batch.batch_size]

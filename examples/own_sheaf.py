@@ -1,8 +1,8 @@
 """
-A sheaf of your own
-===================
+A custom sheaf
+==============
 
-Every relation reflects its heads. Layer, model, extension and queries need three methods of it.
+Every relation reflects its heads. Layers, models, extension and queries require three methods.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from sheafprop.sheaf import RelationSheaf
 
 @dataclass(frozen=True, eq=False)
 class ReflectionSheaf(RelationSheaf):
-    """Heads are reflected at the hyperplane of a normal, ``[R, d]``; tails stay."""
+    """Heads are reflected at the hyperplane with normal ``[R, d]``; tails are not mapped."""
 
     normal: torch.Tensor
 
@@ -36,7 +36,7 @@ class ReflectionSheaf(RelationSheaf):
 
 
 class Reflection(KGEModel):
-    """Scores a triple by how far the reflected head is from the tail."""
+    """Scores a triple by the distance between the reflected head and the tail."""
 
     name = "reflection"
 
@@ -53,7 +53,7 @@ class Reflection(KGEModel):
 
 
 # %%
-# Registered, so that models can be saved and loaded, and trained on a graph of swaps and flips.
+# Register the model, so that it can be saved and loaded, and train it on a graph of reflections.
 
 KGE_REGISTRY[Reflection.name] = Reflection
 triples = [(f"a{i}", "swaps", f"a{i ^ 1}") for i in range(16)]
@@ -69,7 +69,7 @@ for _ in range(200):
     model.constrain_entities_()
 
 # %%
-# The sheaf in a layer, and the model extended by a new entity.
+# Use the sheaf in a layer, and extend the model by a new entity.
 
 x, edges = model.entity_vectors().detach(), (graph.edge_index, graph.edge_type)
 print("propagated:", SheafPropagation(4)(x, *edges, model.sheaf()).shape)

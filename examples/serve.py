@@ -1,9 +1,9 @@
 """
-A service around one model
-==========================
+A service for one model
+=======================
 
-Serves predictions over HTTP, a thread a client, and takes new facts meanwhile: as a model never
-changes, a larger one takes its place. ``Service(SheafModel.load("model")).serve_forever()``
+Serves predictions over HTTP, one thread per client. New facts replace the model by a larger one.
+``Service(SheafModel.load("model")).serve_forever()``
 """
 
 import json
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 # %%
-# A model of the numbers up to nine, whose vectors are the numbers, and new facts for it.
+# A model whose entities are the numbers 0 to 9, with the numbers as vectors, and new facts.
 
 graph = KnowledgeGraph.from_labels([(str(i), "plus 2", str(i + 2)) for i in range(8)])
 kge = TransE(graph.num_nodes, graph.num_relations, 1, entity_constraint=None)

@@ -1,12 +1,12 @@
 """
-One graph, several processes
-============================
+Propagation by several processes
+================================
 
 Each process owns some entities of the graph and exchanges vectors with the others before each step:
 
     torchrun --standalone --nproc-per-node 2 examples/two_ranks.py
 
-Started by ``python``, the same script is one process with the whole graph.
+Run with ``python``, the same script is one process with the whole graph.
 """
 
 import torch
@@ -16,7 +16,7 @@ from sheafprop.data.partition import hash_partition, metis_partition, partition_
 from sheafprop.distributed import PartitionedGraph, PartitionedPlan, process_group
 
 # %%
-# A village of streets: neighbours in a street are one apart, and some streets meet.
+# Streets of houses: adjacent houses have distance one, and some streets are connected.
 
 streets, houses = 20, 50
 house = torch.arange(streets * houses).view(streets, houses)
@@ -33,7 +33,7 @@ x = torch.where(known.unsqueeze(1), place, 0.0)
 layer = SheafPropagation(num_iterations=100)
 
 # %%
-# Every process runs what follows. METIS keeps neighbours together, so that few vectors are sent.
+# Every process runs this code. METIS keeps neighbors together, so that few vectors are sent.
 
 with process_group() as ranks:
     parts = metis_partition(edge_index.numpy(), house.numel(), ranks.size)
@@ -43,7 +43,7 @@ with process_group() as ranks:
     plan = PartitionedPlan(graph, sheaf)
     mine = layer(x[graph.owned], *graph.edges, sheaf, plan=plan)
 
-    # The vectors of one process, bit for bit.
+    # The vectors equal those of one process bit for bit.
     whole = layer(x, edge_index, edge_type, sheaf, boundary_mask=known)
     equal = bool((mine == whole[graph.owned]).all())
     print(f"{ranks}: {len(graph.owned)} entities, {graph.num_halo} of others, equal: {equal}")

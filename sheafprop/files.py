@@ -63,8 +63,8 @@ def write_bytes(path: str | PathLike[str], data: bytes | Iterable[bytes | memory
 def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -> None:
     """Writes a file through a temporary one in the same folder, which is made if it is missing.
 
-    What is no file, such as ``/dev/stdout``, ``/dev/null`` or a named pipe, is written into as it
-    is.
+    Targets that are not files, such as ``/dev/stdout``, ``/dev/null`` or a named pipe, are opened
+    and written into.
 
     Args:
         path: The file.
@@ -143,6 +143,11 @@ def write_stream(path: str | PathLike[str], parts: Iterable[bytes | memoryview])
         file.flush()
         os.fsync(file.fileno())
     return size, digest.hexdigest()
+
+
+def label_file(path: str | PathLike[str]) -> Path:
+    """Where the labels of the rows of a file of vectors, relations or features are."""
+    return Path(f"{os.fspath(path)}.labels.json")
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:
@@ -318,7 +323,7 @@ def check_folder_target(
             return
         foreign = f"it is not {what} that sheafprop wrote"
         if others:
-            foreign = f"it holds '{others[0]}', which is no file of {what}"
+            foreign = f"it holds '{others[0]}', which is not a file of {what}"
     raise ValueError(f"'{target}' is not overwritten, since {foreign}: choose another folder")
 
 

@@ -283,7 +283,7 @@ def test_only_an_own_folder_may_be_replaced(tmp_path):
     with pytest.raises(ValueError, match="exists: choose another folder"):
         check(overwrite=False)
     (tmp_path / "x" / "b").write_text("")
-    with pytest.raises(ValueError, match="it holds 'b', which is no file of a thing"):
+    with pytest.raises(ValueError, match="it holds 'b', which is not a file of a thing"):
         check()
     (tmp_path / "x" / "b").unlink()
     for content in ("", "[]", '{"library": "other 1"}'):

@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> None:
     instead.add_argument(
         "--entities",
         action="store_true",
-        help="instead, rank with entities between, beside the energy, also queries with negation "
+        help="instead, rank by entity interiors and by the energy, including queries with negation "
         f"(results: {ENTITIES} beside the others; trained models stay in a folder there)",
     )
     add(

@@ -18,54 +18,54 @@ def run(words: Sequence[str]) -> int:
         "answer",
         "Rank all entities as answers to logical queries: via(relation, query), and(...), or(...), "
         "not(...). The 'truth' of an answer, from 0 to 1, is that of its best derivation: facts "
-        "count 1, other links a probability that the scores give; 'known' answers follow from the "
-        "facts alone.",
+        "have probability 1, other links one that is derived from the scores; 'known' answers "
+        "follow from the facts alone.",
         "sheafprop answer runs/umls/rotate --query 'via(inverse(treats), via(causes, virus))' -k 5",
     )
     parser.add_model()
     add = parser.add_argument
     add("--query", action="append", help="a query; may be repeated")
-    add("--queries", metavar="FILE", help="queries, one a line, instead")
-    add("-k", type=int, default=10, help="answers to each query (default: 10)")
+    add("--queries", metavar="FILE", help="file with one query per line")
+    add("-k", type=int, default=10, help="number of answers per query (default: 10)")
     add(
         "--interior",
         choices=("entities", "free"),
         default="entities",
-        help="what the vertices between are: entities, joined by facts and predicted links "
-        "(default), or free vectors of least energy",
+        help="interior variables: entities, connected by facts and predicted links (default), or "
+        "free vectors of minimum energy",
     )
     add(
         "--beam",
         type=_beam,
         default=64,
         metavar="K",
-        help="entities at a vertex between, or all, which is exact (default: 64)",
+        help="entities kept per interior variable; all is exact (default: 64)",
     )
     add(
         "--derivations",
         type=int,
         default=0,
         metavar="N",
-        help="also give the N best derivations of each answer: a row for every link, in JSON trees",
+        help="also print the N best derivations of each answer: one row per link; trees in JSON",
     )
-    add("--picture", metavar="FILE", help="draw the derivations of the first answers, as PNG")
+    add("--picture", metavar="FILE", help="plot the derivations of the first answers, as PNG")
     add(
         "--min-probability",
         type=float,
         default=0.0,
         metavar="P",
-        help="give no answer of a smaller probability; of a model with a calibration",
+        help="omit answers of smaller probability; requires a calibrated model",
     )
     add(
         "--explain",
         action="store_true",
-        help="free: a row for every edge, with its part of the energy",
+        help="with --interior free: one row per edge, with its energy",
     )
     add(
         "--prior",
         action="store_true",
-        help="free: expect the vertices between where the facts of their relations have entities, "
-        "better on paths",
+        help="with --interior free: a prior on the interior vertices from the facts of their "
+        "relations, better for path queries",
     )
     parser.add_scoring()
     parser.add_output()

@@ -10,22 +10,20 @@ def run(words: Sequence[str]) -> int:
     """Calibrates a model on the triples of files and saves the result."""
     parser = CommandParser(
         "calibrate",
-        "Fit probabilities on true triples that are no facts of the model, as a new model.",
+        "Fit probabilities on true triples that are not facts of the model, and save a new model.",
         "sheafprop calibrate extended held_out.tsv --queries queries.txt --out calibrated",
     )
     parser.add_model()
     parser.add_argument("triples", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
     parser.add_argument(
-        "--queries", metavar="FILE", help="queries whose truths are calibrated, one a line"
+        "--queries", metavar="FILE", help="queries to calibrate the truth of, one per line"
     )
     parser.add_argument(
         "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
-    parser.add_argument("--report", metavar="FILE", help="also write the tables, as JSON")
-    parser.add_argument(
-        "--picture", metavar="FILE", help="also draw predicted against observed shares, as PNG"
-    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
+    parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
+    parser.add_argument("--picture", metavar="FILE", help="also plot a reliability diagram, as PNG")
     parser.add_file_options()
     options = parser.parse_args(list(words))
     source = parser.model_of(options, options.triples)

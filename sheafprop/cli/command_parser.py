@@ -29,8 +29,8 @@ FORMATS = ("tsv", "csv", "json", "parquet")
 #: What columns of tables hold, for the help of commands.
 SCORE = "'score' is higher for better triples of one relation"
 RATIO = (
-    "'ratio' is the energy over its mean in training for that relation (above one: the triple fits "
-    "worse than usual)"
+    "'ratio' is the energy divided by its mean in training for that relation (above one: the "
+    "triple fits worse than the mean)"
 )
 # Digits of a number in a table on a terminal.
 _SHOWN_DIGITS = 6
@@ -48,7 +48,7 @@ class LiteralParser(argparse.ArgumentParser):
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses words, and gives back those that are no option of this parser."""
+        """Parses words, and gives back those that are not options of this parser."""
         words = sys.argv[1:] if args is None else args
         options, rest = super().parse_known_args(self._with_values(words), namespace)
         for name, value in vars(options).items():
@@ -71,7 +71,7 @@ class LiteralParser(argparse.ArgumentParser):
                 continue
             wanted = 0
             if action is not None and action.nargs == "?" and action.choices:
-                # The value is optional: a word that is not among the choices is no value.
+                # The value is optional: a word that is not among the choices is not a value.
                 after = words[place + 1] if place + 1 < len(words) else ""
                 word = word if after in action.choices else f"{word}={action.const}"
             elif action is not None:
@@ -119,7 +119,7 @@ class CommandParser(LiteralParser):
 
     def add_model(self) -> None:
         """Adds the model folder, also as an option: see :meth:`model_of`."""
-        self.add_argument("model", nargs="?", help="a run folder, or a model folder")
+        self.add_argument("model", nargs="?", help="a run folder or a model folder")
         self.add_argument("--run", metavar="RUN", help="the same as an option")
 
     def model_of(self, options: argparse.Namespace, files: list[str] | None = None) -> str:
@@ -134,7 +134,7 @@ class CommandParser(LiteralParser):
             self.error("give a model, or --run RUN" + ("" if files is None else ", and a file"))
         given = options.run if options.model is None else options.model
         if not given:
-            self.error("the model's folder has a name (got '')")
+            self.error("the model folder must have a name (got '')")
         return given
 
     def load_model(
@@ -164,13 +164,13 @@ class CommandParser(LiteralParser):
             "--proximity",
             type=float,
             metavar="W",
-            help="weight of proximity beside the score, 0 for none (default: the model's)",
+            help="weight of proximity in the score, 0 for none (default: that of the model)",
         )
         add(
             "--own-entity",
             choices=["last", "ranked"],
-            help="whether the query's own entity is ranked last where its relation has no loop in "
-            "training (default: as the model says)",
+            help="whether the query entity is ranked last if its relation has no self-loops in "
+            "training (default: that of the model)",
         )
 
     def add_output(self, *, triples: bool = False) -> None:
@@ -180,13 +180,11 @@ class CommandParser(LiteralParser):
             triples: Whether its rows are triples, which N-Triples can hold with their numbers.
         """
         self._formats = (*FORMATS, "ntriples") if triples else FORMATS
-        self.add_argument(
-            "--out", metavar="FILE", help="write here instead of standard output (also -)"
-        )
+        self.add_argument("--out", metavar="FILE", help="output file (default: -, standard output)")
         self.add_argument(
             "--format",
             choices=self._formats,
-            help="of the table (default: that of FILE's name, else tsv)",
+            help="format of the table (default: by the name of FILE, else tsv)",
         )
 
     def add_file_options(self) -> None:
@@ -212,8 +210,8 @@ def add_file_options(parser: argparse.ArgumentParser, prefix: str | None = None)
         "columns",
         metavar="H,R,T",
         type=_columns,
-        help="columns of head, relation and tail: numbers from 0 on, or names of the header "
-        "(default: by their names where these are usual ones, else the only three there are)",
+        help="columns of head, relation and tail: numbers from 0, or names from the header "
+        "(default: by common names, else the only three columns)",
     )
     add(
         "header",
@@ -222,17 +220,18 @@ def add_file_options(parser: argparse.ArgumentParser, prefix: str | None = None)
         choices=("yes", "no", "auto"),
         help="whether the first line names the columns (without a value: yes; default: auto)",
     )
-    add("delimiter", help="of the fields (default: the tab, in .csv a comma)")
+    add("delimiter", help="field delimiter (default: tab, in .csv comma)")
     add(
         "input-format",
         choices=INPUT_FORMATS,
-        help="of the files (default: auto, by their first lines and their names)",
+        help="format of the files (default: auto, by content and name)",
     )
     add(
         "prefixes",
         metavar="FILE",
-        help="how IRIs of RDF become labels: 'common' (default: GO:0008150, rdfs:label), 'none' "
-        "(whole IRIs), or a file of more prefixes, in JSON or '@prefix' lines",
+        help="how IRIs of RDF, and of tables if given, are shortened to labels: 'common' (default: "
+        "GO:0008150, rdfs:label), 'none' (whole IRIs), or a file of further prefixes, as JSON or "
+        "'@prefix' lines",
     )
 
 
@@ -265,19 +264,15 @@ def read_facts(
         known: Labels that are known from elsewhere, see :func:`~sheafprop.data.read_triples`.
         compare: Whether to look for labels that look alike.
     """
-    import numpy as np
-
     from sheafprop.data.label_checks import lookalike_notes
-    from sheafprop.data.text_rows import LocatedRows
-    from sheafprop.data.triples import read_located
+    from sheafprop.data.triple_files import read_files
 
     with report_warnings():
-        parts = [read_located(input_path(p), known=known, **file_options(options)) for p in paths]
-    triples = np.concatenate([part.rows for part in parts])
-    ends, relations = triples[:, [0, 2]].ravel().tolist(), triples[:, 1].tolist()
+        read = read_files(map(input_path, paths), known=known, **file_options(options))
+    ends, relations = read.rows[:, [0, 2]].ravel().tolist(), read.rows[:, 1].tolist()
     for note in lookalike_notes(ends, relations) if compare else ():
         report(f"note: {note}")
-    return LocatedRows(triples, tuple(place for part in parts for place in part.parts))
+    return read
 
 
 @contextmanager
@@ -316,7 +311,7 @@ def read_text(name: str, what: str) -> str:
         reason = error.strerror or str(error)
         raise DataError(f"{path}: the {what} cannot be read ({reason})") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: the {what} cannot be read (they are no UTF-8 text)") from error
+        raise DataError(f"{path}: the {what} cannot be read (not UTF-8 text)") from error
 
 
 def input_path(name: str) -> Path:
@@ -349,9 +344,9 @@ def _table_format(options: argparse.Namespace, formats: Sequence[str]) -> str:
     if kind not in formats:
         raise DataError(f"--out {place}: there is no format {kind!r}; take {', '.join(formats)}")
     if kind == "parquet" and place is None:
-        raise DataError("Parquet is no text: give --out FILE")
+        raise DataError("Parquet is not text: give --out FILE")
     if kind == "parquet" and find_spec("pyarrow") is None:
-        raise DataError("writing Parquet needs pyarrow: pip install pyarrow")
+        raise DataError("writing Parquet needs pyarrow: pip install 'sheafprop[parquet]'")
     return kind
 
 

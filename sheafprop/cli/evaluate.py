@@ -28,36 +28,43 @@ def run(words: Sequence[str]) -> int:
     """Ranks the test triples of a run, or those of files among all entities of a model."""
     parser = CommandParser(
         "evaluate",
-        "Rank test triples: those of a run as 'sheafprop test' does, or those of files.",
+        "Rank the test triples of a run, as 'sheafprop test' does, or the triples of files.",
         "sheafprop evaluate --run runs/umls/rotate --protocol full",
     )
     parser.add_argument("model", nargs="?", help="a model folder, with --test")
-    parser.add_argument("--run", help="the folder of a finished fit: its data, its choice")
+    parser.add_argument(
+        "--run", help="the run folder of a finished fit, with its data and settings"
+    )
     parser.add_argument("--test", nargs="+", metavar="FILE", help="triples to rank")
     parser.add_argument(
-        "--filter", nargs="+", default=[], metavar="FILE", help="more true triples to leave out"
+        "--filter", nargs="+", default=[], metavar="FILE", help="further true triples to filter"
     )
     parser.add_argument(
         "--on-unknown-entity",
         choices=("error", "drop", "extend"),
         default="error",
-        help="what to do with triples of entities that the model does not know: refuse or drop "
-        "them, or extend the model by --facts first (default: error)",
+        help="triples with unknown entities: raise an error, drop them, or first extend the model "
+        "by --facts and --features (default: error)",
     )
     parser.add_argument(
         "--facts",
         nargs="+",
         metavar="FILE",
-        help="observed facts of unknown entities, for --on-unknown-entity extend",
+        help="facts of unknown entities, for --on-unknown-entity extend",
+    )
+    parser.add_argument(
+        "--features",
+        metavar="FILE",
+        help="features of entities, for --on-unknown-entity extend",
     )
     parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="may be repeated")
-    parser.add_argument("--data.root", dest="root", help="where the run's data is now")
+    parser.add_argument("--data.root", dest="root", help="the data of the run, if it has moved")
     parser.add_argument(
         "--timeout",
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="under torchrun: how long a process may not answer (default: 300)",
+        help="under torchrun: timeout of a process that does not respond (default: 300)",
     )
     parser.add_file_options()
     parser.add_output()
@@ -70,18 +77,24 @@ def run(words: Sequence[str]) -> int:
         parser.error("--run ranks the test triples of the run; give --test and --filter a model")
     if options.model is not None and options.root is not None:
         parser.error("--data.root goes with --run")
-    if options.run is not None and (options.facts or options.on_unknown_entity != "error"):
-        parser.error("--on-unknown-entity and --facts go with --test; a run drops and counts them")
-    if bool(options.facts) != (options.on_unknown_entity == "extend"):
-        parser.error("--on-unknown-entity extend needs --facts FILE, and --facts goes with it")
+    given = bool(options.facts or options.features)
+    if options.run is not None and (given or options.on_unknown_entity != "error"):
+        parser.error(
+            "--on-unknown-entity, --facts and --features go with --test; a run drops unknown "
+            "entities and counts them, and has its own features"
+        )
+    if given != (options.on_unknown_entity == "extend"):
+        parser.error(
+            "--on-unknown-entity extend needs --facts FILE or --features FILE, which go with it"
+        )
     from sheafprop.distributed import process_group
 
     with process_group(timeout=options.timeout) as ranks:
         rows, boxes = (_of_run if options.run else _of_files)(options, ranks)
         if ranks.is_first:
-            for box in boxes.values():
-                report(box + "\n")
             write_table(_table(rows), options)
+            for box in boxes.values():
+                report("\n" + box)
     return 0
 
 
@@ -118,6 +131,7 @@ def _of_run(
         selected=stored.metrics.get("selection", {}).get("on", "validation") == "validation",
         seed=config["seed_everything"],
         progress=ranks.is_first and show_progress(),
+        feature_map=None if stored.features is None else stored.features.map,
         rank=partial(rank_shares, ranks),
     )
     return result.rows, result.protocols
@@ -135,7 +149,7 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
     data = build_dataset(**arguments).load()
     if given.get("features") is None:
         return data
-    from sheafprop.data.features import read_features
+    from sheafprop.data.feature_files import read_features
     from sheafprop.data.inductive_data import add_features
 
     return add_features(data, read_features(given["features"]))
@@ -144,22 +158,26 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
 def _of_files(
     options: argparse.Namespace, ranks: "Ranks"
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    from sheafprop.data.feature_files import read_features
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     if "merged" in (options.protocol or ()):
         raise DataError("the protocol 'merged' is defined for runs: take --run")
 
-    def read() -> tuple[Any, list[Any]]:
+    def read() -> tuple[Any, list[Any], Any]:
         model = SheafModel.load(options.model)
         given = (options.test, options.filter, options.facts)
-        return model, [read_facts(f, options, model.relations) if f else None for f in given]
+        triples = [read_facts(f, options, model.relations) if f else None for f in given]
+        features = None if options.features is None else read_features(options.features)
+        return model, triples, features
 
-    model, (test, known, facts) = ranks.run_together(read)
+    model, (test, known, facts), features = ranks.run_together(read)
     result = model.rank(
         test,
         known=known,
         on_unknown_entity=options.on_unknown_entity,
         facts=facts,
+        features=features,
         progress=show_progress(),
         ranks=ranks,
     )

@@ -9,7 +9,7 @@ def run(words: Sequence[str]) -> int:
     """Lists the facts at an entity or a triple with their energy."""
     parser = CommandParser(
         "explain",
-        "List the facts at an entity, those that its vector contradicts most first, with their "
+        "List the facts of an entity, those that its vector contradicts most first, with their "
         f"energy and {RATIO}.",
         "sheafprop explain runs/umls/rotate --entity virus",
     )

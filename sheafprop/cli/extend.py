@@ -20,7 +20,7 @@ def run(words: Sequence[str]) -> int:
     """Extends a model by the facts of files and saves the result."""
     parser = CommandParser(
         "extend",
-        "Give vectors to the new entities of some facts; old vectors stay as they are.",
+        "Compute vectors for the new entities in facts; known vectors do not change.",
         "sheafprop extend runs/umls/rotate new_facts.tsv --out extended",
     )
     parser.add_model()
@@ -28,54 +28,57 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--features",
         metavar="FILE",
-        help="features of entities: CSV, TSV or Parquet with the labels first, or npy; new "
-        "entities in it need no fact",
+        help="features of entities: CSV, TSV or Parquet with labels in the first column, or npy; "
+        "new entities in it need no facts",
     )
     parser.add_argument(
         "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
     parser.add_argument(
         "--propagation",
         choices=("exact", "selected"),
         default="exact",
-        help="the exact solution where it is unique, or what the run chose on validation "
-        "(default: exact)",
+        help="the exact solution where it is unique, or the settings that the run selected on "
+        "validation (default: exact)",
     )
     parser.add_argument(
         "--mode",
         choices=("keep", "refine"),
         default="keep",
-        help="keep the vectors of earlier extensions, or solve touched ones again (default: keep)",
+        help="keep the vectors of earlier extensions, or recompute affected ones (default: keep)",
     )
     parser.add_argument(
         "--on-unknown-relation",
         choices=("error", "drop", "fit"),
         default="error",
-        help="what to do with facts of relations that the model does not know: refuse or drop them,"
-        " or fit these relations first, in closed form (default: error)",
+        help="facts with unknown relations: raise an error, drop them, or fit these relations in "
+        "closed form first (default: error)",
     )
     parser.add_argument(
         "--min-facts",
         type=int,
         metavar="N",
-        help="facts between entities with vectors that a fitted relation needs (default: 5)",
+        help="minimum number of facts between known entities for a fitted relation (default: 5)",
     )
     parser.add_argument(
         "--without-episodes",
         action="store_true",
-        help="the larger model scores by its vectors alone, as fitted relations need",
+        help="score by the vectors alone; required to fit relations of a model with episodes",
     )
     parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="facts that are solved at once (default: all)"
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="number of facts processed at once (default: all)",
     )
     parser.add_argument(
         "--normalize-output",
         action=argparse.BooleanOptionalAction,
-        help="scale new vectors to the length that the model trains with (default: exact solutions "
-        "where the model trains with unit rows, others as the run chose)",
+        help="scale new vectors to the length used in training (default: yes for exact solutions "
+        "if the model trains with unit rows, otherwise as selected by the run)",
     )
-    parser.add_argument("--seed", type=int, help="of random starts")
+    parser.add_argument("--seed", type=int, help="seed of random starts")
     parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
     parser.add_file_options()
     options = parser.parse_args(list(words))
@@ -83,7 +86,7 @@ def run(words: Sequence[str]) -> int:
     if not options.facts and options.features is None:
         parser.error("give files of facts, or --features FILE")
 
-    from sheafprop.data.features import read_features
+    from sheafprop.data.feature_files import read_features
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     check_places(options)

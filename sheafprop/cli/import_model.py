@@ -43,10 +43,10 @@ _STATES = ("state_dict", "model_state_dict", "model")
 
 
 def run(words: Sequence[str]) -> int:
-    """Turns a model of another library, or plain arrays, into a model folder."""
+    """Converts a model of another library, or plain arrays, to a model folder."""
     parser = CommandParser(
         "import",
-        "Turn a trained model of another library, or plain arrays, into a model folder.",
+        "Convert a trained model of another library, or plain arrays, to a model folder.",
         "sheafprop import pykeen results/transe --out model",
     )
     parser.add_argument("source", choices=("pykeen", "pyg", *_LIBRARIES, *_ENGINES, "arrays"))
@@ -60,53 +60,53 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
     parser.add_argument(
         "--entities",
         metavar="FILE",
-        help="labels, one a line, or a JSON list; dglke: ids and labels, where the configuration "
-        "names no file that is there; pbg: the folder of entity_path, where it has moved",
+        help="labels, one per line, or a JSON list; dglke: ids and labels, if the files named in "
+        "the configuration are missing; pbg: the folder of entity_path, if it has moved",
     )
     parser.add_argument(
-        "--relations", metavar="FILE", help="labels, one a line, or a JSON list; dglke: as above"
+        "--relations", metavar="FILE", help="labels, one per line, or a JSON list; dglke: as above"
     )
     parser.add_argument(
-        "--config", metavar="FILE", help="graphstorm: the YAML of the training, if it is elsewhere"
+        "--config", metavar="FILE", help="graphstorm: the training YAML, if it is elsewhere"
     )
     parser.add_argument(
         "--data",
         metavar="FOLDER",
-        help="openke, libkge: the folder of their data, with the labels of ids and the training "
+        help="openke, libkge: the data folder, with the labels of the ids and the training "
         "triples (default: that of the checkpoint)",
     )
     parser.add_argument(
         "--norm-flag",
         choices=("yes", "no"),
-        help="openke: the model's norm_flag, which it does not store (default: yes)",
+        help="openke: the norm_flag of the model, which is not stored (default: yes)",
     )
     parser.add_argument(
         "--operator-side",
         choices=("lhs", "rhs"),
         default="lhs",
-        help="pbg: the operator of dynamic relations that is taken (lhs, which ranks tails)",
+        help="pbg: the operator of dynamic relations to import (default: lhs, which ranks tails)",
     )
     parser.add_argument("--facts", metavar="FILE", nargs="+", help="the training triples")
     parser.add_argument(
         "--model",
-        help="arrays: transe, rotate, transr, se; pyg: transe or rotate, needed with a state dict; "
-        "openke: transe, needed for one",
+        help="arrays: transe, rotate, transr, se; pyg: transe or rotate, needed for a state dict; "
+        "openke: needed for transe",
     )
     parser.add_argument(
         "--layout",
         choices=("halves", "pairs"),
         help="arrays of rotate: all real parts first (RotatE's authors, DGL-KE, OpenKE, LibKGE), "
-        "or real and imaginary part in turn (PyKEEN)",
+        "or alternating real and imaginary parts (PyKEEN)",
     )
     parser.add_argument(
         "--phase-scale",
         type=float,
         metavar="X",
-        help="arrays of rotate: what the phases are multiplied by to be radians, such as pi over "
+        help="arrays of rotate: factor that converts the phases to radians, such as pi divided by "
         "the range of the embeddings",
     )
     parser.add_argument(
@@ -120,13 +120,11 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--relation-parameters",
         metavar="FILE",
-        help="arrays: what 'export --relations' wrote, which says the model, its norm and layout; "
-        "labels are then in FILE.labels.json, and those of the vectors likewise, unless given",
+        help="arrays: a file of 'export --relations', which names the model, its norm and layout; "
+        "labels are read from FILE.labels.json, as for the vectors, unless given",
     )
     parser.add_argument("-p", type=float, help="the norm of the score")
-    parser.add_argument(
-        "--keep-unused", action="store_true", help="also keep entities that no fact names"
-    )
+    parser.add_argument("--keep-unused", action="store_true", help="keep entities without facts")
     parser.add_file_options()
     options = parser.parse_args(list(words))
     if options.source != "arrays" and options.path is None:
@@ -225,7 +223,8 @@ def _exported_relations(options: argparse.Namespace) -> "RelationFile | None":
     """The file of relations that was given, and what it says of the model in the options."""
     if options.relation_parameters is None:
         return None
-    from sheafprop.pretrained.model_export import label_file, read_relation_file
+    from sheafprop.files import label_file
+    from sheafprop.pretrained.model_export import read_relation_file
 
     found = read_relation_file(options.relation_parameters)
     names = (*_PARAMETERS, "model", "layout", "phase_scale")
@@ -278,7 +277,7 @@ def _labels(name: str) -> list[str]:
         try:
             labels = json.loads(text)
         except ValueError as error:
-            raise DataError(f"{name}: this is no JSON ({error})") from error
+            raise DataError(f"{name}: this is not JSON ({error})") from error
         if not isinstance(labels, list):
             raise DataError(f"{name}: expected a JSON list of labels")
         return [as_label(label, f"{name}: a label") for label in labels]
@@ -321,7 +320,7 @@ def _array(name: str) -> Any:
     except OSError as error:
         raise DataError(f"{name}: cannot be read ({error.strerror or error})") from error
     except (ValueError, EOFError) as error:
-        raise DataError(f"{name}: this is no array of numbers in the .npy format") from error
+        raise DataError(f"{name}: this is not an array of numbers in the .npy format") from error
 
 
 def _tensor(name: str) -> Any:

@@ -15,27 +15,29 @@ from sheafprop.cli.command_parser import (
 
 
 def run(words: Sequence[str]) -> int:
-    """Tells what a file or folder of triples, or a model, holds."""
+    """Summarizes a file or folder of triples, or a model."""
     parser = CommandParser(
         "inspect",
-        "Count what a file or folder of triples, or a model, holds, and name what looks wrong.",
+        "Summarize a file or folder of triples, or a model, and report likely problems.",
         "sheafprop inspect data/ --figure histograms.png",
     )
     parser.add_argument(
         "path", help="a folder with *.txt or *.tsv files, one file, a run folder or a model folder"
     )
     parser.add_file_options()
-    parser.add_argument("--json", action="store_true", help="plain values instead of text")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     parser.add_argument(
-        "--relations", action="store_true", help="a table of all relations with their triples"
+        "--relations",
+        action="store_true",
+        help="print a table of all relations with their numbers of triples",
     )
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="of a model folder, compare the SHA-256 of every file and rebuild the indexes of a "
-        "mapped one, instead of counting",
+        help="check a model folder instead: compare the SHA-256 of every file and, for mapped "
+        "folders, rebuild the indexes",
     )
-    parser.add_argument("--figure", metavar="PNG", help="draw degree and relation histograms")
+    parser.add_argument("--figure", metavar="PNG", help="plot degree and relation histograms")
     options = parser.parse_args(list(words))
     if options.json and options.relations:
         parser.error("--json names all relations: give it without --relations")

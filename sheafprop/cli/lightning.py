@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import yaml
@@ -70,8 +70,21 @@ def launch(
     *,
     reselect: bool = False,
     replace_callbacks: bool = False,
+    prints: Literal["all", "notes", "nothing"] = "all",
 ) -> None:
-    """Runs one of Lightning's commands on a configuration that is complete."""
+    """Runs one of Lightning's commands on a configuration that is complete.
+
+    Args:
+        command: ``fit``, ``validate`` or ``test``.
+        folder: The run folder.
+        config_hash: Hash of the configuration, for the record.
+        words: The options.
+        callbacks: Further callbacks.
+        reselect: Whether ``test`` repeats the search on validation.
+        replace_callbacks: Whether the given callbacks replace those of the configuration.
+        prints: ``"notes"`` leaves out the data, the choice and the paths of the run, and
+            ``"nothing"`` also the notes for the user, as in a search of many runs.
+    """
     _silence_lightning()
     done = False
     try:
@@ -82,6 +95,7 @@ def launch(
             callbacks=callbacks,
             reselect=reselect,
             replace_callbacks=replace_callbacks,
+            prints=prints,
         )
         done = not _is_fast(cli.trainer)  # which leaves nothing
         folder.finish()
@@ -114,11 +128,12 @@ class SheafCLI(LightningCLI):
         callbacks: Sequence[Callback] = (),
         reselect: bool = False,
         replace_callbacks: bool = False,
+        prints: Literal["all", "notes", "nothing"] = "all",
     ):
         self.folder, self.config_hash = folder, config_hash
         self.online = self.writes_lines = False
         #: What to print once nothing is refused any more.
-        self.notes = _Notes()
+        self.notes = _Notes(prints)
         self.reselect, self.replace_callbacks = reselect, replace_callbacks
         super().__init__(
             SheafCompletion,
@@ -159,6 +174,9 @@ class SheafCLI(LightningCLI):
         # Before the report of what it chose.
         lines = [TrainingLines()] if self.writes_lines else []
         trainer.callbacks[:0] = [self.notes, SaveModel(), *lines]  # type: ignore[attr-defined]
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, RunReport):
+                callback.quiet = self.notes.prints != "all"
         return trainer
 
     def before_instantiate_classes(self) -> None:
@@ -321,14 +339,15 @@ class SheafCLI(LightningCLI):
 class _Notes(Callback):
     """Prints what was noted before a command could be refused, once it begins its work."""
 
-    def __init__(self) -> None:
+    def __init__(self, prints: str) -> None:
+        self.prints = prints
         self.output: list[str] = []
         self.messages: list[str] = []
 
     def _print(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for line in self.messages:
+        for line in self.messages if self.prints != "nothing" else ():
             report(line)
-        if trainer.is_global_zero:
+        if trainer.is_global_zero and self.prints == "all":
             for line in self.output:
                 print(line)
         self.output, self.messages = [], []

@@ -9,51 +9,51 @@ from sheafprop.version import __version__
 _HELP = """\
 usage: sheafprop COMMAND [options]
 
-Vectors for entities that a knowledge graph embedding model has never seen.
+Computes vectors for entities that are new to a knowledge graph embedding model.
 
 commands:
-  fit        train a model, choose the propagation on validation, save both
+  fit        train a model, select the propagation on validation, save both
              sheafprop fit --config configs/experiment/umls_rotate.yaml
-  validate   propagate with a finished run and rank the validation triples
+  validate   propagate with a finished run and rank its validation triples
              sheafprop validate --run runs/umls/rotate
-  test       propagate with a finished run and rank the test triples
+  test       propagate with a finished run and rank its test triples
              sheafprop test --run runs/umls/rotate
-  extend     vectors for the new entities of some facts, as a new model
+  extend     compute vectors for the new entities in facts, save a new model
              sheafprop extend runs/umls/rotate new_facts.tsv --out extended
-  remove     a model without some entities and their facts
+  remove     remove entities and their facts, save a new model
              sheafprop remove extended --entity gene_therapy --out smaller
-  propagate  vectors for the new entities of files that are larger than memory
+  propagate  compute vectors for the new entities in files larger than memory
              sheafprop propagate facts.tsv --model runs/umls/rotate --memory 16GB --out vectors
-  partition  the parts of a graph for the processes of torchrun
+  partition  partition a graph for the processes of torchrun
              sheafprop partition facts.tsv --parts 4 --method metis --out parts
-  predict    the best heads or tails
+  predict    rank entities as missing heads or tails
              sheafprop predict runs/umls/rotate --head virus --relation causes -k 5
-  answer     the best answers to logical queries
+  answer     rank entities as answers to logical queries
              sheafprop answer runs/umls/rotate --query "via(inverse(treats), via(causes, virus))"
-  calibrate  probabilities of predictions and answers, as a new model
+  calibrate  fit probabilities of predictions and answers, save a new model
              sheafprop calibrate extended held_out.tsv --out calibrated
-  score      scores of given triples
+  score      score triples
              sheafprop score extended candidates.tsv --out scores.csv
-  explain    which facts an entity's vector contradicts
+  explain    list the facts that the vector of an entity contradicts most
              sheafprop explain runs/umls/rotate --entity virus
-  evaluate   rank the test triples of a run, or triples of a file
+  evaluate   rank the test triples of a run, or the triples of a file
              sheafprop evaluate --run runs/umls/rotate
-  split      the files of a run from one graph, with new entities and triples to predict
+  split      split one graph into the files of a run, with new entities
              sheafprop split graph.tsv --out my_split --mode fully-inductive
-  convert    facts of RDF, OWL, OBO, KGX or Neo4j as plain triples
+  convert    convert RDF, OWL, OBO, KGX or Neo4j files to plain triples
              sheafprop convert go.owl --out go.tsv --literals go_features.csv
-  inspect    what is in a folder of triples, or in a model
+  inspect    summarize a folder of triples or a model
              sheafprop inspect runs/umls/rotate --relations
-  export     vectors for other programs
+  export     write vectors for other programs
              sheafprop export extended --out vectors.npy
-  import     models of other libraries (PyKEEN, PyG, DGL-KE, ...), plain arrays
+  import     import models of other libraries (PyKEEN, PyG, DGL-KE, ...) or arrays
              sheafprop import pykeen results/transe --out model
 
   tune       search the options of a configuration on validation
              sheafprop tune --config experiment/fb237_v1_rotate --trials 50
 
 options:
-  -h, --help     show this text; after a command, its options (--help=all: every one)
+  -h, --help     show this text; after a command, its options (--help=all: all of them)
   --version      show the version
 
 Set SHEAFPROP_DEBUG=1 to see the traceback of an error.

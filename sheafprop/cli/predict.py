@@ -25,16 +25,20 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--relation", help="the relation")
     parser.add_argument("--tail", help="the known tail: heads are predicted")
     parser.add_argument(
-        "--queries", metavar="FILE", help="triples with '?' as head or tail, instead of one query"
+        "--queries",
+        metavar="FILE",
+        help="file of triples with '?' as head or tail, instead of one query",
     )
-    parser.add_argument("-k", type=int, default=10, help="answers to each query (default: 10)")
+    parser.add_argument(
+        "-k", type=int, default=10, help="number of answers per query (default: 10)"
+    )
     parser.add_argument(
         "--include-known", action="store_true", help="also list answers that are facts"
     )
     parser.add_argument(
         "--skip-unknown",
         action="store_true",
-        help="leave out and count queries with a label that the model does not know",
+        help="skip and count queries with unknown labels",
     )
     parser.add_scoring()
     parser.add_file_options()

@@ -119,6 +119,11 @@ def _run(options: argparse.Namespace, out: Path, ranks: "Ranks") -> int:
         if ranks.is_first:
             report(found if isinstance(found, str) else found.summary())
 
+    if ranks.is_first and state.trained.features is not None:
+        report(
+            "note: the model has a map from features of entities, which propagate does not use; "
+            "new vectors come from facts alone ('sheafprop extend --features' uses them)"
+        )
     with report_warnings():
         if options.estimate:
             found = job.estimate()

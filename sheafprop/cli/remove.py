@@ -11,28 +11,30 @@ def run(words: Sequence[str]) -> int:
     """Removes entities with their facts from a model and saves the result."""
     parser = CommandParser(
         "remove",
-        "Remove entities, and the facts that name them; other vectors stay as they are.",
+        "Remove entities and their facts; other vectors do not change.",
         "sheafprop remove extended --entity gene_therapy --out smaller",
     )
     parser.add_model()
     parser.add_argument("--entity", action="append", help="an entity; may be repeated")
-    parser.add_argument("--entities", metavar="FILE", help="entities, one a line (also -)")
+    parser.add_argument(
+        "--entities", metavar="FILE", help="file with one entity per line (-: standard input)"
+    )
     parser.add_argument(
         "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
     parser.add_argument(
         "--mode",
         choices=("keep", "refine"),
         default="keep",
-        help="keep the vectors of earlier extensions that lose a fact, or solve them again "
+        help="keep the vectors of earlier extensions that lose a fact, or recompute them "
         "(default: keep)",
     )
     parser.add_argument(
         "--normalize-output",
         action=argparse.BooleanOptionalAction,
-        help="refine: scale vectors to the length that the model trains with (default: exact "
-        "solutions where the model trains with unit rows, others as the run chose)",
+        help="with --mode refine: scale vectors to the length used in training (default: yes for "
+        "exact solutions if the model trains with unit rows, otherwise as selected by the run)",
     )
     parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
     options = parser.parse_args(list(words))

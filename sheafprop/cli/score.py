@@ -24,7 +24,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--skip-unknown",
         action="store_true",
-        help="leave out and count triples with a label that the model does not know",
+        help="skip and count triples with unknown labels",
     )
     parser.add_scoring()
     parser.add_file_options()

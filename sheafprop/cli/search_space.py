@@ -64,7 +64,9 @@ class SearchSpace:
 def _problem(option: Any, entry: Any) -> str | None:
     """What is wrong with an entry of a space."""
     if not isinstance(option, str) or option.split(".")[0] not in _SECTIONS or "." not in option:
-        return f"is no option to try: it must begin with one of {', '.join(_SECTIONS)} and a dot"
+        return (
+            f"is not an option to try: it must begin with one of {', '.join(_SECTIONS)} and a dot"
+        )
     if option.startswith("data.") and option != "data.batch_size":
         return "would change what is validated on; of the data only 'data.batch_size' may be tried"
     if not isinstance(entry, dict) or entry.get("type") not in _FIELDS:

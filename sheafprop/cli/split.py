@@ -22,9 +22,9 @@ def run(words: Sequence[str]) -> int:
     """Splits a graph, writes the folder and prints what to type next."""
     parser = CommandParser(
         "split",
-        "Make the folder that 'sheafprop fit' takes from one graph: entities are made new by a "
-        "seeded draw, and some of their triples are kept to be predicted. Equal triples, options "
-        "and seeds give equal files on every machine, whatever the order of the lines.",
+        "Split one graph into the files of a run: some entities become new, and some of their "
+        "triples validation and test triples. The same triples, options and seed give identical "
+        "files on every machine, for any order of the lines.",
         "sheafprop split graph.tsv --out my_split --mode fully-inductive",
     )
     parser.add_argument(
@@ -37,39 +37,39 @@ def run(words: Sequence[str]) -> int:
         "--mode",
         choices=("fully-inductive", "semi-inductive"),
         required=True,
-        help="fully-inductive: no entity is on both sides, and triples between them are dropped; "
-        "semi-inductive: new entities have triples with old ones",
+        help="fully-inductive: the two graphs share no entity, and triples between them are "
+        "dropped; semi-inductive: new entities have triples with known ones",
     )
     parser.add_argument(
         "--new-fraction",
         type=float,
-        metavar="SHARE",
-        help="of the entities, to be new (default: 0.25 semi-inductive, 0.35 fully-inductive)",
+        metavar="FRACTION",
+        help="fraction of new entities (default: 0.25 semi-inductive, 0.35 fully-inductive)",
     )
     parser.add_argument(
         "--observed-fraction",
         type=float,
         default=0.8,
-        metavar="SHARE",
-        help="of the triples of new entities, to be observed (default: 0.8)",
+        metavar="FRACTION",
+        help="fraction of the triples of new entities that are observed (default: 0.8)",
     )
     parser.add_argument(
         "--valid-fraction",
         type=float,
         default=0.1,
-        metavar="SHARE",
-        help="of the triples of new entities, and of the training triples, to be predicted in "
-        "validation; other triples of new entities are for the test (default: 0.1)",
+        metavar="FRACTION",
+        help="fraction of the triples of new entities, and of the training triples, for "
+        "validation; the other triples of new entities are test triples (default: 0.1)",
     )
     parser.add_argument(
         "--max-triples",
         type=int,
         metavar="N",
-        help="first cut a larger graph to a sample of whole entities: breadth first from a seeded "
-        "one, each with all of its triples among the sample (default: all triples)",
+        help="first sample entities of a larger graph by breadth-first search, with all triples "
+        "between them, up to N triples (default: no limit)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of all draws (default: 0)")
-    parser.add_argument("--overwrite", action="store_true", help="replace a split that is there")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing split")
     parser.add_file_options()
     options = parser.parse_args(list(words))
 

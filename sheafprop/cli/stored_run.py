@@ -80,7 +80,7 @@ def _move_paths(node: Any, old: str, new: str) -> Any:
 def describe_interruption(folder: Path) -> str | None:
     """Warns of a run whose ``fit`` was killed after it saved the model, but before its record.
 
-    None for a run that is whole, and for a folder that is no run.
+    None for a run that is whole, and for a folder that is not a run.
     """
     if not (folder / "run.yaml").is_file() or not (folder / "model" / "metrics.json").is_file():
         return None

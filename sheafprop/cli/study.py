@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 import torch
@@ -48,6 +48,8 @@ class Study:
         self, folder: Path, config: dict[str, Any], space: SearchSpace, *, pruner: str = "median"
     ) -> None:
         self.folder, self.config, self.space = folder, config, space
+        #: What the next trial prints: notes concern all trials, so the first one prints them.
+        self._prints: Literal["notes", "nothing"] = "notes"
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.study = optuna.create_study(
             study_name=_STUDY,
@@ -103,7 +105,8 @@ class Study:
         state, value, reason, stop = TrialState.FAIL, None, None, None
         try:
             words = ["--config", dump_yaml(config)]
-            launch("fit", place, config_digest(config), words, callbacks=[watch])
+            prints, self._prints = self._prints, "nothing"
+            launch("fit", place, config_digest(config), words, [watch], prints=prints)
             state, value = TrialState.COMPLETE, _value(place.path, watch)
         except optuna.TrialPruned:
             state = TrialState.PRUNED
@@ -163,8 +166,8 @@ class Study:
         return self.space.suggest(optuna.trial.FixedTrial(trial.params))  # type: ignore[arg-type]
 
 
-def read_keys(config: dict[str, Any]) -> dict[str, str]:
-    """Keys of the data of a study, whose trials are compared on its validation triples.
+def read_data(config: dict[str, Any]) -> InductiveDataModule:
+    """The data of a study, whose trials are compared on its validation triples.
 
     Raises:
         DataError: If there are no validation triples.
@@ -175,7 +178,7 @@ def read_keys(config: dict[str, Any]) -> dict[str, str]:
             "'sheafprop tune' chooses on validation triples, and there are none: neither of the "
             "inference graph nor of the training graph"
         )
-    return module.keys
+    return module
 
 
 def _storage(file: Path) -> optuna.storages.RDBStorage:

@@ -42,39 +42,39 @@ _HELP = {
 usage: sheafprop fit --config FILE [--config FILE ...] [options]
        sheafprop fit --resume RUN
 
-Trains a model on the training graph, chooses how to propagate on the validation triples of the
-inference graph (without them, on the training graph with its entities taken as new), and saves both
-in a run folder.
+Trains a model on the training graph, selects the propagation settings on the validation triples of
+the inference graph (without them, on training entities that are treated as new), and saves both in
+a run folder.
 
 options:
-  --config FILE             a configuration; later ones win. Those of the package go by their name:
-                            experiment/folder, experiment/grail, experiment/umls_rotate,
-                            data/fb237_v1, model/transe, logger/csv ...
-  --data.root FOLDER        your files, or the folder of the benchmark's files
-  --data.mode MODE          semi-inductive: entities known from training are fixed;
-                            fully-inductive: every entity of the inference graph is new
-  --columns H,R,T           columns of head, relation and tail in your files, by numbers or names
-  --header yes|no           whether their first line names the columns (by default inferred)
+  --config FILE             a configuration; later ones override earlier ones. Those of the package
+                            are given by name: experiment/folder, experiment/grail,
+                            experiment/umls_rotate, data/fb237_v1, model/transe, logger/csv ...
+  --data.root FOLDER        folder with your files, or with those of the benchmark
+  --data.mode MODE          semi-inductive: entities of the training graph are fixed;
+                            fully-inductive: all entities of the inference graph are new
+  --columns H,R,T           columns of head, relation and tail, by number or name
+  --header yes|no           whether the first line names the columns (default: inferred)
   --delimiter C, --input-format FORMAT, --prefixes FILE
-                            how they are read otherwise (by default their lines and names tell)
+                            format of the files (default: inferred from content and name)
   --data.on_unknown_relation drop
-                            leave out triples whose relation has no training triple
-  --data.features FILE      numbers, types and vectors of entities, which help to place new ones
+                            drop triples of relations without training triples
+  --data.features FILE      numbers, types and text embeddings of entities, used for new ones
   --model.hidden_channels N dimension of the vectors
   --model.lr X              learning rate
-  --model.sparse true|false train the rows of a batch alone (by default above 200 000 entities)
-  --model.table sharded     under torchrun: processes share the entity table by rows
-  --timeout SECONDS         under torchrun: how long a process may not answer (300)
-  --model.optimizer NAME    adam, adagrad, sgd; or rowwise_adagrad, which needs the least memory
-  --trainer.max_epochs N    passes over the training triples (experiment/folder: by the graph)
+  --model.sparse true|false update only the rows of a batch (default: above 200 000 entities)
+  --model.table sharded     under torchrun: shard the entity table by rows
+  --timeout SECONDS         under torchrun: timeout of a process that does not respond (300)
+  --model.optimizer NAME    adam, adagrad, sgd, or rowwise_adagrad (needs least memory)
+  --trainer.max_epochs N    number of epochs (experiment/folder: by the size of the graph)
   --seed_everything N       seed of parameters, batches and random starts (0)
-  --run.group FOLDER        where the run folder is made (runs/DATA)
-  --run.name NAME           what it is called (the model's name)
-  --run.callbacks replace   given callbacks replace those of the configuration (by default added)
-  --resume RUN              go on with a run that was interrupted, or further: with a larger
-                            --trainer.max_epochs the schedule of the learning rate spans all epochs
-  --trust MODULE            with --resume: let the run import your own classes of this module
-  --help=all                every option there is
+  --run.group FOLDER        parent of the run folder (runs/DATA)
+  --run.name NAME           name of the run folder (name of the model)
+  --run.callbacks replace   replace the callbacks of the configuration (default: add to them)
+  --resume RUN              resume an interrupted run, or train a finished one for more epochs (a
+                            larger --trainer.max_epochs, which the learning rate schedule spans)
+  --trust MODULE            with --resume: allow the run to import your classes from this module
+  --help=all                all options
 
 example:
   sheafprop fit --config experiment/folder --data.root my_files --data.mode semi-inductive
@@ -86,9 +86,9 @@ Propagates with a finished run and ranks the validation triples of the inference
 
 options:
   --run RUN                 the run folder
-  --data.root FOLDER        the data, where it has moved since
-  --trust MODULE            let the run import your own classes of this module (as for 'fit')
-  --help=all                every option there is
+  --data.root FOLDER        the data, if it has moved
+  --trust MODULE            allow the run to import your classes from this module
+  --help=all                all options
 
 example:
   sheafprop validate --run runs/umls/rotate
@@ -101,15 +101,15 @@ of its group.
 
 options:
   --run RUN                 the run folder
-  --data.root FOLDER        the data, where it has moved since; results on other data stand in a
-                            folder of their own in that of the run, with the choice of the run or,
-                            where they have validation triples, with one of their own
-  --model.protocols LIST    protocols to report: full, sampled50, merged, strict
+  --data.root FOLDER        the data, if it has moved. Results on other data are written to a
+                            subfolder of the run; their propagation settings are selected on
+                            their own validation triples or, without these, are those of the run
+  --model.protocols LIST    protocols: full, sampled50, merged, strict
                             ([full, sampled50])
-  --reselect                repeat the search on validation, instead of taking what 'fit' chose
-  --trust MODULE            let the run import your own classes of this module (as for 'fit')
-  --model.reference true    also train a model on the inference graph itself, to compare with
-  --help=all                every option there is
+  --reselect                repeat the selection on validation instead of using that of 'fit'
+  --trust MODULE            allow the run to import your classes from this module
+  --model.reference true    also train a reference model on the inference graph itself
+  --help=all                all options
 
 example:
   sheafprop test --run runs/umls/rotate

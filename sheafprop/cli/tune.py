@@ -29,12 +29,12 @@ _STORED = "tune.yaml"
 
 
 def run(words: Sequence[str]) -> int:
-    """Runs the trials of a new study, or goes on with one."""
+    """Runs the trials of a new study, or resumes one."""
     parser = CommandParser(
         "tune",
         "Search the options of a configuration with Optuna. Trials are runs of 'fit', compared on "
-        "validation; test triples are not looked at. Options of the configuration, such as "
-        "--data.root FOLDER, may be given too.",
+        "validation; test triples are not used. Options of the configuration, such as --data.root "
+        "FOLDER, are accepted too.",
         "sheafprop tune --config experiment/fb237_v1_rotate --trials 50",
     )
     parser.add_argument(
@@ -43,25 +43,29 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--space",
         metavar="FILE",
-        help="what to try, in YAML; default: what the paper's authors searched for the model",
+        help="the search space, in YAML (default: that of the paper for the model)",
     )
-    parser.add_argument("--trials", type=int, default=50, help="trials in all (50)")
+    parser.add_argument("--trials", type=int, default=50, help="total number of trials (50)")
     parser.add_argument(
         "--pruner",
         choices=("median", "halving", "none"),
         help="stops trials whose validation curve lags behind (median)",
     )
-    parser.add_argument("--run.group", dest="group", help="where the folder is made (runs/tune)")
-    parser.add_argument("--run.name", dest="name", help="what it is called (the model's name)")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a study")
+    parser.add_argument("--run.group", dest="group", help="parent of the study folder (runs/tune)")
+    parser.add_argument(
+        "--run.name", dest="name", help="name of the study folder (name of the model)"
+    )
+    parser.add_argument("--resume", metavar="RUN", help="resume a study")
     options, rest = parser.parse_known_args(list(words))
     if options.trials < 1:
         parser.error(f"--trials must be at least 1 (got {options.trials})")
     if bool(options.resume) == bool(options.config):
-        parser.error("give --config FILE for a new study, or --resume RUN for one there is")
+        parser.error("give either --config FILE for a new study, or --resume RUN")
     own = (options.space, options.pruner, options.group, options.name)
     if options.resume and (rest or any(value is not None for value in own)):
-        parser.error("a study that goes on keeps its space, configuration, pruner and place")
+        parser.error(
+            "a resumed study keeps its space, configuration, pruner and folder: drop these options"
+        )
     if find_spec("optuna") is None:
         raise DataError("'sheafprop tune' needs Optuna: pip install 'sheafprop[tune]'")
     if options.resume:
@@ -87,9 +91,9 @@ def run(words: Sequence[str]) -> int:
         space = SearchSpace.load(options.space or f"search/paper_{kge}")
         stored = {"config": config, "space": space.options, "pruner": options.pruner or "median"}
         place = RunFolder(Path(options.group or "runs/tune") / (options.name or kge), new=True)
-    from sheafprop.cli.study import Study, read_keys  # some seconds
+    from sheafprop.cli.study import Study, read_data  # some seconds
 
-    keys = read_keys(stored["config"])
+    data = read_data(stored["config"])
     if not options.resume:
         place.make()
         folder = place.path
@@ -99,7 +103,8 @@ def run(words: Sequence[str]) -> int:
     try:
         place.lock()
         study = Study(folder, stored["config"], space, pruner=stored["pruner"])
-        study.run(options.trials, keys)
+        print(data.data.summary())
+        study.run(options.trials, data.keys)
     except (KeyboardInterrupt, SystemExit):
         resume = shlex.join(["sheafprop", "tune", "--resume", str(folder)])
         print(f"'{resume}' resumes this study", file=sys.stderr)
@@ -144,7 +149,7 @@ def _read_study(folder: Path) -> dict[str, Any]:
         raise DataError(f"{file} does not describe a study: it is not UTF-8 text") from error
     except yaml.YAMLError as error:
         problem = describe_yaml_error(error)
-        raise DataError(f"{file} does not describe a study: it is no YAML ({problem})") from error
+        raise DataError(f"{file} does not describe a study: it is not YAML ({problem})") from error
     if not isinstance(stored, dict) or not {"config", "space", "pruner"} <= stored.keys():
         raise DataError(f"{file} does not describe a study")
     return stored

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 __all__ = [
     "GRAPH_ENDINGS",
     "GRAPH_FORMATS",
+    "IRI_FORMATS",
     "decompress",
     "expand_stream",
     "file_suffix",
+    "named_format",
     "plain_name",
     "read_file",
     "read_parquet",
@@ -50,6 +52,8 @@ GRAPH_FORMATS = {
     "obo": "OBO",
     "jsonl": "JSON lines",
 }
+#: Those of them in which labels are IRIs, or stand for some.
+IRI_FORMATS = tuple(name for name in GRAPH_FORMATS if name != "jsonl")
 _SUFFIXES = {
     ".nt": "N-Triples",
     ".ntriples": "N-Triples",
@@ -89,7 +93,7 @@ _NTRIPLE = re.compile(
 )
 _TURTLE = re.compile(r"(?:@prefix|@base)\s|(?:prefix\s+[\w-]*:|base)\s*<", re.IGNORECASE)
 _OWL_FUNCTIONAL = re.compile(r"(?:Prefix|Ontology)\s*\(|Prefix:\s|Ontology:\s")
-# Formats are recognised by lines that are no comments, among the first ones.
+# Formats are recognised by lines that are not comments, among the first ones.
 _LOOKED_AT = 50
 _LINE = re.compile(r"^.*\S.*$", re.MULTILINE)  # one that is not blank
 
@@ -103,6 +107,11 @@ def plain_name(name: str) -> str:
 def file_suffix(name: str) -> str:
     """The ending that gives a file's format, in lower case: ``.csv`` of ``x.CSV.gz``."""
     return PurePath(plain_name(name)).suffix.lower()
+
+
+def named_format(name: str) -> str | None:
+    """The format that a file's ending stands for, as it is shown; None for that of a table."""
+    return _SUFFIXES.get(file_suffix(name))
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
@@ -135,14 +144,16 @@ def read_parquet(content: bytes, source: str) -> "pd.DataFrame":
     """The frame of a Parquet file.
 
     Raises:
-        DataError: If pyarrow is not installed, or the content is no such file.
+        DataError: If pyarrow is not installed, or the content is not such a file.
     """
     import pandas as pd
 
     try:
         return pd.read_parquet(io.BytesIO(content))
     except ImportError as error:
-        raise DataError(f"{source}: reading Parquet needs pyarrow: pip install pyarrow") from error
+        raise DataError(
+            f"{source}: reading Parquet needs pyarrow: pip install 'sheafprop[parquet]'"
+        ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"{source}: this is not a Parquet file ({error})") from error
 
@@ -257,7 +268,7 @@ def recognize_format(text: str, source: str) -> str | None:
     Raises:
         DataError: If it is of a format that cannot be read as triples.
     """
-    named = _SUFFIXES.get(file_suffix(source))
+    named = named_format(source)
     kind, line = _by_content(text) or (named, 0)
     if kind in _RDF_TEXT and named in _RDF_TEXT[1:]:
         kind = named  # which also holds lines of N-Triples

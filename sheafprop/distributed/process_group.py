@@ -224,7 +224,7 @@ def _explain_rendezvous(error: Exception, address: str) -> str:
             "--master-port, or --standalone on one host"
         )
     if re.search(r"not known|resolve|resolution|gai", text):
-        return f"{address} is no host that can be found: see torchrun's --rdzv-endpoint"
+        return f"{address} is not a host that can be found: see torchrun's --rdzv-endpoint"
     return (
         f"no answer from {address} ({_first_line(error)}): see that torchrun runs on every host "
         "with the same --rdzv-endpoint and --nnodes, and that no firewall closes the port"

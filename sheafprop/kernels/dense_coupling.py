@@ -56,7 +56,7 @@ class _Stalks:
         place = number + torch.repeat_interleave(begin - opens, sizes)
 
         self.num_rows = int(lengths.sum())
-        #: Row of each message, and the rows that are no padding.
+        #: Row of each message, and the rows that are not padding.
         self.row_of, self.used = place[pair], place
         #: Vertex of every row; padding repeats a vertex and is never read.
         self.vertex = torch.zeros(self.num_rows, dtype=torch.long, device=keys.device)

@@ -66,9 +66,9 @@ class FactCSR:
         num_free, num_known, num_relations (int): Sizes.
         free (Rows): Messages from free vertices, sorted by source, then by label.
         known (Rows): Messages from known vertices, likewise.
-        ends (Rows, optional): All ends that are no loops, sorted by label, without sources.
+        ends (Rows, optional): All ends that are not loops, sorted by label, without sources.
         loops (Rows): Relations of loops.
-        total (Tensor): Weight of all ends that are no loops, real ``[n]``.
+        total (Tensor): Weight of all ends that are not loops, real ``[n]``.
         num_halo (int): Sources of ``free`` behind the free vertices: free vertices whose rows
             another process has. (default: 0)
     """
@@ -89,7 +89,7 @@ class FactCSR:
         return int(self.free.start[-1])
 
     def incidence(self) -> "RowIncidence":
-        """Sums over the ends of each free vertex that are no loops."""
+        """Sums over the ends of each free vertex that are not loops."""
         size = self.num_free, self.num_relations
         return RowIncidence(self.ends, *size, self.total)
 

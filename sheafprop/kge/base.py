@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.errors import DataError
+from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.mapped_rows import groups
 from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS
 from sheafprop.kernels.rows import full_precision, promote, real_rows, scale_rows
@@ -65,9 +66,9 @@ class TableSummary(NamedTuple):
 
 
 class KGEModel(torch.nn.Module, ABC):
-    r"""An abstract base class of knowledge graph embedding models whose relations are a sheaf.
+    r"""Abstract base class of knowledge graph embedding models whose relations define a sheaf.
 
-    Every model scores a triple by minus the length of its residual,
+    The score of a triple is the negative norm of its residual,
 
     .. math::
         f(h, r, t) = - {\| \mathbf{R}^t_r \mathbf{x}_t - \mathbf{R}^h_r \mathbf{x}_h
@@ -78,8 +79,8 @@ class KGEModel(torch.nn.Module, ABC):
     better triples, and its gradient at a residual of zero is zero.
     Vectors of several sections are scored by the sum of the scores of their sections.
 
-    All parameters are real, also those of models with complex vectors. Scores are computed in
-    single precision at least, also under autocast.
+    All parameters are real, including those of models with complex vectors. Scores are computed at
+    least in single precision, also under autocast.
 
     Args:
         num_nodes (int): The number of nodes/entities in the graph.
@@ -89,10 +90,10 @@ class KGEModel(torch.nn.Module, ABC):
         p (float, optional): The exponent of the norm, at least 1. (default: :obj:`2.0`)
         squared (bool, optional): If set to :obj:`True`, scores are minus the squared norm.
             (default: :obj:`False`)
-        entity_constraint (str, optional): What :meth:`constrain_entities_` keeps the rows of the
-            entity table to: Euclidean length one (:obj:`"unit"`), at most one (:obj:`"ball"`), or
-            anything (:obj:`None`). Relations are never constrained, and neither are vectors that
-            were not trained here. (default: :obj:`"unit"`)
+        entity_constraint (str, optional): The constraint that :meth:`constrain_entities_` applies
+            to the rows of the entity table: Euclidean norm one (:obj:`"unit"`), at most one
+            (:obj:`"ball"`), or none (:obj:`None`). Relations and vectors that were not trained here
+            are not constrained. (default: :obj:`"unit"`)
 
     Raises:
         ValueError: If a number is out of its range or the constraint is unknown.
@@ -157,7 +158,7 @@ class KGEModel(torch.nn.Module, ABC):
         r"""Resets all learnable parameters of the module.
 
         Args:
-            seed (int, optional): Draws from a generator of this seed instead of PyTorch's global
+            seed (int, optional): Seed of a new random generator, used instead of PyTorch's global
                 one. (default: :obj:`None`)
         """
         generator = None if seed is None else torch.Generator().manual_seed(seed)
@@ -187,12 +188,12 @@ class KGEModel(torch.nn.Module, ABC):
 
     @torch.no_grad()
     def constrain_entities_(self, index: Tensor | None = None) -> None:
-        r"""Moves the rows of the entity table onto the unit sphere or into the unit ball, in place.
+        r"""Projects the rows of the entity table onto the unit sphere or ball, in place.
 
-        Training calls it after every optimizer step. Rows of zeros stay, and so do all relations.
+        It is called after every optimizer step. Rows of zeros and relations do not change.
 
         Args:
-            index (torch.Tensor, optional): The rows to move, each once. (default: all)
+            index (torch.Tensor, optional): The rows to project, without duplicates. (default: all)
         """
         if self.entity_constraint is None:
             return
@@ -218,8 +219,8 @@ class KGEModel(torch.nn.Module, ABC):
         r"""Returns the trained vectors of all entities, of shape :math:`(N, d)`.
 
         Args:
-            index (torch.Tensor, optional): The :math:`n` entities to return instead of all. Where
-                :obj:`node_emb` is sparse, the gradient then has their rows alone.
+            index (torch.Tensor, optional): The :math:`n` entities to return instead of all. If
+                :obj:`node_emb` is sparse, the gradient then has only their rows.
         """
         rows = self.node_emb.weight if index is None else self.node_emb(index)
         return self.as_vectors(promote(rows))
@@ -228,12 +229,11 @@ class KGEModel(torch.nn.Module, ABC):
     def draw_entities(
         self, keys: Sequence[str] | np.ndarray, seed: int, num_sections: int = 1
     ) -> Tensor:
-        r"""Draws the start of entities that the model has not seen, each from its own label.
+        r"""Draws initial vectors of new entities, seeded by their labels.
 
-        The distribution is that of the model's own initialization, after its constraint; without a
-        model, :func:`sheafprop.nn.draw_sections` draws. The draw
-        of an entity depends on its label and the seed alone, and that of its first sections not on
-        how many there are.
+        The distribution is that of the initialization of the model, after its constraint; without a
+        model, use :func:`sheafprop.nn.draw_sections`. The vectors of an entity depend only on its
+        label and the seed, and its first sections do not depend on the number of sections.
 
         Args:
             keys (sequence of str or numpy.ndarray): The labels of the entities, or their
@@ -258,9 +258,10 @@ class KGEModel(torch.nn.Module, ABC):
         return self.as_vectors(rows.to(promote(self.like())))
 
     def rescale_entities(self, x: Tensor) -> Tensor:
-        r"""Scales each row of :obj:`x` (of each section) to the length that the model trains with.
+        r"""Scales each row of :obj:`x` (of each section) to the norm used in training,
+        :meth:`trained_length`.
 
-        That is :meth:`trained_length`. Rows of zeros are left alone.
+        Rows of zeros do not change.
 
         Shapes:
             - **input:** :math:`(N, d)` or :math:`(N, s, d)`
@@ -270,8 +271,8 @@ class KGEModel(torch.nn.Module, ABC):
 
     @torch.no_grad()
     def trained_length(self) -> float:
-        r"""Returns the length of entities that the model trains with: one where the trained rows
-        have length one (:meth:`has_unit_rows`), else their mean length.
+        r"""Returns the norm of entities in training: one if the trained rows have unit norm
+        (:meth:`has_unit_rows`), otherwise their mean norm.
         """
         if self.entity_constraint == "unit":
             return 1.0
@@ -281,8 +282,8 @@ class KGEModel(torch.nn.Module, ABC):
 
     @torch.no_grad()
     def has_unit_rows(self) -> bool:
-        r"""Returns whether the model trains with entities of length one: by its constraint, or,
-        without one (as in imported models), by the rows themselves.
+        r"""Returns whether the trained entities have unit norm: by the constraint or, without one
+        (as in imported models), by the values of the rows.
         """
         if self.entity_constraint is not None:
             return self.entity_constraint == "unit"
@@ -294,16 +295,16 @@ class KGEModel(torch.nn.Module, ABC):
         return TableSummary.of(self.node_emb.weight.detach().split(_ROWS))
 
     def like(self) -> Tensor:
-        """An empty tensor of the type of the entity table, and on its device where it has one."""
+        """Returns an empty tensor with the dtype and device of the entity table."""
         weight = self.node_emb.weight.detach()
         return torch.empty(0, dtype=weight.dtype) if weight.is_meta else weight.new_empty(0)
 
     @abstractmethod
     def sheaf(self) -> RelationSheaf:
-        r"""Returns the sheaf that the relations induce, differentiable in their parameters."""
+        r"""Returns the sheaf defined by the relations, differentiable in their parameters."""
 
     def as_vectors(self, rows: Tensor) -> Tensor:
-        """Real ``rows`` of the entity table as vectors: pairs become complex numbers."""
+        """Converts real ``rows`` of the entity table to vectors: pairs become complex numbers."""
         if not self.is_complex:
             return rows
         return torch.view_as_complex(rows.unflatten(-1, (-1, 2)))
@@ -361,8 +362,8 @@ class KGEModel(torch.nn.Module, ABC):
     def score_tails(self, x: Tensor, head_index: Tensor, rel_type: Tensor) -> Tensor:
         r"""Returns the scores of :math:`(h, r, \cdot)` for all tails.
 
-        Candidates are treated in blocks, so that intermediate results stay below 64 MiB or the size
-        of the output, whichever is more.
+        Candidates are processed in blocks, so that intermediate results take at most 64 MiB or the
+        size of the output, whichever is larger.
 
         Args:
             x (torch.Tensor): The vectors of the entities.
@@ -400,7 +401,8 @@ class KGEModel(torch.nn.Module, ABC):
         candidates: Tensor,
         side: Side,
     ) -> Tensor:
-        r"""Returns the scores of candidate vectors on one side of triples, the other being known.
+        r"""Returns the scores of candidate vectors on one side of triples with known vectors on the
+        other.
 
         Args:
             known (torch.Tensor): The vectors at the other side, one for each query.
@@ -425,18 +427,18 @@ class KGEModel(torch.nn.Module, ABC):
         sides: Literal["both", "tail"] = "both",
         left_out: LeftOut | None = None,
     ) -> Tensor:
-        r"""Returns the loss of the true tails among all tails, in the mean with that of the true
-        heads among all heads.
+        r"""Returns the mean of the loss of the true tails among all tails and of the true heads
+        among all heads.
 
         Args:
             loss (torch.nn.Module): A loss over all entities, of scores :math:`(B, N)` and true
                 entities :math:`(B)`.
             x (torch.Tensor): The vectors of the entities.
             triples (torch.Tensor): The triples :math:`(h, r, t)`, of shape :math:`(B, 3)`.
-            sides (str, optional): Whether the heads are looked at, :obj:`"both"`, or not,
-                :obj:`"tail"`. (default: :obj:`"both"`)
-            left_out (dict, optional): For each side, triples and entities that are not compared
-                with, as :class:`CrossEntropyLoss` takes them. (default: :obj:`None`)
+            sides (str, optional): :obj:`"both"`, or :obj:`"tail"` for tails only. (default:
+                :obj:`"both"`)
+            left_out (dict, optional): For each side, pairs of triples and entities to exclude, as
+                in :class:`CrossEntropyLoss`. (default: :obj:`None`)
         """
         chosen: tuple[Side, ...] = ("tail", "head") if sides == "both" else ("tail",)
         if self.p == 2.0 and x.dim() == 2 and isinstance(loss, CrossEntropyLoss):
@@ -508,13 +510,14 @@ class KGEModel(torch.nn.Module, ABC):
         entity: Tensor,
         at_head: Tensor,
     ) -> Tensor:
-        r"""Returns the scores of triples in which one end is replaced by each of some entities.
+        r"""Returns the scores of corrupted triples, in which an entity replaces the head or the
+        tail.
 
         Args:
             x (torch.Tensor): The vectors of the entities.
             triples (torch.Tensor): The triples :math:`(h, r, t)`, of shape :math:`(B, 3)`.
-            entity (torch.Tensor): The entities put in, as rows of :obj:`x`.
-            at_head (torch.Tensor): Whether they replace the head, or the tail.
+            entity (torch.Tensor): The replacing entities, as rows of :obj:`x`.
+            at_head (torch.Tensor): Whether they replace the head instead of the tail.
 
         Shapes:
             - **entity, at_head, output:** :math:`(B, n)`
@@ -558,35 +561,34 @@ class KGEModel(torch.nn.Module, ABC):
     def fit_relation(
         self, head: Tensor, tail: Tensor, weight: Tensor | None = None
     ) -> dict[str, Tensor]:
-        r"""Returns the parameters of a relation that the model was not trained with, which fit its
-        facts best,
+        r"""Fits the parameters of a new relation to its facts,
 
         .. math::
             \min \sum_e w_e {\| \mathbf{R}^t \mathbf{x}_{t_e} - \mathbf{R}^h \mathbf{x}_{h_e}
             - \mathbf{b} \|}_2^2
 
-        in closed form, over the maps and translations that a relation of this model can have. Where
-        these could be scaled down, or changed together without any effect, they are tied: maps at
-        tails are the identity where the model has such maps; else maps have the mean norm of those
-        of the relations that the model has. What each model takes stands in its :meth:`_fit`.
+        in closed form, over the maps and translations of this model. Degrees of freedom that scale
+        the maps to zero or do not change the energy are fixed: maps at tails are the identity if
+        the model supports it; otherwise maps have the mean norm of the existing relations. See
+        :meth:`_fit` of each model.
 
         Args:
             head (torch.Tensor): The vectors at the heads of the facts.
             tail (torch.Tensor): The vectors at their tails.
-            weight (torch.Tensor, optional): The weights of the facts, not negative.
-                (default: all one)
+            weight (torch.Tensor, optional): Nonnegative weights of the facts. (default: all one)
 
         Shapes:
             - **head, tail:** :math:`(m, d)`
             - **weight:** :math:`(m)`
 
         Returns:
-            dict: For each parameter but the entity table, by its name in :meth:`state_dict`, the
-            row of the relation, in double precision.
+            dict: The row of the relation for each parameter except the entity table, by its name in
+                :meth:`state_dict`, in double precision.
 
         Raises:
             DataError: If there is no closed form for this model.
-            ValueError: If shapes do not fit, or no fact has a weight.
+            ValueError: If shapes do not match, no fact has a positive weight, or a number is not
+                finite.
         """
         shape = [len(head), self.hidden_channels]
         if list(head.shape) != shape or list(tail.shape) != shape:
@@ -594,14 +596,26 @@ class KGEModel(torch.nn.Module, ABC):
                 f"'head' and 'tail' must both be [m, {self.hidden_channels}] "
                 f"(got {list(head.shape)} and {list(tail.shape)})"
             )
+        if not all_finite(head) or not all_finite(tail):
+            raise ValueError(
+                "'head' and 'tail' must be finite: drop facts of entities that are not"
+            )
         weight = head.real.new_ones(len(head)) if weight is None else weight
-        if weight.shape != head.shape[:1] or not bool((weight >= 0).all() & (weight.sum() > 0)):
+        if weight.shape != head.shape[:1] or not bool((weight >= 0).all() & (weight > 0).any()):
             raise ValueError(
                 f"'weight' must be [{len(head)}], not negative, and not zero for all facts "
                 f"(got {list(weight.shape)} with the sum {float(weight.sum()):g})"
             )
-        double = torch.complex128 if self.is_complex else torch.float64
         weight = weight.double()
+        if bool(weight.isinf().any()):
+            row = int(weight.isinf().nonzero()[0, 0])
+            raise ValueError(
+                f"'weight' must be finite (got {float(weight[row])} for fact {row}); to fit that "
+                "one alone, give the others the weight zero"
+            )
+        # The largest first: a sum of finite weights may not be finite.
+        weight = weight / weight.max()
+        double = torch.complex128 if self.is_complex else torch.float64
         return self._fit(Facts(head.to(double), tail.to(double), weight / weight.sum()))
 
     def _fit(self, facts: Facts) -> dict[str, Tensor]:

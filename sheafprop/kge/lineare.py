@@ -19,12 +19,12 @@ class LineaRE(KGEModel):
         f(h, r, t) = - {\| \mathbf{a}_r \circ \mathbf{x}_h + \mathbf{b}_r
         - \mathbf{c}_r \circ \mathbf{x}_t \|}_p
 
-    (:math:`p = 1` is the paper's). The sheaf has :math:`\mathrm{diag}(\mathbf{a}_r)` at heads,
+    (:math:`p = 1` in the paper). The sheaf has :math:`\mathrm{diag}(\mathbf{a}_r)` at heads,
     :math:`\mathrm{diag}(\mathbf{c}_r)` at tails and the translation :math:`\mathbf{b}_r`.
 
-    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
-    :obj:`entity_constraint` asks, diagonals start at one with Gaussian noise of variance
-    :math:`0.01`, translations as those of :class:`TransE`.
+    Entities are initialized from a normal distribution with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1`
+    and projected by :obj:`entity_constraint`. Diagonals are initialized to one with Gaussian noise
+    of variance :math:`0.01`, and translations as in :class:`TransE`.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

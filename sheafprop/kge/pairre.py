@@ -18,14 +18,14 @@ class PairRE(KGEModel):
     .. math::
         f(h, r, t) = - {\| \mathbf{a}_r \circ \mathbf{x}_h - \mathbf{c}_r \circ \mathbf{x}_t \|}_p
 
-    for entities of unit length (:math:`p = 1` is the paper's). The sheaf has
+    for entities of unit length (:math:`p = 1` in the paper). The sheaf has
     :math:`\mathrm{diag}(\mathbf{a}_r)` at heads, :math:`\mathrm{diag}(\mathbf{c}_r)` at tails and
-    no translation. Vectors that were propagated are scored as they are; :meth:`rescale_entities`
-    gives them unit length.
+    no translation. Propagated vectors are scored without normalization; :meth:`rescale_entities`
+    scales them to unit norm.
 
-    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
-    :obj:`entity_constraint` asks, diagonals start at one with Gaussian noise of variance
-    :math:`0.25`.
+    Entities are initialized from a normal distribution with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1`
+    and projected by :obj:`entity_constraint`. Diagonals are initialized to one with Gaussian noise
+    of variance :math:`0.25`.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

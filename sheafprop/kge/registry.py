@@ -21,10 +21,11 @@ KGE_REGISTRY: dict[str, type[KGEModel]] = {
 
 
 def build_model(name: str, **config: Any) -> KGEModel:
-    r"""Builds a model from its name in :obj:`KGE_REGISTRY` and what its :meth:`config` returned.
+    r"""Builds a model from its name in :obj:`KGE_REGISTRY` and the arguments that :meth:`config`
+    returns.
 
     Raises:
-        ValueError: If there is no such model.
+        ValueError: If the model is unknown.
     """
     if name not in KGE_REGISTRY:
         raise ValueError(f"There is no model '{name}'; expected one of {sorted(KGE_REGISTRY)}")

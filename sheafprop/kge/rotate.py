@@ -15,18 +15,18 @@ class RotatE(KGEModel):
     r"""The RotatE model from the `"RotatE: Knowledge Graph Embedding by Relational Rotation in
     Complex Space" <https://arxiv.org/abs/1902.10197>`_ paper.
 
-    Vectors are complex and relations turn their coordinates,
+    Vectors are complex, and relations rotate their coordinates,
 
     .. math::
         f(h, r, t) = - {\| e^{i \boldsymbol{\theta}_r} \circ \mathbf{x}_h - \mathbf{x}_t \|}_p
 
-    where the :math:`p`-norm is that of the complex moduli (:math:`p = 1` is the paper's). The
+    where the :math:`p`-norm is that of the complex moduli (:math:`p = 1` in the paper). The
     sheaf has :math:`\mathrm{diag}(e^{i \boldsymbol{\theta}_r})` at heads and the identity at tails.
 
-    Parameters are real: an entity table of :math:`2d` columns in which real and imaginary parts
-    alternate, and a table of phases. Entities start complex normal with
-    :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what :obj:`entity_constraint`
-    asks; phases start uniform in :math:`[-\pi, \pi)`.
+    Parameters are real: an entity table of :math:`2d` columns with alternating real and imaginary
+    parts, and a table of phases. Entities are initialized from a complex normal distribution with
+    :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and projected by :obj:`entity_constraint`; phases are
+    uniform in :math:`[-\pi, \pi)`.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

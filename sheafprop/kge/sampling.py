@@ -9,20 +9,19 @@ from sheafprop.seeding import combine_keys, seeded_integers
 
 
 class NegativeSampler:
-    r"""Seeded negative triples: the head or the tail of a triple replaced by another entity.
+    r"""Draws seeded negative triples, in which another entity replaces the head or the tail.
 
-    Every negative is a function of the seed, the epoch, the index of its triple in the training
-    set, and its number. It does not depend on the other triples of the batch, on their order or on
-    how many processes share them.
-    The replacement is uniform over all entities but the replaced one.
+    A negative depends only on the seed, the epoch, the index of its triple in the training set, and
+    its number; it does not depend on the other triples of the batch, their order, or the number of
+    processes. The replacement is uniform over all entities except the replaced one.
 
     Args:
         num_nodes (int): The number of entities, at least 2.
         num_negatives (int): The number :math:`n` of negatives for each triple.
         seed (int): The seed.
-        sides (str, optional): Which end is replaced: :obj:`"head"`, :obj:`"tail"`, or in each epoch
-            one of them for all negatives of a triple, with equal probability (:obj:`"both"`), so
-            that weights among them compare answers to one question. (default: :obj:`"both"`)
+        sides (str, optional): The end to replace: :obj:`"head"`, :obj:`"tail"`, or :obj:`"both"`,
+            which draws one end per triple and epoch for all of its negatives. (default:
+            :obj:`"both"`)
 
     Raises:
         ValueError: If an argument is out of its range.
@@ -71,7 +70,7 @@ class NegativeSampler:
     def replacements(
         self, triples: Tensor, triple_index: Tensor, epoch: int
     ) -> tuple[Tensor, Tensor]:
-        r"""Returns the entities that make the negatives, and whether each replaces the head.
+        r"""Returns the replacing entities of the negatives, and whether each replaces the head.
 
         Takes :obj:`triples`, :obj:`triple_index` and :obj:`epoch` as a call does.
 

@@ -21,9 +21,9 @@ class SE(KGEModel):
     with :math:`\mathbf{M}^h_r, \mathbf{M}^t_r \in \mathbb{R}^{d \times d}` (:math:`p = 1` is the
     paper's).
 
-    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
-    :obj:`entity_constraint` asks, maps start as the identity with Gaussian noise of variance
-    :math:`0.25 / d` per entry.
+    Entities are initialized from a normal distribution with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1`
+    and projected by :obj:`entity_constraint`. Maps are initialized to the identity with Gaussian
+    noise of variance :math:`0.25 / d` per entry.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

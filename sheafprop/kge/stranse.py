@@ -13,18 +13,18 @@ class STransE(KGEModel):
     r"""The STransE model from the `"STransE: a novel embedding model of entities and relationships
     in knowledge bases" <https://arxiv.org/abs/1606.08140>`_ paper.
 
-    A relation maps heads and tails by two matrices and translates there,
+    A relation maps heads and tails by two matrices and translates the results,
 
     .. math::
         f(h, r, t) = - {\| \mathbf{M}^h_r \mathbf{x}_h + \mathbf{b}_r
         - \mathbf{M}^t_r \mathbf{x}_t \|}_p
 
     with :math:`\mathbf{M}^h_r, \mathbf{M}^t_r \in \mathbb{R}^{d \times d}`. Mapped vectors are not
-    clamped to the unit ball, as the restriction maps of a sheaf are linear.
+    clamped to the unit ball, because the restriction maps of a sheaf are linear.
 
-    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
-    :obj:`entity_constraint` asks, maps start as the identity with Gaussian noise of variance
-    :math:`0.01 / d` per entry, translations as those of :class:`TransE`.
+    Entities are initialized from a normal distribution with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1`
+    and projected by :obj:`entity_constraint`. Maps are initialized to the identity with Gaussian
+    noise of variance :math:`0.01 / d` per entry, and translations as in :class:`TransE`.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

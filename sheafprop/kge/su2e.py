@@ -21,21 +21,21 @@ class SU2E(KGEModel):
         f(h, r, t) = - {\| \mathbf{q}_r \mathbf{x}_h - \mathbf{x}_t \|}_p, \qquad
         |\mathbf{q}_{r, j}| = 1
 
-    Unlike those of :class:`RotatE`, two relations need not commute. The sheaf has
-    :math:`\mathbf{q}_r` at heads and the identity at tails. The norm is that of the moduli of
+    Unlike in :class:`RotatE`, relations do not commute in general. The sheaf has
+    :math:`\mathbf{q}_r` at heads and the identity at tails. The norm is that of the moduli of the
     quaternions.
 
-    A relation has four numbers for each quaternion, which are divided by their length, where the
-    paper has three angles; a quaternion of zeros counts as one. Entities start normal with
-    :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what :obj:`entity_constraint`
-    asks, quaternions start uniform on the sphere.
+    A relation has four parameters for each quaternion, which are normalized (the paper uses three
+    angles); a zero quaternion is treated as one. Entities are initialized from a normal
+    distribution with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and projected by
+    :obj:`entity_constraint`, quaternions uniformly on the sphere.
 
     Args:
         num_nodes, num_relations, p, squared, entity_constraint: See :class:`KGEModel`.
         hidden_channels (int): The dimension :math:`d` in real numbers, a multiple of four.
 
     Raises:
-        ValueError: If the dimension is no multiple of four, or as :class:`KGEModel` does.
+        ValueError: If the dimension is not a multiple of four, or as in :class:`KGEModel`.
     """
 
     name: ClassVar[str] = "su2e"

@@ -19,11 +19,11 @@ class TransE(KGEModel):
     .. math::
         f(h, r, t) = - {\| \mathbf{x}_h + \mathbf{b}_r - \mathbf{x}_t \|}_p
 
-    and their sheaf has the identity for all restriction maps.
+    and all restriction maps of their sheaf are the identity.
 
-    As in the paper, entities and relations start uniform in a cube, of half edge
-    :math:`6 / \sqrt{d}` for entities; relations are then scaled to length one, once and never
-    again, and entities to what :obj:`entity_constraint` asks.
+    As in the paper, entities and relations are initialized uniformly in a cube with half edge
+    :math:`6 / \sqrt{d}`. Relations are then scaled to unit norm once, and entities are projected by
+    :obj:`entity_constraint`.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

@@ -38,22 +38,22 @@ class TransH(KGEModel):
     r"""The TransH model from the `"Knowledge Graph Embedding by Translating on Hyperplanes"
     <https://aaai.org/papers/8870-knowledge-graph-embedding-by-translating-on-hyperplanes/>`_ paper.
 
-    A relation projects heads and tails on a hyperplane and translates there,
+    A relation projects heads and tails onto a hyperplane and translates them,
 
     .. math::
         f(h, r, t) = - {\| \mathbf{P}_r \mathbf{x}_h + \mathbf{b}_r
         - \mathbf{P}_r \mathbf{x}_t \|}_p, \qquad
         \mathbf{P}_r = \mathbf{I} - \mathbf{w}_r \mathbf{w}_r^\top
 
-    with a unit normal :math:`\mathbf{w}_r`, kept as a vector of any length and scaled to length one
-    where it is used. Scores cost as much as those of :class:`TransE`; only :meth:`sheaf` writes the
-    projections out, as :math:`d \times d` matrices. That translations should lie in the hyperplane
-    is a soft constraint in the paper and none here: what sticks out adds the same to every score of
-    a relation for squared distances, and is invisible to propagation.
+    with a unit normal :math:`\mathbf{w}_r`, stored as an unnormalized vector. Scores cost as much
+    as those of :class:`TransE`; only :meth:`sheaf` materializes the projections as
+    :math:`d \times d` matrices. The soft constraint of the paper that translations lie in the
+    hyperplane is not used: their normal component adds a constant to all squared distances of a
+    relation and has no effect on propagation.
 
-    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
-    :obj:`entity_constraint` asks, normals start in random directions, translations as those of
-    :class:`TransE`.
+    Entities are initialized from a normal distribution with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1`
+    and projected by :obj:`entity_constraint`. Normals are initialized in random directions, and
+    translations as in :class:`TransE`.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

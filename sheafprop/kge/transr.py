@@ -19,18 +19,18 @@ class TransR(KGEModel):
     Completion" <https://aaai.org/papers/
     9491-learning-entity-and-relation-embeddings-for-knowledge-graph-completion/>`_ paper.
 
-    A relation maps heads and tails by one matrix and translates there,
+    A relation maps heads and tails by one matrix and translates the results,
 
     .. math::
         f(h, r, t) = - {\| \mathbf{M}_r \mathbf{x}_h + \mathbf{b}_r
         - \mathbf{M}_r \mathbf{x}_t \|}_p
 
     with :math:`\mathbf{M}_r \in \mathbb{R}^{k \times d}`. Mapped vectors are not clamped to the
-    unit ball, as the restriction maps of a sheaf are linear.
+    unit ball, because the restriction maps of a sheaf are linear.
 
-    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
-    :obj:`entity_constraint` asks, maps start as the identity with Gaussian noise of variance
-    :math:`0.01 / d` per entry, translations as those of :class:`TransE`.
+    Entities are initialized from a normal distribution with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1`
+    and projected by :obj:`entity_constraint`. Maps are initialized to the identity with Gaussian
+    noise of variance :math:`0.01 / d` per entry, and translations as in :class:`TransE`.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

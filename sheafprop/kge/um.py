@@ -13,16 +13,16 @@ class UM(KGEModel):
     Multi-relational Data" <https://link.springer.com/content/pdf/10.1007/s10994-013-5363-6.pdf>`_
     paper.
 
-    It does not look at the relation,
+    The score does not depend on the relation,
 
     .. math::
         f(h, r, t) = - {\| \mathbf{x}_h - \mathbf{x}_t \|}_p
 
-    so that its sheaf has the identity for all restriction maps and no translations: propagation
-    with it is plain feature propagation. A baseline.
+    so its sheaf has identity maps and no translations, and propagation is feature propagation. It
+    serves as a baseline.
 
-    Entities start normal with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1` and are then moved to what
-    :obj:`entity_constraint` asks.
+    Entities are initialized from a normal distribution with :math:`\mathbb{E} \|\mathbf{x}\|^2 = 1`
+    and projected by :obj:`entity_constraint`.
 
     Args:
         num_nodes, num_relations, hidden_channels, p, squared, entity_constraint: See

@@ -41,11 +41,11 @@ def as_edges(
 ) -> tuple[Tensor, Tensor]:
     """Plain ``edge_index [2, E]`` and ``edge_type [E]``.
 
-    A :class:`torch_sparse.SparseTensor` is read as PyG passes it: the *transposed* adjacency
-    matrix ``adj_t`` with the relation ids as its values. It keeps parallel entries apart; native
-    ``torch.sparse`` tensors add them up and are refused. Edges keep the order of what was given, an
-    :class:`torch_geometric.EdgeIndex` its own, so that ``edge_type`` and ``edge_weight`` belong to
-    its columns as they stand.
+    A :class:`torch_sparse.SparseTensor` is read as PyG passes it: the *transposed* adjacency matrix
+    ``adj_t`` with the relation ids as its values. It keeps parallel entries separate; native
+    ``torch.sparse`` tensors sum them and raise an error. The order of the edges does not change
+    (also for :class:`torch_geometric.EdgeIndex`), so ``edge_type`` and ``edge_weight`` refer to its
+    columns.
 
     Raises:
         ValueError: On a native sparse layout, on relation ids given twice or not at all, on an

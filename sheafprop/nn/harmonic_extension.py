@@ -29,16 +29,16 @@ from sheafprop.sheaf.spectrum import SpectralBounds, spectral_bounds
 
 @dataclass(frozen=True)
 class HarmonicResult:
-    r"""The result of a solve by :class:`~sheafprop.nn.HarmonicExtension`.
+    r"""Diagnostics of :class:`~sheafprop.nn.HarmonicExtension`.
 
     Args:
         solver (str): The solver that ran.
         iterations (int): Applications of the operator.
         relative_residual (float): :math:`\|M^{-1/2} g\| / \|M^{-1/2} g_0\|`; 0 if the start is the
-            limit already.
+            limit.
         converged (bool): Whether the tolerance was met.
-        energy_before (float): :math:`E` at the start, plus :math:`a \|x - x_0\|_M^2` with
-            teleport, added up over sections.
+        energy_before (float): :math:`E` at the start, plus :math:`a \|x - x_0\|_M^2` with teleport,
+            summed over sections.
         energy_after (float): The same at the limit.
         spectrum (SpectralBounds): Smallest nonzero and largest eigenvalue of
             :math:`M^{-1/2} L_{UU} M^{-1/2}`, or Ritz values inside these.
@@ -46,12 +46,12 @@ class HarmonicResult:
         isolated (int): Free vertices without edges; they keep their start.
         singular (bool): Whether :math:`L_{UU}` is singular on the range of :math:`M`, so that the
             limit depends on start and normalization.
-        frozen (int): Coordinates of the other free vertices that no map of their triples sees, so
-            that they keep their start: dimensions of the kernels of the diagonal blocks, and
-            directions whose share of a block's largest eigenvalue is below 1e-10 or the precision
-            of the features.
-        collapsed (bool): Whether all free vertices went to zero, as they must without boundary and
-            translations where :math:`L_{UU}` is nonsingular.
+        frozen (int): Number of coordinates of the other free vertices that keep their start because
+            they are in the kernel of all maps of their triples: dimensions of the kernels of the
+            diagonal blocks, including directions whose eigenvalue relative to the largest of the
+            block is below 1e-10 or the precision of the features.
+        collapsed (bool): Whether all free vertices are zero, which is the limit without boundary
+            and translations if :math:`L_{UU}` is nonsingular.
     """
 
     solver: str
@@ -77,37 +77,37 @@ _COLLAPSED = 1e-4
 
 
 class HarmonicExtension(SheafConv):
-    r"""The limit of sheaf propagation by an exact solve: the harmonic extension of "Feature
-    Propagation on Knowledge Graphs Using Cellular Sheaves" (Cobb and Gebhart), Theorem 1.
+    r"""The harmonic extension from "Feature Propagation on Knowledge Graphs Using Cellular Sheaves"
+    (Cobb and Gebhart, Theorem 1): the limit of sheaf propagation, computed by a linear solver.
 
     .. math::
         x_U^* = x_U^{(0)} - M^{-1/2} \left( M^{-1/2} L_{UU} M^{-1/2} \right)^+ M^{-1/2} g_0 ,
         \qquad g_0 = \left( L x^{(0)} - \delta^* W b \right)_U ,
 
     minimises the energy :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the free
-    vertices :math:`U`, with those of the boundary held fixed. Where :math:`L_{UU}` is nonsingular
-    it is the unique minimiser; where it is singular (a component without known vertices, maps
-    with a kernel) it is the minimiser closest to the start in the :math:`M`-norm, the one that
-    :class:`SheafPropagation` tends to. With teleport :math:`a > 0` it
-    solves :math:`(L_{UU} + a M) x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
+    vertices :math:`U`, with those of the boundary held fixed. If :math:`L_{UU}` is nonsingular, it
+    is the unique minimiser. If it is singular (a component without known vertices, maps with a
+    kernel), it is the minimiser closest to the start in the :math:`M`-norm, to which
+    :class:`SheafPropagation` converges. With teleport :math:`a > 0` it solves :math:`(L_{UU} + a M)
+    x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
 
-    The gradient with respect to features, maps and translations is implicit: one more solve (two
-    more where :math:`L_{UU}` may be singular, three where it is), in memory that does not depend
-    on the number of iterations.
+    Gradients with respect to features, maps and translations are computed by implicit
+    differentiation, with one additional solve (two if :math:`L_{UU}` may be singular, three if it
+    is). Memory does not depend on the number of iterations.
 
     The layer has no parameters; its :meth:`propagate` is one Euler step. Message hooks and PyG's
-    explainers raise :class:`ValueError`, since a solve sends no messages. ``torch.compile`` breaks
-    the graph around the layer, as the number of iterations depends on the data.
+    explainers raise :class:`ValueError`, because a solver sends no messages. ``torch.compile``
+    breaks the graph around the layer, because the number of iterations depends on the data.
 
     Args:
         solver (str): ``"cg"``: conjugate gradients preconditioned by :math:`M`. ``"chebyshev"``:
-            semi-iteration with Lanczos bounds. ``"direct"``: a factorisation, sparse for identity
-            and diagonal maps. ``"euler"``: the paper's scheme. ``"auto"``: direct for identity maps
-            on small or tree-like graphs, else CG. (default: ``"auto"``)
+            semi-iteration with Lanczos bounds. ``"direct"``: a factorization, sparse for identity
+            and diagonal maps. ``"euler"``: the scheme of the paper. ``"auto"``: direct for identity
+            maps on small or tree-like graphs, else CG. (default: ``"auto"``)
         tol (float): Relative residual :math:`\|M^{-1/2} g\| / \|M^{-1/2} g_0\|` to reach.
             (default: ``1e-6``)
-        max_iterations (int): Bound on the operator applications; a warning says when it ends the
-            run. (default: ``10000``)
+        max_iterations (int): Maximum number of operator applications; a warning is raised if it is
+            reached. (default: ``10000``)
         normalization (str, optional): :math:`M`: ``"block"``, ``"degree"`` or None, as in
             :class:`SheafConv`. (default: ``"block"``)
         teleport (float): :math:`a \ge 0`. (default: ``0.0``)
@@ -121,8 +121,8 @@ class HarmonicExtension(SheafConv):
         - **output:** as **x**; number type as in :class:`SheafConv`
 
     Raises:
-        ValueError: If the inputs do not fit each other, are not finite, or ``"direct"`` would need
-            factors that are too large; if message hooks or an explainer are at work.
+        ValueError: If the inputs do not match or are not finite, if ``"direct"`` would need factors
+            that are too large, or if message hooks or an explainer are active.
         DivergenceError: If values become too large for their number type.
 
     Example:
@@ -193,8 +193,8 @@ class HarmonicExtension(SheafConv):
             x (Tensor): Vertex features; the rows of free vertices are the start.
             edge_index, edge_type, sheaf, edge_weight, boundary_mask, plan: As in
                 :meth:`SheafConv.forward`.
-            return_result (bool): Also return a :class:`HarmonicResult`. Its spectrum and its
-                ``singular`` cost further operator applications. (default: ``False``)
+            return_result (bool): Also return a :class:`HarmonicResult`. Its ``spectrum`` and
+                ``singular`` require further operator applications. (default: ``False``)
         """
         graph = GraphInput(*as_edges(edge_index, edge_type, x), sheaf, edge_weight, boundary_mask)
         out, result = self._solve(prepare_features(x, sheaf), graph, plan, return_result)

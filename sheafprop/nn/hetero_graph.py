@@ -18,10 +18,10 @@ class HeteroGraph:
     r"""A :class:`~torch_geometric.data.HeteroData` as one relation-typed multigraph, and the
     conversion back.
 
-    Vertices are numbered node type by node type in the order of ``data.node_types``, each type in
-    its own order, and edges edge type by edge type, as ``HeteroData.to_homogeneous()`` does. Unlike
-    there, an ``adj_t`` may hold the edges, one relation name may stand for several edge types,
-    and types without features, weights or known nodes get zeros, ones and False.
+    Nodes are numbered by node type in the order of ``data.node_types``, and edges by edge type, as
+    in ``HeteroData.to_homogeneous()``. In addition, edges may be given as ``adj_t``, one relation
+    name may refer to several edge types, and types without features, weights or known nodes get
+    zeros, ones and False.
 
     :meth:`split` returns the rows of every type in their original order. For a
     :class:`~torch_geometric.data.Batch`,
@@ -75,12 +75,12 @@ class HeteroGraph:
             data (HeteroData): The graph; node types without edges are kept. An edge type holds an
                 ``edge_index`` or an ``adj_t``.
             relation_ids (Mapping, optional): Relation ids of the sheaf, by relation name or by edge
-                type ``(source, relation, destination)``; the edge type takes precedence.
-                None numbers the relation *names* in the order of ``data.edge_types``, so that one
-                name between two pairs of node types is one relation. To distinguish them, give an
-                id for each edge type: ``{kind: i for i, kind in enumerate(data.edge_types)}``.
-            x (str): Attribute with the features of a node type. A type without it is all free and
-                gets rows of zeros; without any, :attr:`x` is None.
+                type ``(source, relation, destination)``; the edge type takes precedence. If None,
+                relation *names* are numbered in the order of ``data.edge_types``, so that one name
+                between two pairs of node types is one relation. To distinguish them, give an id for
+                each edge type: ``{kind: i for i, kind in enumerate(data.edge_types)}``.
+            x (str): Attribute with the features of a node type. The nodes of a type without it are
+                free and start at zero; if no type has it, :attr:`x` is None.
             edge_weight (str): Attribute with the weights of an edge type; ones where it is missing.
             boundary_mask (str): Attribute with the known nodes of a type; none known where it is
                 missing.
@@ -137,7 +137,7 @@ class HeteroGraph:
 
     @property
     def num_relations(self) -> int:
-        """The least number of relations a sheaf for this graph may have."""
+        """The minimum number of relations of a sheaf for this graph."""
         return 1 + max(self.relation_ids.values(), default=-1)
 
     @property
@@ -146,7 +146,8 @@ class HeteroGraph:
         return self.edge_index, self.edge_type
 
     def join(self, values: Mapping[NodeType, Tensor]) -> Tensor:
-        r"""Rows of all node types in the order of the vertices; the inverse of :meth:`split`.
+        r"""Concatenates the rows of all node types in the order of the nodes; the inverse of
+        :meth:`split`.
 
         Types without values get rows of zeros (False). Raises :class:`ValueError` on unknown types
         and on rows that do not fit.
@@ -166,7 +167,7 @@ class HeteroGraph:
         return joined
 
     def split(self, out: Tensor) -> dict[NodeType, Tensor]:
-        r"""The rows of each node type, in their original order.
+        r"""Splits rows by node type, in their original order.
 
         Shapes:
             - **out:** :math:`(N, F)`, :math:`(B, N, F)`, or :math:`(N)`

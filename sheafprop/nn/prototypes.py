@@ -55,7 +55,8 @@ class RelationPrototypes:
         num_nodes: int,
         edge_weight: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Mean prototype over each vertex's triple ends, with multiplicity and weight.
+        """Computes the mean prototype over the triple ends of each vertex, with multiplicity and
+        weight.
 
         Ends of relations without training triples are skipped.
 
@@ -80,8 +81,8 @@ class RelationPrototypes:
         return self.average(ends.sum)
 
     def average(self, sum_ends: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """The same from a function ``sum_ends``, which sums rows of a table ``[2R, d]`` over each
-        vertex's ends, with their weights."""
+        """Computes the same from a function ``sum_ends``, which sums rows of a table ``[2R, d]``
+        over the triple ends of each vertex, with their weights."""
         # Sums of half precision would lose what they add.
         mean = self.mean.to(torch.promote_types(self.mean.dtype, torch.float32))
         usable = (self.count > 0).to(mean.real.dtype).unsqueeze(1)

@@ -15,7 +15,7 @@ _BLOCK = 2**24
 
 
 class Proximity:
-    r"""Personalised PageRank of an undirected graph, by diffusion on its constant sheaf.
+    r"""Personalized PageRank of an undirected graph, computed by diffusion on its constant sheaf.
 
     The walk from a source :math:`e` returns to it with probability :math:`\alpha` before every
     step, and its distribution :math:`\pi_e` satisfies, in the limit,
@@ -23,15 +23,14 @@ class Proximity:
     .. math::
         \pi_e = \alpha \, \delta_e + (1 - \alpha) \, \pi_e P, \qquad P = D^{-1} A
 
-    with :math:`A` the sum of edge weights in both directions, without loops, and :math:`D` its
+    with :math:`A` the sum of edge weights in both directions, without self-loops, and :math:`D` its
     row sums. On the constant sheaf, :class:`SheafPropagation` with step size 1 and teleport
-    :math:`\alpha / (1 - \alpha)` takes the indicator of :math:`e` to :math:`x_v`, the probability
+    :math:`\alpha / (1 - \alpha)` maps the indicator of :math:`e` to :math:`x_v`, the probability
     that a walk from :math:`v` is at :math:`e`. The walk is reversible, so
-    :math:`\pi_e(v) = x_v D_v / D_e`. For a node without edges
-    :math:`\pi_e` is one at the node itself.
+    :math:`\pi_e(v) = x_v D_v / D_e`. For an isolated node, :math:`\pi_e` is one at the node itself.
 
-    Jeh and Widom, "Scaling Personalized Web Search"; as propagation of features, Gasteiger et al.,
-    "Predict then Propagate: Graph Neural Networks meet Personalized PageRank".
+    References: Jeh and Widom, "Scaling Personalized Web Search"; for feature propagation, Gasteiger
+        et al., "Predict then Propagate: Graph Neural Networks meet Personalized PageRank".
 
     Args:
         edge_index (Tensor): Edges ``[2, E]``; their direction is ignored.
@@ -40,7 +39,7 @@ class Proximity:
         teleport (float): :math:`\alpha`, the probability to return, between 0 and 1.
             (default: ``0.15``)
         num_iterations (int, optional): Steps :math:`k` of the walk: its distribution after
-            :math:`k` steps from :math:`\delta_e`. None for the limit. (default: ``20``)
+            :math:`k` steps from :math:`\delta_e`. None computes the limit. (default: ``20``)
 
     Raises:
         ValueError: If an argument is out of its range or the graph is invalid.

@@ -37,36 +37,34 @@ class SheafConv(MessagePassing):
         x_U \leftarrow x_U - h \, M^+ \left( L x - \delta^* W b \right)_U ,
         \qquad L = \delta^* W \delta, \qquad (\delta x)_e = R_t x_t - R_h x_h ,
 
-    an explicit Euler step down the energy
+    an explicit Euler step of the gradient flow of the energy
     :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the triples
-    :math:`e = (h, r, t)`, with the vertices of the boundary :math:`B` held fixed. Both ends of a
-    triple receive a message, the head through the adjoint of its map. Inverse triples must
-    therefore not be added, and samplers that follow edges in one direction, such as PyG's
-    ``NeighborLoader``, give other vectors, which the layer cannot detect:
-    :func:`~sheafprop.nn.k_hop_batch` builds mini-batches that agree with the full graph.
-    Vertices without edges, and directions in the kernel of all maps, keep their value.
+    :math:`e = (h, r, t)`, with the boundary vertices :math:`B` held fixed. Both ends of a triple
+    receive a message, the head through the adjoint of its map, so inverse triples must not be
+    added. Mini-batches of one-directional samplers, such as PyG's ``NeighborLoader``, give
+    different vectors, which the layer cannot detect; use :func:`~sheafprop.nn.k_hop_batch`.
+    Isolated vertices, and directions in the kernel of all maps, keep their value.
 
-    The layer has no parameters and holds no graph; :class:`~sheafprop.nn.TrainableSheaf` holds
-    those of a sheaf that trains. :meth:`forward` runs the fused step of a
-    :class:`~sheafprop.sheaf.PropagationPlan`; :meth:`propagate` alone, with edge messages, gives
-    the same step and is used with PyG's explainers and message hooks. Under
-    ``torch.compile`` and ``torch.export`` the step is straight-line tensor code, and the values of
-    ids and weights are not checked.
+    The layer has no parameters and stores no graph; :class:`~sheafprop.nn.TrainableSheaf` holds the
+    parameters of a trainable sheaf. :meth:`forward` runs the fused step of a
+    :class:`~sheafprop.sheaf.PropagationPlan`. :meth:`propagate` computes the same step with edge
+    messages and is used for PyG's explainers and message hooks. Under ``torch.compile`` and
+    ``torch.export``, the values of ids and weights are not checked.
 
     Args:
-        step_size (float): :math:`h > 0`. With ``"block"`` or ``"degree"`` the energy never rises
-            for :math:`h \le 1`; with :math:`h = 1` the diffusion oscillates if 2 is an eigenvalue
-            of the normalized Laplacian, hence the default below 1. (default: ``0.9``)
+        step_size (float): :math:`h > 0`. With ``"block"`` or ``"degree"`` the energy does not
+            increase for :math:`h \le 1`; with :math:`h = 1` the diffusion oscillates if 2 is an
+            eigenvalue of the normalized Laplacian, so the default is below 1. (default: ``0.9``)
         normalization (str, optional): ``"block"``: :math:`M` is the block diagonal :math:`D` of
             :math:`L`. ``"degree"``: :math:`M_v = \sum w_e \|R\|_2^2` over the triple ends at
             :math:`v`, for maps too large to factor. ``None``: plain gradient flow, stable for
             :math:`h < 2 / \lambda_{\max}(L_{UU})`. (default: ``"block"``)
-        cached (bool): Keep the plan of the first call for all further calls, which must have the
-            same graph, weights, boundary and sheaf. Writes to them that bypass autograd, through
+        cached (bool): Cache the plan of the first call for all further calls, which must use the
+            same graph, weights, boundary and sheaf. In-place writes that bypass autograd, through
             ``.data`` or a numpy view, are not detected: call :meth:`reset_parameters` after them,
-            which drops the plan. Copies of the layer start without one. (default: ``False``)
-        **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`; flow,
-            aggregation and the dimension of the nodes are fixed by the mathematics.
+            which drops the plan. Copies of the layer have no plan. (default: ``False``)
+        **kwargs: Further arguments of :class:`torch_geometric.nn.conv.MessagePassing`; ``flow``,
+            ``aggr`` and ``node_dim`` are fixed.
 
     Shapes:
         - **x:** :math:`(N, F)`, or :math:`(B, N, F)` for :math:`B` sections that share all maps;
@@ -78,8 +76,8 @@ class SheafConv(MessagePassing):
           layer computes in single precision at least, also under autocast
 
     Raises:
-        ValueError: If the graph, the features and the sheaf do not fit each other, or features,
-            maps or weights are not finite.
+        ValueError: If the graph, the features and the sheaf do not match, or features, maps or
+            weights are not finite.
         DivergenceError: If the result is too large for its number type.
     """
 
@@ -119,7 +117,7 @@ class SheafConv(MessagePassing):
             cls.propagate = MessagePassing.propagate  # type: ignore[method-assign]
 
     def reset_parameters(self) -> None:
-        """Drops the cached plan; there is nothing else to reset."""
+        """Drops the cached plan."""
         super().reset_parameters()
         self._cache = None
 
@@ -145,11 +143,11 @@ class SheafConv(MessagePassing):
             edge_type (Tensor): Relation ids; None if a ``SparseTensor`` holds them.
             sheaf (RelationSheaf): Restriction maps and translations.
             edge_weight (Tensor, optional): Weights :math:`w_e \ge 0`, ``[E]``.
-            boundary_mask (Tensor, optional): Bool ``[N]``: True where the vertex is known and
-                fixed. (default: None, all free)
+            boundary_mask (Tensor, optional): Bool ``[N]``, True for known (fixed) vertices.
+                (default: None, all vertices are free)
             plan (PropagationPlan, optional): A plan from :meth:`plan` for the same graph, sheaf,
-                weights and boundary, which saves sorting and factoring; weights and boundary may
-                then be omitted. Raises :class:`ValueError` if it was built for others.
+                weights and boundary, which avoids sorting and factorization; weights and boundary
+                may then be omitted. Raises :class:`ValueError` if it was built for different ones.
         """
         graph = GraphInput(*as_edges(edge_index, edge_type, x), sheaf, edge_weight, boundary_mask)
         given, x = x, prepare_features(x, sheaf)
@@ -203,10 +201,11 @@ class SheafConv(MessagePassing):
         edge_weight: Tensor | None = None,
         boundary_mask: Tensor | None = None,
     ) -> PropagationPlan:
-        """The reusable part of a step for this graph, sheaf and boundary; see :meth:`forward`.
+        """Computes the reusable part of a step for this graph, sheaf and boundary; see
+        :meth:`forward`.
 
         Raises:
-            ValueError: If the inputs do not fit each other, or not the cached plan.
+            ValueError: If the inputs do not match each other or the cached plan.
         """
         graph = GraphInput(*as_edges(edge_index, edge_type, x), sheaf, edge_weight, boundary_mask)
         return self._plan_for(None, x, graph)
@@ -338,7 +337,8 @@ class SheafConv(MessagePassing):
         edge_weight: Optional[Tensor],  # noqa: UP045 (PyG's inspector reads it)
         sheaf: RelationSheaf,
     ) -> Tensor:
-        r"""What every triple adds to half the gradient of the energy, at its tail and at its head.
+        r"""Computes the terms of half the gradient of the energy, at the tail and the head of every
+        triple.
 
         Returns:
             Tensor: ``[2, ..., E, F]``, :math:`w_e R_t^* \rho_e` and :math:`-w_e R_h^* \rho_e` for
@@ -362,7 +362,7 @@ class SheafConv(MessagePassing):
     def aggregate(  # type: ignore[override]
         self, inputs: Tensor, edge_index: Tensor, x: Tensor
     ) -> Tensor:
-        """Adds both messages of every triple: the first at its tail, the second at its head."""
+        """Sums the messages of all triples, the first at the tail, the second at the head."""
         head, tail = edge_index
         received = add_rows(inputs.new_zeros(x.shape), self.node_dim, tail, inputs[0])
         return add_rows(received, self.node_dim, head, inputs[1])
@@ -377,7 +377,7 @@ class SheafConv(MessagePassing):
         edge_weight: Optional[Tensor],  # noqa: UP045 (PyG's inspector reads it)
         boundary_mask: Optional[Tensor],  # noqa: UP045
     ) -> Tensor:
-        """The Euler step from the gradient: free vertices move, the boundary stays."""
+        """Takes the Euler step for the free vertices; boundary vertices do not change."""
         given, x = x, prepare_features(x, sheaf)
         plan = self._sending
         # Its own mask says that the call is that of the plan, on whatever thread.

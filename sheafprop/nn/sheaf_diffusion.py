@@ -14,20 +14,20 @@ from sheafprop.sheaf.spectrum import upper_bound
 
 
 class SheafDiffusion(SheafConv):
-    r"""The sheaf heat flow of "Feature Propagation on Knowledge Graphs Using Cellular Sheaves"
-    (Cobb and Gebhart) at a finite time, without time steps.
+    r"""The sheaf heat equation from "Feature Propagation on Knowledge Graphs Using Cellular
+    Sheaves" (Cobb and Gebhart), solved at a finite time without time stepping.
 
     .. math::
         \dot x_U = - M^+ \left( L x - \delta^* W b \right)_U - a \left( x_U - x_U(0) \right),
 
-    so that the distance to the limit :math:`x^*` is :math:`e^{-T (\tilde L + a)}` times that of the
-    start. The exponential is a Chebyshev expansion of about
+    whose solution is :math:`x(T) - x^* = e^{-T (\tilde L + a)} (x(0) - x^*)` for the limit
+    :math:`x^*`. The exponential is a Chebyshev expansion of about
     :math:`\sqrt{2 T \ln(4 / \epsilon)}` operator applications, exact to :math:`\epsilon` in the
-    :math:`M`-norm relative to :math:`x(0) - x^*`. An Euler run of :math:`k` steps of size :math:`h`
-    approximates time :math:`T = k h`.
+    :math:`M`-norm relative to :math:`x(0) - x^*`. :math:`k` Euler steps of size :math:`h`
+    approximate the time :math:`T = k h`.
 
     The layer has no parameters; its :meth:`propagate` is one Euler step. Message hooks and PyG's
-    explainers see the messages of every operator application. With a normalization
+    explainers receive the messages of every operator application. With a normalization
     ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the expansion; without one,
     compiling breaks the graph around the layer.
 
@@ -46,7 +46,7 @@ class SheafDiffusion(SheafConv):
         - **output:** as **x**; number type as in :class:`SheafConv`
 
     Raises:
-        ValueError: If the inputs do not fit each other or are not finite.
+        ValueError: If the inputs do not match or are not finite.
         DivergenceError: If the result is too large for its number type.
     """
 

@@ -37,30 +37,30 @@ _REMOVED = {
 
 
 class SheafPropagation(SheafConv):
-    r"""Feature propagation by sheaf diffusion: many steps of :class:`SheafConv` with the known
-    vectors fixed, the Euler scheme of "Feature Propagation on Knowledge Graphs Using Cellular
-    Sheaves" (Cobb and Gebhart).
+    r"""Feature propagation by sheaf diffusion, the Euler scheme from "Feature Propagation on
+    Knowledge Graphs Using Cellular Sheaves" (Cobb and Gebhart): several steps of :class:`SheafConv`
+    with the known vectors fixed.
 
     .. math::
         x_U^{(k+1)} = x_U^{(k)} - \frac{h}{1 + a} \left[ M^+ \left( L x^{(k)} - \delta^* W b
         \right)_U + a \left( x_U^{(k)} - x_U^{(0)} \right) \right]
 
-    With teleport :math:`a = 0` the vectors tend to the harmonic extension of the boundary values;
-    few steps often rank better than this limit. With :math:`a > 0` it is the sheaf version of
-    APPNP, with the fixed point
-    :math:`(L_{UU} + a M) x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
+    With teleport :math:`a = 0`, the vectors converge to the harmonic extension of the boundary
+    values; a few steps often rank better than this limit. :math:`a > 0` gives the sheaf version of
+    APPNP, with the fixed point :math:`(L_{UU} + a M) x_U = (\delta^* W b)_U - L_{UB} x_B + a M
+    x_U^{(0)}`.
 
-    With message hooks or PyG's explainers every step runs as :meth:`propagate`, so that they see,
-    and may change, its messages.
+    With message hooks or PyG's explainers, every step runs as :meth:`propagate`, so that they can
+    read and change its messages.
 
     Runs of 128 steps or more are computed by a Chebyshev expansion of at most
     :math:`2 \sqrt{2 k \ln(2 / \epsilon)}` operator applications, if ``tol`` is None and the bound
-    on the spectrum guarantees stable steps. Its distance to the result of the steps in the
-    :math:`M`-norm is at most :math:`\epsilon` = 1e-12 (1e-6 in single precision) of the start's
-    distance to the limit.
+    on the spectrum guarantees stable steps. Its error in the :math:`M`-norm is at most
+    :math:`\epsilon` = 1e-12 (1e-6 in single precision) times the distance of the start to the
+    limit.
 
-    ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the steps where ``tol`` is None;
-    elsewhere compiling breaks the graph around the layer.
+    ``torch.compile(fullgraph=True)`` and ``torch.export`` unroll the steps if ``tol`` is None;
+    otherwise, compiling breaks the graph around the layer.
 
     The rows of free vertices are the start. :func:`~sheafprop.nn.draw_sections` and
     :func:`~sheafprop.nn.start_sections` compute other starts, and
@@ -81,10 +81,10 @@ class SheafPropagation(SheafConv):
         - **output:** as **x**; number type as in :class:`SheafConv`
 
     Raises:
-        ValueError: If the inputs do not fit each other or are not finite, or
-            ``normalization=None`` and :math:`h \ge 2 / \lambda_{\max}`.
-        DivergenceError: If the energy rises or the values stop being finite.
-        TypeError: If an argument of version 0.1.0 is given; the message names what replaces it.
+        ValueError: If the inputs do not match or are not finite, or if ``normalization=None`` and
+            :math:`h \ge 2 / \lambda_{\max}`.
+        DivergenceError: If the energy increases or a value is not finite.
+        TypeError: If an argument of version 0.1.0 is given; the message names its replacement.
 
     Example:
         >>> from sheafprop import IdentitySheaf
@@ -149,8 +149,8 @@ class SheafPropagation(SheafConv):
 
         Args:
             plan (PropagationPlan): From :meth:`plan`.
-            sections (Tensor): Start ``[N, s, d]``, boundary rows included. The vectors have its
-                number type, and at least single precision while they propagate.
+            sections (Tensor): Start ``[N, s, d]``, including boundary rows. The vectors have its
+                dtype; computation is at least in single precision.
             iterations (Iterable[int]): Ascending iteration counts.
 
         Yields:
@@ -190,28 +190,27 @@ class SheafPropagation(SheafConv):
         known: Callable[[], Tensor] | None = None,
         on_step: Callable[[int], None] | None = None,
     ) -> Tensor:
-        r"""Propagates some columns of the features of a graph whose messages lie in rows.
+        r"""Propagates some columns of the features of a graph whose messages are given in CSR form.
 
-        Identity and diagonal maps act on every column by itself, so that features larger than
-        memory are propagated block by block, with the vectors of the whole. Every block holds two
-        tensors like ``free`` (three with a teleport), and one for the constant where there are
-        translations or known vertices.
+        Identity and diagonal maps act on each column independently, so features larger than memory
+        can be propagated in blocks of columns, with the same result. A block requires two tensors
+        like ``free`` (three with teleport), and one more for translations or known vertices.
 
         Args:
             rows (FactCSR): The messages, in memory or mapped.
             sheaf (RelationSheaf): The maps of all columns.
-            free (Tensor): Start of the free vertices, ``[n, s, b]``; it is written to.
-            columns (slice): Which columns of the vertex stalks these are. (default: all)
-            known (callable, optional): Returns these columns of the known vertices, ``[m, s, b]``,
-                which are needed before the first step alone.
-            on_step (callable, optional): Called with the number of steps done after each.
+            free (Tensor): Start of the free vertices, ``[n, s, b]``; modified in place.
+            columns (slice): The columns of the vertex stalks. (default: all)
+            known (callable, optional): Returns these columns of the known vertices, ``[m, s, b]``;
+                called once, before the first step.
+            on_step (callable, optional): Called after each step with the number of steps.
 
         Returns:
             Tensor: Vectors of the free vertices, ``[n, s, b]``.
 
         Raises:
-            ValueError: If the maps mix columns, the layer has a ``tol`` (which all columns decide)
-                or hooks, the shapes do not fit, or the features are not finite.
+            ValueError: If the maps mix columns, the layer has a ``tol`` (which depends on all
+                columns) or hooks, the shapes do not match, or the features are not finite.
             DivergenceError: As the layer itself.
         """
         plan = PropagationPlan.from_rows(
@@ -231,7 +230,7 @@ class SheafPropagation(SheafConv):
         """Propagates free vertices with a plan of some columns, as :meth:`run_columns` does.
 
         Args:
-            plan (PropagationPlan): A plan that is not used again, as its constant is taken.
+            plan (PropagationPlan): A plan, which cannot be used again.
             free, columns, known, on_step: Those of :meth:`run_columns`.
         """
         if self.tol is not None or self._sends_messages:

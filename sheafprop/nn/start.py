@@ -20,17 +20,18 @@ Start = Literal["zeros", "random", "prototype", "mixed"]
 def draw_sections(
     x: Tensor, boundary_mask: Tensor, *, node_keys: Tensor | None = None, seed: int = 0
 ) -> Tensor:
-    """Draws normal values for the free rows, of the mean length of the known rows.
+    """Draws normally distributed values for the free rows, scaled to the mean norm of the known
+    rows.
 
     The values of a node depend on its key and the seed only, not on the graph. A trained model
     draws new entities by its own :meth:`~sheafprop.kge.KGEModel.draw_entities` instead.
 
     Args:
-        x (Tensor): Features ``[N, s, d]``, of which the known rows are kept: one row for several
-            sections is ``x.unsqueeze(1).expand(-1, s, -1)``.
+        x (Tensor): Features ``[N, s, d]``, whose known rows are kept; to use one row for several
+            sections, pass ``x.unsqueeze(1).expand(-1, s, -1)``.
         boundary_mask (Tensor): Known nodes, bool ``[N]``.
-        node_keys (Tensor, optional): One int64 key for each node. (default: its number)
-        seed (int): Seed of all draws. (default: ``0``)
+        node_keys (Tensor, optional): One int64 key for each node. (default: its index)
+        seed (int): Random seed. (default: ``0``)
 
     Example:
         >>> x, known = torch.ones(3, 4), torch.tensor([True, True, False])
@@ -69,19 +70,19 @@ def start_sections(
     Args:
         x (Tensor): Features ``[N, s, d]``, or ``[N, 1, d]`` for as many sections as ``random`` has.
         boundary_mask (Tensor): Known nodes, bool ``[N]``.
-        edge_index, edge_type (Tensor): Heads and tails ``[2, E]`` and relations ``[E]``, whose ends
-            choose the prototypes.
+        edge_index, edge_type (Tensor): Heads and tails ``[2, E]`` and relations ``[E]``, which
+            determine the prototypes.
         start (str): Values of the free nodes. ``"zeros"``. ``"random"``: those of ``random``.
             ``"prototype"``: the mean over the node's triple ends of the prototype of that
-            (relation, side); random where no known relation touches it. ``"mixed"``: the prototype
-            in the first section, random in the others.
-        random (Tensor, optional): A random start ``[N, s, d]``, such as :func:`draw_sections` gives
-            or a trained model draws; not needed for ``"zeros"``.
+            (relation, side); random if the node has no such triple. ``"mixed"``: the prototype in
+            the first section, random in the others.
+        random (Tensor, optional): A random start ``[N, s, d]``, for example from
+            :func:`draw_sections`; not needed for ``"zeros"``.
         prototypes (RelationPrototypes, optional): For ``"prototype"`` and ``"mixed"``.
-        edge_weight (Tensor, optional): Weights of the triples in that mean, ``[E]``.
+        edge_weight (Tensor, optional): Weights of the triples in the mean, ``[E]``.
 
     Raises:
-        ValueError: If ``start`` is none of these, or an argument that it needs is missing.
+        ValueError: If ``start`` is not one of these, or an argument that it requires is missing.
     """
     if start not in ("zeros", "random", "prototype", "mixed"):
         raise ValueError(
@@ -125,13 +126,13 @@ def start_values(
 
 
 def rescale_sections(x: Tensor, boundary_mask: Tensor, length: float | None = None) -> Tensor:
-    """Scales the free rows to one length; zero rows are left unchanged.
+    """Scales the free rows to the same norm; zero rows do not change.
 
     Args:
         x (Tensor): Sections ``[N, s, d]``.
         boundary_mask (Tensor): Known nodes, bool ``[N]``.
-        length (float, optional): The length. (default: the mean length of the known rows, or 1
-            where there are none)
+        length (float, optional): The norm. (default: the mean norm of the known rows, or 1 without
+            known rows)
     """
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     length = _known_length(wide, boundary_mask) if length is None else length

@@ -17,16 +17,16 @@ _DEPTH, _ITEMS = 3, 1000
 class TrainableSheaf(Module):
     r"""The maps and translations of a sheaf as the parameters of a module.
 
-    A :class:`~sheafprop.sheaf.RelationSheaf` is a value like a tensor: a module that keeps one as
+    A :class:`~sheafprop.sheaf.RelationSheaf` is a value like a tensor: a module that holds one as
     an attribute, or in a dict or list, does not register its parameters. This module registers a
-    parameter for each tensor of the sheaf, by the name of its field, and builds the sheaf from them
-    when it is called. They are in ``parameters()`` and ``state_dict()``, follow ``.to()`` and
-    ``.double()``, and take ``torch.nn.utils.parametrize``. A tensor given twice is one parameter;
-    complex tensors are kept as real pairs ``[..., 2]``, so that ``.double()`` and optimizers see
-    real numbers.
+    parameter for each tensor of the sheaf, under the name of its field, and builds the sheaf from
+    them when it is called. The parameters are in ``parameters()`` and ``state_dict()``, follow
+    ``.to()`` and ``.double()``, and support ``torch.nn.utils.parametrize``. A tensor that is given
+    twice is one parameter. Complex tensors are stored as real pairs ``[..., 2]``, so that
+    ``.double()`` and optimizers work on real numbers.
 
-    Maps that must keep a form, such as the phases of RotatE, need a parametrization, or a module of
-    your own that builds the sheaf in its ``forward``.
+    Constrained maps, such as those of modulus one in RotatE, require a parametrization or a custom
+    module that builds the sheaf in its ``forward``.
 
     Args:
         sheaf (RelationSheaf): Initial maps and translations, which are copied.

@@ -1,4 +1,4 @@
-"""A trained model at work: extension, prediction, answers, explanations, and its folder."""
+"""Trained models: extension, prediction, queries, explanation, and model folders."""
 
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.model_folder import (

@@ -51,7 +51,7 @@ def answer_by_entities(
         raise ValueError(f"'min_probability' must be between 0 and 1 (got {min_probability})")
     if min_probability and calibration is None:
         raise DataError(
-            "'min_probability' needs a calibrated model: truths are no probabilities; see "
+            "'min_probability' needs a calibrated model: truths are not probabilities; see "
             "SheafModel.calibrate"
         )
     given, parsed = parse_queries(state, queries)

@@ -122,7 +122,7 @@ def calibrate(
     held = torch.unique(triples[~known], dim=0)
     if len(held) < 2:
         raise DataError(
-            "a calibration needs at least two triples that are no facts of the model "
+            "a calibration needs at least two triples that are not facts of the model "
             f"(got {len(held)})"
         )
     order = torch.randperm(len(held), generator=torch.Generator().manual_seed(0))

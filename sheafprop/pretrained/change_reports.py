@@ -11,44 +11,43 @@ from sheafprop.data.label_checks import format_lookalikes
 
 @dataclass(frozen=True)
 class ExtensionReport:
-    """What an extension did, in plain values.
+    """The report of an extension, in plain values.
 
     Args:
         facts (int): Facts that were added.
         new_entities (int): Entities that got a vector for the first time.
         known_entities (int): Known entities among the facts, matched by label.
-        facts_between_known (int): Facts that touch no entity whose vector was solved for; they
-            are kept and move nothing.
+        facts_between_known (int): Facts without an entity whose vector was computed; they are added
+            but change no vector.
         solved_exactly (int): Entities with the exact solution.
         solved_finite_time (int): Entities propagated for a finite time.
-        reasons (dict): Why not exactly, with the number of entities.
-        propagation (str): What was asked for.
-        settings (dict, optional): The finite-time settings, where any entity took them.
+        reasons (dict): Reasons for a finite time, with the number of entities.
+        propagation (str): The requested propagation.
+        settings (dict, optional): The finite-time settings, if any entity used them.
         relative_residual (float): That of the exact solution.
-        rescaled (int): Exact vectors that were scaled to the length that the model trains with.
-        length_before (float, optional): Their mean length before.
-        unanchored (list of str): Entities that no fact connects to a trained entity.
-        dropped_facts (dict): Relations the model does not know, with their numbers of facts, which
-            were dropped.
-        dropped_at (str): The places of the first dropped facts.
+        rescaled (int): Exact vectors that were scaled to the norm used in training.
+        length_before (float, optional): Their mean norm before scaling.
+        unanchored (list of str): Entities that are not connected to a trained entity.
+        dropped_facts (dict): Unknown relations with their numbers of dropped facts.
+        dropped_at (str): The locations of the first dropped facts.
         duplicates (int): Repetitions among the given facts; a fact counts once.
-        known_facts (int): Given facts that the model held already, which are not added again.
-        kept_facts (int): Facts at the entities of earlier extensions among the given ones that are
-            not given again; an extension withdraws none.
-        touched (list of str): Entities of earlier extensions that new facts touch.
-        pull (float): The longest distance a full step, with all their facts, would move one of
-            these now; zero where that is rounding alone.
+        known_facts (int): Given facts that are known to the model and not added again.
+        kept_facts (int): Earlier facts of the given entities that are not given again; an extension
+            does not remove facts.
+        touched (list of str): Entities of earlier extensions in new facts.
+        pull (float): The largest distance that a full step with all their facts would move one of
+            these; zero up to rounding.
         refined (list of str): Those (and their neighbours) that were solved again.
-        with_features (int): Entities whose features drew their vectors.
-        from_features_alone (int): New entities that no fact names.
-        feature_notes (list of str): What a user should know of the features.
+        with_features (int): Entities whose features were used.
+        from_features_alone (int): New entities without facts.
+        feature_notes (list of str): Notes on the features.
         seconds (float): Time of the extension.
         fitted_relations (dict): Relations that were fitted, with the number of ``facts`` each was
             fitted to, their mean squared ``residual``, the ``share`` of trained relations with a
             smaller one, and the known relation whose label it ``resembles``, or None.
         trained_residuals (dict): The ``median`` of the mean squared residuals of trained relations,
-            and what a tenth of them is below (``low``) and above (``high``).
-        find_lookalikes (callable): Gives :attr:`lookalikes`.
+            and their first (``low``) and last (``high``) deciles.
+        find_lookalikes (callable): Returns :attr:`lookalikes`.
     """
 
     facts: int
@@ -83,7 +82,7 @@ class ExtensionReport:
     @cached_property
     def lookalikes(self) -> dict[str, str]:
         """New labels that differ from another only in case, white space, Unicode form or hidden
-        characters, with that one; found at first use, by a look at all labels.
+        characters, with that label; computed at first use.
         """
         return self.find_lookalikes()
 
@@ -93,7 +92,7 @@ class ExtensionReport:
         return {name: getattr(self, name) for name in [*names, "lookalikes"]}
 
     def summary(self) -> str:
-        """What a user should know, in a few lines."""
+        """Returns a summary in a few lines."""
         lines = [
             f"{count_noun(self.new_entities, 'new entity')} from {count_noun(self.facts, 'fact')}, "
             f"which {agree(self.facts, 'names', 'name')} "
@@ -205,13 +204,13 @@ class ExtensionReport:
 
 @dataclass(frozen=True)
 class RemovalReport:
-    """What a removal did, in plain values.
+    """The report of a removal, in plain values.
 
     Args:
         entities (int): Entities that were removed.
-        facts (int): Facts that named them.
+        facts (int): Facts of these entities.
         affected (list of str): Entities of earlier extensions that lost a fact.
-        without_facts (list of str): Those of them that have none left.
+        without_facts (list of str): Those without remaining facts.
         refined (list of str): Those (and their neighbours) that were solved again.
         seconds (float): Time of the removal.
     """
@@ -228,7 +227,7 @@ class RemovalReport:
         return asdict(self)
 
     def summary(self) -> str:
-        """What a user should know, in a line or two."""
+        """Returns a summary in one or two lines."""
         gone, lost = count_noun(self.entities, "entity"), count_noun(self.facts, "fact")
         lines = [f"{gone} removed, with {lost}"]
         if self.affected and not self.refined:

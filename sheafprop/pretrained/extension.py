@@ -357,7 +357,7 @@ def _solve(
 
 
 def _origins(state: ModelState, system: FreeSystem, nodes: Tensor) -> list[str]:
-    """Where free vectors come from; added entities without an anchor are no anchors themselves."""
+    """Where free vectors come from; added entities without an anchor are not anchors themselves."""
     anchors = system.boundary_mask.clone()
     nodes = torch.nn.functional.pad(nodes, (0, len(anchors) - len(nodes)), value=-1)
     added = (anchors & (nodes >= state.num_trained)).nonzero().flatten()

@@ -27,7 +27,7 @@ from sheafprop.kge.base import Side
 CandidateScores = Callable[[Tensor, Tensor, Side], Tensor]
 # Entities whose scores are held at once, in numbers.
 _SCORES = 2**24
-#: Standard deviation, over the candidates, to which scores that are no logarithms are brought.
+#: Standard deviation, over the candidates, to which scores that are not logarithms are brought.
 #: Chosen on validation queries of FB15k-237 at ratios 550 and 175 (docs/results.md).
 SPREAD = 1.0
 #: Queries that show how far scores spread.

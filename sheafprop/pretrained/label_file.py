@@ -177,7 +177,7 @@ class MappedLabels:
         try:
             return data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise self._refusal(f"a label is no text ({error})") from error
+            raise self._refusal(f"a label is not text ({error})") from error
 
     def origins(self, start: int, stop: int) -> Sequence[str]:
         codes = self._origin[start:stop].tolist()

@@ -92,27 +92,27 @@ def write_model_folder(
     overwrite: bool = False,
     layout: Layout = "auto",
 ) -> Path:
-    """Writes a model folder: complete or not at all.
+    """Writes a model folder atomically.
 
-    Everything is written into a temporary folder beside it, which is renamed at the end. While an
-    old folder is replaced it carries the name ``.NAME.previous`` for the moment between two
-    renames. Files of a mapped model that are as they were are not written again: they get a second
-    name (a hard link), where the file system has such, as nothing ever changes them.
+    All files are written to a temporary folder next to it, which is renamed at the end. Between the
+    two renames that replace an old folder, the old folder is named ``.NAME.previous``. Unchanged
+    files of a mapped model are hard-linked if the file system supports it, and copied otherwise.
 
     Args:
-        folder: Where to write; missing parents are made.
-        model (StoredModel or ModelState): What to write.
-        overwrite (bool, optional): Replaces an existing model folder. (default: :obj:`False`)
+        folder: The folder; missing parents are created.
+        model (StoredModel or ModelState): The model.
+        overwrite (bool, optional): Whether to replace an existing model folder. (default:
+            :obj:`False`)
         layout (str, optional): ``"plain"`` for formats 2 and 3, ``"mapped"`` for format 4. By
-            default, models from 200 000 entities on are mapped, and what was mapped stays so.
+            default, models with 200 000 or more entities are mapped, and mapped models stay mapped.
 
     Returns:
         Path: The folder.
 
     Raises:
-        ValueError: If a value is not plain, the folder exists and may not be overwritten, or it
-            holds other files than a model's.
-        StorageError: If the disk refuses; what was there before is still there.
+        ValueError: If a value is not plain, the folder exists and ``overwrite`` is False, or it
+            contains files that are not part of a model.
+        StorageError: If a file cannot be written; an existing folder then does not change.
     """
     check_choice("layout", layout, ("auto", "plain", "mapped"))
     target = Path(os.path.realpath(folder))
@@ -162,7 +162,7 @@ def load_model_folder(folder: str | PathLike[str], *, verify: Verify | None = No
     """Reads a model folder, or that of a run, into memory; see :func:`open_model_folder`.
 
     Raises:
-        FormatError: If a file is missing, truncated, edited or of another format version; names it.
+        FormatError: If a file is missing, truncated, modified or of another format version.
         StorageError: If a file cannot be read.
     """
     found = _read(folder, verify)
@@ -182,7 +182,7 @@ def open_model_folder(folder: str | PathLike[str], *, verify: Verify | None = No
             the others, which are read whole)
 
     Raises:
-        FormatError: If a file is missing, truncated, edited or of another format version; names it.
+        FormatError: If a file is missing, truncated, modified or of another format version.
         StorageError: If a file cannot be read.
     """
     found = _read(folder, verify)
@@ -314,14 +314,14 @@ def _vector_tensors(stored: StoredModel) -> dict[str, Tensor]:
 
 
 def check_model_target(folder: str | PathLike[str], overwrite: bool = False) -> None:
-    """Refuses a place where no model can be written, before there is a model to write.
+    """Checks that a model can be written to a folder.
 
     Args:
-        folder: The folder that is to be made.
-        overwrite (bool): Whether a model that is there may be replaced.
+        folder: The folder.
+        overwrite (bool): Whether an existing model may be replaced.
 
     Raises:
-        ValueError: If something is there that must stay.
+        ValueError: If the folder exists and must not be replaced.
     """
     check_folder_target(
         folder,
@@ -497,7 +497,7 @@ def _labels(rows: list[dict[str, Any]]) -> list[str]:
     labels = [row["label"] for row in rows]
     # A vocabulary takes integers too, which nothing here has written.
     if not all(isinstance(label, str) for label in labels):
-        raise TypeError("a label is no string")
+        raise TypeError("a label is not a string")
     return labels
 
 

@@ -27,7 +27,7 @@ def query_vectors(
     if state.kge.p != 2 or state.num_sections > 1:
         what = f"the {state.kge.p:g}-norm" if state.num_sections == 1 else "several vectors of each"
         raise ValueError(
-            f"nearest neighbours by Euclidean distance are no predictions of this model, which "
+            f"nearest neighbours by Euclidean distance are not predictions of this model, which "
             f"scores by {what}: ask predict_tails or predict_heads"
         )
     sheaf, width = state.trained.sheaf, state.kge.hidden_channels

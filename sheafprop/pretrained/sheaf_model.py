@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun
 from sheafprop.data import Vocabulary
+from sheafprop.data.feature_files import read_features
 from sheafprop.data.features import FeatureTable
 from sheafprop.distributed import Ranks
 from sheafprop.inductive.feature_map import FeatureMap
@@ -55,12 +56,12 @@ if TYPE_CHECKING:
 
 
 class SheafModel:
-    r"""A trained knowledge graph embedding model at work: vectors for new entities, predictions.
+    r"""A trained knowledge graph embedding model that can be extended by new entities.
 
-    A model is not changed by any method: :meth:`extend` and :meth:`remove` give new ones, which
-    share the old vectors. Labels go in and labels come out. Vectors of new entities are the
-    harmonic extension of the known ones, after Cobb and Gebhart, "Feature Propagation on Knowledge
-    Graphs Using Cellular Sheaves".
+    Models are immutable: :meth:`extend` and :meth:`remove` return new models, which share the
+    existing vectors. All methods take and return labels. Vectors of new entities are the harmonic
+    extension of the known ones, from Cobb and Gebhart, "Feature Propagation on Knowledge Graphs
+    Using Cellular Sheaves".
 
     Args:
         stored (StoredModel): The trained model with its labels and facts.
@@ -82,19 +83,19 @@ class SheafModel:
     def load(
         cls, folder: str | PathLike[str], *, verify: Literal["sizes", "full"] | None = None
     ) -> "SheafModel":
-        """Loads a model folder, or the model of a run folder. Runs no code.
+        """Loads a model folder, or the model of a run folder, without executing code.
 
-        The folder of a large model (from 200 000 entities on) is opened without being read: its
-        vectors, labels and facts are mapped, and read where they are needed.
+        The folder of a large model (200 000 or more entities) is memory-mapped: its vectors, labels
+        and facts are read when they are used.
 
         Args:
             folder: The folder.
-            verify: Whether to compare the SHA-256 of all files (``"full"``) or of mapped ones the
-                sizes alone (``"sizes"``). (default: ``"sizes"`` for the folders of large models,
+            verify: Whether to check the SHA-256 of all files (``"full"``), or only the sizes of
+                mapped ones (``"sizes"``). (default: ``"sizes"`` for the folders of large models,
                 ``"full"`` for others)
 
         Raises:
-            FormatError: If a file is missing, truncated, edited or of a newer version.
+            FormatError: If a file is missing, truncated, modified or of a newer version.
             StorageError: If a file cannot be read.
         """
         return cls._of(open_model_folder(folder, verify=verify))
@@ -109,17 +110,17 @@ class SheafModel:
 
     @property
     def kge(self) -> KGEModel:
-        """The trained embedding model, with its trained entities only."""
+        """The trained embedding model, with the trained entities only."""
         return self._state.whole_kge
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The propagation that the run chose on validation, as plain values."""
+        """The propagation settings that the run selected on validation, as plain values."""
         return self._state.trained.settings
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """What was measured when the model was trained."""
+        """The metrics of the training run."""
         return self._state.trained.metrics
 
     @property
@@ -144,7 +145,7 @@ class SheafModel:
 
     @property
     def num_sections(self) -> int:
-        """Number of vectors of an entity; more than one only after a ``"selected"`` extension."""
+        """Number of vectors per entity; more than one only after a ``"selected"`` extension."""
         return self._state.num_sections
 
     def labels(self) -> tuple[str, ...]:
@@ -152,24 +153,24 @@ class SheafModel:
         return self._state.index.all_labels()
 
     def entities(self) -> "pd.DataFrame":
-        """A frame of all entities: ``entity`` and ``origin``."""
+        """Returns a frame of all entities: ``entity`` and ``origin``."""
         import pandas as pd
 
         origins = self._state.index.origins()
         return pd.DataFrame({"entity": self.labels(), "origin": origins}, dtype=str)
 
     def describe_relations(self) -> "pd.DataFrame":
-        """A frame of all relations: ``relation``; ``origin``, trained or fitted; the number of
-        observed ``facts``; and ``residual``, the mean squared one of the facts that it was trained
-        with or fitted to (NaN without any)."""
+        """Returns a frame of all relations: ``relation``; ``origin``, trained or fitted; the number
+        of observed ``facts``; and ``residual``, the mean squared residual of the facts used for
+        training or fitting (NaN without facts)."""
         return describe_relations(self._state)
 
     def facts(self) -> "pd.DataFrame":
-        """A frame of the observed triples: ``head``, ``relation``, ``tail``."""
+        """Returns a frame of the observed triples: ``head``, ``relation``, ``tail``."""
         return self._state.frame(self._state.facts.from_row(0))
 
     def vectors(self, labels: str | Iterable[str] | None = None) -> Tensor:
-        """Vectors ``[n, s, d]`` of entities, of all without labels (a copy then).
+        """Returns the vectors ``[n, s, d]`` of entities; without labels, a copy of all vectors.
 
         Raises:
             DataError: If a label is unknown.
@@ -178,7 +179,8 @@ class SheafModel:
         return self._state.vectors(ids).clone()
 
     def scorer(self) -> SectionScorer | GraphScorer:
-        """The scores of all triples, for rankings: of the vectors, or of episodes and proximity."""
+        """Returns the scoring functions for rankings: of the vectors, or of episodes and
+        proximity."""
         if self._state.graph_scorer is not None:
             return self._state.graph_scorer
         return SectionScorer(self.kge, self.vectors(), self._state.section_weight, self.labels())
@@ -190,16 +192,16 @@ class SheafModel:
         proximity: float | None = None,
         own_last: bool | None = None,
     ) -> "SheafModel":
-        r"""Gives a model that scores otherwise; vectors and facts are the same.
+        r"""Returns a model with different scores and the same vectors and facts.
 
         Args:
-            episodes: Whether the relations that were trained through the diffusion score, where
-                the model has them; else its vectors do.
-            proximity: Weight of proximity in the graph of facts beside the score, as
-                :class:`~sheafprop.inductive.ProximitySettings` counts it; 0 for none. (default:
-                that of the model)
-            own_last: Whether the query's own entity is ranked last where its relation has no loop
-                in training. (default: as the model says; no, where it has no proximity)
+            episodes: Whether to score by the relations that were trained through the diffusion, if
+                the model has them, instead of its vectors.
+            proximity: Weight of proximity in the graph of facts, see
+                :class:`~sheafprop.inductive.ProximitySettings`; 0 for none. (default: that of the
+                model)
+            own_last: Whether the query entity is ranked last if its relation has no self-loops in
+                training. (default: that of the model; False without proximity)
 
         Raises:
             ValueError: If the weight is negative.
@@ -227,20 +229,20 @@ class SheafModel:
         overwrite: bool = False,
         layout: Layout = "auto",
     ) -> Path:
-        """Writes a model folder, completely or not at all.
+        """Writes a model folder atomically.
 
-        Files of a mapped folder that are as they were are not written again, but linked.
+        Unchanged files of a mapped folder are linked.
 
         Args:
-            folder: Where to write.
-            overwrite: Whether a model folder that is there is replaced.
-            layout: ``"mapped"`` for a folder that opens without being read, ``"plain"`` for one
-                that is read whole. (default: mapped from 200 000 entities on, and where the model
+            folder: The folder.
+            overwrite: Whether to replace an existing model folder.
+            layout: ``"mapped"`` for a folder that is memory-mapped, ``"plain"`` for one that is
+                read into memory. (default: mapped for 200 000 or more entities, and if the model
                 was opened from a mapped folder)
 
         Raises:
             ValueError: If the folder exists and ``overwrite`` is False.
-            StorageError: If the disk refuses; what was there before is still there.
+            StorageError: If a file cannot be written; an existing folder then does not change.
         """
         path = Path(folder).expanduser()
         return write_model_folder(path, self._state, overwrite=overwrite, layout=layout)
@@ -252,37 +254,42 @@ class SheafModel:
         format: str | None = None,
         relations: str | PathLike[str] | None = None,
         facts: str | PathLike[str] | None = None,
+        nodes: str | PathLike[str] | None = None,
     ) -> list[Path]:
-        """Writes the vectors for other programs, a part of them at a time; see
+        """Writes the vectors for other programs, in blocks; see
         :func:`~sheafprop.pretrained.export_vectors`.
 
-        With safetensors for the vectors, the relations and the facts beside them, ``sheafprop
-        import arrays`` makes the same model again. All files are written, or none.
+        From safetensors files of the vectors and the relations and a file of the facts,
+        ``sheafprop import arrays`` restores the model. Either all files are written or none.
 
         Args:
             path: The file to write.
             format: ``"safetensors"``, ``"npy"``, ``"tsv"``, ``"word2vec"`` or ``"neo4j"``.
                 (default: by the name of the file)
-            relations: Where to write the relation parameters, as safetensors by their names in the
-                model; their labels are in ``FILE.labels.json``. (default: nowhere)
-            facts: Where to write the observed facts, as TSV. (default: nowhere)
+            relations: A file for the relation parameters, as safetensors by their names in the
+                model; their labels are written to ``FILE.labels.json``. (default: None)
+            facts: A file for the observed facts, as TSV. (default: None)
+            nodes: The nodes as Neo4j exported them, which ``"neo4j"`` writes with all their columns
+                and the vectors. (default: the labels alone)
 
         Raises:
-            DataError: If a label cannot stand in that format, or the format is unknown.
+            DataError: If a label cannot be represented in the format, or the format is unknown.
             StorageError: If the disk refuses.
         """
-        return export_model(self._state, path, format=format, relations=relations, facts=facts)
+        return export_model(
+            self._state, path, format=format, relations=relations, facts=facts, nodes=nodes
+        )
 
     def query_vectors(
         self, entities: str | Iterable[str], relation: str, *, side: Side = "tail"
     ) -> Tensor:
-        r"""Vectors whose nearest neighbours, by Euclidean distance, are the predictions
+        r"""Returns vectors whose nearest neighbors, by Euclidean distance, are the predictions
         :math:`(h, r, ?)` of this model, for indexes of the exported vectors.
 
         That is :math:`\mathbf{R}_t^* (\mathbf{R}_h \mathbf{x}_h + \mathbf{b}) / s`, where
-        :math:`\mathbf{R}_t^* \mathbf{R}_t = s \mathbf{I}`: for TransE and RotatE always, for
-        relations that were fitted with the identity at tails (LineaRE, SE, STransE) too. Other maps
-        change distances, each relation in its own way, and no one index serves them.
+        :math:`\mathbf{R}_t^* \mathbf{R}_t = s \mathbf{I}`. This holds for TransE and RotatE, and
+        for relations that were fitted with the identity at tails (LineaRE, SE, STransE). Other maps
+        change distances differently for each relation, so a single index is not sufficient.
 
         Args:
             entities: Labels of the known ends.
@@ -290,18 +297,18 @@ class SheafModel:
             side: ``"tail"``, or ``"head"`` for the predictions of :math:`(?, r, t)`.
 
         Returns:
-            Tensor: ``[n, d]``, or ``[n, 2d]`` with real and imaginary parts in turn, as ``export``
-            writes vectors.
+            Tensor: ``[n, d]``, or ``[n, 2d]`` with alternating real and imaginary parts, as written
+                by ``export``.
 
         Raises:
             DataError: If a label is unknown.
-            ValueError: If nearest neighbours are no predictions: for other maps, other norms than
-                the Euclidean one, several vectors of each entity, and scores that see the graph.
+            ValueError: If nearest neighbors are not predictions: for other maps, norms other than
+                the Euclidean one, several vectors per entity, and scores that depend on the graph.
         """
         return query_vectors(self._state, entities, relation, side)
 
     def stored(self) -> StoredModel:
-        """Everything in one place, as a model folder holds it."""
+        """Returns the contents of a model folder, in memory."""
         return self._state.stored()
 
     def extend(
@@ -317,50 +324,50 @@ class SheafModel:
         normalize_output: bool | None = None,
         features: "FeatureTable | str | PathLike[str] | pd.DataFrame | None" = None,
     ) -> "SheafModel":
-        r"""Gives a model that also has vectors for the new entities of some facts.
+        r"""Returns a model with additional vectors for the new entities in facts.
 
-        Old vectors stay bit-identical and are not copied; the work is that of the new facts. With
-        ``"exact"``, groups of new entities that reach a known one get the unique minimum of the
-        energy, scaled as ``normalize_output`` says; groups whose system is singular are propagated
-        for a finite time from a seeded start with one section. :attr:`report` says which and why.
+        Existing vectors stay bit-identical and are not copied; the cost is proportional to the new
+        facts. With ``"exact"``, connected groups of new entities with a known neighbor get the
+        unique minimum of the energy, scaled according to ``normalize_output``; groups with a
+        singular system are propagated for a finite time from a seeded start with one section.
+        :attr:`report` lists both, with the reasons.
 
         Args:
             triples: Facts: a path, rows ``(head, relation, tail)`` of labels, or a frame of pandas
-                or polars. Labels that the model knows are its entities, the others are new.
-                Integers are taken as their decimal text. A fact counts once: those given twice, or
-                known to the model, are reported and not added again.
-            propagation: ``"exact"``, ``"selected"`` (the choice that the run validated), or
+                or polars. Labels in the model refer to its entities; all others are new. Integers
+                are converted to decimal text. Facts that are repeated or known to the model are
+                reported and not added again.
+            propagation: ``"exact"``, ``"selected"`` (the settings that the run selected), or
                 :class:`~sheafprop.inductive.PropagationSettings`.
-            mode: ``"keep"`` leaves all old vectors. With ``"refine"``, entities of earlier
-                extensions that the facts touch, and those that facts connect to them, are solved
-                again together with the new ones, as if all facts had come at once.
-            on_unknown_relation: ``"error"``, ``"drop"`` the facts of relations that the model has
-                no maps for (they are reported), or ``"fit"`` these relations first, to their facts
-                between entities that have a way to a trained one
-                (:meth:`~sheafprop.kge.KGEModel.fit_relation`). All facts count for the new
-                entities then. The order of the facts has no effect.
-            min_facts: How many such facts each fitted relation needs. (default: 5)
+            mode: ``"keep"`` keeps all existing vectors. ``"refine"`` also recomputes the vectors of
+                entities of earlier extensions that occur in the facts or are connected to them, as
+                if all facts had been given at once.
+            on_unknown_relation: ``"error"``; ``"drop"`` facts with unknown relations and report
+                them; or ``"fit"`` these relations first, to their facts between entities that are
+                connected to a trained one (:meth:`~sheafprop.kge.KGEModel.fit_relation`). New
+                entities are then computed from all facts. The order of the facts has no effect.
+            min_facts: Minimum number of such facts for each fitted relation. (default: 5)
             seed: Seed of random starts. (default: that of the settings)
-            batch_size: Facts that are solved at once; what they need in memory, beyond facts and
-                vectors, is that of a batch. Facts that share a new entity, or are connected by such
-                facts, stay together. Vectors depend on it by rounding alone. (default: all)
-            normalize_output: Whether new vectors are scaled to the length that the model trains
-                with (:meth:`~sheafprop.kge.KGEModel.rescale_entities`), after they were solved for
-                together; rows of zeros stay. (default: exact solutions where the model trains with
-                unit rows, propagated vectors as their settings say)
+            batch_size: Number of facts processed at once, which bounds the memory beyond facts and
+                vectors. Facts that are connected through new entities stay together. It changes
+                vectors only by rounding. (default: all)
+            normalize_output: Whether new vectors are scaled to the norm used in training
+                (:meth:`~sheafprop.kge.KGEModel.rescale_entities`); rows of zeros do not change.
+                (default: True for exact solutions if the model trains with unit rows, that of the
+                settings for propagated vectors)
             features: Features of entities: a file or a frame with a row for each label, see
-                :meth:`~sheafprop.data.FeatureTable.of`. A new entity with features is drawn to what
-                they predict, by :math:`\gamma \| x_v - W f_v \|^2` in the energy; without a fact,
-                this is its vector, and ``triples`` may be empty. A model that was trained without
-                features takes the map :math:`W` from the trained entities that have some here. See
-                :class:`~sheafprop.inductive.FeatureMap`.
+                :func:`~sheafprop.data.read_features`. A new entity with features has the term
+                :math:`\gamma \| x_v - W f_v \|^2` in the energy; without facts, the prediction
+                :math:`W f_v` is its vector, and ``triples`` may be empty. For a model that was
+                trained without features, the map :math:`W` is fitted to the trained entities with
+                features here. See :class:`~sheafprop.inductive.FeatureMap`.
 
         Raises:
             UnknownRelationError: If a relation is unknown.
-            DataError: If a triple is malformed or none is left, or a relation cannot be fitted.
-            ValueError: If an argument is unknown or does not fit the model.
+            DataError: If a triple is malformed, no triple is left, or a relation cannot be fitted.
+            ValueError: If an argument is invalid for the model.
         """
-        table = None if features is None else FeatureTable.of(features)
+        table = None if features is None else read_features(features)
         grown = extend(
             self._state,
             label_triples(triples, self.relations, may_lack=table is not None),
@@ -377,7 +384,7 @@ class SheafModel:
 
     @property
     def feature_map(self) -> FeatureMap | None:
-        """The map from features of entities to vectors, where the model has one."""
+        """The map from features of entities to vectors, if the model has one."""
         features = self._state.trained.features
         return None if features is None else features.map
 
@@ -388,15 +395,15 @@ class SheafModel:
         mode: Mode = "keep",
         normalize_output: bool | None = None,
     ) -> "SheafModel":
-        r"""Gives a model without some entities and without the facts that name them.
+        r"""Returns a model without some entities and their facts.
 
-        All other vectors stay bit-identical; with ``mode="refine"``, entities of earlier
-        extensions that lose a fact are solved again (exactly where their system is nonsingular),
-        with those that facts connect to them, and scaled as ``normalize_output`` says, see
-        :meth:`extend`. :attr:`report` names them either way.
+        All other vectors stay bit-identical. With ``mode="refine"``, the vectors of entities of
+        earlier extensions that lose a fact, and of those connected to them, are recomputed (exactly
+        if their system is nonsingular) and scaled according to ``normalize_output``, see
+        :meth:`extend`. :attr:`report` lists them in both modes.
 
         Raises:
-            DataError: If a label is unknown, or no trained entity would be left.
+            DataError: If a label is unknown, or no trained entity would remain.
         """
         return self._of(*remove_entities(self._state, entities, mode, normalize_output))
 
@@ -408,21 +415,22 @@ class SheafModel:
         *,
         include_known: bool = False,
     ) -> "pd.DataFrame":
-        r"""The best tails of :math:`(h, r, ?)`.
+        r"""Predicts the best tails of :math:`(h, r, ?)`.
 
         Args:
-            head: A label, or as many as there are queries.
+            head: A label, or one for each query.
             relation: A label for all queries, or one for each.
-            k: How many tails; all there are if they are fewer.
-            include_known: Whether tails of observed facts may come up; a column ``known`` tells
-                them apart then.
+            k: The number of tails, at most all.
+            include_known: Whether to include tails of observed facts; a column ``known`` marks
+                them.
 
         Returns:
             A frame with columns ``head``, ``relation``, ``tail``, ``score`` (higher is better) and
-            ``origin`` of the tail; best first, equal scores in the order of the model's entities.
+            ``origin`` of the tail; in descending order of the score, equal scores in the order of
+            the entities of the model.
 
         Raises:
-            DataError: If a label is unknown; the nearest spelling is suggested.
+            DataError: If a label is unknown; the message suggests similar labels.
             ValueError: If ``k`` is not positive.
         """
         return predict(self._state, "tail", head, relation, k, include_known)
@@ -435,7 +443,7 @@ class SheafModel:
         *,
         include_known: bool = False,
     ) -> "pd.DataFrame":
-        r"""The best heads of :math:`(?, r, t)`; see :meth:`predict_tails`."""
+        r"""Predicts the best heads of :math:`(?, r, t)`; see :meth:`predict_tails`."""
         return predict(self._state, "head", tail, relation, k, include_known)
 
     def predict(
@@ -447,25 +455,24 @@ class SheafModel:
         skip_unknown: bool = False,
         progress: bool = False,
     ) -> "pd.DataFrame":
-        r"""The best answers to many queries, in their order.
+        r"""Predicts the best answers to many queries, in their order.
 
-        Queries are grouped by relation inside, as the maps of a relation are applied once for all
-        of them, so their order does not matter for the time.
+        Queries are grouped by relation internally, so their order does not affect the run time.
 
         Args:
             queries: Rows ``(head, relation, tail)`` of labels, with None at the open end.
-            k: How many answers to each; all there are if they are fewer.
-            include_known: As for :meth:`predict_tails`.
-            skip_unknown: Whether queries with an unknown label are left out with a warning that
-                counts them; otherwise they are an error.
+            k: The number of answers per query, at most all.
+            include_known: As in :meth:`predict_tails`.
+            skip_unknown: Whether queries with unknown labels are skipped with a warning that counts
+                them; otherwise they raise an error.
             progress: Whether to show progress on standard error.
 
         Returns:
-            The frame of :meth:`predict_tails`; what was asked for is ``head`` or ``tail``.
+            The frame of :meth:`predict_tails`, with the predicted ``head`` or ``tail``.
 
         Raises:
-            DataError: If a query has no open end or two, a label is unknown (the query is named,
-                and the nearest spelling suggested), or no query is left.
+            DataError: If a query does not have exactly one open end, a label is unknown (the
+                message names the query and suggests similar labels), or no query is left.
             ValueError: If ``k`` is not positive.
         """
         return predict_queries(self._state, queries, k, include_known, skip_unknown, progress)
@@ -474,18 +481,18 @@ class SheafModel:
         r"""Scores triples: a frame with ``head``, ``relation``, ``tail``, ``score``, ``ratio`` and
         ``known``.
 
-        The score is the trained model's own; of a model with episodes, the mean of its scores as
-        an answer at either side. The ratio is the energy
-        :math:`\| R_t x_t - R_h x_h - b \|^2` over its mean in training for that relation, as in
-        :meth:`explain`: scores of different relations are on different scales, ratios compare.
+        The score is that of the trained model; for a model with episodes, the mean of the scores on
+        both sides. The ratio is the energy :math:`\| R_t x_t - R_h x_h - b \|^2` divided by its
+        mean in training for that relation, as in :meth:`explain`. Scores of different relations
+        have different scales; ratios are comparable.
 
         Args:
             triples: The triples.
-            skip_unknown: Whether triples with an unknown label are left out with a warning that
-                counts them; otherwise they are an error.
+            skip_unknown: Whether triples with unknown labels are skipped with a warning that counts
+                them; otherwise they raise an error.
 
         Raises:
-            DataError: If a label is unknown (the nearest spelling is suggested), or no triple is
+            DataError: If a label is unknown (the message suggests similar labels), or no triple is
                 left.
         """
         return score_triples(self._state, triples, skip_unknown)
@@ -497,33 +504,41 @@ class SheafModel:
         known: TripleInput | None = None,
         on_unknown_entity: UnknownEntity = "error",
         facts: TripleInput | None = None,
+        features: "FeatureTable | str | PathLike[str] | pd.DataFrame | None" = None,
         progress: bool = False,
         ranks: Ranks | None = None,
     ) -> RankingResult:
         r"""Ranks true triples on both sides among all entities of the model.
 
-        The filter leaves out every other fact of the model, ranked triple and ``known`` triple.
+        The filter excludes all other facts of the model, ranked triples and ``known`` triples.
 
         Args:
-            triples: The true triples to rank, each once.
-            known: More true triples; those with unknown labels are counted in ``result.notes``.
-            on_unknown_entity: What happens to triples with an entity that the model does not know.
-                ``"error"``: they are refused. ``"drop"``: they are not ranked, and counted in
-                ``result.num_dropped`` and in the protocol box. ``"extend"``: the model is first
-                extended by ``facts``, as :meth:`extend` does by default, and its larger version
-                ranks; triples with an entity that has no fact either are dropped and counted.
-            facts: Observed facts of the unknown entities, for ``"extend"``. A fact that is among
-                ``triples`` never becomes one: it is left out of the extension and counted.
+            triples: The true triples to rank, without duplicates.
+            known: Further true triples; those with unknown labels are counted in ``result.notes``.
+            on_unknown_entity: How to treat triples with unknown entities. ``"error"``: raise an
+                error. ``"drop"``: drop them and count them in ``result.num_dropped`` and in the
+                protocol box. ``"extend"``: first extend the model by ``facts`` and ``features``
+                with the defaults of :meth:`extend`, then rank with the extended model; triples with
+                an entity that has neither are dropped and counted.
+            facts: Observed facts of the unknown entities, for ``"extend"``. Facts that are among
+                ``triples`` are excluded from the extension and counted.
+            features: Features of the entities, for ``"extend"``, as for :meth:`extend`; those of
+                new entities that no triple names are not used.
             progress: Whether to show progress on standard error.
-            ranks: The processes that share the ranking, each with the same arguments: by entities,
-                or by triples where scores see the whole graph. Each has the whole result.
+            ranks: The processes that share the ranking, with the same arguments: by entities, or by
+                triples if scores depend on the whole graph. Each process returns the complete
+                result.
 
         Raises:
-            DataError: If a label is unknown (an entity: under ``"error"``), no triple is left, or
-                no fact.
-            ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
+            DataError: If a label is unknown (for entities, under ``"error"``), or no triple or no
+                fact is left.
+            ValueError: If ``facts`` or ``features`` are given without ``"extend"``, or both are
+                missing with it.
         """
-        return rank_triples(self._state, triples, known, on_unknown_entity, facts, progress, ranks)
+        table = None if features is None else read_features(features)
+        return rank_triples(
+            self._state, triples, known, on_unknown_entity, facts, progress, ranks, table
+        )
 
     def answer(
         self,
@@ -537,49 +552,48 @@ class SheafModel:
         explain: bool = False,
         prior: bool = False,
     ) -> "pd.DataFrame":
-        r"""The best answers to logical queries.
+        r"""Returns the best answers to logical queries.
 
-        The vertices between the given entities and the answer are entities by default: an answer
-        is as true as its best derivation over facts, which are certain, and links that the model's
-        scores predict, see :class:`~sheafprop.query.EntityScorer`. With ``interior="free"`` they
-        are vectors that lie where the energy of the query graph is least, as in Cobb and Gebhart,
-        and facts play no part.
+        By default, interior variables are entities: the truth of an answer is that of its best
+        derivation from facts, which have probability one, and links that are predicted by the
+        scores of the model, see :class:`~sheafprop.query.EntityScorer`. With ``interior="free"``,
+        they are vectors that minimize the energy of the query graph, as in Cobb and Gebhart, and
+        facts are not used.
 
         Args:
             query: A query as text, such as ``"and(via(r1, a), not(via(r2, b)))"`` (see
                 :func:`~sheafprop.query.parse_query`), or a :class:`~sheafprop.query.Query`, or
                 several of them.
-            k: How many answers; all entities if they are fewer.
-            interior: ``"entities"``, or ``"free"``, which takes no negation.
-            beam: How many entities stand at a vertex between, or ``"all"``, which is exact.
-            derivations: How many derivations of each answer to give: a row for every link then,
-                with columns ``derivation`` (from 1 on, the best first), ``derivation_truth``,
-                ``depth`` (links from there to the answer), ``source``, ``relation``, ``target``,
-                ``link`` (``"fact"`` or ``"predicted"``), ``link_probability`` and ``negated``
-                (whether it counts against the answer). As nested trees they are in
-                ``frame.attrs["derivations"]``.
-            min_probability: Answers of a smaller probability are not given; for a model with a
-                calibration, see :meth:`calibrate`.
-            explain: For free vertices, whether to split the energy of each answer by edge: a row
-                for every edge then, with columns ``edge`` (the relation) and ``edge_energy``.
-            prior: For free vertices, whether they are expected where the facts of the relations
-                that leave them have entities, see :class:`~sheafprop.query.InteriorPrior`: better
-                on paths.
+            k: The number of answers, at most all entities.
+            interior: ``"entities"``, or ``"free"``, which does not support negation.
+            beam: Number of entities kept per interior variable, or ``"all"``, which is exact.
+            derivations: Number of derivations per answer. The frame then has one row per link, with
+                columns ``derivation`` (from 1 on, the best first), ``derivation_truth``, ``depth``
+                (links from there to the answer), ``source``, ``relation``, ``target``, ``link``
+                (``"fact"`` or ``"predicted"``), ``link_probability`` and ``negated`` (whether it
+                lowers the truth of the answer). ``frame.attrs["derivations"]`` has nested trees.
+            min_probability: Answers of smaller probability are omitted; requires a calibrated
+                model, see :meth:`calibrate`.
+            explain: For free vertices, whether to return one row per edge, with columns ``edge``
+                (the relation) and ``edge_energy``.
+            prior: For free vertices, whether to add a prior from the facts of their relations, see
+                :class:`~sheafprop.query.InteriorPrior`; improves path queries.
 
         Returns:
             A frame with columns ``query`` and ``answer``; for entities ``truth`` (of the best
-            derivations, as if links were independent), ``probability`` where the model is
-            calibrated, and ``certain`` (whether a wider beam could
-            not change this place), for free vertices ``score`` (minus the root of the energy,
-            weighted over sections; higher is better) and ``energy``; ``origin`` of the answer;
-            ``known``, whether the observed facts alone give it; and ``interior``. Queries in the
-            order they were given, best answers first, equal ones in the order of the model's
-            entities. What has no truth at all is no answer.
+            derivations, assuming independent links), ``probability`` if the model is calibrated,
+            and ``certain`` (whether a wider beam cannot change the rank); for free vertices
+            ``score`` (the negative root of the energy, weighted over sections; higher is better)
+            and ``energy``; ``origin`` of the answer; ``known``, whether it follows from the facts
+            alone; and ``interior``. Queries are in their given order, with answers in descending
+            order, and equal ones in the order of the entities of the model. Entities of truth zero
+            are not answers.
 
         Raises:
-            DataError: If a text is not a query, a label is unknown (the nearest spelling is
-                suggested), all entities but some would answer a query, it has a negation with free
-                vertices, a prior is asked for without facts, or a probability without calibration.
+            DataError: If a text is not a query, a label is unknown (the message suggests similar
+                labels), the answers of a query are the complement of a set, it has a negation with
+                free vertices, or a prior is requested without facts or a probability without
+                calibration.
             ValueError: If a number is out of its range, or an argument belongs to the other
                 interior.
         """
@@ -598,21 +612,21 @@ class SheafModel:
     def calibrate(
         self, triples: TripleInput, queries: Queries = ()
     ) -> tuple["SheafModel", CalibrationReport]:
-        r"""Gives a model whose predictions and answers have probabilities, and how well they hold.
+        r"""Returns a model whose predictions and answers have probabilities, and a report on their
+        calibration.
 
         Args:
-            triples: True triples of the model's entities that are no facts of it, and have not
-                trained it: best such of new entities that the model was extended by. Those that are
-                facts are not counted.
-            queries: Queries as for :meth:`answer`; their answers over facts and these triples
-                together are what truths are calibrated by, structure by structure. Structures
-                without queries take the curve of all together.
+            triples: True triples between entities of the model that are not facts of the model and
+                were not used in training, preferably of new entities added by an extension. Facts
+                are ignored.
+            queries: Queries as in :meth:`answer`. Truths are calibrated per query structure, by the
+                answers over facts and these triples. Structures without queries use a common curve.
 
         Returns:
             The model, whose frames of :meth:`predict`, :meth:`score` and :meth:`answer` have a
-            column ``probability`` from now on, and the report, in which each half of the triples is
-            predicted by what the other half gave. Other scores (:meth:`with_scores`) have no
-            calibration.
+            column ``probability``, and the report, which evaluates each half of the triples with
+            the calibration of the other half. Other scores (:meth:`with_scores`) are not
+            calibrated.
 
         Raises:
             DataError: If a label is unknown, fewer than two triples are left, or a text is not a
@@ -625,20 +639,21 @@ class SheafModel:
         return self._of(replace(self._state, trained=trained), self.report), report
 
     def explain(self, target: str | Sequence[str]) -> "pd.DataFrame":
-        r"""The energy of the facts at an entity, or at the ends of a triple: what disagrees most.
+        r"""Returns the energies of the facts of an entity, or of the entities of a triple.
 
         Args:
             target: The label of an entity, or a triple ``(head, relation, tail)`` of labels, which
-                comes first in the frame.
+                is the first row of the frame.
 
         Returns:
             A frame with columns ``head``, ``relation``, ``tail``; ``energy``
             :math:`\| R_t x_t - R_h x_h - b \|^2` (weighted over sections), largest first;
-            ``ratio``, the energy over its mean in training for that relation (above one: the fact
-            fits worse than usual; NaN where the relation fits exactly or has no training fact);
-            and ``fact``, whether the triple was observed. An entity that was added with features
-            has a last row, with ``"(features)"`` as head and relation: its squared distance from
-            what they predict, times their weight, and over the mean on training entities left out.
+            ``ratio``, the energy divided by its mean in training for that relation (above one: the
+            fact fits worse than the mean; NaN if the relation fits exactly or has no training
+            facts); and ``fact``, whether the triple was observed. An entity that was added with
+            features has a last row, with ``"(features)"`` as head and relation: the weighted
+            squared distance from their prediction, and its ratio to the mean on held-out training
+            entities.
 
         Raises:
             DataError: If a label is unknown.

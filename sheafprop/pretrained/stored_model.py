@@ -49,7 +49,7 @@ class ModelHead:
             to facts that came later.
 
     Raises:
-        ValueError: If the parts do not belong together.
+        ValueError: If the parts do not match.
         DivergenceError: If a parameter is not finite; names the relation.
     """
 
@@ -152,23 +152,25 @@ class ModelHead:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StoredModel(ModelHead):
-    """What a model folder holds: a trained model with all that propagation needs, in memory.
+    """The contents of a model folder in memory: a trained model with all data that propagation
+    requires.
 
-    Entities are numbered trained ones first, then those that were added later. Of ``model``,
-    ``relations``, ``prototypes``, ``residual_variance``, ``settings``, ``metrics``,
-    ``section_weight``, ``episodes``, ``proximity``, ``calibration``, ``features`` and
-    ``num_fitted_relations``, see :class:`ModelHead`.
+    Trained entities have the first ids, followed by added ones. Of ``model``, ``relations``,
+    ``prototypes``, ``residual_variance``, ``settings``, ``metrics``, ``section_weight``,
+    ``episodes``, ``proximity``, ``calibration``, ``features`` and ``num_fitted_relations``, see
+    :class:`ModelHead`.
 
     Args:
         entities (Vocabulary): Labels of the trained and of the added entities.
-        origins (tuple of str): Where the vector of each entity comes from: ``"trained"``,
-            ``"extended"``, or ``"unanchored"`` where no fact leads to a trained entity.
+        origins (tuple of str): The origin of the vector of each entity: ``"trained"``,
+            ``"extended"``, or ``"unanchored"`` if it is not connected to a trained entity.
         facts (Tensor): The observed triples ``(head, relation, tail)``, int64 ``[m, 3]``.
         extended (Tensor, optional): Vectors of the added entities, ``[n, s, d]``.
 
     Raises:
-        ValueError: If the parts do not belong together.
-        DivergenceError: If a parameter or vector is not finite; names the entity or relation.
+        ValueError: If the parts do not match.
+        DivergenceError: If a parameter or vector is not finite; the message names the entity or
+            relation.
     """
 
     entities: Vocabulary
@@ -198,10 +200,12 @@ class StoredModel(ModelHead):
         episodes: EpisodeModel | None = None,
         proximity: ProximitySettings | None = None,
         features: FeatureTable | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> "StoredModel":
-        """A model whose entities are all trained, with prototypes and variances from its facts.
+        """Builds a model with trained entities only, with prototypes and variances from its facts.
 
-        Repeated facts count once. With ``features``, the map from these to vectors is fitted.
+        Repeated facts count once. With ``features``, the map from features to vectors is fitted
+        unless it is given.
         """
         sizes = {
             "entities": (model.num_nodes, len(entities)),
@@ -221,14 +225,16 @@ class StoredModel(ModelHead):
         edge_index = torch.stack([head, tail])
         variance = residual_variance(x, edge_index, edge_type, sheaf)
         mapped = None
-        if features is not None:
+        if features is not None and feature_map is None:
             residual = float(variance[edge_type].double().mean()) if len(facts) else 0.0
             number = torch.bincount(edge_index.flatten(), minlength=len(entities))
-            found = FeatureMap.fit(
+            feature_map = FeatureMap.fit(
                 features, x, entities.labels, edge_residual=residual, count=number
             )
-            mapped = EntityFeatures.of_map(found, x)
-            if episodes is not None and episodes.log_gamma is not None:
+        if feature_map is not None:
+            mapped = EntityFeatures.of_map(feature_map, x)
+            drawn = episodes is not None and episodes.log_gamma is not None
+            if features is not None and drawn:
                 mapped = mapped.add(features, entities.labels)  # to which all are diffused
         return cls(
             model=model,
@@ -249,7 +255,7 @@ class StoredModel(ModelHead):
 
     @cached_property
     def num_trained_facts(self) -> int:
-        """Facts before the first one of an added entity or a fitted relation."""
+        """Number of facts before the first fact of an added entity or a fitted relation."""
         added = (self.facts[:, [0, 2]] >= self.model.num_nodes).any(1)
         added |= self.facts[:, 1] >= self.num_trained_relations
         return int(added.to(torch.uint8).argmax()) if bool(added.any()) else len(added)

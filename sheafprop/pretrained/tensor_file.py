@@ -144,7 +144,7 @@ class TensorFile:
         path: The file.
 
     Raises:
-        FormatError: If it is no such file, or a part of one.
+        FormatError: If it is not such a file, or a part of one.
     """
 
     def __init__(self, path: Path):

@@ -1,25 +1,26 @@
-"""Logical queries: which entities do these relations lead to?
+"""Logical queries over knowledge graphs.
 
 - Language: :class:`Query` over labels (``query``) and its text (``parser``).
 - Shape: the tree of operators, with the structures that have names (``query_shape``), and many
   queries of one shape in ids (``query_batch``).
 - Scores: every :class:`QueryScorer` (``query_scorer``) scores all entities, in blocks of queries.
 - Scores by energy: :class:`EnergyScorer` (``energy_scorer``) eliminates the interior of the query
-  graph (``elimination``, for ``diagonal_elimination`` and ``dense_elimination`` maps), which leaves
-  a quadratic at the target (``branch_energy``); ``candidate_scores`` evaluates it at all entities.
-  An :class:`InteriorPrior` (``interior_prior``) may say where the interior is expected.
-- Scores over entities: :class:`EntityScorer` (``entity_scorer``) finds the best entities between
-  (``entity_search``, by the steps of ``max_product`` and ``max_product_loops``), where facts are
-  certain and other links are as probable as :class:`LinkProbabilities` says
+  graph (``elimination``, for ``diagonal_elimination`` and ``dense_elimination`` maps), which
+  results in a quadratic function at the target (``branch_energy``); ``candidate_scores`` evaluates
+  it at all entities. An :class:`InteriorPrior` (``interior_prior``) adds a prior on interior
+  vertices.
+- Scores over entities: :class:`EntityScorer` (``entity_scorer``) finds the best interior entities
+  (``entity_search``, by the steps of ``max_product`` and ``max_product_loops``), where facts have
+  probability one and :class:`LinkProbabilities` gives the probabilities of other links
   (``link_probabilities``). :func:`explain_answers` finds the entities and links that lead to an
   answer (``derivation``). :class:`LinkCalibration` (``link_calibration``) fits the probabilities of
   links, :class:`TruthCalibration` (``truth_calibration``) those of answers, and
-  :class:`ReliabilityTable` (``reliability``) compares them with what came true.
+  :class:`ReliabilityTable` (``reliability``) compares them with the observed frequencies.
 - Exact answers: :class:`GraphExecutor` finds them as sets in the triples (``graph_executor``).
 - Evaluation: hard answers are ranked (``query_ranking``), also for a baseline,
   :class:`EdgeTypeScorer`.
 
-``loops`` holds the loops of all of them that are compiled.
+``loops`` contains the compiled loops.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -21,18 +21,18 @@ _NUMBERS = 2**24
 
 @dataclass(frozen=True)
 class Derivation:
-    r"""Why an entity answers a query: a tree of entities, and of links that lead to them.
+    r"""A derivation of an answer to a query: a tree of entities and of the links that lead to them.
 
     Args:
         operator: The operator of the query at this vertex.
-        entity: The entity that is put here.
-        log_truth: The log of the truth of this derivation here.
-        branches: What it follows from: nothing for a given entity; what a relation is walked from;
-            all branches of an ``and``; the branch of an ``or`` that was taken; for a ``not`` the
-            best derivation of what should not hold, which counts against, or nothing.
+        entity: The entity at this vertex.
+        log_truth: The log of the truth of this derivation at this vertex.
+        branches: The premises: none for an anchor; the start of a relation; all branches of an
+            ``and``; the selected branch of an ``or``; for a ``not``, the best derivation of the
+            negated query, which lowers the truth, or none.
         relation: For ``via`` the relation, :math:`r + R` for the inverse of :math:`r`.
         log_probability: For ``via`` the log of the probability of its link.
-        is_fact: For ``via`` whether its link is a fact; otherwise it is predicted.
+        is_fact: For ``via``, whether its link is a fact; otherwise it is predicted.
     """
 
     operator: Operator
@@ -45,14 +45,15 @@ class Derivation:
 
     @property
     def truth(self) -> float:
-        """The truth of this derivation here."""
+        """The truth of this derivation at this vertex."""
         return math.exp(self.log_truth)
 
     def links(self, depth: int = 0, negated: bool = False) -> Iterator[dict[str, Any]]:
-        """The links of the tree in ids, a record each: those that lead to an entity follow it.
+        """Yields the links of the tree in ids, one record each; the links that lead to an entity
+        follow it.
 
-        ``depth`` counts the links from there to the answer; a link is ``negated`` if it counts
-        against the answer.
+        ``depth`` counts the links from there to the answer; a link is ``negated`` if it lowers the
+        truth of the answer.
         """
         if self.operator == "via":
             assert self.log_probability is not None
@@ -72,7 +73,7 @@ class Derivation:
     def tree(
         self, entity: Callable[[int], str] = str, relation: Callable[[int], str] = str
     ) -> dict[str, Any]:
-        """The tree as nested dictionaries, as a picture or a JSON file needs it.
+        """Returns the tree as nested dictionaries, for figures and JSON files.
 
         Args:
             entity, relation (callable, optional): Return the labels of ids. (default: the ids)
@@ -96,17 +97,17 @@ class Derivation:
 def explain_answers(
     scorer: EntityScorer, batch: QueryBatch, answers: Tensor, num_derivations: int = 1
 ) -> list[list[Derivation]]:
-    r"""The best derivations of an answer to each query, the best first.
+    r"""Returns the best derivations of an answer to each query, in descending order.
 
-    Derivations differ in an entity between, or in the branch of an ``or``. An entity of truth zero
-    has none. The truth of an answer to an ``or`` is more than that of its best derivation, as its
-    branches add up; otherwise the two are equal.
+    Derivations differ in an interior entity or in the branch of an ``or``. An entity of truth zero
+    has no derivation. The truth of an answer to an ``or`` is larger than that of its best
+    derivation, because it combines all branches; otherwise the two are equal.
 
     Args:
-        scorer (EntityScorer): What the answers come from.
+        scorer (EntityScorer): The scorer of the answers.
         batch (QueryBatch): The queries.
         answers (Tensor): The entity to explain for each of them, int64 ``[Q]``.
-        num_derivations (int, optional): How many derivations to give at most.
+        num_derivations (int, optional): The maximum number of derivations.
 
     Raises:
         ValueError: If an id is out of range, or ``num_derivations`` is not positive.

@@ -27,12 +27,11 @@ class Answer:
     Args:
         label: The entity.
         entity: Its id.
-        score: What answers are ranked by, minus the sum over sections of
-            :math:`a_i \sqrt{E_i}`.
-        energy: The energy :math:`\sum_i a_i E_i` of the query graph with this answer in its place.
-        edges: On request the part of every edge in the energy, as pairs of the relation (as the
-            text of a query writes it) and its energy, in the order of the query. Edges of the
-            branches of an ``or`` that did not give this answer are not among them.
+        score: The score for ranking, the negative sum over sections of :math:`a_i \sqrt{E_i}`.
+        energy: The energy :math:`\sum_i a_i E_i` of the query graph with this answer at its target.
+        edges: On request, the energy of every edge, as pairs of the relation (in the notation of
+            queries) and its energy, in the order of the query. Edges in other branches of an ``or``
+            are excluded.
     """
 
     label: str
@@ -50,30 +49,32 @@ _BLOCK_MATRICES = 2**23
 class EnergyScorer(QueryScorer):
     r"""Scores every entity as the answer to logical queries, by the energy of the query graph.
 
-    The score of an entity is minus the square root of the least energy of the query graph with that
-    entity at its target, over all vectors of the vertices between (Kron reduction),
+    The score of an entity is the negative square root of the minimum energy of the query graph with
+    that entity at its target, over all vectors of the interior vertices (Kron reduction),
 
     .. math::
         f(q, t) = - \sum_{i=1}^{s} a_i \sqrt{\min_{z} E_q \left( x_{\text{sources}}^{(i)}, z,
         x_t^{(i)} \right)}
 
-    summed over sections. A query with unions takes the best of the conjunctions that it stands for.
-    Nothing here is trained: the maps of the relations and the vectors are all it takes, so that new
-    entities with propagated vectors take part as the trained ones do. See Cobb and Gebhart,
-    "Feature Propagation on Knowledge Graphs Using Cellular Sheaves".
+    summed over sections. A query with unions takes the best score of the conjunctions in its
+    disjunctive normal form. No training is required: the scorer uses only the maps of the relations
+    and the vectors, including propagated vectors of new entities. See Cobb and Gebhart, "Feature
+    Propagation on Knowledge Graphs Using Cellular Sheaves".
 
     Args:
         sheaf (RelationSheaf): The maps of the relations, as :meth:`KGEModel.sheaf` returns them.
         x (Tensor): The vectors of all entities, ``[N, d]`` or ``[N, s, d]``.
-        entities (Vocabulary, optional): Their labels; needed for queries over labels.
-        relations (Vocabulary, optional): The labels of the relations; needed likewise.
+        entities (Vocabulary, optional): The labels of the entities; required for queries over
+            labels.
+        relations (Vocabulary, optional): The labels of the relations; required for queries over
+            labels.
         section_weight (sequence of float, optional): :math:`a_i \ge 0`, one for each section.
             (default: all one)
-        interior_prior (InteriorPrior, optional): What is expected of the vertices between, added to
-            the energy. (default: nothing, as in the paper)
+        interior_prior (InteriorPrior, optional): A prior on the interior vertices, added to the
+            energy. (default: none, as in the paper)
 
     Raises:
-        ValueError: If sizes do not fit, or a number is not finite.
+        ValueError: If sizes do not match, or a number is not finite.
     """
 
     def __init__(
@@ -108,9 +109,9 @@ class EnergyScorer(QueryScorer):
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """As :meth:`QueryScorer.blocks`; queries of the same relations come together.
+        """As :meth:`QueryScorer.blocks`; queries with the same relations are grouped.
 
-        Without a ``batch_size``, intermediate results take some hundred megabytes at most.
+        Without a ``batch_size``, intermediate results take at most a few hundred megabytes.
 
         Args:
             batch, candidates, batch_size: See :meth:`QueryScorer.blocks`.
@@ -148,15 +149,15 @@ class EnergyScorer(QueryScorer):
         candidates: Tensor | None = None,
         explain: bool = False,
     ) -> list[list[Answer]]:
-        r"""Returns the :obj:`k` best answers to every query, the best first.
+        r"""Returns the :obj:`k` best answers to every query, in descending order.
 
-        Equal scores are ordered as the candidates are.
+        Answers with equal scores are in the order of the candidates.
 
         Args:
             queries (QueryBatch, sequence of Query or str, Query or str): The queries.
-            k (int, optional): How many answers to give.
+            k (int, optional): The number of answers.
             candidates (Tensor, optional): Ids of the entities to choose from, instead of all.
-            explain (bool, optional): Whether to split each energy by edge: which step disagrees?
+            explain (bool, optional): Whether to split each energy by edge.
 
         Raises:
             DataError: If a text is not a query or a label is unknown.

@@ -27,16 +27,17 @@ _PAIR = 24
 
 @dataclass(frozen=True, eq=False)
 class QueryTruth:
-    r"""The truth of every entity as the answer to some queries, and what cut interiors may change.
+    r"""The truth of every entity as the answer to queries, with bounds on the error of the beam.
 
-    With :math:`T` the truth that was found, the truth over all entities between is at most
+    With :math:`T` the truth that was found, the truth without a beam is at most
     :math:`\max(T, \text{limit})` and at least :math:`\text{share} \cdot T`.
 
     Args:
         rows (Tensor): Positions of the queries in their batch, ``[Q]``.
         log_truth (Tensor): :math:`\log T`, ``[Q, N]``.
-        log_limit (Tensor): The log of the limit, ``[Q]``; :math:`-\infty` where nothing was cut.
-        share (Tensor): The share, ``[Q]``; below 1 only where something was cut in a negation.
+        log_limit (Tensor): The log of the limit, ``[Q]``; :math:`-\infty` if the beam dropped no
+            entity.
+        share (Tensor): The share, ``[Q]``; below 1 only if the beam dropped entities in a negation.
     """
 
     rows: Tensor
@@ -45,7 +46,7 @@ class QueryTruth:
     share: Tensor
 
     def certain(self, log_truth: Tensor) -> Tensor:
-        """How many of the first answers stand as they would with all entities between, ``[Q]``.
+        """Returns the number of first answers whose ranks do not depend on the beam, ``[Q]``.
 
         Args:
             log_truth (Tensor): The logs of truth of the best answers to each query, descending.
@@ -65,11 +66,11 @@ class EntityAnswer:
     r"""One answer to a query.
 
     Args:
-        label: The label of the entity, or its id as text where there are no labels.
+        label: The label of the entity, or its id as text without labels.
         entity: Its id.
         truth: :math:`T`, the truth of its derivations.
-        certain: Whether it would stand at this place with all entities between, too.
-        probability: The truth recalibrated, where a calibration is given.
+        certain: Whether its rank does not depend on the beam.
+        probability: The recalibrated truth, if a calibration is given.
     """
 
     label: str
@@ -80,9 +81,9 @@ class EntityAnswer:
 
 
 class EntityScorer(QueryScorer):
-    r"""Scores every entity as the answer to logical queries over entities, facts and predictions.
+    r"""Scores every entity as the answer to logical queries, from facts and predicted links.
 
-    The vertices between are entities, and a query is as true as its best assignment of them
+    Interior variables are entities, and the truth of a query is that of their best assignment
     (max-product). With :math:`T` the truth of an entity :math:`u` at some vertex and
     :math:`p_q(v \mid u)` the probability of a link,
 
@@ -92,20 +93,22 @@ class EntityScorer(QueryScorer):
         T_{\text{or}} = 1 - \prod_i (1 - T_i), \qquad
         T_{\text{not}} = 1 - T
 
-    the maximum over the :obj:`k` entities of the largest truth. Unions are not rewritten, and the
-    maximum within a negated query is taken first. After "Answering Complex Logical Queries on
-    Knowledge Graphs via Query Computation Tree Optimization" (Bai et al., 2023), where links come
-    from a trained model. Scores are logs of truth, so that small ones keep their order.
+    with the maximum over the :obj:`k` entities of largest truth (the beam). Unions are not
+    rewritten, and the maximum within a negated query is taken first. Based on "Answering Complex
+    Logical Queries on Knowledge Graphs via Query Computation Tree Optimization" (Bai et al., 2023).
+    Scores are logs of truth, so that small values keep their order.
 
     Args:
         links (LinkProbabilities): The probability of every link.
-        k (int or str, optional): How many entities stand at a vertex between, or ``"all"``, which
-            is exact. The weights of a :class:`QueryBatch` play no part.
-        entities (Vocabulary, optional): The labels of the entities; needed for queries over labels.
-        relations (Vocabulary, optional): The labels of the relations; needed likewise.
+        k (int or str, optional): Number of entities kept per interior variable, or ``"all"``, which
+            is exact. The weights of a :class:`QueryBatch` are ignored.
+        entities (Vocabulary, optional): The labels of the entities; required for queries over
+            labels.
+        relations (Vocabulary, optional): The labels of the relations; required for queries over
+            labels.
 
     Raises:
-        ValueError: If :obj:`k` is not positive, or numbers of labels do not fit.
+        ValueError: If :obj:`k` is not positive, or the numbers of labels do not match.
     """
 
     def __init__(
@@ -125,7 +128,7 @@ class EntityScorer(QueryScorer):
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """As :meth:`QueryScorer.blocks`; queries of the same relations come together.
+        """As :meth:`QueryScorer.blocks`; queries with the same relations are grouped.
 
         Args:
             batch, candidates, batch_size: See :meth:`QueryScorer.blocks`.
@@ -142,11 +145,11 @@ class EntityScorer(QueryScorer):
 
         Args:
             batch (QueryBatch): The queries.
-            batch_size (int, optional): Queries treated at once. (default: what memory allows)
+            batch_size (int, optional): Queries per block. (default: by the available memory)
 
         Raises:
-            ValueError: If an id is out of range, ``batch_size`` is not positive, or all entities
-                but some would answer a query.
+            ValueError: If an id is out of range, ``batch_size`` is not positive, or the answers of
+                a query are the complement of a set.
         """
         check_bounded(batch.shape)
         batch.check_ids(self.links.num_entities, self.links.num_relations)
@@ -171,28 +174,28 @@ class EntityScorer(QueryScorer):
         calibration: TruthCalibration | None = None,
         min_probability: float = 0.0,
     ) -> list[list[EntityAnswer]]:
-        r"""Returns the :obj:`k` best answers to every query, the best first.
+        r"""Returns the :obj:`k` best answers to every query, in descending order.
 
-        Entities of truth zero are no answers, so there may be fewer, or none. Equal ones are
-        ordered by their ids.
+        Entities of truth zero are not answers, so there may be fewer than :obj:`k`. Answers of
+        equal truth are ordered by id.
 
         Args:
             queries (QueryBatch, sequence of Query or str, Query or str): The queries.
-            k (int, optional): How many answers to give.
+            k (int, optional): The number of answers.
             candidates (Tensor, optional): Ids of the entities to choose from, instead of all.
-            calibration (TruthCalibration, optional): What turns truths into probabilities.
-            min_probability (float, optional): Answers of a smaller probability are not given.
+            calibration (TruthCalibration, optional): Maps truths to probabilities.
+            min_probability (float, optional): Answers of smaller probability are omitted.
 
         Raises:
             DataError: If a text is not a query or a label is unknown.
-            ValueError: If an id is out of range, all entities but some would answer a query, or
-                ``min_probability`` is not between 0 and 1 or has no calibration.
+            ValueError: If an id is out of range, the answers of a query are the complement of a
+                set, or ``min_probability`` is not between 0 and 1 or has no calibration.
         """
         check_integer("k", k, 1)
         if not 0 <= min_probability <= 1:
             raise ValueError(f"'min_probability' must be between 0 and 1 (got {min_probability})")
         if min_probability and calibration is None:
-            raise ValueError("'min_probability' needs a calibration: truths are no probabilities")
+            raise ValueError("'min_probability' needs a calibration: truths are not probabilities")
         if isinstance(queries, Query | str):
             queries = [queries]
         outside = torch.zeros(self.links.num_entities, dtype=torch.bool, device=self.links.device)

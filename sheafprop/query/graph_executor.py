@@ -19,10 +19,10 @@ _MEMBERS = 2**24
 
 
 class GraphExecutor:
-    r"""Answers logical queries exactly, as sets, from the triples of a graph alone.
+    r"""Answers logical queries exactly, as sets, from the triples of a graph.
 
-    All structures can be answered, with unions and negation: :obj:`not` is the complement in the
-    domain. The id :math:`r + R` stands for relation :math:`r` walked from tail to head.
+    All structures are supported, including unions and negation: :obj:`not` is the complement in the
+    domain. The id :math:`r + R` denotes the inverse of relation :math:`r`.
 
     Args:
         triples (Tensor): The triples ``(head, relation, tail)``, ``[m, 3]``; repeated ones count
@@ -55,7 +55,7 @@ class GraphExecutor:
         self._targets = _sets(known.start.numpy(), known.values.numpy(), num_entities)
 
     def answers(self, batch: QueryBatch) -> AnswerSets:
-        """The answers to every query of a batch."""
+        """Returns the answers to every query of a batch."""
         batch.check_ids(self.num_entities, self.num_relations)
         slots = batch.slots.cpu().numpy()
         step = max(1, _MEMBERS // max(1, self.num_entities))
@@ -119,8 +119,8 @@ class GraphExecutor:
 def easy_and_hard(
     observed: GraphExecutor, full: GraphExecutor, batch: QueryBatch
 ) -> tuple[AnswerSets, AnswerSets]:
-    """Answers to the queries of a ``batch`` on the ``observed`` graph (easy), and those that only
-    the ``full`` graph gives (hard)."""
+    """Returns the answers to the queries of a ``batch`` on the ``observed`` graph (easy), and those
+    that require the ``full`` graph (hard)."""
     easy = observed.answers(batch)
     return easy, differences_of(full.answers(batch), easy)
 

@@ -21,29 +21,28 @@ _ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 @dataclass(frozen=True, eq=False)
 class InteriorPrior:
-    r"""Where the vertices between the sources and the target of a query may be expected.
+    r"""A Gaussian prior on the interior vertices of a query.
 
-    The energy of a query leaves them free: a vertex between may lie where no entity does, so that
-    walking a relation and back returns to the start. But the vertex that a relation :math:`r`
-    leaves should be one of the entities that :math:`r` leaves in the facts. Their mean
-    :math:`\mu_r` and variance :math:`v_r`, in which an entity counts once for each of its facts,
-    make an energy of it,
+    In the energy of a query, interior vertices are free and need not be close to any entity, so
+    following a relation forwards and backwards returns to the start. The vertex at which a relation
+    :math:`r` starts should be one of the entities at which :math:`r` starts in the facts. Their
+    mean :math:`\mu_r` and variance :math:`v_r`, with one count for each fact, define the energy
 
     .. math::
         E_r(z) = \sum_j \lambda_{rj} {| z_j - \mu_{rj} |}^2, \qquad
         \lambda_{rj} = \frac{\sigma^2}{v_{rj} + 0.01 \, v}
 
     where :math:`\sigma^2` is the mean squared residual of the facts per coordinate, and :math:`v`
-    the variance of all vectors, in the mean over coordinates, which keeps a single entity from
-    becoming a certainty. Sections have means of their own, and share the variances. If residuals
-    and vectors were Gaussian, the least energy would be at the most probable interior (MacKay,
-    "Information Theory, Inference, and Learning Algorithms", 2003, chapter 28). Nothing is trained.
+    the mean over coordinates of the variance of all vectors, which regularizes relations with a
+    single entity. Each section has its own means; variances are shared. For Gaussian residuals and
+    vectors, the minimum of the energy is the most probable interior (MacKay, "Information Theory,
+    Inference, and Learning Algorithms", 2003, chapter 28). The prior requires no training.
 
     Args:
-        centre (Tensor): :math:`\mu`, ``[2R, s, d]``, double precision; from row :math:`R` on those
-            of inverse relations, which leave the tails.
+        centre (Tensor): :math:`\mu`, ``[2R, s, d]``, double precision; rows from :math:`R` on are
+            those of inverse relations, which start at tails.
         entries (Tensor): :math:`\lambda \ge 0`, real ``[2R, d]``; zero for relations without facts,
-            and for all of them where all vectors are equal.
+            and for all relations if all vectors are equal.
     """
 
     centre: Tensor
@@ -52,7 +51,7 @@ class InteriorPrior:
     @classmethod
     @torch.no_grad()
     def of_facts(cls, sheaf: RelationSheaf, x: Tensor, triples: Tensor) -> InteriorPrior:
-        """The prior that facts over known vectors suggest.
+        """Estimates the prior from facts between known vectors.
 
         Args:
             sheaf (RelationSheaf): The maps of the relations.
@@ -61,7 +60,7 @@ class InteriorPrior:
 
         Raises:
             ValueError: If there are no facts, they are not int64 ``[m, 3]``, an id is out of range,
-                the vectors do not fit the maps, or a number is not finite.
+                the vectors do not match the maps, or a number is not finite.
         """
         x = prepare_vectors(sheaf, x)
         check_triples(triples, x.shape[0], sheaf.num_relations)

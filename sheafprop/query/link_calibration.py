@@ -22,13 +22,13 @@ _NUMBERS = 2**20
 
 
 class ScoredRows(NamedTuple):
-    r"""Scores of all entities at the end of held-out links of one relation, and the true ones.
+    r"""Scores of all entities as answers of held-out links of one relation, with the true answers.
 
     Args:
         relation: The relation; :math:`r + R` for the inverse of :math:`r`.
         scores: ``[n, N]``; :math:`-\infty` for entities to be excluded, such as known answers.
         answers: The true entities of every row.
-        offset: What is added to the scores at any temperature, as a weighted log of a proximity.
+        offset: A term added to the scaled scores, such as a weighted log proximity.
     """
 
     relation: int
@@ -39,7 +39,7 @@ class ScoredRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LinkCalibration:
-    r"""How sharp scores are, and how many answers to expect, for each relation and direction.
+    r"""The inverse temperature and the expected number of answers for each relation and direction.
 
     The parameters :math:`\beta_q` and :math:`a_q` of :class:`LinkProbabilities`.
 
@@ -56,21 +56,22 @@ class LinkCalibration:
     def fit(
         cls, rows: Iterable[ScoredRows], num_relations: int, *, prior: float = 20.0
     ) -> LinkCalibration:
-        r"""The calibration of the largest likelihood on held-out links.
+        r"""Fits the calibration to held-out links by maximum likelihood.
 
-        :math:`\beta_q` maximises :math:`\sum_{u, v} \log \mathrm{softmax}_v(\beta_q f(u, q, v))`
-        over the true answers, and :math:`a_q` is their mean number in a row. Relations of few links
-        are drawn towards the values of all relations together: these count as so many links, or
-        rows, as the prior says.
+        :math:`\beta_q` maximizes :math:`\sum_{u, v} \log \mathrm{softmax}_v(\beta_q f(u, q, v))`
+        over the true answers, and :math:`a_q` is their mean number in a row. Relations with few
+        links are regularized towards the values of all relations together, which count as ``prior``
+        links or rows.
 
         Args:
-            rows (iterable of ScoredRows): Held-out links, a relation at a time or in parts.
+            rows (iterable of ScoredRows): Held-out links; a relation may be split into several
+                items.
             num_relations (int): The number of relations :math:`R`.
-            prior (float, optional): The weight of all relations in each, in links.
+            prior (float, optional): The weight of the values of all relations, in links.
 
         Raises:
-            ValueError: If a score is not a number, a true answer cannot be meant, a relation is out
-                of range, or there is no answer at all.
+            ValueError: If a score is NaN, a true answer is excluded, a relation is out of range, or
+                there are no answers.
         """
         if not 0 <= prior < math.inf:
             raise ValueError(f"'prior' must be a number from 0 on (got {prior})")
@@ -99,7 +100,7 @@ class LinkCalibration:
         return cls(torch.tensor(temperature, dtype=torch.float64), torch.from_numpy(expected))
 
     def state(self) -> dict[str, Any]:
-        """The calibration as lists of numbers, for a JSON file."""
+        """Returns the calibration as lists of numbers, for a JSON file."""
         return {
             "temperature": self.temperature.tolist(),
             "num_answers": self.num_answers.tolist(),
@@ -107,10 +108,10 @@ class LinkCalibration:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> LinkCalibration:
-        """The calibration that :meth:`state` describes.
+        """Builds the calibration from the result of :meth:`state`.
 
         Raises:
-            FormatError: If it is something else.
+            FormatError: If the state is invalid.
         """
         try:
             parts = [

@@ -22,19 +22,18 @@ _PASSES = 16
 
 
 class LinkScorer(Protocol):
-    """What says how well an entity fits at the other end of a link."""
+    """Protocol of objects that score entities at the other end of a link."""
 
     def score_links(self, entities: Tensor, relation: int, inverse: bool) -> Tensor:
-        r"""Scores ``[n, N]`` of all entities as tails of ``(entity, relation, ?)``, or with
-        ``inverse`` as heads of ``(?, relation, entity)``; higher is better.
+        r"""Returns the scores ``[n, N]`` of all entities as tails of ``(entity, relation, ?)``, or
+        with ``inverse`` as heads of ``(?, relation, entity)``; higher is better.
 
-        An entity that cannot be meant has the score :math:`-\infty`. The tensor is a new one: it
-        is overwritten.
+        Excluded entities have the score :math:`-\infty`. The caller may overwrite the tensor.
 
         Args:
             entities (Tensor): Distinct ids, int64 ``[n]``.
             relation (int): The relation, below :math:`R`.
-            inverse (bool): Whether it is walked from tail to head.
+            inverse (bool): Whether to follow it from tail to head.
         """
 
 
@@ -53,10 +52,10 @@ class FactSource(Protocol):
 
 
 class LinkProbabilities:
-    r"""How probable each link is: facts are certain, the others are predicted by scores.
+    r"""Probabilities of links: one for facts, predicted from scores for other links.
 
     With :math:`f(u, q, v)` the score of the link from :math:`u` to :math:`v` by relation :math:`q`,
-    and :math:`n_{u,q}` the number of facts that lead from :math:`u` by :math:`q`,
+    and :math:`n_{u,q}` the number of facts from :math:`u` along :math:`q`,
 
     .. math::
         p_q(v \mid u) = \begin{cases}
@@ -66,32 +65,32 @@ class LinkProbabilities:
             & \text{else}
         \end{cases}
 
-    where :math:`g` is the log of a proximity in the graph. This is the form of "Answering Complex
+    where :math:`g` is the log of a proximity in the graph. This is the model of "Answering Complex
     Logical Queries on Knowledge Graphs via Query Computation Tree Optimization" (Bai et al., 2023),
-    for any scores.
+    for arbitrary scores.
 
     Args:
         facts (Tensor or FactSource): The observed triples ``(head, relation, tail)``, int64
-            ``[m, 3]``, or what looks them up.
+            ``[m, 3]``, or an object that looks them up.
         num_entities (int): The number of entities :math:`N`.
         num_relations (int): The number of relations :math:`R`; the inverse of :math:`r` is
             :math:`r + R`.
-        scorer (LinkScorer, optional): The scores :math:`f`. (default: facts alone, all other links
-            have probability 0)
+        scorer (LinkScorer, optional): The scores :math:`f`. (default: none; all other links have
+            probability 0)
         temperature (float or Tensor, optional): The inverse temperature :math:`\beta_q > 0`, one
             for all or ``[2R]``.
-        num_answers (float or Tensor, optional): The number of answers :math:`a_q > 0` expected of
+        num_answers (float or Tensor, optional): The expected number of answers :math:`a_q > 0` of
             an entity without facts, one for all or ``[2R]``.
         log_proximity (callable, optional): Returns :math:`g`, ``[n, N]``, for ids ``[n]``.
         proximity_weight (float, optional): :math:`\lambda`.
-        domain (Tensor, optional): Ids of the entities of the graph; no predicted link leads to
-            others. (default: all)
+        domain (Tensor, optional): Ids of the entities of the graph; predicted links lead only to
+            these. (default: all)
         dtype (torch.dtype, optional): The type of the rows.
-        device (torch.device, optional): Where the scores are.
-        cache_bytes (int, optional): The most memory for rows that are kept for later calls.
+        device (torch.device, optional): The device of the scores.
+        cache_bytes (int, optional): The maximum size of the cache of rows.
 
     Raises:
-        ValueError: If an id is out of range, or a number is not as described.
+        ValueError: If an id or an argument is out of range.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class LinkProbabilities:
         self._cache = _RowCache(num_entities, dtype, self.device, cache_bytes)
 
     def log_rows(self, entities: Tensor, relation: int) -> Tensor:
-        r"""The logs ``[n, N]`` of :math:`p_q(v \mid u)` for distinct entities :math:`u`.
+        r"""Returns the logs ``[n, N]`` of :math:`p_q(v \mid u)` for distinct entities :math:`u`.
 
         Args:
             entities (Tensor): The ids of the entities :math:`u`, int64 ``[n]``.
@@ -151,7 +150,7 @@ class LinkProbabilities:
 
     @torch.no_grad()
     def row_parts(self, entities: Tensor, relation: int) -> list[tuple[Tensor, Tensor]]:
-        """The same rows in one or two parts, with their places: those that were kept, and others.
+        """Returns the same rows in one or two parts, with their positions: cached ones, and others.
 
         ``entities`` and ``relation`` are those of :meth:`log_rows`.
         """
@@ -168,7 +167,8 @@ class LinkProbabilities:
         return parts
 
     def is_fact(self, entity: int, relation: int, target: int) -> bool:
-        """Whether a relation, below :math:`2R`, leads from an entity to a target by a fact."""
+        """Returns whether a relation, below :math:`2R`, connects an entity with a target by a
+        fact."""
         return target in self._known(torch.tensor([entity]), relation)[1]
 
     def make_room(self) -> None:

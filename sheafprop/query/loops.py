@@ -86,7 +86,7 @@ def count_rows(
 ):  # type: ignore[no-untyped-def]
     """Counts for the targets of rows lo to hi; marks rows with a NaN instead.
 
-    Columns in ``known`` are no candidates, the targets among them; repeated ones count once.
+    Columns in ``known`` are not candidates, the targets among them; repeated ones count once.
     Up to ``few`` targets in a row are compared with all candidates, many at once; with more, each
     candidate is placed among the sorted targets.
     """

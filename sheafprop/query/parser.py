@@ -30,18 +30,18 @@ def parse_query(text: str) -> Query:
     .. code-block:: text
 
         query    = label
-                 | via(relation, query)          all that the relation leads to
-                 | and(query, query, ...)        answers of all
-                 | or(query, query, ...)         answers of any
-                 | not(query)                    all others; a branch of an "and"
+                 | via(relation, query)          all entities the relation leads to
+                 | and(query, query, ...)        answers of all queries
+                 | or(query, query, ...)         answers of any query
+                 | not(query)                    all other entities; only in an "and"
                  | NAME(relation, ...; label, ...)   a named structure: 1p 2p 3p 2i 3i pi ip 2u up
                                                  2in 3in pin pni inp
-        relation = label | inverse(label)        inverse: walked from tail to head
+        relation = label | inverse(label)        inverse: followed from tail to head
 
-    Relations of a named structure are given in the order in which they are walked, branch by
-    branch: :obj:`pi(r1, r2, r3; a, b)` is :obj:`and(via(r2, via(r1, a)), via(r3, b))`. A label with
-    spaces, commas, semicolons or brackets, or one that begins with a quotation mark, is put in
-    quotation marks of either kind; within them a backslash makes the next character literal.
+    Relations of a named structure are given in the order in which they are followed, branch by
+    branch: :obj:`pi(r1, r2, r3; a, b)` is :obj:`and(via(r2, via(r1, a)), via(r3, b))`. Labels that
+    contain spaces, commas, semicolons or brackets, or start with a quotation mark, must be quoted
+    with single or double quotation marks; a backslash escapes the next character.
 
     Raises:
         DataError: If the text is not a query; the message names the position, counted from 1.

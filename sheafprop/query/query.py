@@ -15,9 +15,9 @@ _BARE = re.compile(r"""[^\s(),;"'][^\s(),;]*""")
 
 @dataclass(frozen=True)
 class Query:
-    r"""A logical query over labels: which entities do these relations lead to?
+    r"""A logical query over labels.
 
-    Queries are put together from entities, in Python or as text (see :func:`parse_query`):
+    Queries are built from entities, in Python or as text (see :func:`parse_query`):
 
     .. code-block:: python
 
@@ -26,15 +26,15 @@ class Query:
         Query.entity("a").via("r1") & ~Query.entity("b").via("r2")
         Query.of("pi", relations=["r1", "r2", "r3"], anchors=["a", "b"])
 
-    :obj:`str(query)` is the text that parses back to it.
+    :obj:`str(query)` is text that parses to the same query.
 
     Args:
         shape (QueryShape): The tree of operators.
         labels (tuple of str): The labels in its slots.
-        inverse (tuple of bool): For each slot, whether its relation is walked from tail to head.
+        inverse (tuple of bool): For each slot, whether its relation is followed from tail to head.
 
     Raises:
-        ValueError: If the slots do not fit.
+        ValueError: If the slots do not match.
     """
 
     shape: QueryShape
@@ -54,7 +54,7 @@ class Query:
 
     @classmethod
     def entity(cls, label: str) -> Query:
-        """The entity ``label`` itself, from which a query starts."""
+        """Returns the query for the entity ``label`` itself, the start of other queries."""
         return cls(QueryShape("anchor"), (label,), (False,))
 
     @classmethod
@@ -64,16 +64,16 @@ class Query:
         relations: Sequence[str | tuple[str, bool]],
         anchors: Sequence[str],
     ) -> Query:
-        r"""A query of a named structure, such as ``"2p"`` or ``"ip"``.
+        r"""Builds a query of a named structure, such as ``"2p"`` or ``"ip"``.
 
         Args:
             name: The structure.
-            relations: Its relations, in the order in which they are walked, branch by branch. A
-                pair ``(label, True)`` walks the relation from tail to head.
+            relations: Its relations, in the order in which they are followed, branch by branch. A
+                pair ``(label, True)`` follows the relation from tail to head.
             anchors: Its entities, from left to right.
 
         Raises:
-            ValueError: If there is no such structure or the numbers do not fit.
+            ValueError: If the structure is unknown or the numbers do not match.
         """
         shape = structure(name)
         counts = len(shape.relation_slots), len(shape.entity_slots)
@@ -91,7 +91,8 @@ class Query:
         return cls(shape, tuple(labels), tuple(inverse))
 
     def via(self, relation: str, *, inverse: bool = False) -> Query:
-        """All that a relation leads to from here; with ``inverse``, all that it leads here from."""
+        """Returns the query for all entities that a relation leads to; with ``inverse``, for all
+        from which it leads here."""
         return Query(
             QueryShape("via", (self.shape,)), (*self.labels, relation), (*self.inverse, inverse)
         )
@@ -106,10 +107,11 @@ class Query:
         return Query(QueryShape("not", (self.shape,)), self.labels, self.inverse)
 
     def ids(self, entities: Labels, relations: Labels) -> Tensor:
-        r"""The ids in the slots, int64; an inverse relation has its id plus their number.
+        r"""Returns the ids in the slots, int64; an inverse relation has its id plus the number of
+        relations.
 
         Raises:
-            DataError: If a label is unknown; the nearest spelling is suggested.
+            DataError: If a label is unknown; the message suggests similar labels.
         """
         out = torch.empty(len(self.labels), dtype=torch.long)
         for slots, vocabulary in (

@@ -14,10 +14,9 @@ from sheafprop.query.query_shape import QueryShape, structure
 
 @dataclass(frozen=True, eq=False)
 class QueryBatch:
-    r"""Many queries of one shape, in ids.
+    r"""A batch of queries of one shape, in ids.
 
-    With :math:`R` relations, the id :math:`r + R` stands for relation :math:`r` walked from tail to
-    head.
+    With :math:`R` relations, the id :math:`r + R` denotes the inverse of relation :math:`r`.
 
     Args:
         shape (QueryShape): The common shape.
@@ -26,7 +25,7 @@ class QueryBatch:
             the order of the relation slots, ``[Q, number of relation slots]``. (default: all one)
 
     Raises:
-        ValueError: If the shapes do not fit or a weight is negative.
+        ValueError: If the shapes do not match or a weight is negative.
     """
 
     shape: QueryShape
@@ -53,14 +52,14 @@ class QueryBatch:
 
     @classmethod
     def of(cls, name: str, slots: Tensor, edge_weight: Tensor | None = None) -> QueryBatch:
-        """A batch of the structure ``name``, such as ``"2p"`` or ``"ip"``."""
+        """Builds a batch of the structure ``name``, such as ``"2p"`` or ``"ip"``."""
         return cls(structure(name), slots, edge_weight)
 
     @classmethod
     def from_queries(
         cls, queries: Sequence[Query | str], entities: Labels, relations: Labels
     ) -> list[tuple[QueryBatch, Tensor]]:
-        """Batches of queries over labels, one per shape, each with the positions of its rows.
+        """Builds one batch per shape from queries over labels, with the positions of its rows.
 
         Args:
             queries (sequence of Query or str): The queries.
@@ -94,14 +93,14 @@ class QueryBatch:
                 )
 
     def conjunctions(self, *, ordered: bool = True) -> list[QueryBatch]:
-        """Batches without unions, whose answers together are those of this batch.
+        """Returns batches without unions whose combined answers are those of this batch.
 
         Args:
-            ordered (bool, optional): Whether branches are brought into one order, so that queries
-                that differ in it become equal. Otherwise the slots keep theirs.
+            ordered (bool, optional): Whether to sort branches, so that queries that differ only in
+                their order become equal. Otherwise the order of the slots does not change.
 
         Raises:
-            ValueError: For a negation, and where an entity stands for a whole branch.
+            ValueError: If there is a negation, or a branch is an entity.
         """
         weight = self.edge_weight
         if weight is None:
@@ -122,7 +121,7 @@ class QueryBatch:
         return batches
 
     def order_by_relation(self) -> Tensor:
-        """An order of the rows that brings queries with equal relations together."""
+        """Returns an order of the rows that groups queries with equal relations."""
         order = torch.arange(len(self), device=self.device)
         for slot in self.shape.relation_slots:
             order = order[self.slots[order, slot].argsort(stable=True)]
@@ -130,7 +129,7 @@ class QueryBatch:
 
     @property
     def device(self) -> torch.device:
-        """Where the ids are."""
+        """The device of the ids."""
         return self.slots.device
 
     def __getitem__(self, rows: Tensor | slice) -> QueryBatch:
@@ -146,7 +145,7 @@ class QueryBatch:
 
 
 def _check_anchors(shape: QueryShape) -> None:
-    """An entity alone fixes a vertex; it is no branch that leads to one."""
+    """An entity alone fixes a vertex; it is not a branch that leads to one."""
     if shape.operator == "anchor":
         raise ValueError("a query needs a relation: an entity alone asks for nothing")
     for node in shape.walk():

@@ -30,13 +30,13 @@ _FEW = 96
 
 @dataclass(frozen=True, eq=False)
 class QueryRanking:
-    """Where every hard answer of every query stands among the entities that are no answers.
+    """The position of every hard answer of every query among the entities that are not answers.
 
     Args:
         counts (RankCounts): Better, equal and all candidates of every pair of query and answer.
         query (Tensor): The query of every pair, ascending, int64.
-        num_queries (int): Number of queries, those without a hard answer included.
-        num_candidates (int): Number of entities that were ranked, answers included.
+        num_queries (int): Number of queries, including those without a hard answer.
+        num_candidates (int): Number of ranked entities, including answers.
     """
 
     counts: RankCounts
@@ -47,11 +47,12 @@ class QueryRanking:
     def metrics(
         self, averaging: Averaging = "macro", k: tuple[int, ...] = HITS_AT
     ) -> dict[str, float]:
-        """Hits@k and mean reciprocal rank by realistic ranks, and both with ties in random order.
+        """Computes Hits@k and mean reciprocal rank with realistic ranks and in expectation over
+        ties.
 
-        A realistic rank counts half of the equal scores as better, so that a large tie is a miss
-        as a whole; ``"expected_hits@k"`` and ``"expected_mrr"`` are expectations over the order of
-        equal scores, as published figures of an unstable sort are on average.
+        A realistic rank counts half of the equal scores as better, so that large groups of ties are
+        misses. ``"expected_hits@k"`` and ``"expected_mrr"`` are expectations over the order of
+        equal scores, which published results of an unstable sort approximate.
 
         Args:
             averaging (str, optional): ``"macro"`` takes the mean over the answers of a query, then
@@ -62,7 +63,7 @@ class QueryRanking:
             The metrics, with ``"queries"`` and ``"answers"``, the numbers that were ranked.
 
         Raises:
-            ValueError: If there is no hard answer at all.
+            ValueError: If there is no hard answer.
         """
         if averaging not in ("macro", "micro"):
             raise ValueError(f"'averaging' must be 'macro' or 'micro' (got {averaging!r})")
@@ -97,20 +98,20 @@ def evaluate_queries(
     batch_size: int | None = None,
     progress: bool = False,
 ) -> QueryRanking:
-    r"""Ranks every hard answer among the candidates, all other answers of its query removed.
+    r"""Ranks every hard answer among the candidates, with all other answers of its query filtered.
 
     Args:
-        scorer (QueryScorer): What scores the candidates.
+        scorer (QueryScorer): The scorer of the candidates.
         batch (QueryBatch): The queries.
-        easy (AnswerSets): Answers that follow from what is observed.
-        hard (AnswerSets): Answers that do not: the ones to be found.
+        easy (AnswerSets): Answers that follow from the observed graph.
+        hard (AnswerSets): All other answers, which are ranked.
         candidates (Tensor): The distinct ids of the entities of the observed graph.
-        batch_size (int, optional): Queries treated at once. (default: what the scorer chooses)
+        batch_size (int, optional): Queries per block. (default: chosen by the scorer)
         progress (bool, optional): Whether to show a progress bar once a second has passed.
 
     Raises:
         DivergenceError: If a score is NaN.
-        ValueError: If numbers do not fit, or a hard answer is not among the candidates.
+        ValueError: If numbers do not match, or a hard answer is not among the candidates.
     """
     if not len(batch) == len(easy) == len(hard):
         raise ValueError(
@@ -162,7 +163,7 @@ def _count(
 
 
 def _columns(candidates: Tensor, easy: AnswerSets, hard: AnswerSets) -> NDArray[np.int32]:
-    """The column of every entity, -1 for those that are no candidates."""
+    """The column of every entity, -1 for those that are not candidates."""
     ids = candidates.cpu().numpy()
     if ids.ndim != 1 or len(np.unique(ids)) != len(ids):
         raise ValueError("'candidates' must be distinct entity ids")
@@ -185,18 +186,19 @@ _BLOCK_SCORES = 2**23
 
 
 class EdgeTypeScorer(EdgeTypeHeuristic, QueryScorer):
-    r"""The edge-type heuristic for queries: entities seen at the end of the last relation score 1.
+    r"""The edge-type heuristic for queries: entities observed at the end of the last relation score
+    1.
 
-    Where branches meet, a candidate must have been seen at the end of all of them, or of any for
-    unions; negated branches are ignored. Entities and relations before the last ones play no part:
-    what a model gains over it goes beyond knowing types. From Galkin et al., "Inductive Logical
-    Query Answering in Knowledge Graphs" (2022).
+    For intersections, a candidate must be observed at the end of all branches, for unions of any;
+    negated branches are ignored. Entities and earlier relations are ignored, so a scorer that ranks
+    better uses more than types. From Galkin et al., "Inductive Logical Query Answering in Knowledge
+    Graphs" (2022).
 
     Args:
         triples (Tensor): The observed triples, ``[m, 3]``.
         num_nodes (int): The number of entities.
-        num_relations (int): The number of relations :math:`R`; from :math:`R` on, ids stand for
-            inverse ones.
+        num_relations (int): The number of relations :math:`R`; ids from :math:`R` on denote inverse
+            ones.
     """
 
     def __init__(self, triples: Tensor, num_nodes: int, num_relations: int) -> None:

@@ -18,11 +18,11 @@ class QueryScorer(ABC):
     Args:
         num_entities (int): The number of entities.
         num_relations (int): The number of relations, without inverse ones.
-        entities (Labels, optional): The labels of the entities; needed for queries over labels.
-        relations (Labels, optional): The labels of the relations; needed likewise.
+        entities (Labels, optional): The labels of the entities; required for queries over labels.
+        relations (Labels, optional): The labels of the relations; required for queries over labels.
 
     Raises:
-        ValueError: If numbers of labels do not fit.
+        ValueError: If the numbers of labels do not match.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class QueryScorer(ABC):
     def blocks(
         self, batch: QueryBatch, candidates: Tensor | None = None, *, batch_size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields positions of queries, and their scores ``[rows, C]``.
+        """Yields positions of queries and their scores ``[rows, C]``.
 
         Args:
             batch (QueryBatch): The queries.
             candidates (Tensor, optional): Ids of the entities to score, ``[C]``, instead of all.
-            batch_size (int, optional): Queries treated at once. (default: what memory allows)
+            batch_size (int, optional): Queries per block. (default: by the available memory)
 
         Raises:
             ValueError: If ``batch_size`` is not positive.
@@ -68,12 +68,12 @@ class QueryScorer(ABC):
 
         Args:
             queries (QueryBatch or sequence of Query or str): The queries.
-            candidates, batch_size: See :meth:`blocks`. Scores depend on the size of a batch by
-                rounding alone.
+            candidates, batch_size: See :meth:`blocks`. The batch size changes scores only by
+                rounding.
 
         Raises:
             DataError: If a text is not a query or a label is unknown.
-            ValueError: If an id is out of range, or the queries are none that can be scored.
+            ValueError: If an id is out of range, or the queries are not supported.
         """
         if candidates is not None:
             check_ids(candidates, self.num_entities, "candidate")
@@ -85,14 +85,14 @@ class QueryScorer(ABC):
         return out
 
     def group(self, queries: QueryBatch | Sequence[AnyQuery]) -> list[tuple[QueryBatch, Tensor]]:
-        """Batches of one shape each, with the positions of their queries.
+        """Groups queries into batches of one shape each, with their positions.
 
         Args:
-            queries (QueryBatch or sequence of Query or str): A batch, which stays as it is, or
-                queries over labels.
+            queries (QueryBatch or sequence of Query or str): A batch, which is returned unchanged,
+                or queries over labels.
 
         Raises:
-            ValueError: If queries over labels come to a scorer without labels.
+            ValueError: If queries over labels are given to a scorer without labels.
         """
         if isinstance(queries, QueryBatch):
             return [(queries, torch.arange(len(queries)))]
@@ -101,5 +101,5 @@ class QueryScorer(ABC):
         return QueryBatch.from_queries(queries, self.entities, self.relations)
 
     def label(self, entity: int) -> str:
-        """The label of an ``entity``, or its id as text where there are no labels."""
+        """Returns the label of an ``entity``, or its id as text without labels."""
         return str(entity) if self.entities is None else self.entities.labels_of([entity])[0]

@@ -16,19 +16,20 @@ _MOST_CONJUNCTIONS = 1024
 
 @dataclass(frozen=True)
 class QueryShape:
-    r"""What queries have in common apart from their entities and relations: a tree of operators.
+    r"""The structure of queries without their entities and relations: a tree of operators.
 
     A query of this shape fills :attr:`num_slots` slots with an entity for each ``"anchor"`` and a
-    relation for each ``"via"``, in postorder: an operator's branches first, from left to right,
-    then the operator itself. So ``ip`` has the slots entity, relation, entity, relation, relation.
+    relation for each ``"via"``, in postorder: the branches of an operator, from left to right, then
+    the operator itself. ``ip``, for example, has the slots entity, relation, entity, relation,
+    relation.
 
     Args:
-        operator: ``"anchor"`` (a given entity), ``"via"`` (all that a relation leads to from its
-            branch), ``"and"``, ``"or"`` or ``"not"``.
+        operator: ``"anchor"`` (a given entity), ``"via"`` (all entities that a relation leads to
+            from its branch), ``"and"``, ``"or"`` or ``"not"``.
         branches: The operands: none, one, at least two, at least two, and one.
 
     Raises:
-        ValueError: If the number of branches does not suit the operator.
+        ValueError: If the number of branches does not match the operator.
     """
 
     operator: Operator
@@ -47,7 +48,7 @@ class QueryShape:
 
     @cached_property
     def slot_kinds(self) -> tuple[Literal["entity", "relation"], ...]:
-        """What each slot holds."""
+        """The kind of each slot."""
         inner = tuple(kind for branch in self.branches for kind in branch.slot_kinds)
         if self.operator == "anchor":
             return ("entity",)
@@ -55,7 +56,7 @@ class QueryShape:
 
     @property
     def num_slots(self) -> int:
-        """Number of entities and relations together."""
+        """Total number of entities and relations."""
         return len(self.slot_kinds)
 
     @cached_property
@@ -78,17 +79,17 @@ class QueryShape:
         return tuple(slices)
 
     def walk(self) -> Iterator[QueryShape]:
-        """All subtrees in postorder."""
+        """Yields all subtrees in postorder."""
         for branch in self.branches:
             yield from branch.walk()
         yield self
 
     def has(self, operator: Operator) -> bool:
-        """Whether the operator occurs anywhere."""
+        """Returns whether the operator occurs."""
         return any(node.operator == operator for node in self.walk())
 
     def text(self, labels: list[str]) -> str:
-        """The query with these labels in its slots, in the notation of the parser."""
+        """Returns the query with these labels in its slots, in the notation of the parser."""
         if self.operator == "anchor":
             return labels[0]
         parts = [
@@ -100,12 +101,13 @@ class QueryShape:
         return f"{self.operator}({', '.join(parts)})"
 
     def conjunctions(self) -> list[tuple[QueryShape, tuple[int, ...]]]:
-        r"""The disjunctive normal form: conjunctive shapes whose answers together are the query's.
+        r"""Returns the disjunctive normal form: conjunctive shapes whose combined answers are those
+        of the query.
 
         Nested ``and`` are merged.
 
         Returns:
-            Each shape with the slots of this one that fill its own.
+            Each shape with the slots of this shape that fill its slots.
 
         Raises:
             ValueError: If there is a negation, or there are more than 1024 conjunctions.
@@ -191,10 +193,10 @@ CONJUNCTIVE = ("1p", "2p", "3p", "2i", "3i", "pi", "ip")
 
 
 def structure(name: str) -> QueryShape:
-    """The shape of a named structure.
+    """Returns the shape of a named structure.
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If the name is unknown.
     """
     if name not in STRUCTURES:
         raise ValueError(f"'structure' must be one of {', '.join(STRUCTURES)} (got {name!r})")

@@ -11,13 +11,13 @@ from sheafprop.checks import check_integer
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityTable:
-    """How often predictions of about one probability come true.
+    """Observed frequencies of predictions by predicted probability.
 
     Args:
         lower, upper: The bounds of the bins that hold a prediction, ``[B]``.
-        count: How many predictions each holds.
+        count: Number of predictions in each bin.
         predicted: Their mean probability.
-        observed: The share of them that came true.
+        observed: The observed frequency.
     """
 
     lower: NDArray[np.float64]
@@ -30,12 +30,12 @@ class ReliabilityTable:
     def of(
         cls, probability: ArrayLike, is_true: ArrayLike, *, num_bins: int = 10
     ) -> ReliabilityTable:
-        """The table of some predictions, in bins of one width.
+        """Computes the table of predictions, in bins of equal width.
 
         Args:
             probability: The predicted probabilities, ``[m]``.
-            is_true: Whether each came true, ``[m]``.
-            num_bins: How many bins there are between 0 and 1.
+            is_true: Whether each is true, ``[m]``.
+            num_bins: The number of bins between 0 and 1.
 
         Raises:
             ValueError: If sizes differ, or a probability is not between 0 and 1.
@@ -62,12 +62,13 @@ class ReliabilityTable:
 
     @property
     def expected_calibration_error(self) -> float:
-        """The mean distance between predicted and observed over all predictions; 0 if none."""
+        """The mean difference of predicted and observed frequencies over all predictions; 0 without
+        predictions."""
         gaps = np.abs(self.predicted - self.observed)
         return float((self.count * gaps).sum() / max(self.count.sum(), np.finfo(float).tiny))
 
     def records(self) -> list[dict[str, Any]]:
-        """A record for each bin."""
+        """Returns a record for each bin."""
         names = ("lower", "upper", "count", "predicted", "observed")
         columns = (getattr(self, name).tolist() for name in names)
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]

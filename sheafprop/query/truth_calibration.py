@@ -19,7 +19,7 @@ _LEAST = -700.0
 
 
 class TruthPairs(NamedTuple):
-    """Validation queries of one structure with some entities.
+    """Validation queries of one structure with candidate entities.
 
     Args:
         log_truth: The logs of the truths of the entities as answers, ``[m]``.
@@ -32,10 +32,10 @@ class TruthPairs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TruthCalibration:
-    """The probability that an answer is right, from its truth, for each structure of queries.
+    """The probability that an answer is correct, from its truth, for each structure of queries.
 
-    The truth of the best derivation is no probability: other derivations count, and links depend on
-    each other. The best curve that does not fall is fitted on validation queries (isotonic
+    The truth of the best derivation is not a probability, because there are other derivations and
+    links are dependent. A monotone curve is fitted on validation queries (isotonic
     regression: Zadrozny and Elkan, 2002), so that the order of the answers to a query stays.
 
     Args:
@@ -52,7 +52,7 @@ class TruthCalibration:
         *,
         least: int = 20,
     ) -> TruthCalibration:
-        """The curves of the largest likelihood.
+        """Fits the curves by maximum likelihood.
 
         Args:
             pairs (mapping): For each structure, such as ``"2p"``, truths and whether they are
@@ -74,7 +74,7 @@ class TruthCalibration:
         return cls(curves)
 
     def probability(self, log_truth: Tensor, shape: QueryShape) -> Tensor:
-        """The probabilities of answers to queries of a shape, by their logs of truth.
+        """Returns the probabilities of answers to queries of a shape, from their logs of truth.
 
         Args:
             log_truth (Tensor): The logs of truth, of any shape; what has no truth at all
@@ -87,12 +87,12 @@ class TruthCalibration:
         return torch.from_numpy(np.where(x == -np.inf, 0, p)).to(log_truth)
 
     def state(self) -> dict[str, Any]:
-        """The calibration as lists of numbers, for a JSON file."""
+        """Returns the calibration as lists of numbers, for a JSON file."""
         return {"curves": {name: curve.tolist() for name, curve in self.curves.items()}}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> TruthCalibration:
-        """The calibration that :meth:`state` describes.
+        """Builds the calibration from the result of :meth:`state`.
 
         Raises:
             FormatError: If it is something else.

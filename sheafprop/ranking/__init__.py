@@ -1,11 +1,10 @@
-"""Ranking: named protocols, the filter of known triples, metrics, the edge-type baseline.
+"""Ranking: named protocols, the filter of known triples, metrics, and the edge-type baseline.
 
-To read in this order: :func:`evaluate` (``rank_triples``) scores blocks of queries and counts
+Recommended reading order: :func:`evaluate` (``rank_triples``) scores blocks of queries and counts
 better and equal candidates (``rank_counts``); ``metrics`` makes one row of values of every query's
 counts, under the rules of a protocol (``protocols``, ``sampled50``); :class:`RankingResult` keeps
 the counts, :class:`RankMetrics` only the sums. To add a metric, add its column to the rows of
-``metrics.query_values`` and its name to ``metrics.name_metrics``: everything that reports metrics
-takes both from there.
+``metrics.query_values`` and its name to ``metrics.name_metrics``: all reports read both from there.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -12,7 +12,8 @@ HEURISTIC = "edge-type heuristic"
 
 
 class EdgeTypeHeuristic:
-    r"""The edge-type heuristic: a candidate scores 1 if it was seen on that side of that relation.
+    r"""The edge-type heuristic: a candidate scores 1 if it was observed on that side of that
+    relation.
 
     .. math::
         s(h, r, t) = \begin{cases}
@@ -20,12 +21,12 @@ class EdgeTypeHeuristic:
             0 & \text{otherwise}
         \end{cases}
 
-    for tails, and likewise with :math:`(h, r, \cdot)` for heads. It ignores the entity that the
-    query starts from: what a model gains over it goes beyond knowing types.
+    for tails, and likewise with :math:`(h, r, \cdot)` for heads. It ignores the query entity, so a
+    model that ranks better uses more than types.
 
-    Nearly all scores are tied, so that its figures depend on how ties count: by their mean rank
-    (:obj:`hits@k`) a large tie is a miss as a whole, in random order (:obj:`expected_hits@k`) it is
-    a hit with some probability. Both conventions are published; reports show both.
+    Nearly all scores are tied, so results depend on the tie rule: with mean ranks (:obj:`hits@k`),
+    large groups of ties are misses; in random order (:obj:`expected_hits@k`), they are hits with
+    some probability. Both conventions are used in publications, and reports show both.
 
     Args:
         triples (torch.Tensor): The observed triples :math:`(m, 3)`.
@@ -47,19 +48,20 @@ class EdgeTypeHeuristic:
         )
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
-        r"""Scores all entities as tails of :obj:`rel_type`; :obj:`head_index` plays no part."""
+        r"""Scores all entities as tails of :obj:`rel_type`; :obj:`head_index` is ignored."""
         return self._score(rel_type, 0)
 
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
-        r"""Scores all entities as heads of :obj:`rel_type`; :obj:`tail_index` plays no part."""
+        r"""Scores all entities as heads of :obj:`rel_type`; :obj:`tail_index` is ignored."""
         return self._score(rel_type, self.num_relations)
 
     def is_seen(self, rel_type: Tensor, dtype: torch.dtype = torch.bool) -> Tensor:
-        r"""Returns the entities seen at the end of relations :math:`(B)`, as ones :math:`(B, N)`.
+        r"""Returns ones :math:`(B, N)` for the entities observed at the end of relations
+        :math:`(B)`.
 
         Args:
-            rel_type (Tensor): The relations; from :math:`R` on, ids stand for inverse relations,
-                which end at the heads.
+            rel_type (Tensor): The relations; ids from :math:`R` on denote inverse relations, which
+                end at the heads.
             dtype (torch.dtype): The number type of the result.
         """
         row, entity = self._ends(rel_type.to(self._ends.keys.device))

@@ -24,19 +24,18 @@ TIE_RULES: dict[Ties, str] = {
 
 @dataclass(frozen=True)
 class Protocol:
-    r"""The rules under which a triple is ranked. Figures of different protocols are not comparable.
+    r"""The rules for ranking a triple. Results under different protocols are not comparable.
 
     Args:
         name (str): The name of the protocol.
-        candidates (str): What the true entity is ranked against.
+        candidates (str): The candidates against which the true entity is ranked.
         ties (str): How equal scores count: :obj:`"optimistic"`, :obj:`"realistic"` or
             :obj:`"pessimistic"`.
         test_set (str): The triples that are ranked.
         description (str): One sentence for reports.
         num_negatives (int, optional): The number of negatives drawn with replacement, or
             :obj:`None` if every candidate counts. (default: :obj:`None`)
-        suffix (str, optional): What is appended to the names of its metrics.
-            (default: :obj:`""`)
+        suffix (str, optional): The suffix of the names of its metrics. (default: :obj:`""`)
     """
 
     name: str
@@ -50,8 +49,8 @@ class Protocol:
     def key(self, metric: str, ties: Ties | None = None) -> str:
         r"""Returns the name under which :obj:`metric` is reported.
 
-        The name carries the protocol, and the tie rule where it is not the protocol's own: figures
-        that cannot be compared never share one.
+        The name contains the protocol, and the tie rule if it is not that of the protocol, so that
+        results that are not comparable have different names.
         """
         other_rule = "" if ties is None or ties == self.ties else f"_{ties}"
         return f"{metric}{self.suffix}{other_rule}"
@@ -102,7 +101,7 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def get_protocol(protocol: str | Protocol) -> Protocol:
-    r"""Returns the protocol of that name; a :class:`Protocol` is returned as it is.
+    r"""Returns the protocol of a name; a :class:`Protocol` is returned unchanged.
 
     Raises:
         ValueError: If no protocol has the name.

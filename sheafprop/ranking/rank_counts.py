@@ -22,10 +22,10 @@ _CACHED_SCORES = 2**18
 
 @dataclass(frozen=True)
 class RankCounts:
-    r"""Where the true entity of every query stands among its filtered candidates.
+    r"""The position of the true entity of every query among its filtered candidates.
 
-    These three numbers are all that any protocol needs: the rank among all candidates, and the
-    distribution of the rank among sampled ones.
+    These three numbers determine the rank among all candidates and the distribution of the rank
+    among sampled ones, for all protocols.
 
     Args:
         better (torch.Tensor): The number :math:`b` of candidates with a strictly better score.
@@ -34,8 +34,8 @@ class RankCounts:
         candidates (torch.Tensor): The number :math:`n` of candidates without the true entity.
 
     Raises:
-        ValueError: If the three are not int64 vectors of one length with
-            :math:`b, e \ge 0` and :math:`b + e \le n`.
+        ValueError: If the three are not int64 vectors of the same length with :math:`b, e \ge 0`
+            and :math:`b + e \le n`.
     """
 
     better: Tensor
@@ -139,15 +139,15 @@ def rank_counts(
 ) -> RankCounts:
     r"""Counts the candidates that score better than, or equal to, the true one of every row.
 
-    Scores are compared with the score of the true entity in the same row, so that both come out of
-    the same computation. Infinite scores are ordinary values.
+    Scores are compared with that of the true entity in the same row, so that both come from the
+    same computation. Infinite scores are allowed.
 
     Args:
         scores (torch.Tensor): One row of candidate scores per query, higher is better.
         target (torch.Tensor): The column of the true entity of every row.
-        filter_pairs (tuple, optional): Rows and columns of the candidates to leave out, as
-            :meth:`TripleFilter.tails` gives them. The true entity itself always stays, and a
-            repeated pair counts once. (default: :obj:`None`)
+        filter_pairs (tuple, optional): Rows and columns of the candidates to exclude, as returned
+            by :meth:`TripleFilter.tails`. The true entity is never excluded, and repeated pairs
+            count once. (default: :obj:`None`)
 
     Shapes:
         - **input:** scores :math:`(B, C)`, target :math:`(B)`, filter pairs :math:`(p), (p)`
@@ -155,7 +155,7 @@ def rank_counts(
 
     Raises:
         DivergenceError: If a score is NaN; the rows are named.
-        ValueError: If shapes or columns do not fit.
+        ValueError: If shapes or columns do not match.
     """
     if scores.dim() != 2 or scores.is_complex():
         raise ValueError(

@@ -24,32 +24,31 @@ class RankMetrics(Metric):
         \mathrm{AMRI} = 1 - \frac{\mathrm{MR} - 1}{\mathbb{E}[\mathrm{MR}] - 1}, \qquad
         \mathbb{E}[\mathrm{MR}] - 1 = \tfrac12 \, \mathrm{mean}(n)
 
-    Queries of both sides are pooled, and each side is also given alone. A model that gives every
-    entity the same score has realistic rank 6 among 11 candidates, hence :obj:`hits@10` of 1;
-    :obj:`expected_hits@10` breaks the ties at random instead and is 10/11. A baseline with large
-    ties, such as :class:`EdgeTypeHeuristic`, is judged by both.
+    Queries of both sides are pooled, and each side is also reported separately. A model that gives
+    every entity the same score has realistic rank 6 among 11 candidates, so :obj:`hits@10` is 1;
+    :obj:`expected_hits@10` breaks ties at random and is 10/11. For baselines with large groups of
+    ties, such as :class:`EdgeTypeHeuristic`, compare both.
 
     :meth:`compute` returns a dictionary with :obj:`hits@k`, :obj:`mrr`, :obj:`mean_rank`,
     :obj:`amri`, :obj:`expected_hits@k`, :obj:`expected_mrr` and :obj:`count` (ranked queries), the
     same with :obj:`head/` and :obj:`tail/` in front, and :obj:`dropped` (triples that could not be
-    ranked). Protocols that draw negatives also count the queries with fewer candidates than they
-    draw, as :obj:`few_candidates_50`: some are then drawn several times, and a rank may exceed
-    their number.
-    The names say what was computed: :obj:`hits@10_50` for :obj:`"sampled50"`,
+    ranked). Protocols that draw negatives also count the queries with fewer candidates than
+    negatives, as :obj:`few_candidates_50`: candidates are then drawn repeatedly, and a rank may
+    exceed their number. The names identify the protocol: :obj:`hits@10_50` for :obj:`"sampled50"`,
     :obj:`hits@10_merged` for :obj:`"merged"`, :obj:`hits@10_strict` for :obj:`"strict"`, and
-    :obj:`hits@10_optimistic` for a tie rule that is not the protocol's.
+    :obj:`hits@10_optimistic` for a tie rule that is not that of the protocol.
 
     Args:
         protocol (str or Protocol, optional): :obj:`"full"`, :obj:`"sampled50"`,
             :obj:`"merged"` or :obj:`"strict"`. (default: :obj:`"full"`)
-        ties (str, optional): :obj:`"optimistic"`, :obj:`"realistic"` or :obj:`"pessimistic"`; the
-            protocol's own rule if :obj:`None`. (default: :obj:`None`)
+        ties (str, optional): :obj:`"optimistic"`, :obj:`"realistic"` or :obj:`"pessimistic"`; that
+            of the protocol if :obj:`None`. (default: :obj:`None`)
         k (tuple, optional): The values of :math:`k` of Hits@k. (default: :obj:`(1, 3, 10)`)
         **kwargs (optional): Additional arguments of :class:`torchmetrics.Metric`.
 
     Raises:
-        ValueError: If an argument is not among the expected ones, if counts contradict each other,
-            or if metrics are asked for before any triple was ranked.
+        ValueError: If an argument is invalid, if counts are inconsistent, or if metrics are
+            computed before any triple was ranked.
     """
 
     full_state_update = False
@@ -97,7 +96,7 @@ class RankMetrics(Metric):
         self.dropped += dropped
 
     def compute(self) -> dict[str, Any]:
-        r"""Returns the metrics over everything added so far."""
+        r"""Returns the metrics over all counts added so far."""
         metrics = metrics_by_side(self.sums, SIDES, self.protocol, self.ties, self.k)
         return {**metrics, "dropped": int(self.dropped)}
 

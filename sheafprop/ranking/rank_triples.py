@@ -43,24 +43,24 @@ def evaluate(
     entity_labels: Sequence[str] | None = None,
     shard: CandidateShard | None = None,
 ) -> RankingResult:
-    r"""Ranks every triple on both sides and returns the counts all protocols are computed from.
+    r"""Ranks every triple on both sides and returns the counts from which all protocols are
+    computed.
 
-    Queries are sorted by relation, equal ones are scored once, and scores are compared in blocks,
-    so that memory is bounded by :obj:`batch_size` times the number of entities. The result does
-    not depend on the block size as long as the scores do not.
+    Queries are sorted by relation, equal queries are scored once, and scores are compared in
+    blocks, so memory is bounded by :obj:`batch_size` times the number of entities. The result does
+    not depend on the block size unless the scores do.
 
     .. note::
-        :meth:`torch_geometric.nn.kge.KGEModel.test` ranks tails only and does not filter; that is
-        :obj:`sides="tail"` and :obj:`triple_filter=None` here. The default ranks both sides, and
-        with a filter known true triples do not count as mistakes.
+        :meth:`torch_geometric.nn.kge.KGEModel.test` ranks tails only and does not filter; this
+        corresponds to :obj:`sides="tail"` and :obj:`triple_filter=None`. The default ranks both
+        sides, and a filter excludes known true triples.
 
     Args:
         score_tails (callable, optional): Maps head ids and relation ids :math:`(B)` to scores
-            :math:`(B, N)`, one column per entity, higher is better. May be :obj:`None` if tails
-            are not ranked.
+            :math:`(B, N)`, one column per entity, higher is better. :obj:`None` if tails are not
+            ranked.
         score_heads (callable, optional): The same for relation ids and tail ids.
-        triples (torch.Tensor): The triples :math:`(m, 3)` to rank. Queries are passed on their
-            device.
+        triples (torch.Tensor): The triples :math:`(m, 3)` to rank. Queries are on the same device.
         triple_filter (TripleFilter, optional): The known true triples to exclude; :obj:`None`
             for a raw ranking. (default: :obj:`None`)
         num_nodes (int, optional): The number of entities; that of the filter if :obj:`None`.
@@ -69,21 +69,21 @@ def evaluate(
             (default: :obj:`"both"`)
         batch_size (int, optional): The number of queries per block; chosen from the number of
             entities if :obj:`None`. (default: :obj:`None`)
-        num_dropped (int, optional): The number of triples that could not be ranked, to be
-            reported with the result. (default: :obj:`0`)
+        num_dropped (int, optional): The number of triples that could not be ranked, for the report.
+            (default: :obj:`0`)
         test_set (str, optional): The name of the triples, for the protocol box.
             (default: :obj:`None`)
         progress (bool, optional): Whether to show a progress bar once a second has passed.
             (default: :obj:`False`)
         entity_labels (sequence of str, optional): The labels of all entities, for messages.
             (default: :obj:`None`)
-        shard (CandidateShard, optional): The candidates that the functions score, where several
-            processes call this function together; each then has the counts over all candidates.
-            (default: :obj:`None`)
+        shard (CandidateShard, optional): The candidates that the functions score, if several
+            processes call this function together; each process returns the counts over all
+            candidates. (default: :obj:`None`)
 
     Raises:
-        DivergenceError: If a score is NaN; the first query is named, and the first candidate.
-        ValueError: If ids or shapes do not fit.
+        DivergenceError: If a score is NaN; the message names the first query and candidate.
+        ValueError: If ids are out of range or shapes do not match.
     """
     if triple_filter is not None:
         if num_nodes is not None and num_nodes != triple_filter.num_nodes:

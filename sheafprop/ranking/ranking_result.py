@@ -31,12 +31,11 @@ class RankingResult:
         triples (torch.Tensor): The ranked triples :math:`(m, 3)`.
         counts (dict): The counts of every triple, by side.
         num_candidates (int): The number of candidate entities before filtering.
-        filter (str): What was removed from the candidates.
+        filter (str): Description of the filtered candidates.
         num_dropped (int): The number of triples that could not be ranked.
-        test_set (str, optional): The name of the ranked triples; the protocol's own if
+        test_set (str, optional): The name of the ranked triples; that of the protocol if
             :obj:`None`. (default: :obj:`None`)
-        notes (tuple of str, optional): What else a reader of the figures should know, for the
-            protocol box. (default: :obj:`()`)
+        notes (tuple of str, optional): Notes for the protocol box. (default: :obj:`()`)
     """
 
     triples: Tensor
@@ -78,11 +77,11 @@ class RankingResult:
 
         Args:
             protocol (str or Protocol, optional): The protocol. (default: :obj:`"full"`)
-            ties (str, optional): The tie rule, if not the protocol's own. (default: :obj:`None`)
+            ties (str, optional): The tie rule, if not that of the protocol. (default: :obj:`None`)
             k (tuple, optional): The values of :math:`k` of Hits@k. (default: :obj:`(1, 3, 10)`)
-            draw_seed (int, optional): Draws the negatives of :obj:`"sampled50"` once with this
-                seed instead of taking the expectation; names then end in :obj:`_50_drawn`.
-                (default: :obj:`None`)
+            draw_seed (int, optional): Seed for one draw of the negatives of :obj:`"sampled50"`
+                instead of the expectation; names then end in :obj:`_50_drawn`. (default:
+                :obj:`None`)
         """
         drawn, protocol, ties = self._prepare(protocol, ties, k, draw_seed)
         sums = [query_values(part, protocol, ties, k).sum(0) for part in drawn.values()]
@@ -96,7 +95,7 @@ class RankingResult:
         ties: Ties | None = None,
         k: tuple[int, ...] = HITS_AT,
     ) -> dict[int, dict[str, Any]]:
-        r"""Returns the metrics of the triples of every relation, by relation id.
+        r"""Returns the metrics of each relation, by relation id.
 
         :obj:`protocol`, :obj:`ties` and :obj:`k` are those of :meth:`metrics`.
         """
@@ -110,14 +109,14 @@ class RankingResult:
         ties: Ties | None = None,
         k: tuple[int, ...] = HITS_AT,
     ) -> dict[int, dict[str, Any]]:
-        r"""Returns the metrics of the queries of every group, by its label, in ascending order.
+        r"""Returns the metrics of each group of queries, by its label, in ascending order.
 
         :obj:`protocol`, :obj:`ties` and :obj:`k` are those of :meth:`metrics`. The queries are not
         ranked again.
 
         Args:
-            labels (torch.Tensor or dict): The integer label of every triple :math:`(m)`, of both
-                its queries; or by side, where the two queries of a triple may differ.
+            labels (torch.Tensor or dict): An integer label for each triple :math:`(m)`, used for
+                both of its queries; or labels by side.
 
         Raises:
             ValueError: If a ranked side has no labels, or not one integer for each triple.
@@ -144,8 +143,8 @@ class RankingResult:
         }
 
     def describe(self, protocol: str | Protocol = "full", ties: Ties | None = None) -> str:
-        r"""Returns the protocol box of a report: everything needed to compare a figure of
-        :obj:`protocol` and :obj:`ties` with another."""
+        r"""Returns the protocol box of a report, which states how results of :obj:`protocol` and
+        :obj:`ties` were computed."""
         protocol, ties = resolve_rules(protocol, ties)
         test_set = protocol.test_set if self.test_set is None else self.test_set
         own = "" if test_set == protocol.test_set else f" (the protocol ranks {protocol.test_set})"

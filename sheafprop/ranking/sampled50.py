@@ -35,7 +35,7 @@ def _probabilities(counts: RankCounts) -> Tensor:
 
 
 def sampled50_expectation(counts: RankCounts, values: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    r"""Returns the exact expectation, for every query, of metrics against 49 sampled negatives.
+    r"""Returns the exact expectation of metrics against 49 sampled negatives, for every query.
 
     The negatives are drawn uniformly and with replacement from the :math:`n` filtered candidates,
     of which :math:`b` score strictly better than the true entity and :math:`e` tie with it. The
@@ -46,7 +46,7 @@ def sampled50_expectation(counts: RankCounts, values: Callable[[Tensor, Tensor],
         \left( \frac{b}{n} \right)^{B} \left( \frac{e}{n} \right)^{T}
         \left( 1 - \frac{b + e}{n} \right)^{49 - B - T} f(B, T)
 
-    Without candidates (:math:`n = 0`) nothing can be drawn: :math:`f(0, 0)`.
+    Without candidates (:math:`n = 0`), the result is :math:`f(0, 0)`.
 
     Args:
         counts (RankCounts): The counts :math:`b, e, n` of every query.
@@ -78,13 +78,14 @@ def sampled50_expectation(counts: RankCounts, values: Callable[[Tensor, Tensor],
 def sampled50_draw(better: Tensor, ties: Tensor, candidates: Tensor, seed: int) -> RankCounts:
     r"""Draws 49 negatives with replacement for every query and returns its counts among them.
 
-    This is what published figures "against 50" do once; :func:`sampled50_expectation` is its mean.
+    Published results "against 50" use one such draw; :func:`sampled50_expectation` is its
+    expectation.
 
     Args:
         better (torch.Tensor): The number of candidates with a strictly better score.
         ties (torch.Tensor): The number of other candidates with an equal score.
         candidates (torch.Tensor): The number of candidates without the true entity.
-        seed (int): The seed of the draw. It belongs to the queries in their order.
+        seed (int): The seed of the draw, for the queries in this order.
 
     Shapes:
         - **input:** three vectors :math:`(m)`

@@ -62,22 +62,21 @@ class GroupedValues:
 
 
 class TripleFilter:
-    r"""The known true triples of a graph, which a filtered ranking does not count as mistakes.
+    r"""The known true triples of a graph, which a filtered ranking excludes from the candidates.
 
-    A query such as :math:`(h, r, ?)` is answered with all its known tails. Triples are sorted once
-    by their query; a batch of queries is then a binary search, and memory stays linear in the
-    number of triples and answers.
+    For a query such as :math:`(h, r, ?)`, it returns all known tails. Triples are sorted once by
+    query, and a batch of queries is a binary search; memory is linear in the number of triples and
+    answers.
 
     Args:
         triples (torch.Tensor or Mapping[str, torch.Tensor]): The known triples of shape
-            :obj:`[m, 3]`, or several named sets of them (*e.g.*, :obj:`"observed"`,
-            :obj:`"valid"` and :obj:`"test"`; sets that are :obj:`None` are left out). Repeated
-            triples count once.
+            :obj:`[m, 3]`, or several named sets of them (*e.g.*, :obj:`"observed"`, :obj:`"valid"`
+            and :obj:`"test"`; sets that are :obj:`None` are ignored). Repeated triples count once.
         num_nodes (int): The number of entities.
         num_relations (int): The number of relations.
 
     Raises:
-        ValueError: If an id is out of range, or if there are more queries than int64 can number.
+        ValueError: If an id is out of range, or the number of queries exceeds int64.
 
     Shapes:
         - **tails:** head ids :math:`(B)`, relation ids :math:`(B)`

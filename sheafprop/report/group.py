@@ -49,7 +49,7 @@ def record_path(run: Path) -> Path:
 
 
 def _is_of_others(path: Path) -> bool:
-    """Whether a file is no record: the list of a group among the runs, or another program's."""
+    """Whether a file is not a record: the list of a group among the runs, or another program's."""
     try:
         content = json.loads(path.read_bytes())
     except ValueError:

@@ -98,9 +98,10 @@ def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> P
     Files of these names that sheafprop did not write stay; the report is ``report.sheafprop.md``
     then.
 
-    The report holds the box of every protocol, the results, how to read them, the results by parts
-    of the test queries, what was chosen on validation, the validation curve, a summary of the data
-    with everything left out, and time and memory. A part that a record lacks is said to be missing.
+    The report holds the results, how to read them, the results by strata of the test queries, the
+    box of every protocol, published results, the selection on validation, the validation curve, a
+    summary of the data with everything that was excluded, and time and memory. It names the parts
+    that a record lacks.
 
     Args:
         folder (str): The folder to write into.
@@ -116,8 +117,8 @@ def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> P
     drawn = picture.name if hits_by_iteration(records, picture) else None
     parts = [
         _title(folder, records),
-        _protocols(records),
         _results(records),
+        _protocols(records),
         _published(records),
         _selection(records, drawn),
         _data(records),

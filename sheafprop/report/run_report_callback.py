@@ -31,12 +31,18 @@ class RunReport(Callback):
 
     def __init__(self, config_hash: str = ""):
         self.config_hash = config_hash
+        #: Whether nothing is printed, as in a search of many runs.
+        self.quiet = False
         self._trained = False
+
+    def _print(self, text: str) -> None:
+        if not self.quiet:
+            print(text)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._trained = False
         if trainer.is_global_zero:
-            print(trainer.datamodule.data.summary())  # type: ignore[attr-defined]
+            self._print(trainer.datamodule.data.summary())  # type: ignore[attr-defined]
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         first, self._trained = not self._trained, True
@@ -44,25 +50,25 @@ class RunReport(Callback):
             return
         if trainer.current_epoch:
             end = f" of {trainer.max_epochs}" if (trainer.max_epochs or -1) > 0 else ""
-            print(f"going on with epoch {trainer.current_epoch + 1}{end}")
+            self._print(f"going on with epoch {trainer.current_epoch + 1}{end}")
         monitor, _, sentence = choose_monitor(pl_module.data)  # type: ignore[arg-type]
         kept = [c for c in trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint)]
         if not kept:
-            print("no best epoch is kept, as there is no BestCheckpoint: the last epoch is taken")
+            self._print("without a BestCheckpoint callback, the last weights are used")
         elif monitor.startswith("val/") and not _will_validate(trainer):
             best = any(callback.best_model_score is not None for callback in kept)
-            taken = "the best ones so far stay" if best else "those of the last one are taken"
+            used = "the best weights so far" if best else "the weights of the last epoch"
             more = "further " if best else ""
-            print(f"no {more}epoch will be validated, so of the weights {taken}")
+            self._print(f"no {more}epoch will be validated: {used} are used")
         else:
-            print(f"the best epoch is chosen by {sentence}")
+            self._print(f"the best epoch is chosen by {sentence}")
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, SheafCompletion)
         if not trainer.is_global_zero:
             return
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            print("fast_dev_run went through; nothing of it is kept")
+            self._print("fast_dev_run finished without an error; it keeps no files")
             return
         assert pl_module.selection is not None
         folder = Path(trainer.default_root_dir)
@@ -70,7 +76,7 @@ class RunReport(Callback):
         training = pl_module.training_record
         if not self._trained and training is not None:
             line = f"{training['epochs']} epochs were run before, and none was added"
-            print(f"{line}: {training['stopped']}")
+            self._print(f"{line}: {training['stopped']}")
         chosen = pl_module.selection.to_dict()["chosen"]
         if self._trained or before.get("selection", {}).get("chosen") != chosen:
             # What was ranked before belongs to other weights now, or to another choice.
@@ -81,8 +87,8 @@ class RunReport(Callback):
         for logger in trainer.loggers:
             if isinstance(logger, WandbLogger):
                 _model_to_wandb(logger, folder)
-        print(_describe_choice(pl_module))
-        print(f"model: {folder / 'model'}")
+        self._print(_describe_choice(pl_module))
+        self._print(f"model: {folder / 'model'}")
 
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -94,8 +100,6 @@ class RunReport(Callback):
         if other is None:
             other = _counts_differ(before.get("data", {}), pl_module.data.report)
         found = {"test": pl_module.results, "protocols": pl_module.protocol_boxes}
-        for box in pl_module.protocol_boxes.values():
-            print(box + "\n")
         if other:
             run, folder = folder, _folder_of_other_data(folder, trainer)
             record = self._record(trainer, pl_module, before) | found
@@ -104,14 +108,14 @@ class RunReport(Callback):
                 "mode": pl_module.data.mode,
             }
             self._write(trainer, record, folder, log=False)
-            print(terminal_table([record]))
-            print(f"\nthese are results on other data than that of {run}, which keeps its own")
-            print(f"report: {folder / 'report.md'}")
-            return
-        record = self._record(trainer, pl_module, before) | found
-        self._write(trainer, record, folder)
-        print(group_report(folder.parent))
-        print(f"\nreport: {folder.parent / 'report.md'}")
+            table = terminal_table([record])
+            more = f"these are results on other data; those of {run} stay as they are\n"
+        else:
+            record = self._record(trainer, pl_module, before) | found
+            self._write(trainer, record, folder)
+            table, more, folder = group_report(folder.parent), "", folder.parent
+        boxes = pl_module.protocol_boxes.values()
+        print("\n\n".join([table, *boxes, f"{more}report: {folder / 'report.md'}"]))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn != "validate" or not trainer.is_global_zero:

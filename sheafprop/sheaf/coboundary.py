@@ -12,7 +12,7 @@ from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 
 def coboundary(x: Tensor, edge_index: Tensor, edge_type: Tensor, sheaf: RelationSheaf) -> Tensor:
-    r"""The coboundary :math:`(\delta x)_e = R_t x_t - R_h x_h`.
+    r"""Computes the coboundary :math:`(\delta x)_e = R_t x_t - R_h x_h`.
 
     See Hansen and Ghrist, "Toward a spectral theory of cellular sheaves" (2019).
 
@@ -34,8 +34,8 @@ def coboundary(x: Tensor, edge_index: Tensor, edge_type: Tensor, sheaf: Relation
 def coboundary_adjoint(
     y: Tensor, edge_index: Tensor, edge_type: Tensor, sheaf: RelationSheaf, num_nodes: int
 ) -> Tensor:
-    r"""The adjoint of :func:`coboundary`,
-    :math:`(\delta^* y)_v = \sum_{t(e)=v} R_t^* y_e - \sum_{h(e)=v} R_h^* y_e`.
+    r"""Computes the adjoint of :func:`coboundary`, :math:`(\delta^* y)_v = \sum_{t(e)=v} R_t^* y_e
+    - \sum_{h(e)=v} R_h^* y_e`.
 
     Args:
         y (Tensor): Edge features ``[..., E, k]``.
@@ -59,10 +59,10 @@ def edge_energy(
     sheaf: RelationSheaf,
     edge_weight: Tensor | None = None,
 ) -> Tensor:
-    r"""The energy of every triple, :math:`w_e \| R_t x_t - R_h x_h - b_r \|^2`.
+    r"""Computes the energy of every triple, :math:`w_e \| R_t x_t - R_h x_h - b_r \|^2`.
 
-    Their sum is the energy :math:`E(x)` of Cobb and Gebhart with the sign that makes TransE
-    :math:`h + r = t`.
+    Their sum is the energy :math:`E(x)` of Cobb and Gebhart, with the sign of :math:`b_r` for which
+    TransE is :math:`h + r = t`.
 
     Args:
         x (Tensor): Features ``[..., N, d]``.

@@ -16,11 +16,10 @@ class DenseSheaf(RelationSheaf):
     The sheaf of TransR (one shared map per relation, with translation), SE (a pair of maps) and
     STransE. Pass the same tensor twice for a shared map.
 
-    A step with ``normalization="block"`` rounds by about :math:`\epsilon \kappa(D_v)` of the size
-    of the vectors around a vertex, with the machine epsilon of their number type and the condition
-    number of the vertex's block: what the maps barely see is the small rest of what they see well.
-    Badly conditioned blocks need double precision. The coordinates of a :class:`DiagonalSheaf` do
-    not mix, and round by :math:`\epsilon` each.
+    The relative rounding error of a step with ``normalization="block"`` is about
+    :math:`\epsilon \kappa(D_v)`, the machine epsilon times the condition number of the block of the
+    vertex. Ill-conditioned blocks require double precision. The error of each coordinate of a
+    :class:`DiagonalSheaf` is about :math:`\epsilon`.
 
     Args:
         head (Tensor): :math:`R_h`, ``[R, k, d]``.
@@ -28,7 +27,7 @@ class DenseSheaf(RelationSheaf):
         translation (Tensor, optional): :math:`b_r`, ``[R, k]``; None for zero.
 
     Raises:
-        ValueError: If the shapes do not fit each other, or integers are given.
+        ValueError: If the shapes do not match, or integers are given.
     """
 
     is_traceable: ClassVar[bool] = True

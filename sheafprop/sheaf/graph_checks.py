@@ -90,7 +90,7 @@ def check_places(
     edge_weight: Tensor | None = None,
     boundary_mask: Tensor | None = None,
 ) -> None:
-    """Refuses what is no tensor, and tensors that are not where the features are.
+    """Refuses what is not a tensor, and tensors that are not where the features are.
 
     Raises:
         ValueError: The message names the first such argument.
@@ -112,8 +112,8 @@ def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
     """Refuses features that the sheaf's maps cannot act on.
 
     Raises:
-        ValueError: On what is no tensor or no sheaf, tensors without values, integer features, the
-            wrong width, or real features under complex maps.
+        ValueError: If an argument is not a tensor or a sheaf, tensors without values, integer
+            features, the wrong width, or real features under complex maps.
     """
     _check_tensor("x", x)
     if not isinstance(sheaf, RelationSheaf):

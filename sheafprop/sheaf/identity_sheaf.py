@@ -18,18 +18,18 @@ from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
 @dataclass(frozen=True, eq=False)
 class IdentitySheaf(RelationSheaf):
-    r"""Both restriction maps are the identity, and a relation is its translation :math:`b_r`.
+    r"""Both restriction maps are the identity; relations differ in their translations :math:`b_r`.
 
-    The sheaf of TransE (:math:`b_r` its relation vectors), and without translations of plain
-    feature propagation.
+    The sheaf of TransE (:math:`b_r` are its relation vectors) and, without translations, of feature
+    propagation.
 
     Args:
         translation (Tensor, optional): :math:`b_r`, ``[R, d]`` real or complex; None for zero.
-        relations (int, optional): Number of relations; needed only without translation.
+        relations (int, optional): Number of relations; required only without translation.
 
     Raises:
         ValueError: If neither is given, the translation is not a matrix of floating-point or
-            complex numbers, or the number of relations is none.
+            complex numbers, or the number of relations is not positive.
     """
 
     independent_columns: ClassVar[bool] = True

@@ -41,10 +41,10 @@ class PropagationPlan:
     .. math::
         g(x)_U = (L x - c)_U = D_U x_U - A_{UU} x_U - \left( A_{UB} x_B + c_U \right),
 
-    which is half the gradient of the energy (in torch's convention also for complex
-    :math:`x`). Only edges that touch a free vertex take part. A plan is built once and not
-    changed; it holds no features. Vertex features are ``[N, s, d]`` with :math:`s` sections; those
-    of the free vertices alone are ``[n, s, d]`` in the order of :attr:`free_index`.
+    which is half the gradient of the energy (in torch's convention also for complex :math:`x`).
+    Only edges with a free vertex are used. A plan is immutable and contains no features. Vertex
+    features have shape ``[N, s, d]`` with :math:`s` sections; those of the free vertices have shape
+    ``[n, s, d]``, in the order of :attr:`free_index`.
 
     Args:
         edge_index (Tensor): Heads and tails, int64 ``[2, E]``.
@@ -52,16 +52,16 @@ class PropagationPlan:
         sheaf (RelationSheaf): The restriction maps and translations.
         num_nodes (int): Number of vertices :math:`N`.
         edge_weight (Tensor, optional): :math:`w_e \ge 0`, ``[E]``; None for ones.
-        boundary_mask (Tensor, optional): Bool ``[N]``, True where a vertex is known and fixed; None
-            if all are free.
+        boundary_mask (Tensor, optional): Bool ``[N]``, True for known (fixed) vertices; None if all
+            are free.
         normalization (str, optional): ``"block"`` for :math:`M = D_U`; ``"degree"`` for
-            :math:`M = c_v I`, where :math:`c_v` adds :math:`w_e \|R\|_2^2` over the vertex's triple
-            ends (a loop counts as two); None for :math:`M = I`.
-        dtype (torch.dtype, optional): Number type of the features, real or complex; raised to what
-            the sheaf needs and to single precision at least.
+            :math:`M = c_v I`, where :math:`c_v` is the sum of :math:`w_e \|R\|_2^2` over the triple
+            ends of the vertex (a self-loop counts twice); None for :math:`M = I`.
+        dtype (torch.dtype, optional): Type of the features, real or complex; promoted with that of
+            the sheaf and to single precision at least.
 
     Raises:
-        ValueError: If the graph, the weights or the mask do not fit each other.
+        ValueError: If the graph, the weights and the mask do not match.
     """
 
     #: Whether all free vertices are here, and not shared among processes.
@@ -135,14 +135,14 @@ class PropagationPlan:
         normalization: Normalization = "block",
         dtype: torch.dtype | None = None,
     ) -> "PropagationPlan":
-        """The plan of messages that lie in rows already, such as those of mapped files.
+        """Builds a plan from messages in CSR form, for example from memory-mapped files.
 
-        Free vertices are numbered first. It knows no triples, so that layers cannot tell whether it
-        is theirs; :meth:`~sheafprop.nn.SheafPropagation.run_columns` takes it.
+        Free vertices are numbered first. The plan contains no triples, so layers cannot check that
+        it belongs to their graph; use it with :meth:`~sheafprop.nn.SheafPropagation.run_columns`.
 
         Args:
             rows (FactCSR): The messages.
-            sheaf (RelationSheaf): Maps that act on every column by itself.
+            sheaf (RelationSheaf): Maps that act on each column independently.
             columns (slice): The columns of the features. (default: all)
             normalization, dtype: As above.
         """
@@ -248,7 +248,7 @@ class PropagationPlan:
         self._translation = None if table is None else all_ends.sum(table).unsqueeze(1)
 
     def constant(self, x: Tensor) -> Tensor:
-        r"""The constant part of a step, :math:`A_{UB} x_B + c_U`.
+        r"""Computes the constant part of a step, :math:`A_{UB} x_B + c_U`.
 
         Args:
             x (Tensor): Features of all vertices ``[N, s, d]``; only boundary rows are read.
@@ -264,9 +264,9 @@ class PropagationPlan:
         return out
 
     def take_constant(self, known: Tensor | None) -> Tensor | None:
-        """The same from the known vertices that a free one meets, without a tensor of zeros.
+        """Computes the same from the known neighbors of free vertices, without a tensor of zeros.
 
-        The plan keeps nothing of it, so that it can be taken once.
+        The plan does not store it, so this method can be called once.
 
         Args:
             known (Tensor, optional): Their features ``[m, s, d]``; None if there are none.
@@ -281,17 +281,20 @@ class PropagationPlan:
         return out if own is None else out.add_(own)
 
     def couple(self, x_free: Tensor) -> Tensor:
-        r"""Messages among free vertices, :math:`A_{UU} x_U`, of ``x_free`` ``[n, s, d]``."""
+        r"""Computes the messages among free vertices, :math:`A_{UU} x_U`, for ``x_free``
+        ``[n, s, d]``."""
         return self._free_coupling(x_free)
 
     def laplacian(self, x_free: Tensor) -> Tensor:
-        r"""The free block of the Laplacian, :math:`L_{UU} x_U`, of ``x_free`` ``[n, s, d]``."""
+        r"""Applies the free block of the Laplacian, :math:`L_{UU} x_U`, to ``x_free``
+        ``[n, s, d]``."""
         if isinstance(self.blocks, DiagonalBlocks):
             return self._free_coupling.combine(x_free, (0, 1, -1), self.blocks.entries)
         return self.blocks.apply(x_free) - self.couple(x_free)
 
     def gradient(self, x_free: Tensor, constant: Tensor | None) -> Tensor:
-        r"""Half the gradient of the energy at the free vertices, :math:`g_U = L_{UU} x_U - C`.
+        r"""Computes half the gradient of the energy at the free vertices,
+        :math:`g_U = L_{UU} x_U - C`.
 
         Args:
             x_free (Tensor): Features of the free vertices ``[n, s, d]``.
@@ -312,7 +315,7 @@ class PropagationPlan:
         return x_free if self._preconditioner is None else self._preconditioner.apply(x_free)
 
     def project(self, g: Tensor) -> Tensor:
-        r"""Projects ``g``, ``[n, s, d]``, on the range of :math:`M`."""
+        r"""Projects ``g``, ``[n, s, d]``, onto the range of :math:`M`."""
         return g if self._preconditioner is None else self._preconditioner.project(g)
 
     def precondition_sqrt(self, g: Tensor) -> Tensor:
@@ -322,14 +325,14 @@ class PropagationPlan:
     def step(
         self, x_free: Tensor, constant: Tensor | None, step_size: float, out: Tensor | None = None
     ) -> Tensor:
-        r"""One explicit Euler step, :math:`x_U - h M^+ g_U`.
+        r"""Takes one explicit Euler step, :math:`x_U - h M^+ g_U`.
 
         Args:
             x_free (Tensor): Features of the free vertices ``[n, s, d]``.
             constant (Tensor, optional): From :meth:`constant`; None for zero.
             step_size (float): :math:`h`.
-            out (Tensor, optional): A tensor like ``x_free`` (not itself) that may take the result
-                where no gradients are needed, which saves allocating one.
+            out (Tensor, optional): A tensor like ``x_free`` (not itself) for the result if no
+                gradients are needed.
         """
         h = step_size
         if self._relaxation is not None:
@@ -345,7 +348,7 @@ class PropagationPlan:
         return received.sub_(self.blocks.project(x_free)).mul_(h).add_(x_free)
 
     def keep_isolated(self, x_free: Tensor, first: Tensor) -> Tensor:
-        """Gives isolated vertices, which no step moves, exactly the values they had ``first``.
+        """Sets isolated vertices, which no step changes, to exactly their values in ``first``.
 
         Both ``x_free`` and ``first`` are ``[n, s, d]``.
         """
@@ -357,9 +360,9 @@ class PropagationPlan:
     @cached_property
     @leave_inference_mode()
     def edges(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Heads, tails, relations and weights of the triples that touch a free vertex, ``[m]``.
+        """Heads, tails, relations and weights of the triples with a free vertex, ``[m]``.
 
-        A plan of rows gives every pair of vertices in both directions, with relation 0.
+        A plan from rows has every pair of vertices in both directions, with relation 0.
         """
         if not hasattr(self, "inputs"):
             assert self._rows is not None
@@ -383,7 +386,7 @@ class PropagationPlan:
     @cached_property
     @leave_inference_mode()
     def isolated(self) -> Tensor:
-        """Bool ``[n]``: free vertices that no edge of positive weight touches."""
+        """Bool ``[n]``: free vertices without an edge of positive weight."""
         if self._rows is not None:
             return ~self._rows.touched
         head, tail, _, weight = self.edges
@@ -413,7 +416,7 @@ class PropagationPlan:
 
     @cached_property
     def components_without_boundary(self) -> int:
-        """Connected components that hold a free vertex and no known one."""
+        """Number of connected components with a free vertex and no known one."""
         head, tail, _, weight = self.edges
         keep = weight > 0
         label = connected_components(torch.stack([head[keep], tail[keep]]), self.num_nodes)
@@ -426,7 +429,7 @@ class PropagationPlan:
         return values
 
     def largest(self, value: float) -> float:
-        """The largest of these processes' values; here, the value as given."""
+        """Returns the maximum of ``value`` over these processes; here, the value as given."""
         return value
 
     def __repr__(self) -> str:

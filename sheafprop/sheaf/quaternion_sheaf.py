@@ -13,14 +13,13 @@ from sheafprop.sheaf.table_sheaf import TableSheaf, all_ones
 
 @dataclass(frozen=True, eq=False)
 class QuaternionSheaf(TableSheaf):
-    r"""Both restriction maps multiply quaternions from the left: :math:`R_h x = a_r x`,
-    :math:`R_t x = c_r x`, which do not commute from relation to relation.
+    r"""Both restriction maps are left multiplications by quaternions, :math:`R_h x = a_r x` and
+    :math:`R_t x = c_r x`. Maps of different relations do not commute.
 
     A stalk of :math:`d` real numbers holds :math:`d / 4` quaternions
-    :math:`x = x_0 + x_1 i + x_2 j + x_3 k`, each in four neighbouring columns. A map is a rotation
-    of every quaternion's four numbers times its modulus: orthogonal for unit quaternions, and
-    injective unless one is zero. As :math:`\bar{a} a = |a|^2`, the block diagonal of the Laplacian
-    is diagonal.
+    :math:`x = x_0 + x_1 i + x_2 j + x_3 k`, each in four adjacent columns. A map rotates and scales
+    the four numbers of each quaternion: it is orthogonal for unit quaternions, and injective unless
+    one is zero. As :math:`\bar{a} a = |a|^2`, the block diagonal of the Laplacian is diagonal.
 
     The sheaf of SU2E (:math:`|a_r| = 1`, :math:`R_t = I`).
 
@@ -30,8 +29,8 @@ class QuaternionSheaf(TableSheaf):
         translation (Tensor, optional): :math:`b_r`, real ``[R, d]``; None for zero.
 
     Raises:
-        ValueError: If both maps are None, the shapes differ, the width is no multiple of four, or
-            numbers are not real.
+        ValueError: If both maps are None, the shapes differ, the width is not a multiple of four,
+            or the tensors are not real.
     """
 
     algebra: ClassVar[Algebra] = QUATERNIONS

@@ -31,12 +31,12 @@ class RelationSheaf(ABC):
         (\delta x - b)_e = R_t x_t - R_h x_h - b_r .
 
     Features are ``[N, s, d]``: :math:`s` independent sections that share all maps. Maps and
-    translations may have different number types; the layers compute in the type that all of them
-    and the features promote to, at least single precision.
+    translations may have different dtypes; the layers compute in the type to which they and the
+    features promote, at least in single precision.
 
-    A sheaf of your own defines :meth:`restrict`, :meth:`restrict_adjoint`, :meth:`translation_of`
-    and, unless it is a dataclass whose fields say it, :meth:`tensors`. Everything else has a
-    default that writes the maps out as matrices; override it where a cheaper form is known. Sheaves
+    A custom sheaf defines :meth:`restrict`, :meth:`restrict_adjoint`, :meth:`translation_of` and,
+    unless it is a dataclass with tensors as fields, :meth:`tensors`. All other methods have a
+    default that materializes the maps as matrices; override them if a cheaper form exists. Sheaves
     are immutable; those of the package are frozen dataclasses, registered as pytrees.
 
     See Cobb and Gebhart, "Feature Propagation on Knowledge Graphs Using Cellular Sheaves", and
@@ -65,9 +65,9 @@ class RelationSheaf(ABC):
         r"""Applies the restriction maps edge by edge, :math:`y_e = R_{\text{side}} x_e`.
 
         Args:
-            x (Tensor): Vectors at that end of every edge, ``[..., E, d]``.
+            x (Tensor): Vectors at this end of every edge, ``[..., E, d]``.
             edge_type (Tensor): Relations, int64 ``[E]``.
-            side (str): ``"head"`` or ``"tail"``: which of the two maps.
+            side (str): ``"head"`` or ``"tail"``.
 
         Returns:
             Tensor: ``[..., E, k]``.
@@ -75,7 +75,8 @@ class RelationSheaf(ABC):
 
     @abstractmethod
     def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
-        r"""Applies their conjugate transposes, :math:`x_e = R_{\text{side}}^* y_e`.
+        r"""Applies the conjugate transposes of the restriction maps,
+        :math:`x_e = R_{\text{side}}^* y_e`.
 
         Args:
             y (Tensor): Vectors of the edges, ``[..., E, k]``.
@@ -87,13 +88,15 @@ class RelationSheaf(ABC):
 
     @abstractmethod
     def translation_of(self, edge_type: Tensor) -> Tensor | None:
-        """Translations :math:`b_r` ``[E, k]`` of edges with relations ``edge_type`` ``[E]``.
+        """Returns the translations :math:`b_r` ``[E, k]`` of edges with relations ``edge_type``
+        ``[E]``.
 
-        None where all are zero.
+        None if all are zero.
         """
 
     def tensors(self) -> dict[str, Tensor]:
-        """What maps and translations are made of, by the name of the attribute, ``[R, ...]``."""
+        """Returns the tensors of the maps and translations by the name of the attribute,
+        ``[R, ...]``."""
         own: Any = self
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(own)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
@@ -102,22 +105,22 @@ class RelationSheaf(ABC):
 
     @property
     def num_relations(self) -> int:
-        """Number of relations :math:`R`; by default the rows of the first tensor."""
+        """Number of relations :math:`R`; by default, the number of rows of the first tensor."""
         return next(iter(self.tensors().values())).shape[0]
 
     @property
     def stalk_dim(self) -> int | None:
-        """Dimension :math:`d` of the vertex stalks; None if the sheaf takes any width.
+        """Dimension :math:`d` of the vertex stalks; None if the sheaf supports any width.
 
-        By default the last dimension of the first tensor.
+        By default, the last dimension of the first tensor.
         """
         return next(iter(self.tensors().values())).shape[-1]
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """Number type of maps and translations; None if the sheaf takes any.
+        """Dtype of maps and translations; None if the sheaf supports any.
 
-        By default what the tensors promote to.
+        By default, the type to which the tensors promote.
         """
         return common_dtype(*self.tensors().values())
 
@@ -126,15 +129,15 @@ class RelationSheaf(ABC):
     def matrices(
         self, side: Side, relations: Tensor | None = None, width: int | None = None
     ) -> Tensor:
-        """Restriction maps as matrices ``[n, k, d]``.
+        """Returns the restriction maps as matrices ``[n, k, d]``.
 
         Args:
             side (str): ``"head"`` or ``"tail"``.
-            relations (Tensor, optional): The relations, ``[n]``; all of them without it.
-            width (int, optional): The dimension :math:`d`, for sheaves that take any.
+            relations (Tensor, optional): The relations, ``[n]``. (default: all)
+            width (int, optional): The dimension :math:`d`, for sheaves that support any width.
 
         Raises:
-            ValueError: If the sheaf takes any width and none is given.
+            ValueError: If the sheaf supports any width and none is given.
         """
         relations = self._relations() if relations is None else relations
         size = self.stalk_dim or width
@@ -145,7 +148,7 @@ class RelationSheaf(ABC):
         return columns.permute(1, 2, 0)
 
     def restriction_map(self, relation: int, side: Side, width: int | None = None) -> Tensor:
-        """The map of one ``relation`` at a ``side`` as a matrix ``[k, d]``.
+        """Returns the map of one ``relation`` at a ``side`` as a matrix ``[k, d]``.
 
         ``width`` is that of :meth:`matrices`.
         """
@@ -154,16 +157,18 @@ class RelationSheaf(ABC):
 
     @property
     def shares_maps(self) -> bool:
-        """Whether heads and tails have the same maps, known without looking at their values."""
+        """Whether heads and tails share their maps, independent of the values."""
         return False
 
     def diagonals(self, side: Side) -> Tensor | None:
-        """Diagonals ``[R, d]`` of the maps at a ``side``, for :attr:`independent_columns`, or the
-        rows that they multiply by, for :attr:`has_diagonal_blocks`; None for the identity."""
+        """Returns the diagonals ``[R, d]`` of the maps at a ``side`` for
+        :attr:`independent_columns`, or the rows that they multiply by for
+        :attr:`has_diagonal_blocks`; None for the identity."""
         return self.matrices(side).diagonal(dim1=1, dim2=2)
 
     def map_parameters(self, side: Side, relations: Tensor) -> Tensor:
-        """What the maps of ``relations`` ``[n]`` at a ``side`` are made of, ``[n, ...]``."""
+        """Returns the parameters of the maps of ``relations`` ``[n]`` at a ``side``,
+        ``[n, ...]``."""
         return self.matrices(side, relations)
 
     def apply_map(self, x: Tensor, parameters: Tensor) -> Tensor:
@@ -172,13 +177,13 @@ class RelationSheaf(ABC):
         return x @ parameters.mT
 
     def restrict_sections(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
-        """As :meth:`restrict` of an ``edge_type`` and a ``side``, for ``x`` ``[E, s, d]`` with
-        sections."""
+        """Applies :meth:`restrict` for an ``edge_type`` and a ``side`` to sections ``x``
+        ``[E, s, d]``."""
         return self.restrict(x.transpose(0, 1), edge_type, side).transpose(0, 1)
 
     def is_injective(self, side: Side, rtol: float) -> Tensor:
-        """Which maps at a ``side`` shrink no direction below a share ``rtol`` of the largest,
-        bool ``[R]``."""
+        """Returns a bool ``[R]``: whether the smallest singular value of each map at a ``side`` is
+        at least ``rtol`` times the largest."""
         maps = self.matrices(side)
         if maps.shape[1] < maps.shape[2]:
             return torch.zeros(len(maps), dtype=torch.bool, device=maps.device)
@@ -188,7 +193,8 @@ class RelationSheaf(ABC):
     # Sums over the triple ends of a vertex -------------------------------------------------------
 
     def end_translations(self) -> Tensor | None:
-        r"""Rows :math:`R_t^* b_r` (tail side) then :math:`-R_h^* b_r` (head side), ``[2R, d]``."""
+        r"""Returns the rows :math:`R_t^* b_r` (tail side), then :math:`-R_h^* b_r` (head side),
+        ``[2R, d]``."""
         every = self._relations()
         b = self.translation_of(every)
         if b is None:
@@ -197,12 +203,13 @@ class RelationSheaf(ABC):
         return torch.cat([into_tail, -into_head])
 
     def end_norms(self) -> Tensor:
-        r"""Squared spectral norms :math:`\|R_t\|_2^2`, then :math:`\|R_h\|_2^2`, ``[2R]``."""
+        r"""Returns the squared spectral norms :math:`\|R_t\|_2^2`, then :math:`\|R_h\|_2^2`,
+        ``[2R]``."""
         maps = torch.cat([self.matrices(side) for side in SIDES])
         return torch.linalg.matrix_norm(maps, ord=2) ** 2
 
     def block_terms(self) -> tuple[Tensor, Tensor, Tensor]:
-        r"""What a triple adds to the block diagonal of the Laplacian.
+        r"""Computes the contributions of a triple to the block diagonal of the Laplacian.
 
         Returns:
             :math:`R_t^* R_t` (to the tail), :math:`R_h^* R_h` (to the head) and, for a self-loop,
@@ -214,10 +221,10 @@ class RelationSheaf(ABC):
         return tail.mH @ tail, head.mH @ head, gap.mH @ gap
 
     def vertex_blocks(self, ends: RelationIncidence, loops: RelationIncidence) -> VertexBlocks:
-        """The block diagonal of the Laplacian from the incidence of proper edges and of loops.
+        """Computes the block diagonal of the Laplacian from the incidence of edges and self-loops.
 
-        A self-loop contributes :math:`(R_t - R_h)^* (R_t - R_h)`, once. Where
-        :attr:`takes_rows`, there may be ``columns``, a slice of those of the features.
+        A self-loop contributes :math:`(R_t - R_h)^* (R_t - R_h)`, once. ``columns``, a slice of the
+        feature columns, is given only if :attr:`takes_rows`.
 
         Args:
             ends: Weights summed by vertex and end, of edges between different vertices.
@@ -226,7 +233,8 @@ class RelationSheaf(ABC):
         return DenseBlocks.of_maps(self.matrices("tail"), self.matrices("head"), ends, loops)
 
     def coupling(self, entries: CouplingEntries) -> Coupling:
-        """The sum of messages for a list of ``entries``, as an operator on the source features.
+        """Returns the sum of messages for a list of ``entries``, as an operator on the source
+        features.
 
         Where :attr:`takes_rows`, there may be ``columns``, a slice of those of the features.
         """
@@ -238,10 +246,10 @@ class RelationSheaf(ABC):
     # Energies of all candidates ------------------------------------------------------------------
 
     def targets(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
-        r"""What the maps of the candidates at a ``side`` should lead to, ``[E, k]``.
+        r"""Computes the targets of the mapped candidates at a ``side``, ``[E, k]``.
 
-        That is :math:`R_h x + b` for tails and :math:`R_t x - b` for heads, of the vectors ``x``
-        ``[E, d]`` at the other end and the relations ``edge_type`` ``[E]``.
+        These are :math:`R_h x + b` for tails and :math:`R_t x - b` for heads, with the vectors
+        ``x`` ``[E, d]`` at the other end and the relations ``edge_type`` ``[E]``.
         """
         target = self.restrict(x, edge_type, "head" if side == "tail" else "tail")
         shift = self.translation_of(edge_type)
@@ -259,18 +267,20 @@ class RelationSheaf(ABC):
         lengths: Callable[[], Tensor] | None = None,
         out: Tensor | None = None,
     ) -> Tensor:
-        """Energies of the triples that each query forms with every candidate, without gradients.
+        """Computes the energies of the triples of each query with every candidate, without
+        gradients.
 
-        They may come from products, but those close to zero keep half of their digits at least.
+        They may be computed from matrix products; energies close to zero keep at least half of
+        their digits.
 
         Args:
             queries (Tensor): Vectors ``[B, d]`` at the other end.
             candidates (Tensor): Vectors ``[C, d]``.
             edge_type (Tensor): Relations of the queries, int64 ``[B]``.
             side (str): The side of the candidates, ``"head"`` or ``"tail"``.
-            lengths (callable, optional): Returns the squared lengths ``[C]`` of the candidates, for
-                callers that keep them.
-            out (Tensor, optional): Where to put the result.
+            lengths (callable, optional): Returns the squared norms ``[C]`` of the candidates, for
+                callers that cache them.
+            out (Tensor, optional): A tensor for the result.
 
         Returns:
             Tensor: Real, ``[B, C]``.
@@ -286,18 +296,18 @@ class RelationSheaf(ABC):
     # Copies --------------------------------------------------------------------------------------
 
     def select(self, relations: Tensor) -> Self:
-        """The sheaf of some ``relations`` ``[n]``, which are numbered anew in their order."""
+        """Returns the sheaf of some ``relations`` ``[n]``, renumbered in this order."""
         return self.map_tensors(lambda tensor: tensor[relations])
 
     def scale_energy(self, weight: Tensor, width: int | None = None) -> "RelationSheaf":
-        r"""The sheaf whose energy counts relation :math:`r` with weight :math:`w_r`.
+        r"""Returns the sheaf whose energy weights relation :math:`r` by :math:`w_r`.
 
         Its maps and translations are those of this sheaf times :math:`\sqrt{w_r}`; the result is
         differentiable in the weights.
 
         Args:
             weight (Tensor): :math:`w_r > 0`, real ``[R]``.
-            width (int, optional): Dimension :math:`d`, for a sheaf that has none of its own.
+            width (int, optional): Dimension :math:`d`, for a sheaf that supports any width.
         """
         root = weight.sqrt()
         return self.map_tensors(
@@ -305,19 +315,19 @@ class RelationSheaf(ABC):
         )
 
     def promote(self, dtype: torch.dtype) -> Self:
-        """The sheaf with all its tensors of type ``dtype``; itself if they are already.
+        """Returns the sheaf with all tensors converted to ``dtype``, or itself if they have this
+        type.
 
-        A tensor given twice stays one tensor, and gradients reach the tensors given.
+        A tensor that is given twice remains one tensor, and gradients flow to the given tensors.
         """
         if all(tensor.dtype == dtype for tensor in self.tensors().values()):
             return self
         return self.map_tensors(lambda tensor: tensor.to(dtype))
 
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Self:
-        """The sheaf with a ``function`` applied to its tensors; itself if that changes none.
+        """Returns the sheaf with a ``function`` applied to its tensors, or itself if none changes.
 
-        A tensor given twice stays one tensor.
-        """
+        A tensor that is given twice remains one tensor."""
         tensors = self.tensors()
         image = {id(tensor): function(tensor) for tensor in tensors.values()}
         changes: Any = {name: image[id(tensor)] for name, tensor in tensors.items()}

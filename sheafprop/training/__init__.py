@@ -9,7 +9,7 @@ that follows from the size of the graph.
 
 Test triples are ranked by ``test_step`` alone. Before, they are read for one purpose: every
 ranking, also those of validation, filters all known triples. That they select nothing is tested in
-``tests/inductive/test_propagation_search.py``, that they are no facts in
+``tests/inductive/test_propagation_search.py``, that they are not facts in
 ``test_inductive_propagation.py`` beside it.
 """
 

@@ -27,7 +27,8 @@ _STEPS_OF_CHECK = 400
 
 
 def count_candidates(num_nodes: int) -> int | None:
-    """The entities that a batch is compared with beside its own, None for all.
+    """Returns the number of candidates sampled for a batch in addition to its own entities, None
+    for all.
 
     Two fifths of the entities, 2048 at most; up to 1024 entities, all of them.
 
@@ -40,10 +41,11 @@ def count_candidates(num_nodes: int) -> int | None:
 
 
 def count_training_steps(num_triples: int, batch_size: int) -> int:
-    r"""The batches to train for: :math:`100 + 30 \sqrt{m / 1000}` of 1024 triples.
+    r"""Returns the number of training steps: :math:`100 + 30 \sqrt{m / 1000}` for batches of 1024
+    triples.
 
-    Smaller batches get more of them, by the square root of their number. Larger graphs get more
-    steps, but fewer passes over their triples. The learning rate falls to zero over these steps.
+    The number is inversely proportional to the square root of the batch size. Larger graphs get
+    more steps but fewer epochs. The learning rate decays to zero over these steps.
 
     Args:
         num_triples (int): The number :math:`m` of training triples.
@@ -55,14 +57,13 @@ def count_training_steps(num_triples: int, batch_size: int) -> int:
 
 
 class StepBudget(Callback):
-    """Ends training after as many steps as the size of the training graph asks for.
+    """Sets the number of training steps by the size of the training graph.
 
-    They are rounded to whole epochs, of which some are validated, among them the last one: one in
-    some 400 steps. Where the trainer has an end of its own (``max_epochs`` or ``max_steps``), that
-    holds.
+    Steps are rounded to whole epochs. Validation runs about every 400 steps and after the last
+    epoch. ``max_epochs`` or ``max_steps`` of the trainer take precedence.
 
     Args:
-        checks (int): How often training is validated, at most.
+        checks (int): The maximum number of validations.
     """
 
     def __init__(self, checks: int = 5):
@@ -74,11 +75,11 @@ class StepBudget(Callback):
         self.apply(trainer, datamodule.data, datamodule.batch_size)
 
     def apply(self, trainer: Trainer, data: InductiveData, batch_size: int) -> None:
-        """Sets the epochs of a trainer without an end.
+        """Sets the epochs of a trainer without ``max_epochs`` and ``max_steps``.
 
         Args:
             trainer (Trainer): The trainer.
-            data (InductiveData): The data it will train on.
+            data (InductiveData): The training data.
             batch_size (int): Triples in a batch.
         """
         if trainer.max_epochs not in (None, -1) or trainer.max_steps != -1:

@@ -63,10 +63,10 @@ def choose_monitor(data: InductiveData) -> Monitor:
 class BestCheckpoint(ModelCheckpoint):
     """Keeps ``checkpoints/best.ckpt`` and ``checkpoints/last.ckpt`` in the run folder.
 
-    The last one is renewed at every validation, whether it is the best or not, and both are
-    replaced in one step: whenever a run is killed, it goes on from its last validation. What "best"
-    means follows from the data: the inductive validation triples, else the transductive ones, else
-    the training loss.
+    The last checkpoint is replaced at every validation. Both are replaced atomically, so a killed
+    run resumes from its last validation. The best checkpoint is determined by the inductive
+    validation triples, without these by the transductive ones, and without any by the training
+    loss.
 
     Args:
         **kwargs: Further arguments of :class:`lightning.pytorch.callbacks.ModelCheckpoint`.
@@ -93,7 +93,8 @@ class BestCheckpoint(ModelCheckpoint):
         super().setup(trainer, pl_module, stage)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes the state of a checkpoint; its files are those of this folder, also after a move.
+        """Loads the state of a checkpoint; its paths become those of this folder, also after a
+        move.
 
         A copy of a run must neither read nor remove the files of the original.
         """
@@ -136,12 +137,12 @@ class BestCheckpoint(ModelCheckpoint):
 
 
 class Patience(EarlyStopping):
-    """Stops training once validation has not improved for some checks.
+    """Stops training if validation has not improved for a number of checks.
 
-    It watches what :class:`BestCheckpoint` watches.
+    It monitors the same value as :class:`BestCheckpoint`.
 
     Args:
-        checks (int): Validations without improvement that are waited for.
+        checks (int): Number of validations without improvement.
         min_delta (float): Smallest change that counts as an improvement.
     """
 
@@ -163,22 +164,23 @@ class Patience(EarlyStopping):
             trainer.should_stop = True
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes the state of a checkpoint, but waits for as many checks as are set now."""
+        """Loads the state of a checkpoint except the number of checks."""
         super().load_state_dict(state_dict | {"patience": self.patience})
 
 
 class SaveModel(Callback):
-    """Chooses the propagation after ``fit`` and saves the model folder, ``model`` in the run's.
+    """Selects the propagation settings after ``fit`` and saves the model to the folder ``model`` of
+    the run.
 
-    The weights are the best ones, of :class:`BestCheckpoint`, or without it the last ones. The
-    checkpoint gets the choice too, so that ``test`` takes what ``fit`` chose.
+    The weights are the best ones of :class:`BestCheckpoint` or, without it, the last ones. The
+    checkpoint stores the settings too, so that ``test`` uses those selected by ``fit``.
 
     Args:
-        overwrite (bool): Whether a training that does not resume a checkpoint may replace the model
-            that an earlier one has saved in the same folder.
+        overwrite (bool): Whether a new training may replace the model of an earlier one in the same
+            folder.
 
     Raises:
-        DataError: If nothing was trained, or there is such a model.
+        DataError: If nothing was trained, or such a model exists.
     """
 
     def __init__(self, overwrite: bool = False) -> None:
@@ -260,11 +262,12 @@ class SaveModel(Callback):
             episodes=pl_module.episodes,
             proximity=pl_module.proximity,
             features=pl_module.data.features,
+            feature_map=pl_module.fit_features()[0],
         )
         write_model_folder(root / "model", trained, overwrite=True)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Stores the choice in the checkpoint, last of all: it marks a run that has finished."""
+        """Stores the settings in the checkpoint last, which marks the run as finished."""
         if stage != "fit" or self._best is None:
             return
         assert isinstance(pl_module, SheafCompletion)

@@ -9,7 +9,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
-from sheafprop.data.features import read_features
+from sheafprop.data.feature_files import read_features
 from sheafprop.data.inductive_data import add_features, triple_set_keys
 from sheafprop.data.label_checks import Mode
 from sheafprop.data.read_options import InputFormat
@@ -84,40 +84,40 @@ class EpochBatchSampler(DistributedSampler):
 
 
 class InductiveDataModule(LightningDataModule):
-    r"""A training graph to fit on, and an inference graph to propagate into.
+    r"""Data module of a training graph and an inference graph to propagate into.
 
     Args:
-        dataset: ``"grail"``: the GraIL benchmark; ``"pykeen"``: a small graph from the files of
-            the installed PyKEEN, split so that some entities are new; ``"folder"``: the user's own
-            TSV files.
-        name: Which one: ``"fb237_v1"`` ..., ``"umls"`` ...; not for ``"folder"``.
-        root: Where the files are: the user's folder, or the benchmark's folder or archives.
-        mode: ``"semi-inductive"`` (entities known from training are fixed) or
-            ``"fully-inductive"`` (every entity of the inference graph is new). Needed for
-            ``"folder"``; the others have their own.
-        batch_size: Training triples in a batch. Several processes share every batch equally.
-        drop_last: Whether to drop the last batch of an epoch where it is smaller than the others.
-            Several processes need it where they cannot share that batch equally.
-        num_workers: Processes that load batches.
-        hold_out: For ``"folder"`` without ``valid.txt``: share of the training triples held out for
-            transductive validation.
-        on_unknown_relation: For ``"folder"``: ``"error"``, or ``"drop"`` triples whose relation has
-            no training triple (they are counted and reported).
+        dataset: ``"grail"``: the GraIL benchmark; ``"pykeen"``: a small graph from the files of the
+            installed PyKEEN, with some entities as new ones; ``"folder"``: your own files.
+        name: Name of the graph: ``"fb237_v1"`` ..., ``"umls"`` ...; not for ``"folder"``.
+        root: Folder of the files: your own, or that of the benchmark or its archives.
+        mode: ``"semi-inductive"`` (entities of the training graph are fixed) or
+            ``"fully-inductive"`` (all entities of the inference graph are new). Required for
+            ``"folder"``; the others have a default.
+        batch_size: Number of training triples per batch. Several processes split every batch
+            equally.
+        drop_last: Whether to drop the last batch of an epoch if it is smaller than the others.
+            Required if several processes cannot split it equally.
+        num_workers: Number of processes that load batches.
+        hold_out: For ``"folder"`` without ``valid.txt``: fraction of the training triples held out
+            for transductive validation.
+        on_unknown_relation: For ``"folder"``: ``"error"``, or ``"drop"`` triples of relations
+            without training triples (counted and reported).
         columns: For ``"folder"``: the columns of head, relation and tail in every file, as three
-            numbers from 0 on or three names of the header, such as ``"source,kind,target"``.
+            numbers from 0 or three names of the header, such as ``"source,kind,target"``.
         header: For ``"folder"``: whether the first line of every file is a header, true (``"yes"``)
             or false (``"no"``). By default it is inferred from the fields.
         delimiter: For ``"folder"``: the character between fields.
         input_format: For ``"folder"``: the format of every file, see
-            :func:`~sheafprop.data.read_triples`; by default inferred from lines and names.
-        prefixes: For ``"folder"``: how IRIs of RDF become labels: ``"common"`` (the default),
+            :func:`~sheafprop.data.read_triples`; by default inferred from content and name.
+        prefixes: For ``"folder"``: how IRIs are shortened to labels: ``"common"`` (the default),
             ``"none"``, or a file of further prefixes.
-        seed: Seed of splits made here; the order of the batches follows the model's seed.
+        seed: Seed of splits made here; the order of the batches depends on the seed of the model.
         features: A file with features of entities of both graphs, see
-            :func:`~sheafprop.data.read_features`: new entities are drawn to what these predict.
+            :func:`~sheafprop.data.read_features`: used for the vectors of new entities.
 
     Raises:
-        ValueError: If the arguments do not say which data is meant.
+        ValueError: If the arguments do not identify the data.
         DataError: On :meth:`setup`, if the data cannot be used.
     """
 
@@ -163,14 +163,14 @@ class InductiveDataModule(LightningDataModule):
 
     @classmethod
     def from_data(cls, data: InductiveData, **arguments: int) -> "InductiveDataModule":
-        """A data module over graphs that are in memory already."""
+        """Builds a data module from graphs in memory."""
         module = cls(dataset="folder", root=".", mode=data.mode, **arguments)  # type: ignore[arg-type]
         module._data = data
         return module
 
     @property
     def data(self) -> InductiveData:
-        """The graphs; read at the first use."""
+        """The graphs; read at first use."""
         if self._data is None:
             self._data = self.dataset.load()
             if self._features is not None:
@@ -192,10 +192,10 @@ class InductiveDataModule(LightningDataModule):
         _ = self.data
 
     def train_dataloader(self) -> DataLoader:
-        """The training triples with their numbers, in batches that the processes share.
+        """Returns the training triples with their indices, in batches that the processes split.
 
         Raises:
-            ValueError: If the trainer's processes cannot share them equally.
+            ValueError: If the processes cannot split them equally.
         """
         assert self.trainer is not None
         triples, module = self.data.train.triples, self.trainer.lightning_module
@@ -216,9 +216,10 @@ class InductiveDataModule(LightningDataModule):
         )
 
     def val_dataloader(self) -> DataLoader | list:
-        """Transductive validation triples in batches, then those of the inference graph at once.
+        """Returns the transductive validation triples in batches, and those of the inference graph
+        in one.
 
-        Of the first, each process has its own share; the others are ranked by every process.
+        Processes split the former and all rank the latter.
         """
         parts: list[tuple[str, Tensor]] = []
         if self.data.train_valid is not None:

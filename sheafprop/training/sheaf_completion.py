@@ -23,7 +23,7 @@ from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.distributed import Ranks, ShardedTable
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
-from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.feature_map import Anchors, FeatureMap
 from sheafprop.inductive.inductive_propagation import fit_features
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
 from sheafprop.inductive.propagation_settings import PropagationSettings
@@ -45,7 +45,7 @@ from sheafprop.training.checkpoint_state import (
     stored_selection,
     vocabularies,
 )
-from sheafprop.training.episode_training import train_episodes
+from sheafprop.training.episode_training import fingerprint, train_episodes
 from sheafprop.training.optimization import (
     build_optimizer,
     check_options,
@@ -75,15 +75,15 @@ _INJECTABLE = ("optimizer", "lr_schedule")
 
 
 class SheafCompletion(LightningModule):
-    r"""Trains a knowledge graph embedding model, then completes a graph of entities it never saw.
+    r"""Trains a knowledge graph embedding model and completes an inference graph with new entities.
 
-    ``fit`` trains on the training graph alone. ``validate`` ranks the transductive validation
-    triples, propagates into the inference graph and ranks its validation triples, which choose the
-    start, the step size and the number of iterations; without them, the training graph with its
-    entities taken as new does. ``test`` propagates with that choice, unless the validation triples
-    of another graph can decide for that one, and ranks the test triples once, beside baselines that
-    cost nothing: random vectors without propagation, the start without propagation, and the
-    edge-type heuristic.
+    ``fit`` trains on the training graph only. ``validate`` ranks the transductive validation
+    triples, propagates into the inference graph and ranks its validation triples. These select the
+    start, the step size and the number of iterations; without them, training entities that are
+    treated as new do. ``test`` propagates with the selected settings (on other data with validation
+    triples, with settings selected there) and ranks the test triples once, together with baselines
+    that need no training: random vectors without propagation, the start without propagation, and
+    the edge-type heuristic.
 
     Args:
         kge: ``"transe"``, ``"rotate"``, ``"transr"``, ``"se"``, ``"pairre"``, ``"transh"``,
@@ -93,50 +93,50 @@ class SheafCompletion(LightningModule):
         kge_args: Further arguments of the model, such as ``squared`` or ``entity_constraint``.
         loss: ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
         loss_args: Arguments of the loss.
-        sides: Whether the cross entropy asks for ``"both"`` ends of a triple, or for its
-            ``"tail"`` alone.
-        num_candidates: Entities that the cross entropy compares with, drawn anew for every batch
-            beside those of the batch; None for all. Fewer make training on large graphs cheaper:
-            ``"auto"`` draws as many as :func:`~sheafprop.training.count_candidates` says. Each of
-            several processes draws for its own share of a batch.
-        leave_out_known: Whether the cross entropy leaves out the other true answers of the training
-            graph, instead of treating them as wrong ones.
-        num_negatives: Negatives for each triple, for losses that need them.
-        sparse: Whether a step reads and writes only the rows of the entity table that its batch
-            has, triples and sampled entities, so that its cost does not grow with the table.
-            ``"auto"``: for more than 200 000 entities, where loss and optimizer allow it. Adagrad
-            and SGD train as without it. Adam leaves rows and moments of other entities alone, see
-            :class:`~sheafprop.training.row_optimizers.RowAdam`.
-        table: ``"whole"``: every process has all entities. ``"sharded"``: processes of ``torchrun``
-            share the entity table by rows, and training is sparse; one process has all of it. See
+        sides: Whether the cross entropy predicts ``"both"`` ends of a triple, or only its
+            ``"tail"``.
+        num_candidates: Number of candidate entities of the cross entropy, sampled for every batch
+            in addition to its own; None for all entities. Fewer candidates make training on large
+            graphs cheaper: ``"auto"`` uses :func:`~sheafprop.training.count_candidates`. Each
+            process samples for its own part of a batch.
+        leave_out_known: Whether the cross entropy excludes other true answers of the training graph
+            from the candidates.
+        num_negatives: Number of negatives per triple, for losses with negatives.
+        sparse: Whether a step reads and writes only the rows of the entity table in its batch
+            (triples and sampled entities), so that its cost does not depend on the size of the
+            table. ``"auto"``: for more than 200 000 entities, if loss and optimizer support it.
+            Adagrad and SGD give the same results as without it. Adam does not update rows and
+            moments of other entities, see :class:`~sheafprop.training.row_optimizers.RowAdam`.
+        table: ``"whole"``: every process holds all entities. ``"sharded"``: the processes of
+            ``torchrun`` shard the entity table by rows, and training is sparse. See
             :class:`~sheafprop.training.ShardedTableStrategy`.
         optimizer: ``"adam"``, ``"adagrad"``, ``"rowwise_adagrad"`` (one accumulator for each
             entity) or ``"sgd"``; or a function from parameters to an optimizer (in YAML,
-            ``class_path`` and ``init_args``), which checkpoints do not hold.
-        lr: Learning rate of an optimizer that is named.
+            ``class_path`` and ``init_args``), which checkpoints do not store.
+        lr: Learning rate of an optimizer given by name.
         weight_decay: Its weight decay.
-        lr_schedule: ``"constant"``, or ``"cosine"`` down to zero; or a function from the optimizer
-            to a schedule, which steps after every epoch.
-        lr_epochs: Epochs the schedule spans; None for as long as the trainer trains
-            (``max_epochs`` or ``max_steps``), also where a run is resumed with more epochs: the
-            schedule then spans all of them anew.
-        propagation: What is tried on validation; a
+        lr_schedule: ``"constant"``, or ``"cosine"`` decay to zero; or a function from the optimizer
+            to a scheduler, which steps after every epoch.
+        lr_epochs: Number of epochs of the schedule; None for those of the trainer (``max_epochs``
+            or ``max_steps``). If a run is resumed with more epochs, the schedule spans all of them.
+        propagation: The settings to try on validation; a
             :class:`~sheafprop.inductive.PropagationSearch` or its plain values.
         episodes: Trains relations through the diffusion after ``fit``, on the training graph; an
             :class:`~sheafprop.inductive.EpisodeSettings` or its plain values. None for no episodes.
         proximity: Adds proximity in the observed graph to the scores; a
             :class:`~sheafprop.inductive.ProximitySettings` or its plain values. None for none.
         protocols: Protocols to report at test.
-        reference: Whether to train a model of the same kind on the observed inference graph itself
-            and rank with it too, as a reference (not an upper bound).
+        reference: Whether to also train a model on the observed inference graph and rank with it,
+            as a reference (not an upper bound).
         seed: Seed of the parameters, the batches, the negatives and the random starts.
 
     Raises:
-        ValueError: If an argument is out of its range, or does not fit the model or the loss.
+        ValueError: If an argument is out of range, or invalid for the model or the loss.
 
     Example:
-        A checkpoint has the weights, the labels and the chosen propagation; with the training
-        triples it becomes a :class:`~sheafprop.SheafModel`, as in the folder ``model`` of a run.
+        A checkpoint contains the weights, the labels and the selected propagation settings;
+        together with the training triples it gives a :class:`~sheafprop.SheafModel`, as in the
+        folder ``model`` of a run.
 
         .. code-block:: python
 
@@ -249,6 +249,7 @@ class SheafCompletion(LightningModule):
         #: A choice that is stored elsewhere, for checkpoints of version 0.1.0, which hold none.
         self.choice_of_run: Selection | None = None
         self._choice: Selection | None = None
+        self._features: tuple[InductiveData, str, tuple[FeatureMap, Anchors]] | None = None
         self._valid_is_own = True
         self._epoch_began: float | None = None
         self._transductive: TransductiveRanking | None = None
@@ -260,7 +261,7 @@ class SheafCompletion(LightningModule):
 
     @property
     def data(self) -> InductiveData:
-        """The graphs of the trainer's data module."""
+        """The graphs of the data module of the trainer."""
         return self.trainer.datamodule.data  # type: ignore[attr-defined]
 
     @property
@@ -287,7 +288,7 @@ class SheafCompletion(LightningModule):
             )
 
     def build(self, num_nodes: int, num_relations: int, ranks: Ranks | None = None) -> KGEModel:
-        """A freshly initialised embedding model of this module's kind.
+        """Builds an initialized embedding model.
 
         Args:
             num_nodes (int): Number of entities.
@@ -295,7 +296,7 @@ class SheafCompletion(LightningModule):
             ranks (Ranks, optional): The processes that share its entity table.
 
         Raises:
-            ValueError: If ``kge_args`` do not fit the model.
+            ValueError: If ``kge_args`` are invalid for the model.
         """
         s = self.hparams
         device = torch.get_default_device()
@@ -317,7 +318,7 @@ class SheafCompletion(LightningModule):
         return model
 
     def copy(self, **changes: Any) -> "SheafCompletion":
-        """A fresh, untrained module of the same arguments, but for ``changes``."""
+        """Returns a new, untrained module with the same arguments except for ``changes``."""
         given = {name: getattr(self, name) for name in _INJECTABLE}
         return type(self)(**(dict(self.hparams) | given | changes))
 
@@ -411,14 +412,14 @@ class SheafCompletion(LightningModule):
                 prefer_options(checkpoint, self._build_optimizer())
 
     def to_sheaf_model(self, data: InductiveData | None = None) -> SheafModel:
-        """The trained weights as a :class:`~sheafprop.SheafModel`, which extends and predicts.
+        """Returns the trained weights as a :class:`~sheafprop.SheafModel`.
 
         Args:
-            data (InductiveData, optional): The data of the training, whose triples become the facts
-                of the model. (default: that of the trainer)
+            data (InductiveData, optional): The training data, whose triples become the facts of the
+                model. (default: that of the trainer)
 
         Raises:
-            DataError: If the labels of the data are not those that the module was trained on.
+            DataError: If the labels of the data differ from those of the training.
         """
         data = self.data if data is None else data
         entities, relations = data.train.entities, data.train.relations
@@ -439,6 +440,7 @@ class SheafCompletion(LightningModule):
             episodes=self.episodes,
             proximity=self.proximity,
             features=data.features,
+            feature_map=self.fit_features(data)[0],
         )
         return SheafModel(stored)
 
@@ -502,7 +504,8 @@ class SheafCompletion(LightningModule):
         )
 
     def take_whole_table(self) -> None:
-        """Puts the whole table, mapped, in the place of this process's part; all processes do."""
+        """Replaces the part of this process by the whole table, memory-mapped; called by all
+        processes."""
         table = self.model.node_emb
         if isinstance(table, ShardedTable):
             place = temporary_table(Path(self.trainer.default_root_dir), table.ranks)
@@ -524,7 +527,10 @@ class SheafCompletion(LightningModule):
             return
         data = replace(self.data, valid=triples.cpu())
         quick = self.trainer.state.fn == "fit"
-        self.selection = selection = self.search.select(self.model, data, quick=quick)
+        mapped, _ = self.fit_features()
+        self.selection = selection = self.search.select(
+            self.model, data, quick=quick, feature_map=mapped
+        )
         best = max(selection.curve, key=lambda row: row[selection.metric])
         found = {name: best[name] for name in MAIN_METRICS}
         found["iterations"] = float(selection.settings.iterations)
@@ -543,14 +549,18 @@ class SheafCompletion(LightningModule):
         self.log_dict(named, batch_size=batch_size, sync_dist=True)
 
     def choose_propagation(self) -> Selection:
-        """The full search on validation with the weights as they are."""
-        self._choice = self.selection = self.search.select(self.model, self.data, progress=True)
+        """Selects the propagation settings on validation with the current weights."""
+        mapped, _ = self.fit_features()
+        self._choice = self.selection = self.search.select(
+            self.model, self.data, progress=True, feature_map=mapped
+        )
         self.seconds["select"] = self.selection.seconds
         self._valid_is_own = True
         return self.selection
 
     def restore_episodes(self) -> bool:
-        """Takes the episodes of the checkpoint; False where it has none of these settings."""
+        """Restores the episodes of the checkpoint; returns False if it has none with these
+        settings."""
         if self._stored_episodes is None:
             return False
         self.episodes = EpisodeModel.from_stored(self.model, self._stored_episodes)
@@ -560,11 +570,11 @@ class SheafCompletion(LightningModule):
     def train_episodes(
         self, folder: Path | None = None, loggers: Sequence[Logger] = (), progress: bool = False
     ) -> None:
-        """Trains relations through the diffusion, with the weights as they are.
+        """Trains relations through the diffusion, starting from the current weights.
 
         Args:
-            folder (Path, optional): Where an interrupted training is kept, to go on with.
-            loggers (sequence of Logger): Log the loss of every step.
+            folder (Path, optional): Folder for the state of an interrupted training.
+            loggers (sequence of Logger): Loggers of the loss of every step.
             progress (bool): Whether to show progress on standard error.
         """
         assert self.episode_settings is not None
@@ -577,16 +587,28 @@ class SheafCompletion(LightningModule):
                 folder=folder,
                 loggers=loggers,
                 progress=progress,
-                anchors=self._left_out_anchors(),
+                anchors=self.fit_features()[1],
             )
         self.episode_record = asdict(record)
         self.seconds["episodes"] = record.seconds
 
     @torch.no_grad()
-    def _left_out_anchors(self) -> Anchors | None:
-        model = self.model
-        found = fit_features(self.data, model.entity_vectors(), model.sheaf())
-        return None if found is None else found[1]
+    def fit_features(
+        self, data: InductiveData | None = None
+    ) -> tuple[FeatureMap, Anchors] | tuple[None, None]:
+        """The map from features to the vectors as they are, and what it predicts of each training
+        entity from the others, once for these weights; None where the data (by default the
+        trainer's) have no features."""
+        data = self.data if data is None else data
+        if data.features is None:
+            return None, None
+        key = fingerprint(self.model)
+        kept = self._features
+        if kept is None or kept[0] is not data or kept[1] != key:
+            found = fit_features(data, self.model.entity_vectors(), self.model.sheaf())
+            assert found is not None
+            self._features = kept = data, key, found
+        return kept[2]
 
     def test_step(self, batch: Tensor, batch_idx: int) -> None:
         data = replace(self.data, test=batch.cpu())
@@ -607,6 +629,7 @@ class SheafCompletion(LightningModule):
             protocols=self.hparams["protocols"],
             selected=selection.on == "validation" and self._valid_is_own,
             seed=self.hparams["seed"],
+            feature_map=self.fit_features()[0],
             further=reference_scorers(self, data) if self.hparams["reference"] else None,
         )
         self.results, self.protocol_boxes = result.rows, result.protocols

@@ -42,5 +42,5 @@ def test_what_cannot_be_calibrated_on_is_named(tmp_path, capsys, model):
     loaded = SheafModel.load(model)
     write_triples(tmp_path / "known.tsv", loaded.facts().to_numpy().tolist()[:5])
     words = ["calibrate", model, tmp_path / "known.tsv", "--out", tmp_path / "fine"]
-    assert "at least two triples that are no facts" in failing(capsys, *words)
+    assert "at least two triples that are not facts" in failing(capsys, *words)
     assert not (tmp_path / "fine").exists()

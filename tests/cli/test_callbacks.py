@@ -80,7 +80,7 @@ def test_replacing_takes_a_word(tmp_path, words, capsys, how):
         assert main([*words, f"--config={tmp_path / 'more.yaml'}", *more]) == 0
     assert callbacks(tmp_path / "run") == ["Whisper"]
     out = capsys.readouterr().out
-    assert "no best epoch is kept" in out
+    assert "without a BestCheckpoint callback" in out
     assert "the best epoch is chosen" not in out
 
 

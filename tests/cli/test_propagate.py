@@ -5,6 +5,7 @@ import os
 import signal
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -74,6 +75,20 @@ def test_an_estimate_writes_nothing(tmp_path, capsys, model, facts):
     done = output(capsys, "propagate", facts, "--model", model, "--estimate", "--memory", "4GB")
     assert "3 new and 5 known entities" in done.out
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_model_with_features_says_that_they_are_not_used(tmp_path, capsys, model, facts):
+    features = pd.DataFrame({"size": {f"a{i}": float(i % 5) for i in range(12)} | {"f": 2.0}})
+    note = "the model has a map from features of entities, which propagate does not use"
+    for layout in ("plain", "mapped"):
+        place = (
+            SheafModel.load(model)
+            .extend((), features=features)
+            .save(tmp_path / layout, layout=layout)
+        )
+        done = output(capsys, "propagate", facts, "--model", place, "--estimate")
+        assert note in done.err
+    assert note not in output(capsys, "propagate", facts, "--model", model, "--estimate").err
 
 
 def test_what_is_refused(tmp_path, capsys, model, facts):

@@ -17,7 +17,7 @@ from sheafprop.cli.study import Study
     ("space", "message"),
     [
         ("{}", "names no option"),
-        ("lr: {type: float, low: 1, high: 2}", "'lr' is no option to try"),
+        ("lr: {type: float, low: 1, high: 2}", "'lr' is not an option to try"),
         ("data.root: {type: categorical, choices: [a]}", "'data.root' would change"),
         ("model.lr: 0.1", "'model.lr' needs a 'type'.*got 0.1"),
         ("model.lr: {type: real}", "'model.lr' needs a 'type'.*got 'real'"),

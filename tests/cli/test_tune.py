@@ -51,7 +51,13 @@ def test_a_study_goes_on_and_its_best_configuration_fits(tmp_path, words, capsys
     assert main([*words, "--trials=2"]) == 0
     first = trials(tmp_path)
     assert [trial["state"] for trial in first] == ["complete"] * 2
+    first_lines = capsys.readouterr().out.splitlines()
+    assert [line for line in first_lines if line.startswith("trial ")] == first_lines[-3:-1]
     assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=3"]) == 0
+    # The data once, then a line for each trial and the best one.
+    *data, trial, best_line = capsys.readouterr().out.splitlines()
+    assert first_lines[1:-3] == data
+    assert (trial[:9], best_line[:12]) == ("trial 2: ", "best: trial ")
     found = trials(tmp_path)
     assert found[:2] == first
     assert len({trial["values"]["model.lr"] for trial in found}) == 3
@@ -125,9 +131,15 @@ def test_help_and_a_missing_extra_import_nothing_large():
         (["--config", "experiment/folder", "--trials", "0"], "at least 1"),
         (["--config", "experiment/folder", "stray"], "unrecognized argument: stray"),
         (["--resume", "x", "--config", "experiment/folder"], "--config FILE"),
-        (["--resume", "x", "--pruner", "none"], "keeps its space, configuration, pruner and place"),
-        (["--resume", "x", "--run.name", "y"], "keeps its space, configuration, pruner and place"),
-        (["--resume", "x", "--run.group", "y"], "keeps its space, configuration, pruner and place"),
+        (
+            ["--resume", "x", "--pruner", "none"],
+            "keeps its space, configuration, pruner and folder",
+        ),
+        (["--resume", "x", "--run.name", "y"], "keeps its space, configuration, pruner and folder"),
+        (
+            ["--resume", "x", "--run.group", "y"],
+            "keeps its space, configuration, pruner and folder",
+        ),
     ],
 )
 def test_wrong_words_are_refused(words, message, capsys):

@@ -266,7 +266,7 @@ def test_only_a_split_is_overwritten(tmp_path):
     assert os.listdir(tmp_path) == ["split"]
     (place / "notes.txt").write_text("mine")
     before = contents(place)
-    with pytest.raises(ValueError, match=r"it holds 'notes\.txt', which is no file of a split"):
+    with pytest.raises(ValueError, match=r"it holds 'notes\.txt', which is not a file of a split"):
         split.save(place, overwrite=True)
     (place / "notes.txt").unlink()
     (place / "split.json").unlink()

@@ -58,7 +58,7 @@ def test_ids_out_of_range(ids):
     [
         (["a", "b", "a"], "'a' at 0 and at 2"),
         (["1", 2, 1], "'1' at 0 and at 2"),
-        (["a", 1.0], r"a string or an integer \(got 1.0\). A float is no label"),
+        (["a", 1.0], r"a string or an integer \(got 1.0\). A float is not a label"),
         ([None], "a string or an integer"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_calibration_stays_with_its_model(tmp_path, calibrated):
 
 
 def test_triples_to_calibrate_on_are_no_facts(grown):
-    with pytest.raises(DataError, match="at least two triples that are no facts"):
+    with pytest.raises(DataError, match="at least two triples that are not facts"):
         grown.calibrate([*FACTS[:3], HELD[0]])
     with pytest.raises(DataError, match="'n9'"):
         grown.calibrate([("n9", "far", "a1"), *HELD])

@@ -110,5 +110,5 @@ def test_an_index_that_was_made_up_is_refused_where_it_is_used(tmp_path):
 def test_bytes_that_are_no_text_are_refused(tmp_path):
     data = label_tensors(LABELS, ORIGINS)["bytes"].clone()
     data[0] = 255
-    with pytest.raises(FormatError, match="a label is no text"):
+    with pytest.raises(FormatError, match="a label is not text"):
         mapped(tmp_path / "x", bytes=data).labels(0, 1)

@@ -21,7 +21,7 @@ def test_everything_has_its_place(tmp_path):
     text = report(tmp_path, record())
     assert text.startswith("# RotatE on umls (semi-inductive)\n")
     titles = [line[3:] for line in text.splitlines() if line.startswith("## ")]
-    assert titles == ["Protocols", "Results", "Selection", "Data", "Runs", "Time and memory"]
+    assert titles == ["Results", "Protocols", "Selection", "Data", "Runs", "Time and memory"]
     assert "```text\nprotocol:   full: Filtered ranking of all.\nties: " in text
     assert "never across protocols" in section(text, "Results")
     selection = section(text, "Selection")

@@ -177,7 +177,7 @@ def entity_table(records: Sequence[Record]) -> str:
             for kind in (*CONJUNCTIVE, *UNIONS, *NEGATION)
         ]
         rows.append(row)
-    header = ["ratio", "method", "averaging", "queries a type", "mean of 9", "mean of 5"]
+    header = ["ratio", "method", "averaging", "queries per type", "mean of 9", "mean of 5"]
     return markdown_table([*header, *CONJUNCTIVE, *UNIONS, *NEGATION], rows)
 
 
@@ -225,7 +225,7 @@ def entity_summary(records: Sequence[Record]) -> str:
 
 
 def _entity_method(record: Record) -> str:
-    limit = "" if record["limit"] is None else f" ({record['limit']:,} queries a type)"
+    limit = "" if record["limit"] is None else f" ({record['limit']:,} queries per type)"
     return f"{_method(record)}: {record['method']}{limit}"
 
 

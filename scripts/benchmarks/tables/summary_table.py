@@ -138,7 +138,7 @@ def _entities(records: Sequence[Record]) -> list[list[str]]:
         if not hits or len(hits) < len(ratios) * len(types):
             continue
         limits = {record["limit"] for record in own} - {None}
-        chosen = f", {min(limits):,} queries a type" if limits else ""
+        chosen = f", {min(limits):,} queries per type" if limits else ""
         best, figures = max(
             ((name, row[title]) for name, row in published_query_means().items()),
             key=lambda pair: pair[1]["hits@10"],
@@ -146,7 +146,7 @@ def _entities(records: Sequence[Record]) -> list[list[str]]:
         rows.append(
             [
                 f"logical queries {title}, FB15k-237, mean of {len(ratios)} ratios",
-                "RotatE, best (entities between)",
+                "RotatE, best (entity interiors)",
                 f"all entities, realistic ties, macro{chosen}",
                 f"{100 * statistics.fmean(hits.values()):.1f}",
                 f"{best}: {100 * figures['hits@10']:.1f} (all queries, ordinal ties)",
@@ -187,7 +187,7 @@ def _speed(files: Mapping[str, Sequence[Record]]) -> list[list[str]]:
         times = [1000 * case["extend_seconds"] for case in service]
         rows.append(
             [
-                "1,000 new entities beside "
+                "adding 1,000 entities to "
                 + " or ".join(dict.fromkeys(f"{case['entities']:,}" for case in service)),
                 f"{len(times)} models",
                 "; ".join(dict.fromkeys(map(_measured, service))),

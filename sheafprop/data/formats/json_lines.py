@@ -33,7 +33,7 @@ def read_json_lines(
         What the places of facts count.
 
     Raises:
-        DataError: If a line is no such object, with the line and its content.
+        DataError: If a line is not such an object, with the line and its content.
     """
     known: dict[tuple[str, ...], list[str] | None] = {}
     with file.open(progress) as stream:

@@ -18,7 +18,7 @@ def build_loss(name: str, **config: Any) -> Module:
     r"""Builds a loss from its name in :obj:`LOSS_REGISTRY` and the arguments of its constructor.
 
     Raises:
-        ValueError: If there is no such loss, or it does not take an argument.
+        ValueError: If the loss is unknown or does not accept an argument.
     """
     if name not in LOSS_REGISTRY:
         raise ValueError(f"There is no loss '{name}'; expected one of {sorted(LOSS_REGISTRY)}")

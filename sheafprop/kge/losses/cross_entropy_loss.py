@@ -23,7 +23,7 @@ class CrossEntropyLoss(torch.nn.Module):
         label_smoothing (float, optional): :math:`\epsilon`, in :math:`[0, 1)`.
             (default: :obj:`0.0`)
         scale (float, optional): :math:`\sigma`, the inverse temperature of the softmax. Distances
-            of unit vectors lie within :math:`[0, 2]` and need more than one. (default: :obj:`1.0`)
+            of unit vectors lie in :math:`[0, 2]` and require a larger value. (default: :obj:`1.0`)
 
     Shapes:
         - **scores:** :math:`(B, C)`, **target:** :math:`(B)`
@@ -46,14 +46,14 @@ class CrossEntropyLoss(torch.nn.Module):
         self.scale = scale
 
     def forward(self, scores: Tensor, target: Tensor, left_out: Pairs | None = None) -> Tensor:
-        """The mean loss of scores.
+        """Computes the mean loss of scores.
 
         Args:
             scores (Tensor): ``[B, C]``.
             target (Tensor): The true columns, int64 ``[B]``.
-            left_out (tuple, optional): Rows and columns, int64 ``[p]`` each, of candidates that are
-                none for their query, such as its other true answers; rows in ascending order, and
-                no target among them. The sums over candidates, and their number, go without them.
+            left_out (tuple, optional): Rows and columns, int64 ``[p]`` each, of candidates to
+                exclude, such as other true answers of the query; rows in ascending order, without
+                targets.
         """
         with full_precision(scores):
             return _SmoothedCrossEntropy.apply(

@@ -33,7 +33,7 @@ class MarginRankingLoss(torch.nn.Module):
         self.margin = margin
 
     def forward(self, positive: Tensor, negative: Tensor) -> Tensor:
-        """The mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
+        """Computes the mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
         with full_precision(positive):
             gap = self.margin + promote(negative) - promote(positive).unsqueeze(1)
             return gap.relu().mean()

@@ -22,7 +22,7 @@ class NSSALoss(torch.nn.Module):
 
     Args:
         margin (float, optional): :math:`\gamma`. (default: :obj:`9.0`)
-        adversarial_temperature (float, optional): :math:`\alpha`; zero weighs all negatives
+        adversarial_temperature (float, optional): :math:`\alpha`; zero weights all negatives
             equally. (default: :obj:`1.0`)
 
     Shapes:
@@ -46,7 +46,7 @@ class NSSALoss(torch.nn.Module):
         self.adversarial_temperature = adversarial_temperature
 
     def forward(self, positive: Tensor, negative: Tensor) -> Tensor:
-        """The mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
+        """Computes the mean loss of ``positive`` ``[B]`` and ``negative`` ``[B, n]`` scores."""
         with full_precision(positive):
             positive, negative = promote(positive), promote(negative)
             weight = torch.softmax(self.adversarial_temperature * negative.detach(), dim=1)

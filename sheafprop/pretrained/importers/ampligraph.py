@@ -50,7 +50,7 @@ def import_ampligraph(
     found = _load(require_file(path, "give the file that save_model wrote"))
     keys = {"class_name", "hyperparams", "ent_to_idx", "rel_to_idx", "model_params"}
     if not isinstance(found, dict) or not keys <= set(found):
-        raise FormatError(f"'{path}' is no model of AmpliGraph 1: it has no {sorted(keys)}")
+        raise FormatError(f"'{path}' is not a model of AmpliGraph 1: it has no {sorted(keys)}")
     if found["class_name"] != "TransE":
         raise FormatError(
             f"'{path}' holds a {found['class_name']}: only TransE of AmpliGraph has a sheaf"
@@ -100,7 +100,9 @@ def _load(path: Path) -> Any:
         except OSError:
             raise
         except Exception as error:
-            raise FormatError(f"'{path}' is no whole pickle of AmpliGraph 1: {error}") from error
+            raise FormatError(
+                f"'{path}' is not a complete pickle of AmpliGraph 1: {error}"
+            ) from error
 
 
 class _ArrayUnpickler(pickle.Unpickler):

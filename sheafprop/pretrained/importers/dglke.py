@@ -131,7 +131,7 @@ def _entry(path: Path, config: dict[str, Any], *names: str) -> Any:
         if name in config:
             return config[name]
     raise FormatError(
-        f"'{path / 'config.json'}' has no entry '{names[0]}': it is no configuration of DGL-KE"
+        f"'{path / 'config.json'}' has no entry '{names[0]}': it is not a configuration of DGL-KE"
     )
 
 
@@ -168,7 +168,7 @@ def _open(path: Path) -> np.ndarray:
         try:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise FormatError(f"'{path}' is no whole array of NumPy: {error}") from error
+            raise FormatError(f"'{path}' is not a complete array of NumPy: {error}") from error
     if array.dtype.kind != "f":
         raise FormatError(f"'{path}' must hold real numbers (got {array.dtype})")
     return array

@@ -138,7 +138,7 @@ def _settings(path: Path, given: str | PathLike[str] | None) -> tuple[str, float
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise FormatError(f"'{place}' is no YAML: {' '.join(str(error).split())}") from error
+        raise FormatError(f"'{place}' is not YAML: {' '.join(str(error).split())}") from error
     options: dict[str, Any] = {}
     sections = value.get("gsf", {}) if isinstance(value, dict) else {}
     for section in sections.values() if isinstance(sections, dict) else ():
@@ -160,7 +160,7 @@ def _relation_names(path: Path, ids: dict[str, Any]) -> list[str]:
         try:
             parts = ast.literal_eval(key)  # str() of a tuple, of which it reads literals alone
         except (ValueError, SyntaxError) as error:
-            raise FormatError(f"'{path}': {key!r} is no type of edges") from error
+            raise FormatError(f"'{path}': {key!r} is not a type of edges") from error
         if not isinstance(parts, tuple) or len(parts) != 3 or not isinstance(number, int):
             raise FormatError(f"'{path}': {key!r} is no (source, relation, target) with a number")
         triples[number] = tuple(map(str, parts))
@@ -211,7 +211,7 @@ def _parquet(path: Path) -> Any:
     try:
         file = ParquetFile(path)
     except (OSError, pyarrow.ArrowInvalid) as error:
-        raise FormatError(f"'{path}' is no whole Parquet file: {error}") from error
+        raise FormatError(f"'{path}' is not a complete Parquet file: {error}") from error
     missing = {"nid", "emb"} - set(file.schema_arrow.names)
     if missing:
         raise FormatError(f"'{path}' has no column '{sorted(missing)[0]}'")
@@ -227,7 +227,9 @@ def _load(path: Path) -> Tensor:
         except OSError:
             raise
         except Exception as error:
-            raise FormatError(f"'{path}' is no whole tensor of torch.save: {error}") from error
+            raise FormatError(
+                f"'{path}' is not a complete tensor of torch.save: {error}"
+            ) from error
     if not isinstance(value, Tensor):
         raise FormatError(f"'{path}' holds no tensor (got {type(value).__name__})")
     return value.detach()

@@ -74,7 +74,7 @@ def load_inert(path: str | PathLike[str]) -> Any:
             raise
         except Exception as error:
             raise FormatError(
-                f"'{path}' is no complete file of torch.save (1.6 or later): {error}"
+                f"'{path}' is not a complete file of torch.save (1.6 or later): {error}"
             ) from error
 
 

@@ -63,7 +63,7 @@ def import_pbg(
     ``complex_diagonal``   RotatE, where all of its numbers have modulus one; real parts first
     =====================  =========================================================================
 
-    The comparators ``dot`` and ``cos`` are no distances, and have no sheaf.
+    The comparators ``dot`` and ``cos`` are not distances, and have no sheaf.
 
     Args:
         folder: The checkpoint, with ``config.json`` and ``checkpoint_version.txt``.
@@ -151,7 +151,7 @@ def _open(path: Path) -> Any:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise FormatError(f"'{path}' is no whole HDF5 file: {error}") from error
+        raise FormatError(f"'{path}' is not a complete HDF5 file: {error}") from error
 
 
 def _version(path: Path) -> int:
@@ -169,12 +169,12 @@ def _model(path: Path, config: dict[str, Any]) -> tuple[str, bool, bool]:
     place = path / "config.json"
     for key in ("entities", "relations", "dimension"):
         if not config.get(key):
-            raise FormatError(f"'{place}' has no '{key}': it is no configuration of PBG")
+            raise FormatError(f"'{place}' has no '{key}': it is not a configuration of PBG")
     comparator = config.get("comparator", "cos")
     if comparator not in _COMPARATORS:
         raise FormatError(
-            f"'{place}': the comparator '{comparator}' is no distance, so the model has no sheaf; "
-            f"only {', '.join(_COMPARATORS)} have one"
+            f"'{place}': the comparator '{comparator}' is not a distance, so the model has no "
+            f"sheaf; only {', '.join(_COMPARATORS)} have one"
         )
     if config.get("bias"):
         raise FormatError(f"'{place}': scores have a bias of the entities, so there is no sheaf")
@@ -240,7 +240,7 @@ def _parameters(
         if not bool(((turn.abs() - 1).abs() < _UNIT_TOLERANCE).all()):
             raise FormatError(
                 f"'{path}': the complex numbers of the relations have other moduli than one, so "
-                "they are no rotations, and no model here has their sheaf"
+                "they are not rotations, and no model here has their sheaf"
             )
         out["rel_emb.weight"] = sign * turn.angle()
     elif kind == "pairre":

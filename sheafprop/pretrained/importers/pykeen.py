@@ -48,7 +48,7 @@ def import_pykeen(folder: str | PathLike[str], *, keep_unused: bool = False) -> 
     for file in (path / "trained_model.pkl", training / "entity_to_id.tsv.gz"):
         if not file.is_file():
             raise FormatError(
-                f"'{path}' is no pipeline folder of PyKEEN with labels: '{file.name}' is missing"
+                f"'{path}' is not a pipeline folder of PyKEEN with labels: '{file.name}' is missing"
             )
     entities = _labels(training / "entity_to_id.tsv.gz")
     relations = _labels(training / "relation_to_id.tsv.gz")
@@ -103,7 +103,7 @@ def _convert(
     elif name == "rotate":
         turns = torch.view_as_complex(tables[0].unflatten(1, (-1, 2)).contiguous())
         if not bool(((turns.abs() - 1).abs() < 1e-3).all()):
-            notes.append("relations that are no pure rotations were scaled to be ones")
+            notes.append("relations that are not pure rotations were scaled to be ones")
         parameters = {"rel_emb.weight": turns.angle()}
     elif name == "transr":
         # PyKEEN multiplies rows: x @ M with M of shape [d, k].

@@ -151,7 +151,7 @@ def read_json(path: Path, kind: Callable[[Any], bool], what: str, advice: str) -
     """The value of a JSON file.
 
     Raises:
-        FormatError: If the file is missing, is no JSON or holds something else.
+        FormatError: If the file is missing, is not JSON or holds something else.
         StorageError: If it cannot be read.
     """
     require_file(path, f"it should hold {what}. {advice[0].upper()}{advice[1:]}")
@@ -160,7 +160,7 @@ def read_json(path: Path, kind: Callable[[Any], bool], what: str, advice: str) -
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"'{path}' is no JSON ({error}): {advice}") from error
+        raise FormatError(f"'{path}' is not JSON ({error}): {advice}") from error
     if not kind(value):
         raise FormatError(f"'{path}' does not hold {what}: {advice}")
     return value

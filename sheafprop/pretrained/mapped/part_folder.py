@@ -164,7 +164,7 @@ def read_parts(path: Path) -> dict[str, Any]:
     """
     found = read_record(path / RECORD)
     if found is None or "num_parts" not in found:
-        raise DataError(f"'{path}' is no folder of parts: 'sheafprop partition' makes one")
+        raise DataError(f"'{path}' is not a folder of parts: 'sheafprop partition' makes one")
     return found
 
 

@@ -66,7 +66,7 @@ def test_queries_over_entities_are_the_mean_of_all_ratios():
     records += over_entities("106", negation, 0.25)  # of one ratio of two: no mean
     (row,) = rows(summary_table({"query_entities": records}))
     assert row["task"] == "logical queries without negation, FB15k-237, mean of 2 ratios"
-    assert row["protocol"].endswith("macro, 500 queries a type")
+    assert row["protocol"].endswith("macro, 500 queries per type")
     assert row["figure"] == "45.0"
     assert row["best published under the same protocol"].startswith("UltraQuery, zero-shot: 47.9")
 

@@ -83,9 +83,9 @@ def test_what_cannot_be_imported_is_named(tmp_path):
             import_ampligraph(path)
     whole = pickle.dumps(content())
     for data, words in (
-        (whole[: len(whole) // 2], "no whole pickle of AmpliGraph 1"),
-        (pickle.dumps([1]), "is no model of AmpliGraph 1"),
-        (b"", "no whole pickle"),
+        (whole[: len(whole) // 2], "not a complete pickle of AmpliGraph 1"),
+        (pickle.dumps([1]), "is not a model of AmpliGraph 1"),
+        (b"", "not a complete pickle"),
     ):
         path.write_bytes(data)
         with pytest.raises(FormatError, match=words):

@@ -95,14 +95,14 @@ def test_the_command_imports_and_the_model_predicts(tmp_path, capsys):
     ("change", "message"),
     [
         (lambda f: (f / "config.json").unlink(), r"config\.json' is missing"),
-        (lambda f: (f / "config.json").write_text("{"), r"config\.json' is no JSON"),
+        (lambda f: (f / "config.json").write_text("{"), r"config\.json' is not JSON"),
         (lambda f: _edit(f, model_name="ComplEx"), "is of a ComplEx: only TransE"),
         (lambda f: _edit(f, hidden_dim=5), r"entity\.npy' should be vectors, \[5, 10\] .*\[5, 8\]"),
         (lambda f: _edit(f, gamma=None), "no entry 'gamma'"),
         (lambda f: (f / "toy_RotatE_relation.npy").unlink(), r"relation\.npy' is missing"),
         (
             lambda f: (f / "toy_RotatE_entity.npy").write_bytes(b"\x93NUMPY"),
-            r"entity\.npy' is no whole array",
+            r"entity\.npy' is not a complete array",
         ),
         (
             lambda f: (f / "data" / "toy" / "entities.dict").unlink(),

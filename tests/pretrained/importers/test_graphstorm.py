@@ -110,7 +110,7 @@ def test_one_type_of_nodes_keeps_its_labels_and_the_command_imports(tmp_path):
         (
             "transe_l2",
             lambda f: (f / "rel_emb.pt").write_bytes(b"PK"),
-            r"rel_emb\.pt' is no whole tensor",
+            r"rel_emb\.pt' is not a complete tensor",
         ),
         (
             "transe_l2",
@@ -125,7 +125,7 @@ def test_one_type_of_nodes_keeps_its_labels_and_the_command_imports(tmp_path):
         (
             "transe_l2",
             lambda f: (f / "relation2id_map.json").write_text('{"knows": 0}'),
-            r"relation2id_map\.json': 'knows' is no type of edges",
+            r"relation2id_map\.json': 'knows' is not a type of edges",
         ),
         (
             "transe_l2",

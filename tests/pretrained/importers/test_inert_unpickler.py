@@ -62,7 +62,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path, keep):
     path = tmp_path / "file.pt"
     torch.save({"x": torch.ones(50)}, path)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(FormatError, match=r"file\.pt' is no complete file of torch\.save"):
+    with pytest.raises(FormatError, match=r"file\.pt' is not a complete file of torch\.save"):
         load_inert(path)
 
 

@@ -128,7 +128,7 @@ def test_what_cannot_be_imported_is_named(tmp_path):
     with pytest.raises(FormatError, match=r"entity2id\.txt, \[5, any\] \(got \[4, 4\]\)"):
         import_openke(place, model="transe")
     place.write_text("{")
-    with pytest.raises(FormatError, match="no JSON of parameters"):
+    with pytest.raises(FormatError, match="not a JSON file of parameters"):
         import_openke(place)
     torch.save([1], place)
     with pytest.raises(FormatError, match="holds no parameters of OpenKE"):

@@ -150,7 +150,10 @@ def test_the_command_takes_names_that_have_moved(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(comparator="dot"), "the comparator 'dot' is no distance, so the model has no sheaf"),
+        (
+            dict(comparator="dot"),
+            "the comparator 'dot' is not a distance, so the model has no sheaf",
+        ),
         (dict(bias=True), "scores have a bias"),
         (dict(dimension=None), "has no 'dimension'"),
         (dict(entities={"person": {"num_partitions": 1, "featurized": True}}), "sums of features"),
@@ -177,7 +180,7 @@ def test_complex_numbers_that_are_no_rotations_are_refused(tmp_path):
         (lambda f: (f / "checkpoint_version.txt").write_text("8"), r"model\.v8\.h5' is missing"),
         (
             lambda f: (f / "embeddings_place_0.v7.h5").write_bytes(b"\x89HDF"),
-            r"embeddings_place_0\.v7\.h5' is no whole HDF5 file",
+            r"embeddings_place_0\.v7\.h5' is not a complete HDF5 file",
         ),
         (
             lambda f: (f / "names" / "entity_names_place_0.json").write_text('["rome"]'),
