@@ -38,16 +38,17 @@ def add_anchors(
     edge_weight: Tensor | None = None,
     boundary_mask: Tensor | None = None,
 ) -> AnchoredGraph:
-    r"""Adds anchors to a graph: quadratic terms of the energy that pull nodes :math:`v` to given
-    targets,
+    r"""Adds anchors to a graph, which pull nodes to given targets.
+
+    An anchor adds the term
 
     .. math::
-        \gamma_v \| x_v - m_v \|^2 .
+        \gamma_v \| x_v - m_v \|^2
 
-    Each term is a triple of weight :math:`\gamma_v` between :math:`v` and a boundary node at
-    :math:`m_v`, whose relation has identity maps and no translation. All layers and solvers
-    therefore accept the result and compute its gradients: unpack it, and keep the first :math:`N`
-    rows of the output.
+    to the energy, for a node :math:`v` and its target :math:`m_v`. It is implemented as a triple of
+    weight :math:`\gamma_v` between :math:`v` and a boundary node at :math:`m_v`, whose relation has
+    identity maps and no translation. All layers and solvers therefore accept the result and compute
+    its gradients: unpack it, and keep the first :math:`N` rows of the output.
 
     Args:
         x (Tensor): Vertex features ``[N, F]`` or ``[B, N, F]``.
