@@ -9,6 +9,10 @@ class DataError(SheafpropError, ValueError):
     """A file, a triple or a label that cannot be used as it is."""
 
 
+class NotTriplesError(DataError):
+    """A table that holds something else than triples, such as nodes or literals."""
+
+
 class UnknownRelationError(DataError):
     """Triples use a relation for which the model has no restriction maps."""
 

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import stat
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
@@ -144,6 +145,11 @@ def write_stream(path: str | PathLike[str], parts: Iterable[bytes | memoryview])
     return size, digest.hexdigest()
 
 
+def label_file(path: str | PathLike[str]) -> Path:
+    """Where the labels of the rows of a file of vectors, relations or features are."""
+    return Path(f"{os.fspath(path)}.labels.json")
+
+
 def write_text(path: str | PathLike[str], text: str) -> None:
     """Writes ``text`` to ``path`` as UTF-8, see :func:`write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
@@ -222,15 +228,16 @@ def remove_temporaries(folder: str | PathLike[str]) -> None:
 
 
 @contextmanager
-def new_folder(target: Path, *, replace: bool) -> Iterator[Path]:
-    """Yields a temporary folder beside ``target``, which takes its place at the end of the block.
+def new_folder(target: Path, *, replace: bool, work: Path | None = None) -> Iterator[Path]:
+    """Yields a temporary folder beside ``target``, or in a folder ``work`` of the same disk, which
+    takes its place at the end of the block.
 
     Where the block raises, ``target`` stays as it was. While an old folder is replaced it carries
     the name :func:`previous_folder` for the moment between two renames. Without ``replace``, one
     that another process has made meanwhile stays, and is an error.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{_PREFIX}{secrets.token_hex(8)}.tmp")
+    temporary = (work or target.parent) / f"{_PREFIX}{secrets.token_hex(8)}.tmp"
     try:
         temporary.mkdir()
         yield temporary
@@ -238,6 +245,39 @@ def new_folder(target: Path, *, replace: bool) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     sync_folder(target.parent)
+
+
+def lock_folder(folder: str | PathLike[str]) -> Callable[[], None]:
+    """Keeps other processes from working in a folder, as long as this one lives.
+
+    Where there are no locks, as on Windows and some network file systems, there is a warning or
+    nothing.
+
+    Returns:
+        callable: Lets go of the lock.
+
+    Raises:
+        StorageError: If another process works there.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return lambda: None
+    with storage_errors(folder, "written"):
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise StorageError(
+            f"another process is at work in {folder}: wait for it, or stop it"
+        ) from error
+    except OSError as error:
+        warnings.warn(
+            f"'{folder}' cannot be locked ({error}): see that no other process works there",
+            stacklevel=2,
+        )
+    return lambda: os.close(handle)
 
 
 def previous_folder(target: Path) -> Path:

@@ -229,8 +229,9 @@ def add_file_options(parser: argparse.ArgumentParser, prefix: str | None = None)
     add(
         "prefixes",
         metavar="FILE",
-        help="how IRIs are shortened to labels: 'common' (default: GO:0008150, rdfs:label), 'none' "
-        "(whole IRIs), or a file of further prefixes, as JSON or '@prefix' lines",
+        help="how IRIs of RDF, and of tables if given, are shortened to labels: 'common' (default: "
+        "GO:0008150, rdfs:label), 'none' (whole IRIs), or a file of further prefixes, as JSON or "
+        "'@prefix' lines",
     )
 
 
@@ -263,19 +264,15 @@ def read_facts(
         known: Labels that are known from elsewhere, see :func:`~sheafprop.data.read_triples`.
         compare: Whether to look for labels that look alike.
     """
-    import numpy as np
-
     from sheafprop.data.label_checks import lookalike_notes
-    from sheafprop.data.text_rows import LocatedRows
-    from sheafprop.data.triples import read_located
+    from sheafprop.data.triple_files import read_files
 
     with report_warnings():
-        parts = [read_located(input_path(p), known=known, **file_options(options)) for p in paths]
-    triples = np.concatenate([part.rows for part in parts])
-    ends, relations = triples[:, [0, 2]].ravel().tolist(), triples[:, 1].tolist()
+        read = read_files(map(input_path, paths), known=known, **file_options(options))
+    ends, relations = read.rows[:, [0, 2]].ravel().tolist(), read.rows[:, 1].tolist()
     for note in lookalike_notes(ends, relations) if compare else ():
         report(f"note: {note}")
-    return LocatedRows(triples, tuple(place for part in parts for place in part.parts))
+    return read
 
 
 @contextmanager
@@ -349,7 +346,7 @@ def _table_format(options: argparse.Namespace, formats: Sequence[str]) -> str:
     if kind == "parquet" and place is None:
         raise DataError("Parquet is not text: give --out FILE")
     if kind == "parquet" and find_spec("pyarrow") is None:
-        raise DataError("writing Parquet needs pyarrow: pip install pyarrow")
+        raise DataError("writing Parquet needs pyarrow: pip install 'sheafprop[parquet]'")
     return kind
 
 

@@ -31,11 +31,20 @@ def run(words: Sequence[str]) -> int:
     parser = CommandParser(
         "convert",
         "Write the facts of files in any format that is read (RDF, OWL, OBO, KGX, Neo4j, tables) as"
-        " plain triples, and their literals as a file of features.",
+        " plain triples, and their literals and the properties of nodes as a file of features.",
         "sheafprop convert go.owl --out go.tsv --literals go_features.csv",
     )
-    parser.add_argument("files", nargs="+", help="files of facts (-: standard input)")
-    parser.add_argument("--out", metavar="FILE", required=True, help="the file to write, or -")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        help="files of facts (-: standard input); with --literals also of nodes; HEADER,FILE of "
+        "tables whose header is apart, TYPE=FILE of Neo4j's without a column of types",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the file of facts to write, or - (optional with --literals)",
+    )
     parser.add_argument(
         "--format", choices=_FORMATS, help="(default: by FILE's name: .tsv, .txt, .csv, .nt)"
     )
@@ -46,26 +55,33 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_file_options()
     options = parser.parse_args(list(words))
-    shown = is_output(options.out)
-    place = Path("/dev/stdout" if shown else options.out).expanduser()
-    format = options.format or ("tsv" if shown else _SUFFIXES.get(place.suffix.lower()))
-    if format is None:
-        raise DataError(f"--out {place}: give --format, one of {', '.join(_FORMATS)}")
+    if options.out is None and options.literals is None:
+        parser.error("give --out FILE, --literals FILE or both")
+    place = None if options.out is None else _place(options)
     if options.literals is not None:
         target = Path(options.literals).expanduser()
-        if is_output(options.literals) or target.resolve() == place.resolve():
+        is_same = place is not None and target.resolve() == place.resolve()
+        if is_output(options.literals) or is_same:
             raise DataError("--literals needs a file of its own, apart from --out")
-    _convert(options, place, format)
+    _convert(options, place)
     for path in (options.out, options.literals):
         if path is not None and not is_output(path):
             print(path)
     return 0
 
 
-def _convert(options: argparse.Namespace, place: Path, format: str) -> None:
-    import numpy as np
+def _place(options: argparse.Namespace) -> Path:
+    """Where facts are written; sets their format."""
+    shown = is_output(options.out)
+    place = Path("/dev/stdout" if shown else options.out).expanduser()
+    options.format = options.format or ("tsv" if shown else _SUFFIXES.get(place.suffix.lower()))
+    if options.format is None:
+        raise DataError(f"--out {place}: give --format, one of {', '.join(_FORMATS)}")
+    return place
 
-    from sheafprop.data.triples import read_located
+
+def _convert(options: argparse.Namespace, place: Path | None) -> None:
+    from sheafprop.data.triple_files import read_files
     from sheafprop.files import written_after
 
     with ExitStack() as stack:
@@ -81,16 +97,17 @@ def _convert(options: argparse.Namespace, place: Path, format: str) -> None:
                 return rows.writerow([entity, name, value])
 
         with report_warnings():
-            parts = [
-                read_located(input_path(name), literals=literals, **file_options(options))
-                for name in options.files
-            ]
-        triples = np.concatenate([part.rows for part in parts])
-        content = list(_format(triples, format, str(place), options.prefixes))
+            files = map(input_path, options.files)
+            triples = read_files(files, literals=literals, **file_options(options)).rows
+        if place is not None and not len(triples):
+            raise DataError("no file holds a triple: give --literals without --out")
+        content = [] if place is None else list(_format(triples, place, options))
         if options.literals is not None:
             file.flush()
             target = Path(options.literals).expanduser()
             stack.enter_context(written_after(target, _parts(file.buffer)))
+        if place is None:
+            return
         if is_output(options.out):
             write_output(b"".join(content).decode("utf-8", "surrogatepass"))
         else:
@@ -100,16 +117,16 @@ def _convert(options: argparse.Namespace, place: Path, format: str) -> None:
 
 
 def _format(
-    triples: Iterable[Sequence[str]], format: str, source: str, prefixes: str | None
+    triples: Iterable[Sequence[str]], place: Path, options: argparse.Namespace
 ) -> Iterator[bytes]:
     from sheafprop.data.formats.prefixes import Prefixes
     from sheafprop.data.formats.writing import format_ntriples
     from sheafprop.data.triples import format_triples
 
-    if format == "tsv":
-        yield format_triples(triples, source)
-    elif format == "ntriples":
-        yield from format_ntriples(triples, Prefixes.of(prefixes))
+    if options.format == "tsv":
+        yield format_triples(triples, str(place))
+    elif options.format == "ntriples":
+        yield from format_ntriples(triples, Prefixes.of(options.prefixes))
     else:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([["head", "relation", "tail"], *triples])

@@ -44,13 +44,18 @@ def run(words: Sequence[str]) -> int:
         choices=("error", "drop", "extend"),
         default="error",
         help="triples with unknown entities: raise an error, drop them, or first extend the model "
-        "by --facts (default: error)",
+        "by --facts and --features (default: error)",
     )
     parser.add_argument(
         "--facts",
         nargs="+",
         metavar="FILE",
         help="facts of unknown entities, for --on-unknown-entity extend",
+    )
+    parser.add_argument(
+        "--features",
+        metavar="FILE",
+        help="features of entities, for --on-unknown-entity extend",
     )
     parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="may be repeated")
     parser.add_argument("--data.root", dest="root", help="the data of the run, if it has moved")
@@ -72,10 +77,16 @@ def run(words: Sequence[str]) -> int:
         parser.error("--run ranks the test triples of the run; give --test and --filter a model")
     if options.model is not None and options.root is not None:
         parser.error("--data.root goes with --run")
-    if options.run is not None and (options.facts or options.on_unknown_entity != "error"):
-        parser.error("--on-unknown-entity and --facts go with --test; a run drops and counts them")
-    if bool(options.facts) != (options.on_unknown_entity == "extend"):
-        parser.error("--on-unknown-entity extend needs --facts FILE, and --facts goes with it")
+    given = bool(options.facts or options.features)
+    if options.run is not None and (given or options.on_unknown_entity != "error"):
+        parser.error(
+            "--on-unknown-entity, --facts and --features go with --test; a run drops unknown "
+            "entities and counts them, and has its own features"
+        )
+    if given != (options.on_unknown_entity == "extend"):
+        parser.error(
+            "--on-unknown-entity extend needs --facts FILE or --features FILE, which go with it"
+        )
     from sheafprop.distributed import process_group
 
     with process_group(timeout=options.timeout) as ranks:
@@ -120,6 +131,7 @@ def _of_run(
         selected=stored.metrics.get("selection", {}).get("on", "validation") == "validation",
         seed=config["seed_everything"],
         progress=ranks.is_first and show_progress(),
+        feature_map=None if stored.features is None else stored.features.map,
         rank=partial(rank_shares, ranks),
     )
     return result.rows, result.protocols
@@ -137,7 +149,7 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
     data = build_dataset(**arguments).load()
     if given.get("features") is None:
         return data
-    from sheafprop.data.features import read_features
+    from sheafprop.data.feature_files import read_features
     from sheafprop.data.inductive_data import add_features
 
     return add_features(data, read_features(given["features"]))
@@ -146,22 +158,26 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
 def _of_files(
     options: argparse.Namespace, ranks: "Ranks"
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    from sheafprop.data.feature_files import read_features
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     if "merged" in (options.protocol or ()):
         raise DataError("the protocol 'merged' is defined for runs: take --run")
 
-    def read() -> tuple[Any, list[Any]]:
+    def read() -> tuple[Any, list[Any], Any]:
         model = SheafModel.load(options.model)
         given = (options.test, options.filter, options.facts)
-        return model, [read_facts(f, options, model.relations) if f else None for f in given]
+        triples = [read_facts(f, options, model.relations) if f else None for f in given]
+        features = None if options.features is None else read_features(options.features)
+        return model, triples, features
 
-    model, (test, known, facts) = ranks.run_together(read)
+    model, (test, known, facts), features = ranks.run_together(read)
     result = model.rank(
         test,
         known=known,
         on_unknown_entity=options.on_unknown_entity,
         facts=facts,
+        features=features,
         progress=show_progress(),
         ranks=ranks,
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sheafprop.checks import count_noun
-from sheafprop.cli.command_parser import CommandParser, is_output, report
+from sheafprop.cli.command_parser import CommandParser, is_output, report, report_warnings
 
 
 def run(words: Sequence[str]) -> int:
@@ -29,6 +29,12 @@ def run(words: Sequence[str]) -> int:
         help="also write the relations, as safetensors, for 'import arrays --relation-parameters'",
     )
     parser.add_argument("--facts", metavar="FILE", help="also write the facts, as TSV")
+    parser.add_argument(
+        "--nodes",
+        metavar="FILE",
+        help="neo4j: the nodes as Neo4j exported them (HEADER,FILE of two files), which keep their "
+        "columns, spaces of ids and labels",
+    )
     options = parser.parse_args(list(words))
     shown = is_output(options.out)
     if shown and options.format not in ("tsv", "word2vec", "neo4j"):
@@ -44,8 +50,9 @@ def run(words: Sequence[str]) -> int:
         name: None if given is None else Path(given).expanduser()
         for name, given in (("relations", options.relations), ("facts", options.facts))
     }
-    for path in model.export(place, format=options.format, **more):
-        if not shown:
-            print(path)
+    with report_warnings():
+        paths = model.export(place, format=options.format, nodes=options.nodes, **more)
+    for path in () if shown else paths:
+        print(path)
     report(f"{count_noun(model.num_entities, 'entity')}, {shape}")
     return 0

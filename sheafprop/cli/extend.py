@@ -86,7 +86,7 @@ def run(words: Sequence[str]) -> int:
     if not options.facts and options.features is None:
         parser.error("give files of facts, or --features FILE")
 
-    from sheafprop.data.features import read_features
+    from sheafprop.data.feature_files import read_features
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     check_places(options)

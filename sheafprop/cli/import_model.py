@@ -223,7 +223,8 @@ def _exported_relations(options: argparse.Namespace) -> "RelationFile | None":
     """The file of relations that was given, and what it says of the model in the options."""
     if options.relation_parameters is None:
         return None
-    from sheafprop.pretrained.model_export import label_file, read_relation_file
+    from sheafprop.files import label_file
+    from sheafprop.pretrained.model_export import read_relation_file
 
     found = read_relation_file(options.relation_parameters)
     names = (*_PARAMETERS, "model", "layout", "phase_scale")

@@ -46,7 +46,7 @@ def run(words: Sequence[str]) -> int:
     if options.parts < 1:
         parser.error("--parts must be 1 or more")
 
-    from sheafprop.data.partition import import_metis
+    from sheafprop.data.partition import import_metis, read_partition
     from sheafprop.pretrained.mapped.part_folder import (
         check_parts_target,
         number_facts,
@@ -56,8 +56,11 @@ def run(words: Sequence[str]) -> int:
 
     out = Path(options.out).expanduser()
     check_parts_target(out, options.overwrite)
+    # Before facts are read for minutes.
     if options.method == "metis":
-        import_metis()  # before facts are read for minutes
+        import_metis()
+    elif options.method != "hash":
+        read_partition(input_path(options.method), None, options.parts)
     paths = [input_path(name) for name in options.facts]
     reading = file_options(options)
     size = sum(path.stat().st_size for path in paths if path.is_file())

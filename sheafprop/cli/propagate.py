@@ -99,49 +99,31 @@ def _add_options(parser: CommandParser) -> None:
 
 def _run(options: argparse.Namespace, out: Path, ranks: "Ranks") -> int:
     from sheafprop.cli.command_parser import report_warnings
-    from sheafprop.pretrained.mapped.cost_estimate import parse_bytes, physical_memory
-    from sheafprop.pretrained.mapped.part_folder import is_part_folder, read_parts
     from sheafprop.pretrained.mapped.partitioned_job import PartitionedJob
-    from sheafprop.pretrained.mapped.propagation_job import PropagationInput, PropagationJob
-    from sheafprop.pretrained.mapped.vector_folder import check_vector_target
-    from sheafprop.pretrained.model_folder import open_model_folder
+    from sheafprop.pretrained.mapped.propagation_job import PropagationJob
 
-    if options.out is not None:
-        ranks.run_together(lambda: check_vector_target(out, options.overwrite))
-    here = ranks.hosts.count(ranks.host)
-    memory = physical_memory() // (2 * here)
-    if options.memory is not None:
-        memory = parse_bytes(options.memory)
-    state = ranks.run_together(lambda: open_model_folder(options.model))
-    parts = input_path(options.facts[0]) if len(options.facts) == 1 else None
-    if parts is not None and not is_part_folder(parts):
-        parts = None
-    files = [input_path(name).absolute() for name in options.facts]
-    reading = file_options(options)
-    if parts is not None:
-        about = ranks.run_together(lambda: read_parts(parts))
-        files = [Path(name) for name in about["inputs"]]
-        reading = {**about["options"], "columns": _columns(about["options"]["columns"])}
-    given = PropagationInput(
-        facts=files,
-        model=_manifest(Path(options.model).expanduser()).absolute(),
-        options=reading,
-        settings=_settings(options, state.trained.settings),
-        on_unknown_relation=options.on_unknown_relation,
-    )
+    # What a rank refuses, all do before the first collective of a job, and one of them says it.
+    memory, state, given, parts = ranks.run_together(lambda: _read_input(options, out, ranks))
     ranks.compare("model, settings and options", repr(vars(options)), given)
     named: Any = dict(restart=options.restart, overwrite=options.overwrite, ranks=ranks)
-    job: PropagationJob | PartitionedJob
-    if ranks.run_together(lambda: _takes_halo(options, ranks, given, state, parts)):
+
+    def make() -> "PropagationJob | PartitionedJob":
+        if not _takes_halo(options, ranks, given, state, parts):
+            return PropagationJob(state, given, out, memory, **named)
         assert parts is not None
-        job = PartitionedJob(state, given, parts, out, memory, **named)
-    else:
-        job = PropagationJob(state, given, out, memory, **named)
+        return PartitionedJob(state, given, parts, out, memory, **named)
+
+    job = ranks.run_together(make)
 
     def show(found: "CostEstimate | str") -> None:
         if ranks.is_first:
             report(found if isinstance(found, str) else found.summary())
 
+    if ranks.is_first and state.trained.features is not None:
+        report(
+            "note: the model has a map from features of entities, which propagate does not use; "
+            "new vectors come from facts alone ('sheafprop extend --features' uses them)"
+        )
     with report_warnings():
         if options.estimate:
             found = job.estimate()
@@ -152,6 +134,39 @@ def _run(options: argparse.Namespace, out: Path, ranks: "Ranks") -> int:
     if ranks.is_first:
         print(done)
     return 0
+
+
+def _read_input(
+    options: argparse.Namespace, out: Path, ranks: "Ranks"
+) -> "tuple[int, ModelState, PropagationInput, Path | None]":
+    """The memory of a process, the model, what is to be done, and the folder of parts if any."""
+    from sheafprop.pretrained.mapped.cost_estimate import parse_bytes, physical_memory
+    from sheafprop.pretrained.mapped.part_folder import is_part_folder, read_parts
+    from sheafprop.pretrained.mapped.propagation_job import PropagationInput
+    from sheafprop.pretrained.mapped.vector_folder import check_vector_target
+    from sheafprop.pretrained.model_folder import find_model_folder, open_model_folder
+
+    if options.out is not None:
+        check_vector_target(out, options.overwrite)
+    memory = physical_memory() // (2 * ranks.hosts.count(ranks.host))
+    if options.memory is not None:
+        memory = parse_bytes(options.memory)
+    state = open_model_folder(options.model)
+    files = [input_path(name).absolute() for name in options.facts]
+    reading, parts = file_options(options), None
+    if len(files) == 1 and is_part_folder(files[0]):
+        parts = files[0]
+        about = read_parts(parts)
+        files = [Path(name) for name in about["inputs"]]
+        reading = {**about["options"], "columns": _columns(about["options"]["columns"])}
+    given = PropagationInput(
+        facts=files,
+        model=(find_model_folder(options.model) / "manifest.json").absolute(),
+        options=reading,
+        settings=_settings(options, state.trained.settings),
+        on_unknown_relation=options.on_unknown_relation,
+    )
+    return memory, state, given, parts
 
 
 def _takes_halo(
@@ -202,16 +217,6 @@ def _takes_halo(
 
 def _columns(stored: Any) -> Any:
     return tuple(stored) if isinstance(stored, list) else stored
-
-
-def _manifest(path: Path) -> Path:
-    """The file that says what is in a model folder, or in that of a run."""
-    inner = path / "model" / "manifest.json"
-    return (
-        inner
-        if inner.exists() and not (path / "manifest.json").exists()
-        else (path / "manifest.json")
-    )
 
 
 def _settings(options: argparse.Namespace, chosen: dict[str, Any]) -> Any:

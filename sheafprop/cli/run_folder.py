@@ -2,11 +2,12 @@
 
 import os
 import shutil
-import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sheafprop.errors import DataError
+from sheafprop.files import lock_folder
 
 if TYPE_CHECKING:
     from sheafprop.distributed import Ranks
@@ -34,7 +35,7 @@ class RunFolder:
         self.path = Path(path).expanduser().absolute()
         self._new = new
         self._made: list[Path] = []
-        self._lock: int | None = None
+        self._unlock: Callable[[], None] | None = None
 
     def make(self) -> bool:
         """Makes a new folder, and the folders above it, and returns whether it did."""
@@ -80,39 +81,21 @@ class RunFolder:
         """Keeps other processes from writing here until :meth:`release`, or this one's end.
 
         Raises:
-            DataError: If another process does so already.
+            StorageError: If another process does so already.
         """
-        try:
-            import fcntl
-        except ImportError:  # not on Windows
-            return
         if self.ranks is not None:
             first = self.ranks.is_first
-            self.ranks.run_together(lambda: self._lock_here(fcntl) if first else None)
-        elif int(os.environ.get("LOCAL_RANK", "0")) == 0:
-            self._lock_here(fcntl)  # for further processes of the run as well
-
-    def _lock_here(self, fcntl: Any) -> None:
-        self._lock = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self.release()
-            raise DataError(
-                f"another process is at work in {self.path}: wait for it, or stop it"
-            ) from error
-        except OSError as error:
-            # As on some network file systems.
-            warnings.warn(
-                f"{self.path} cannot be locked ({error}): see that no other process works there",
-                stacklevel=2,
+            self._unlock = self.ranks.run_together(
+                lambda: lock_folder(self.path) if first else None
             )
+        elif int(os.environ.get("LOCAL_RANK", "0")) == 0:
+            self._unlock = lock_folder(self.path)  # for further processes of the run as well
 
     def release(self) -> None:
         """Lets go of what :meth:`lock` took."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self._unlock is not None:
+            self._unlock()
+            self._unlock = None
 
     def find_restarted(self) -> Path | None:
         """The folder of a run that this torchrun has begun and starts again, if it can go on.

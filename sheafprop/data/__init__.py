@@ -12,7 +12,8 @@ if TYPE_CHECKING:
         PykeenDataset,
         build_dataset,
     )
-    from sheafprop.data.features import FeatureTable, read_features
+    from sheafprop.data.feature_files import read_features
+    from sheafprop.data.features import FeatureTable
     from sheafprop.data.formats.prefixes import Prefixes
     from sheafprop.data.graph_counts import (
         connected_components,
@@ -39,7 +40,8 @@ _HOMES = {
         "assembly": "assemble",
         "datasets": "FolderDataset GraILDataset InductiveDataset PykeenDataset build_dataset",
         "formats.prefixes": "Prefixes",
-        "features": "FeatureTable read_features",
+        "feature_files": "read_features",
+        "features": "FeatureTable",
         "graph_split": "GraphSplit split_graph",
         "inductive_data": "InductiveData",
         "graph_counts": "connected_components count_duplicates first_occurrences triple_codes",

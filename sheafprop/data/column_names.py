@@ -13,9 +13,7 @@ __all__ = [
     "check_first_line",
     "check_order",
     "columns_by_name",
-    "id_spaces",
     "is_column_name",
-    "neo4j_columns",
     "occur",
     "recognize_columns",
     "show_fields",
@@ -33,8 +31,6 @@ _NAMES = (
     # What APOC exports from Neo4j.
     ("_start", "_end", ("_type",)),
 )
-# A column of neo4j-admin, with its space of ids and options.
-_NEO4J = re.compile(r"[^:]*:(START_ID|TYPE|END_ID|ID)(?:\(([^)]*)\))?(?:\{.*\})?")
 # Further words that only headers have in all three columns; single letters are not such words.
 _WORDS = {word for h, t, rels in _NAMES for word in (h, t, *rels) if len(word) > 1} | {
     *("from", "to", "edge", "type", "label", "property", "node1", "node2"),
@@ -61,44 +57,6 @@ def recognize_columns(names: Sequence[object]) -> tuple[int, int, int] | None:
         return None
     places = [folded.index(name) for name in found[0]]
     return places[0], places[1], places[2]
-
-
-def neo4j_columns(
-    names: Sequence[object], source: str
-) -> tuple[tuple[int, int, int], tuple[str, str]] | None:
-    """The columns of head, relation and tail of a file for ``neo4j-admin import``, if it is one.
-
-    Returns:
-        The columns, and the spaces of the ids of heads and tails, empty without one.
-
-    Raises:
-        DataError: If it holds nodes, or relationships without their type.
-    """
-    found = [_NEO4J.fullmatch(str(name).strip()) for name in names]
-    places = {match[1]: place for place, match in enumerate(found) if match}
-    if "START_ID" not in places and "END_ID" not in places:
-        if "ID" not in places:
-            return None
-        raise DataError(
-            f"{source}: this is a file of nodes for Neo4j (column {names[places['ID']]!r}). Give "
-            "the files of relationships, with :START_ID, :END_ID and :TYPE; --header no reads this "
-            "line as a triple"
-        )
-    if missing := [name for name in ("START_ID", "TYPE", "END_ID") if name not in places]:
-        raise DataError(
-            f"{source}: a file of relationships for Neo4j needs the columns :START_ID, :END_ID "
-            f"and :TYPE (missing :{missing[0]}). Add it, or name the columns of head, relation and "
-            "tail (--columns NAME,NAME,NAME)"
-        )
-    columns = places["START_ID"], places["TYPE"], places["END_ID"]
-    return columns, id_spaces(names, columns)
-
-
-def id_spaces(names: Sequence[object], columns: Sequence[int]) -> tuple[str, str]:
-    """The spaces of the ids in the columns of heads and tails of a file for Neo4j, empty without
-    one."""
-    head, tail = (_NEO4J.fullmatch(str(names[place]).strip()) for place in columns[::2])
-    return str((head and head[2]) or ""), str((tail and tail[2]) or "")
 
 
 def columns_by_name(

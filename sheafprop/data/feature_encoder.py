@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sheafprop.checks import count_noun, quote
-from sheafprop.data.features import Column, FeatureTable, Kind
+from sheafprop.data.features import Column, FeatureTable, Kind, as_types, is_number
 from sheafprop.errors import DataError
 
 __all__ = ["ColumnScale", "FeatureEncoder"]
@@ -22,6 +22,8 @@ _FEWEST, _MOST_TYPES = 2, 4096
 #: of training, may be in another unit.
 _FAR = 100.0
 _ENOUGH = 3
+#: So may a number that lies so many times the range of training outside of it.
+_OUTSIDE = 5.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class ColumnScale:
         types (tuple of str): The types, in the order of their columns.
         has_gaps (bool): Whether some training entities lack the feature: it has a column more
             then, which is one where the feature is known.
+        low, high (float): The smallest and the largest number in training; of a number alone.
     """
 
     name: str
@@ -49,6 +52,8 @@ class ColumnScale:
     middle: float = 0.0
     types: tuple[str, ...] = ()
     has_gaps: bool = False
+    low: float = 0.0
+    high: float = 0.0
 
     @property
     def width(self) -> int:
@@ -72,7 +77,7 @@ class ColumnScale:
         spread, plain = (high - low) / _IQR, values.std(0)
         scale = np.where(spread > 0, spread, np.where(plain > 0, plain, 1.0))
         size = np.abs(values)
-        return cls(
+        found = cls(
             column.name,
             column.kind,
             tuple(middle.tolist()),
@@ -81,6 +86,9 @@ class ColumnScale:
             float(np.median(size)),
             has_gaps=gaps,
         )
+        if column.kind == "number":
+            found = replace(found, low=float(values.min()), high=float(values.max()))
+        return found
 
     def encode(self, column: Column | None, rows: int) -> NDArray[np.float64]:
         """The columns ``[n, width]`` of some entities; zeros where the feature is not known.
@@ -107,8 +115,8 @@ class ColumnScale:
             out[:, -1] = present
         return out
 
-    def note(self, column: Column) -> str | None:
-        """What looks unlike training in a column, if anything does."""
+    def note(self, column: Column, labels: Sequence[str]) -> str | None:
+        """What looks unlike training in a column of some entities, if anything does."""
         present = column.present()
         if not present.any():
             return None
@@ -123,19 +131,28 @@ class ColumnScale:
                 f"entities in training and {'counts' if len(new) == 1 else 'count'} for nothing "
                 f"(first: {min(new)!r})"
             )
-        size = np.abs(_matrix(column.values)[present])
+        values = _matrix(column.values)[present]
+        size = np.abs(values)
         if not self.largest:
             return None
         median = float(np.median(size))
+        outside = np.maximum(values - self.high, self.low - values)
+        worst = int(size.max(1).argmax())
         far = size.max() > _FAR * self.largest
+        if not far and self.low < self.high and outside.max() > _OUTSIDE * (self.high - self.low):
+            far, worst = True, int(outside.argmax())
         if len(size) >= _ENOUGH and self.middle and not far:
             far = not self.middle / _FAR <= median <= self.middle * _FAR
         if not far:
             return None
+        between = f"from {self.low:.3g} to {self.high:.3g}"
+        there = between if self.low < self.high else f"at most {self.largest:.3g}"
+        row = int(np.flatnonzero(present)[worst])
         return (
             f"the numbers of {self.name!r} are unlike those of training (median size "
-            f"{median:.3g}, there {self.middle:.3g} and at most {self.largest:.3g}): another unit, "
-            "or another column?"
+            f"{median:.3g}, there {self.middle:.3g} and {there}; furthest: "
+            f"{values[worst][size[worst].argmax()]:.6g} at {quote(labels[row])}): another unit, "
+            "another column, or a number that stands for an unknown one?"
         )
 
 
@@ -181,7 +198,7 @@ class FeatureEncoder:
         for scale in self.columns:
             column = given.get(scale.name)
             if column is not None:
-                column = self._check(scale, column, table.source)
+                column = self._check(scale, column, table)
                 known |= column.present()
             parts.append(scale.encode(column, len(table)))
         return np.concatenate(parts, axis=1), known
@@ -207,7 +224,7 @@ class FeatureEncoder:
         for scale in self.columns:
             column = columns.get(scale.name)
             if column is not None and (
-                found := scale.note(self._check(scale, column, table.source))
+                found := scale.note(self._check(scale, column, table), table.labels)
             ):
                 notes.append(found)
         return notes
@@ -227,34 +244,38 @@ class FeatureEncoder:
         return cls(tuple(scales))
 
     @staticmethod
-    def _check(scale: ColumnScale, column: Column, source: str) -> Column:
+    def _check(scale: ColumnScale, column: Column, table: FeatureTable) -> Column:
         if column.kind != scale.kind and not column.present().any():
             # A column without any value has no kind.
             empty = [None] if scale.kind == "types" else [[np.nan] * len(scale.center)]
             values = np.array(empty * len(column.values), dtype=None if empty[0] else object)
             return Column(column.name, scale.kind, values)
+        if scale.kind == "types" and column.texts is not None:
+            # Types such as codes, which happen to be numbers here.
+            return Column(column.name, "types", as_types(column.texts))
         width = column.values.shape[1] if column.values.ndim > 1 else 1
         if column.kind != scale.kind or (scale.kind == "vector" and width != len(scale.center)):
             was = scale.kind + (f" of {len(scale.center)}" if scale.kind == "vector" else "")
             got = column.kind + (f" of {width}" if column.kind == "vector" else "")
+            place = table.source
             if scale.kind == "number" and column.kind == "types":
-                got += f", such as {quote(_no_number(column))}"
+                row, text = _no_number(column)
+                place = table.place(row)
+                got += f", such as {quote(text)} at {quote(table.labels[row])}"
             raise DataError(
-                f"{source}: the column {scale.name!r} must hold what it held in training: {was} "
+                f"{place}: the column {scale.name!r} must hold what it held in training: {was} "
                 f"(got {got})"
             )
         return column
 
 
-def _no_number(column: Column) -> str:
-    """The first text of a column that is not a number."""
-    for texts in column.values:
+def _no_number(column: Column) -> tuple[int, str]:
+    """The first text of a column that is not a number, and its row."""
+    for row, texts in enumerate(column.values):
         for text in texts or ():
-            try:
-                float(text)
-            except ValueError:
-                return str(text)
-    return ""
+            if not is_number(text):
+                return row, text
+    return 0, ""
 
 
 def _frozen(value: Any) -> Any:

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 __all__ = [
     "GRAPH_ENDINGS",
     "GRAPH_FORMATS",
+    "IRI_FORMATS",
     "decompress",
     "expand_stream",
     "file_suffix",
+    "named_format",
     "plain_name",
     "read_file",
     "read_parquet",
@@ -50,6 +52,8 @@ GRAPH_FORMATS = {
     "obo": "OBO",
     "jsonl": "JSON lines",
 }
+#: Those of them in which labels are IRIs, or stand for some.
+IRI_FORMATS = tuple(name for name in GRAPH_FORMATS if name != "jsonl")
 _SUFFIXES = {
     ".nt": "N-Triples",
     ".ntriples": "N-Triples",
@@ -105,6 +109,11 @@ def file_suffix(name: str) -> str:
     return PurePath(plain_name(name)).suffix.lower()
 
 
+def named_format(name: str) -> str | None:
+    """The format that a file's ending stands for, as it is shown; None for that of a table."""
+    return _SUFFIXES.get(file_suffix(name))
+
+
 def read_file(path: str | os.PathLike[str]) -> bytes:
     """The bytes of a file as they are.
 
@@ -142,7 +151,9 @@ def read_parquet(content: bytes, source: str) -> "pd.DataFrame":
     try:
         return pd.read_parquet(io.BytesIO(content))
     except ImportError as error:
-        raise DataError(f"{source}: reading Parquet needs pyarrow: pip install pyarrow") from error
+        raise DataError(
+            f"{source}: reading Parquet needs pyarrow: pip install 'sheafprop[parquet]'"
+        ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"{source}: this is not a Parquet file ({error})") from error
 
@@ -257,7 +268,7 @@ def recognize_format(text: str, source: str) -> str | None:
     Raises:
         DataError: If it is of a format that cannot be read as triples.
     """
-    named = _SUFFIXES.get(file_suffix(source))
+    named = named_format(source)
     kind, line = _by_content(text) or (named, 0)
     if kind in _RDF_TEXT and named in _RDF_TEXT[1:]:
         kind = named  # which also holds lines of N-Triples

@@ -119,8 +119,15 @@ def metis_partition(edge_index: NDArray, num_nodes: int, num_parts: int) -> Part
     return Partition(np.asarray(found, np.int32), num_parts)
 
 
-def read_partition(path: str | os.PathLike[str], num_nodes: int, num_parts: int) -> Partition:
+def read_partition(
+    path: str | os.PathLike[str], num_nodes: int | None, num_parts: int
+) -> Partition:
     """A partition from a file of numpy's format, ``[N]`` integers in the order of the ids.
+
+    Args:
+        path: The file.
+        num_nodes (int, optional): :math:`N`; None if it is not known yet.
+        num_parts (int): How many parts there are.
 
     Raises:
         DataError: If the file holds something else.
@@ -128,15 +135,17 @@ def read_partition(path: str | os.PathLike[str], num_nodes: int, num_parts: int)
     name = os.fspath(path)
     try:
         found = np.load(name, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{name}: cannot be read as numpy's .npy ({error})") from error
-    if found.shape != (num_nodes,) or found.dtype.kind not in "iu":
+    fits = found.ndim == 1 and num_nodes in (None, len(found))
+    if not fits or found.dtype.kind not in "iu":
+        count = "" if num_nodes is None else f"{num_nodes} "
         raise DataError(
-            f"{name}: must hold {num_nodes} integers, a part for each entity in the order in which "
-            f"the facts first name them (got {found.dtype} {list(found.shape)})"
+            f"{name}: must hold {count}integers, a part for each entity in the order in which the "
+            f"facts first name them (got {found.dtype} {list(found.shape)})"
         )
     try:
-        return Partition(found.astype(np.int32), num_parts)
+        return Partition(Partition(found, num_parts).assignment.astype(np.int32), num_parts)
     except ValueError as error:
         raise DataError(f"{name}: {error}") from error
 

@@ -38,6 +38,7 @@ class ReadOptions:
         delimiter: The character between fields; ``"\\t"`` may be written as backslash and t.
         format: One of :data:`FORMATS`; ``"auto"`` goes by the file's name and its first lines.
         prefixes: How the IRIs of RDF are shortened, see :class:`Prefixes`.
+        prefixes_given: Whether they were given, and IRIs in tables are shortened too.
 
     Raises:
         ValueError: If an option makes no sense.
@@ -48,6 +49,7 @@ class ReadOptions:
     delimiter: str | None = None
     format: InputFormat = "auto"
     prefixes: Prefixes = field(default_factory=Prefixes.of, compare=False)
+    prefixes_given: bool = False
 
     @classmethod
     def of(
@@ -65,7 +67,14 @@ class ReadOptions:
         chosen = format or "auto"
         check_choice("format", chosen, FORMATS)
         shortened = Prefixes.of(prefixes)
-        options = cls(_columns(columns), headers[header], _delimiter(delimiter), chosen, shortened)
+        options = cls(
+            _columns(columns),
+            headers[header],
+            _delimiter(delimiter),
+            chosen,
+            shortened,
+            prefixes is not None,
+        )
         if options.has_names and options.header is False:
             raise ValueError(
                 "'columns' must be numbers where 'header' says that there are no names "

@@ -7,8 +7,8 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,16 @@ import numpy as np
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
-__all__ = ["BOM", "LocatedRows", "decode", "first_row", "guess_delimiter", "others", "split_rows"]
+__all__ = [
+    "BOM",
+    "LocatedRows",
+    "decode",
+    "first_row",
+    "guess_delimiter",
+    "iterate_rows",
+    "others",
+    "split_rows",
+]
 
 BOM = codecs.BOM_UTF8
 # A line that is not blank: it holds a tab, or a character that is not white space.
@@ -34,15 +43,23 @@ class LocatedRows:
         rows: The rows.
         parts: A word or file for each part of the rows, such as ``"x.tsv, line"``, and the numbers
             of its rows, which are put after it.
+        aliases: Alternative ids that the rows' file declares, and the terms that they mean.
     """
 
     rows: Any
     parts: tuple[tuple[str, Sequence[int]], ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def number(cls, rows: Any, word: str = "row", start: int = 0) -> LocatedRows:
         """Rows of no file, numbered."""
         return cls(rows, ((word, range(start, start + len(rows))),))
+
+    @classmethod
+    def join(cls, parts: Sequence[LocatedRows]) -> LocatedRows:
+        """The rows of several, of arrays."""
+        rows = np.concatenate([part.rows for part in parts])
+        return cls(rows, tuple(place for part in parts for place in part.parts))
 
     def place(self, row: int) -> str:
         """The place of a row."""
@@ -111,6 +128,17 @@ def first_row(text: str, source: str, delimiter: str) -> tuple[int, list[str]] |
     return found and (text.count("\n", 0, found.start()) + 1, found[0].split("\t"))
 
 
+def iterate_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank, each with its first line; between tabs, quotation marks are
+    literal."""
+    if delimiter != "\t":
+        yield from _csv_rows(text, source, delimiter)
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line and ("\t" in line or not line.isspace()):
+            yield number, line.split("\t")
+
+
 def guess_delimiter(text: str, source: str) -> str:
     """The character between the fields of CSV: the comma, or another one that the first row has.
 
@@ -139,6 +167,7 @@ def split_rows(
     *,
     columns: tuple[int, int, int] | None = None,
     skipped: int = 0,
+    width: int | None = None,
 ) -> tuple[Sequence[int], LabelTriples]:
     r"""Splits text into rows of equally many fields.
 
@@ -148,6 +177,7 @@ def split_rows(
         delimiter: The character between fields. With any other than the tab, fields may be quoted.
         columns: The columns that are needed; without them every row has three.
         skipped: The number of the line up to which rows are left out, 0 for none.
+        width: The fields of all rows instead; those that lack at the end of a row are empty.
 
     Returns:
         The lines of the rows ``[m]``, and an object array of their fields ``[m, width]``.
@@ -166,7 +196,7 @@ def split_rows(
         for _ in range(skipped):
             text = text.partition("\n")[2]
         first = skipped + 1
-        if columns is None and _is_regular(text):
+        if columns is None and width is None and _is_regular(text):
             fields = np.array(text.removesuffix("\n").replace("\n", "\t").split("\t"), dtype=object)
             return range(first, first + len(fields) // 3), fields.reshape(-1, 3)
         lines = text.split("\n")
@@ -178,7 +208,9 @@ def split_rows(
         rows = [lines[number - first].split("\t") for number in numbers]
     if not rows:
         return numbers, np.empty((0, 3), dtype=object)
-    _check_fields(numbers, rows, source, columns, delimiter)
+    if width is not None:
+        rows = [row + [""] * (width - len(row)) for row in rows]
+    _check_fields(numbers, rows, source, columns, delimiter, width)
     array = np.empty((len(rows), len(rows[0])), dtype=object)
     array[:] = rows
     return numbers, array
@@ -218,16 +250,17 @@ def _check_fields(
     source: str,
     columns: tuple[int, int, int] | None,
     delimiter: str,
+    given: int | None,
 ) -> None:
     """Names the first row with a wrong number of fields, if there is one."""
     separator = {"\t": "tab", ",": "comma"}.get(delimiter, delimiter)
-    needed = 3 if columns is None else max(columns) + 1
-    width = 3 if columns is None else max(len(rows[0]), needed)
+    width = (given or 3) if columns is None else max(len(rows[0]), max(columns) + 1)
     wrong = [index for index, row in enumerate(rows) if len(row) != width]
     if not wrong:
         return
     row = rows[wrong[0]]
-    names = "head, relation, tail" if columns is None else f"columns {columns}"
+    names = "as in the header" if given else f"columns {columns}"
+    names = "head, relation, tail" if columns is None and not given else names
     advice = ""
     if other := _other_delimiter(row, width, delimiter):
         advice = f" Are they separated by {other!r}? Give --delimiter {other!r}."
@@ -236,7 +269,7 @@ def _check_fields(
         advice += ", this line has spaces only." if " " in row[0] else "; this line has none."
     elif separator == "tab" and len(row) < width and any(" " in field for field in row):
         advice = " There is a space where a tab may be meant."
-    elif columns is None and len(row) > 3:
+    elif columns is None and not given and len(row) > 3:
         advice = " Keep three columns, or say which (--columns 0,1,2 or --columns NAME,NAME,NAME)."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sheafprop.data.input_file import InputFile
+from sheafprop.data.property_graphs import split_group
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.text_rows import LocatedRows, decode, split_rows
-from sheafprop.data.triple_text import check_no_empty, text_triples
+from sheafprop.data.triple_text import check_no_empty, shorten_iris, text_triples
 from sheafprop.data.triples import file_format, read_located
 from sheafprop.errors import DataError
 
@@ -69,10 +70,14 @@ def triple_blocks(
         DataError: As :func:`~sheafprop.data.read_triples`; whether the first line is a header, and
             the order of the columns, is found in the first piece.
     """
-    chosen, file = ReadOptions.of(**options), InputFile(path)
+    chosen = ReadOptions.of(**options)
+    if split_group(path) is not None or chosen.prefixes_given:
+        yield from _of_rows(read_located(path, known=known, options=chosen))
+        return
+    file = InputFile(path)
     source = file.source
     if chosen.delimiter not in (None, "\t") or file_format(file, chosen) != "tsv":
-        yield _of_rows(read_located(file, known=known, **options))
+        yield from _of_rows(read_located(file, known=known, options=chosen))
         return
     pieces = _lines_of(file)
     count, first = 0, True
@@ -82,7 +87,7 @@ def triple_blocks(
             # Behind as many blank lines as come before it, for the numbers in messages.
             text = decode(b"\n" * (line - 1) + piece, source)
             lines, rows, columns = text_triples(text, source, chosen, "\t", known)
-            block = _of_labels(rows, f"{source}, line", lines)
+            block = _of_labels(shorten_iris(rows, source, chosen), f"{source}, line", lines)
         else:
             found = _regular(piece, source, line) if columns is None else None
             block = found or _irregular(piece, source, line, columns)
@@ -164,9 +169,11 @@ def _irregular(
     return _of_labels(rows, f"{source}, line", [line - 1 + number for number in lines])
 
 
-def _of_rows(located: LocatedRows) -> TripleBlock:
-    ((place, lines),) = located.parts
-    return _of_labels(located.rows, place, lines)
+def _of_rows(located: LocatedRows) -> Iterator[TripleBlock]:
+    start = 0
+    for place, lines in located.parts:
+        yield _of_labels(located.rows[start : start + len(lines)], place, lines)
+        start += len(lines)
 
 
 def _of_labels(rows: NDArray, place: str, lines: Sequence[int]) -> TripleBlock:

@@ -12,37 +12,83 @@ from sheafprop.data.column_names import (
     check_first_line,
     check_order,
     columns_by_name,
-    id_spaces,
-    neo4j_columns,
     occur,
     recognize_columns,
     show_fields,
+)
+from sheafprop.data.formats.facts import LiteralSink
+from sheafprop.data.formats.prefixes import Prefixes
+from sheafprop.data.property_graphs import (
+    NodeColumns,
+    TableGroup,
+    id_spaces,
+    neo4j_columns,
+    node_columns,
+    refuse_nodes,
 )
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.text_rows import first_row, others, split_rows
 from sheafprop.errors import DataError
 
-__all__ = ["check_no_empty", "text_triples"]
+__all__ = ["check_no_empty", "shorten_iris", "text_triples"]
+
+# Rows among which an IRI is looked for.
+_LOOKED_AT = 1000
+_NO_TRIPLES: tuple[Sequence[int], LabelTriples, None] = ((), np.empty((0, 3), dtype=object), None)
 
 
 def text_triples(
-    text: str, source: str, options: ReadOptions, delimiter: str, known: Container[str] = ()
+    text: str,
+    source: str,
+    options: ReadOptions,
+    delimiter: str,
+    known: Container[str] = (),
+    *,
+    literals: LiteralSink | None = None,
+    group: TableGroup | None = None,
 ) -> tuple[Sequence[int], LabelTriples, tuple[int, int, int] | None]:
     """The lines and triples of text, without the header and checked, and their columns (None for
-    the only three)."""
+    the only three).
+
+    Args:
+        text: Lines that end in LF.
+        source: The file, for messages.
+        options: How files are read.
+        delimiter: The character between fields.
+        known: Labels that are known from elsewhere: a first line with one of them is no header.
+        literals: What takes the properties of nodes, which are refused without it.
+        group: The files that this one belongs to: the first gives the others their header.
+    """
     first = first_row(text, source, delimiter)
     if first is None:
-        return (), np.empty((0, 3), dtype=object), None
+        return _NO_TRIPLES
     line, names = first
-    by_name = None
-    spaces = ("", "")
+    has_own = group is None or group.names is None
+    if group is not None:
+        line, names = (line, names) if has_own else (0, group.names or names)
+        group.names, group.delimiter = names, delimiter
+    where = f"{source}, line {line}" if has_own else source
+    type = group.name if group else None
+    by_name, spaces = None, ("", "")
     if options.has_names:
         assert options.columns is not None
-        by_name = columns_by_name(options.columns, names, f"{source}, line {line}")
+        by_name = columns_by_name(options.columns, names, where)
         spaces = id_spaces(names, by_name)
     elif options.columns is None and options.header is not False:
-        found = neo4j_columns(names, f"{source}, line {line}")
+        found = neo4j_columns(names, where, type)
         by_name, spaces = found or (recognize_columns(names), spaces)
+        if by_name is None and literals is None:
+            refuse_nodes(names, where)
+        if by_name is None and (nodes := node_columns(names)) is not None:
+            assert literals is not None
+            _pass_nodes(text, source, delimiter, line, len(names), nodes, type, literals)
+            return _NO_TRIPLES
+        if by_name is None and group is not None:
+            raise DataError(
+                f"{where}: a header that files share must name :START_ID, :END_ID and :TYPE, or "
+                f"head, relation and tail (got {show_fields(names)}). Name the columns (--columns "
+                "NAME,NAME,NAME)"
+            )
     columns: Any = by_name or options.columns
     has_header = options.header or by_name is not None
     numbers, rows = split_rows(
@@ -52,21 +98,38 @@ def text_triples(
         triples = np.ascontiguousarray(rows[:, list(columns)])
     else:
         triples = rows
-    numbers, triples = _apply_neo4j(numbers, triples, names, by_name, spaces, source)
-    if by_name is not None and options.columns is None and options.header is None:
+    numbers, triples, lost = _apply_neo4j(numbers, triples, names, by_name, spaces)
+    if type is not None and columns is not None and columns[0] == columns[1]:
+        triples[:, 1] = type
+    if lost and literals is not None and (nodes := node_columns(names)) is not None:
+        _pass_nodes(text, source, delimiter, line, len(names), nodes, type, literals)
+    elif lost:
+        warnings.warn(f"{source}: left out: nodes ({lost:,})", stacklevel=5)
+    if by_name is not None and options.columns is None and options.header is None and has_own:
         labels = [names[column] for column in by_name]
         is_header = len(triples) > 0 and not occur(set(labels), triples)
         if not is_header and max(map(len, labels)) == 1:
             # Such as the triple "s r t" of a small graph.
             options = replace(options, header=False)
             return text_triples(text, source, options, delimiter, known)
-        if not is_header:
-            problem = "these labels occur below too" if len(triples) else "no triple follows"
+        if len(triples) == 0 and group is None:
             raise DataError(
-                f"{source}, line {line}: this looks like column names, not a triple "
-                f"(got {show_fields(names)}), but {problem}. Give header=True (--header yes) to "
-                "take it as names, or header=False (--header no) to read it as a triple"
+                f"{where}: this looks like column names, not a triple (got {show_fields(names)}), "
+                "but no triple follows. If it is the header of other files, give them together, "
+                f"as {source},FILE; header=False (--header no) reads it as a triple"
             )
+        if not is_header and len(triples):
+            raise DataError(
+                f"{where}: this looks like column names, not a triple (got {show_fields(names)}), "
+                "but these labels occur below too. Give header=True (--header yes) to take it as "
+                "names, or header=False (--header no) to read it as a triple"
+            )
+    is_choice = columns is not None and (len(names) > 3 or columns != (0, 1, 2))
+    if is_choice and options.columns is None and has_own and (len(triples) or group):
+        chosen = ", ".join(names[column] for column in dict.fromkeys(columns))
+        warnings.warn(
+            f"{source}: the columns {chosen} are taken as head, relation and tail", stacklevel=5
+        )
     if len(triples) == 0:
         return (), np.empty((0, 3), dtype=object), columns
     check_no_empty(triples, numbers, source)
@@ -74,12 +137,37 @@ def text_triples(
         check_first_line(triples, numbers[0], source, known)
     if columns is None:
         check_order(triples, source)
-    elif options.columns is None and (len(names) > 3 or columns != (0, 1, 2)):
-        chosen = ", ".join(names[column] for column in columns)
-        warnings.warn(
-            f"{source}: the columns {chosen} are taken as head, relation and tail", stacklevel=5
-        )
     return numbers, triples, columns
+
+
+def _pass_nodes(
+    text: str,
+    source: str,
+    delimiter: str,
+    line: int,
+    width: int,
+    columns: NodeColumns,
+    labels: str | None,
+    literals: LiteralSink,
+) -> None:
+    """Passes the properties of nodes on, and says how many.
+
+    Args:
+        line: That of the header, 0 without one.
+        width: The number of columns.
+        labels: The labels of all nodes, where no column has them.
+    """
+    _, rows = split_rows(text, source, delimiter, skipped=line, width=width)
+    nodes = count = 0
+    for row in rows.tolist():
+        if not row[columns.id]:
+            continue  # a relationship among the nodes of APOC
+        nodes += 1
+        more = [(columns.label(row), "label", name) for name in (labels or "").split(":") if name]
+        for entity, name, value in (*columns.literals(row), *more):
+            literals(entity, name, value)
+            count += 1
+    warnings.warn(f"{source}: nodes read ({nodes:,}); literals written ({count:,})", stacklevel=5)
 
 
 def _apply_neo4j(
@@ -88,19 +176,42 @@ def _apply_neo4j(
     names: Sequence[str],
     columns: tuple[int, int, int] | None,
     spaces: tuple[str, str],
-    source: str,
-) -> tuple[Sequence[int], LabelTriples]:
-    """The rows of a file of Neo4j: without nodes among them, ids behind the name of their space."""
+) -> tuple[Sequence[int], LabelTriples, int]:
+    """The rows of a file of Neo4j: without nodes among them, ids behind the name of their space;
+    and the number of these nodes."""
+    lost = 0
     if columns is not None and names[columns[0]] == "_start" and len(triples):
         is_node = (triples == "").all(axis=1)
         numbers = [number for number, node in zip(numbers, is_node, strict=True) if not node]
-        triples = triples[~is_node]
-        if is_node.any():
-            warnings.warn(f"{source}: left out: nodes ({int(is_node.sum()):,})", stacklevel=5)
+        triples, lost = triples[~is_node], int(is_node.sum())
     for column, space in zip((0, 2), spaces, strict=True):
         if space:
             triples[:, column] = [f"{space}:{label}" for label in triples[:, column]]
-    return numbers, triples
+    return numbers, triples, lost
+
+
+def shorten_iris(triples: LabelTriples, source: str, options: ReadOptions) -> LabelTriples:
+    """The triples of a table, with IRIs shortened where prefixes were given.
+
+    Otherwise labels stay as they are, and a warning names the first that RDF would shorten.
+    """
+    if options.prefixes_given:
+        if not options.prefixes.namespaces:
+            return triples
+        names = {label: options.prefixes.shorten_label(label) for label in set(triples.ravel())}
+        out: LabelTriples = np.array([names[label] for label in triples.ravel()], dtype=object)
+        return out.reshape(-1, 3)
+    prefixes = Prefixes.of()
+    for label in triples[:_LOOKED_AT].ravel().tolist():
+        if "://" in label and (short := prefixes.shorten_label(label)) != label:
+            warnings.warn(
+                f"{source}: labels of tables are taken as they are, and this one is {short!r} in "
+                f"files of RDF and OBO (got {label!r}). --prefixes common shortens IRIs here too; "
+                "--prefixes none keeps them everywhere",
+                stacklevel=5,
+            )
+            break
+    return triples
 
 
 def check_no_empty(triples: LabelTriples, numbers: Sequence[int], source: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,20 @@ from sheafprop.data.column_names import (
     recognize_columns,
     show_fields,
 )
-from sheafprop.data.file_kinds import GRAPH_FORMATS, file_suffix, read_parquet, recognize_format
+from sheafprop.data.file_kinds import (
+    GRAPH_FORMATS,
+    IRI_FORMATS,
+    file_suffix,
+    read_parquet,
+    recognize_format,
+)
 from sheafprop.data.formats.facts import LiteralSink
 from sheafprop.data.formats.reading import read_graph
 from sheafprop.data.input_file import InputFile
+from sheafprop.data.property_graphs import TableGroup, split_group
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.text_rows import BOM, LocatedRows, decode, guess_delimiter, others
-from sheafprop.data.triple_text import text_triples
+from sheafprop.data.triple_text import shorten_iris, text_triples
 from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
 
@@ -132,8 +140,12 @@ def read_triples(
     says what it is: a first line whose fields occur nowhere else (``header``), and columns whose
     relation labels are mostly entities (``columns``).
 
+    Labels of ontologies mean their terms: alternative ids and those of replaced terms are renamed.
+
     Args:
-        path: The file.
+        path: The file. Tables that share the header of the first are given together, as
+            ``"header.csv,part.csv"``, and those of Neo4j without a column of types behind their
+            type, as ``"KNOWS=part.csv"``.
         columns: The columns of head, relation and tail, by numbers from 0 on or by the names of a
             header, for files with more columns or another order; as a sequence, or as text such as
             ``"0,1,2"``. By default every line must hold exactly three fields, or the first line
@@ -146,8 +158,8 @@ def read_triples(
             ``"trig"``, ``"rdfxml"``, ``"obo"`` or ``"jsonl"``. By default inferred from the first
             lines and the name (also before ``.gz`` and the like), else TSV. A warning says what
             else than triples is left out of a graph format, such as literals.
-        prefixes: How IRIs of RDF become labels, see
-            :class:`~sheafprop.data.Prefixes`. (default: ``"common"``)
+        prefixes: How IRIs of RDF become labels, and if it is given those of tables too, see
+            :class:`~sheafprop.data.Prefixes`. (default: ``"common"``, for RDF)
         allow_empty: Whether a file without a triple is fine.
         known: Labels that are known from elsewhere: a first line with one of them is not a header.
 
@@ -160,7 +172,7 @@ def read_triples(
         ValueError: If an option makes no sense.
     """
     options = ReadOptions.of(columns, header, delimiter, format, prefixes)
-    return _parse(InputFile(path), options, allow_empty, known).rows
+    return read_located(path, options=options, allow_empty=allow_empty, known=known).rows
 
 
 def read_located(
@@ -168,18 +180,31 @@ def read_located(
     *,
     known: Container[str] = (),
     literals: LiteralSink | None = None,
-    **options: Any,
+    allow_empty: bool = False,
+    options: ReadOptions | None = None,
+    **given: Any,
 ) -> LocatedRows:
     """The triples of :func:`read_triples` with the line of each.
 
     Args:
         path: The file.
         known: Labels that are known from elsewhere.
-        literals: What takes the literals of a graph format: entity, property and value.
-        **options: As of :class:`ReadOptions`.
+        literals: What takes the literals of a graph format and the properties of nodes: entity,
+            property and value.
+        allow_empty: Whether a file without a triple is fine.
+        options: How files are read.
+        **given: Those of :class:`ReadOptions` instead.
     """
-    file = path if isinstance(path, InputFile) else InputFile(path)
-    return _parse(file, ReadOptions.of(**options), False, known, literals)
+    chosen = ReadOptions.of(**given) if options is None else options
+    group = None if isinstance(path, InputFile) else split_group(path)
+    if group is None:
+        file = path if isinstance(path, InputFile) else InputFile(path)
+        return _parse(file, chosen, allow_empty, known, literals)
+    files = map(InputFile, group.files)
+    found = LocatedRows.join([_parse(file, chosen, True, known, literals, group) for file in files])
+    if not len(found) and not allow_empty:
+        raise DataError(f"{', '.join(group.files)}: the files hold no triple")
+    return found
 
 
 def file_format(file: InputFile, options: ReadOptions) -> str:
@@ -241,23 +266,28 @@ def _parse(
     allow_empty: bool,
     known: Container[str],
     literals: LiteralSink | None = None,
+    group: TableGroup | None = None,
 ) -> LocatedRows:
     format, source = file_format(file, options), file.source
     if format in GRAPH_FORMATS:
         located = read_graph(file, format, options, literals)
     elif format == "parquet":
-        with file.open() as stream:
+        with file.open(progress=True) as stream:
             frame = read_parquet(stream.read(), source)
         triples = frame_triples(frame, source, options.columns)
         located = LocatedRows.number(triples, f"{source}, row")
     else:
-        with file.open() as stream:
+        with file.open(progress=True) as stream:
             text = decode(stream.read(), source)
-        delimiter = options.delimiter or "\t"
-        if options.delimiter is None and format == "csv":
+        delimiter = options.delimiter or (group and group.delimiter) or "\t"
+        if delimiter == "\t" and options.delimiter is None and format == "csv":
             delimiter = guess_delimiter(text, source)
-        lines, triples, _ = text_triples(text, source, options, delimiter, known)
+        lines, triples, _ = text_triples(
+            text, source, options, delimiter, known, literals=literals, group=group
+        )
         located = LocatedRows(triples, ((f"{source}, line", lines),))
+    if format not in IRI_FORMATS:
+        located = replace(located, rows=shorten_iris(located.rows, source, options))
     if len(located) == 0 and not allow_empty:
         raise DataError(f"{source}: the file holds no triple ({file.size} bytes)")
     return located

@@ -12,6 +12,11 @@ from sheafprop.ranking.rank_counts import CandidateShard, RankCounts
 from sheafprop.ranking.rank_triples import ScoreFunction
 
 
+def shard_size(num_rows: int, num_ranks: int, multiple: int = 1) -> int:
+    """How many rows each rank has, but the last ones; one at least."""
+    return max(1, -(-num_rows // (num_ranks * multiple))) * multiple
+
+
 def shard_bounds(num_rows: int, ranks: Ranks, multiple: int = 1) -> tuple[int, int]:
     """The rows of this rank, from the first to the one after the last.
 
@@ -23,7 +28,7 @@ def shard_bounds(num_rows: int, ranks: Ranks, multiple: int = 1) -> tuple[int, i
         ranks (Ranks): The ranks.
         multiple (int): What the first row of each rank is a multiple of.
     """
-    step = -(-num_rows // (ranks.size * multiple)) * multiple
+    step = shard_size(num_rows, ranks.size, multiple)
     return min(ranks.rank * step, num_rows), min((ranks.rank + 1) * step, num_rows)
 
 

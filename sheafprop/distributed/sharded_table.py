@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sheafprop.distributed.rank_shards import shard_bounds
+from sheafprop.distributed.rank_shards import shard_bounds, shard_size
 from sheafprop.distributed.ranks import Ranks
 from sheafprop.distributed.roll_call import describe_error
 from sheafprop.files import StorageError, storage_errors
@@ -176,9 +176,9 @@ class _LookUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ids: Tensor, table: ShardedTable) -> Tensor:
         ranks = table.ranks
-        step = max(1, -(-table.num_embeddings // ranks.size))
-        order = torch.argsort(ids // step, stable=True)
-        sent = torch.bincount(ids // step, minlength=ranks.size).tolist()
+        owner = ids // shard_size(table.num_embeddings, ranks.size)
+        order = torch.argsort(owner, stable=True)
+        sent = torch.bincount(owner, minlength=ranks.size).tolist()
         received, most = ranks.exchange_counts(sent)
         asked = ids.new_empty(sum(received))
         ranks.exchange(asked, ids[order], received=received, sent=sent, most=most)

@@ -268,7 +268,6 @@ class EpisodeModel(torch.nn.Module):
         """
         head, relation, tail = triples.unbind(1)
         edge_index = torch.stack([head, tail])
-        maps, weight = self.maps.sheaf(), self.log_weight.exp()
         sheaf = self.weigh_sheaf()
         every = torch.ones(2 * self.num_relations, device=head.device)
         prototypes = RelationPrototypes(self.maps.as_vectors(self.prototypes), every)
@@ -279,7 +278,7 @@ class EpisodeModel(torch.nn.Module):
         drawn = None
         if anchors is not None and self.log_gamma is not None and anchors.nodes.numel():
             x = random
-            drawn = self._draw_to(anchors, layer, start, edge_index, relation, maps, weight)
+            drawn = self._draw_to(anchors, layer, start, edge_index, relation, sheaf)
         prototype, sections = [], []
         for _, y in layer.trajectory(plan, x, self.settings.times):
             p, y = (y[:, :1], y[:, 1:]) if drawn is None else (next(drawn)[1][:num_nodes], y)
@@ -306,25 +305,31 @@ class EpisodeModel(torch.nn.Module):
         start: Tensor,
         edge_index: Tensor,
         relation: Tensor,
-        maps: RelationSheaf,
-        weight: Tensor,
+        sheaf: RelationSheaf,
     ) -> Iterator[tuple[int, Tensor]]:
         """The prototype section ``[N + m, 1, d]`` after each number of steps, drawn to anchors."""
         assert self.log_gamma is not None
         nodes = anchors.nodes.to(start.device)
         count = torch.bincount(edge_index.flatten(), minlength=len(start))[nodes]
+        gamma = self.log_gamma.exp()
         graph = add_anchors(
             start,
             edge_index,
             relation,
-            maps,
+            sheaf,
             target=anchors.target.to(start),
-            weight=weigh_by_facts(torch.ones_like(weight[:1]).detach(), count),
+            weight=weigh_by_facts(torch.ones_like(gamma.detach()), count),
             nodes=nodes,
+            scale=gamma,
         )
-        weight = torch.cat([weight, self.log_gamma.exp().view(1).to(weight)])
-        sheaf = graph.sheaf.scale_energy(weight, self.maps.hidden_channels)
-        plan = layer.plan(graph.x, *graph[1:3], sheaf, graph.edge_weight, graph.boundary_mask)
+        plan = layer.plan(
+            graph.x,
+            graph.edge_index,
+            graph.edge_type,
+            graph.sheaf,
+            graph.edge_weight,
+            graph.boundary_mask,
+        )
         return layer.trajectory(plan, graph.x.unsqueeze(1), self.settings.times)
 
     def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:

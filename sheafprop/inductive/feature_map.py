@@ -87,8 +87,10 @@ def fit_ridge(
         strength (float, optional): :math:`\lambda > 0`. (default: by cross-validation)
 
     Raises:
-        ValueError: If the strength is not positive.
+        ValueError: If the strength or a weight is not positive and finite.
     """
+    if weight is not None and not bool(((weight > 0) & weight.isfinite()).all()):
+        raise ValueError("'weight' must be positive and finite for every entity")
     if strength is not None and not 0 < strength < float("inf"):
         raise ValueError(f"'strength' must be positive (got {strength})")
     f, x = double_precision(f), double_precision(x)
@@ -244,15 +246,22 @@ class FeatureMap:
             x (Tensor): Trained vectors ``[n, d]``.
             labels (sequence of str): Their labels.
             edge_residual (float): :math:`s^2`.
-            count (Tensor, optional): Their numbers of facts, ``[n]``, by whose roots they weigh.
-                (default: alike)
+            count (Tensor, optional): Their numbers of facts, ``[n]``, by whose roots they weigh;
+                those without any are left out where others have some. (default: all alike)
 
         Raises:
             DataError: If fewer than three of the entities have features.
         """
+        if count is not None and bool((count > 0).any()):
+            seen = (count > 0).cpu()
+            rows = seen.nonzero().flatten()
+            labels = [labels[row] for row in rows.tolist()]
+            x, count = x[seen.to(x.device)], count.cpu()[seen]
+        else:
+            rows, count = torch.arange(len(labels)), None
         own = table.select(labels)
         encoder = FeatureEncoder.fit(own)
-        rows, known = encoder.encode(own)
+        encoded, known = encoder.encode(own)
         if int(known.sum()) < _FEWEST:
             example = f" (a label there is {quote(table.labels[0])})" if len(table) else ""
             raise DataError(
@@ -264,8 +273,8 @@ class FeatureMap:
         x = x[has_row.to(x.device)].cpu()[known_tensor]
         weight = None
         if count is not None:
-            weight = count.cpu()[has_row][known_tensor].double().sqrt().clamp_min(1.0)
-        f = torch.from_numpy(rows[known])
+            weight = count[has_row][known_tensor].double().sqrt()
+        f = torch.from_numpy(encoded[known])
         fits = (  # one at a time: each holds a prediction of every entity
             (basis, fit_ridge(basis.expand(f), x, weight)) for basis in LandmarkBasis.candidates(f)
         )
@@ -287,7 +296,7 @@ class FeatureMap:
             explained,
             len(x),
         )
-        nodes = has_row.nonzero().flatten()[known_tensor]
+        nodes = rows[has_row][known_tensor]
         weights = torch.full((len(nodes),), mapped.gamma, dtype=torch.float64)
         return mapped, Anchors(nodes, found.left_out, weights)
 

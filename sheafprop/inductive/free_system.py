@@ -6,6 +6,7 @@ from torch import Tensor
 
 from sheafprop.data import connected_components
 from sheafprop.inductive.feature_map import Anchors, weigh_by_facts
+from sheafprop.nn.anchors import add_anchor_triples
 from sheafprop.sheaf import PropagationPlan, RelationSheaf
 from sheafprop.sheaf.identity_relation import add_identity_relation
 from sheafprop.sheaf.relation_sheaf import double_precision
@@ -41,20 +42,24 @@ class FreeSystem:
         if not anchors.nodes.numel():
             return self
         nodes = (~self.boundary_mask).nonzero().flatten()[anchors.nodes.to(self.x.device)]
-        numbers = torch.arange(len(self.x), len(self.x) + len(nodes), device=nodes.device)
         target = anchors.target.to(self.x).unsqueeze(1).expand(-1, self.x.shape[1], -1)
         ends = torch.bincount(self.edge_index.flatten(), minlength=len(self.x))
-        own = weigh_by_facts(anchors.weight.to(nodes.device), ends[nodes])
-        weight = self.edge_weight
-        if weight is None:
-            weight = torch.ones(len(self.edge_type), dtype=torch.float64, device=nodes.device)
+        triples = add_anchor_triples(
+            self.edge_index,
+            self.edge_type,
+            self.edge_weight,
+            self.boundary_mask,
+            nodes=nodes,
+            weight=weigh_by_facts(anchors.weight.to(nodes.device), ends[nodes]),
+            num_relations=num_relations,
+        )
         return FreeSystem(
             torch.cat([self.x, target]),
-            torch.cat([self.boundary_mask, torch.ones_like(nodes, dtype=torch.bool)]),
-            torch.cat([self.edge_index, torch.stack([numbers, nodes])], dim=1),
-            torch.cat([self.edge_type, torch.full_like(nodes, num_relations)]),
+            triples.boundary_mask,
+            triples.edge_index,
+            triples.edge_type,
             self.labels,
-            torch.cat([weight, own.to(weight)]),
+            triples.edge_weight,
         )
 
     def own_sheaf(self, sheaf: RelationSheaf) -> tuple[RelationSheaf, Tensor]:

@@ -75,8 +75,7 @@ class InductivePropagation:
         self.feature_map = feature_map
         if feature_map is None and (found := fit_features(data, trained, sheaf)) is not None:
             self.feature_map, _ = found
-        if self.feature_map is not None:
-            assert data.features is not None
+        if self.feature_map is not None and data.features is not None:
             anchors = self.feature_map.anchors(data.features, system.labels)
             system = system.anchored(anchors, data.num_relations)
         prototypes = None
@@ -234,8 +233,8 @@ class InductivePropagation:
 def fit_features(
     data: InductiveData, x: Tensor, sheaf: RelationSheaf
 ) -> tuple[FeatureMap, Anchors] | None:
-    """The map from features to the vectors ``x`` ``[N, d]`` of entities that have a fact in the
-    training graph, and what it predicts of each of these from the others.
+    """The map from features to the trained vectors ``x`` ``[N, d]``, and what it predicts of each
+    entity of the training graph from the others.
 
     None where the data have no features.
     """
@@ -243,13 +242,12 @@ def fit_features(
         return None
     edge_index, edge_type = _edges(data.train, x.device)
     energy = residual_variance(x, edge_index, edge_type, sheaf)[edge_type].double().mean()
-    seen, count = torch.unique(edge_index, return_counts=True)
+    count = torch.bincount(edge_index.flatten(), minlength=len(x))
     assert data.train.entities is not None
-    labels = data.train.entities.labels_of(seen)
-    mapped, left_out = FeatureMap.fit_left_out(
-        data.features, x[seen], labels, edge_residual=float(energy), count=count
+    labels = data.train.entities.labels
+    return FeatureMap.fit_left_out(
+        data.features, x, labels, edge_residual=float(energy), count=count
     )
-    return mapped, left_out._replace(nodes=seen.cpu()[left_out.nodes])
 
 
 def _edges(graph: KnowledgeGraph, device: torch.device) -> tuple[Tensor, Tensor]:

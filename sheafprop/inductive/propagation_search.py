@@ -8,6 +8,7 @@ from typing import Any
 from sheafprop.checks import check_integer, count_noun
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.errors import DataError
+from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.training_graph import draw_triples, training_graph_as_new
@@ -148,7 +149,13 @@ class PropagationSearch:
         return {key: v for key, v in plain.items() if key not in limits or v is not None}
 
     def select(
-        self, model: KGEModel, data: InductiveData, *, quick: bool = False, progress: bool = False
+        self,
+        model: KGEModel,
+        data: InductiveData,
+        *,
+        quick: bool = False,
+        progress: bool = False,
+        feature_map: FeatureMap | None = None,
     ) -> Selection:
         """Runs the search.
 
@@ -159,13 +166,15 @@ class PropagationSearch:
             quick: Whether to look at the first start and step size only; where ``patience`` is set,
                 at every third count of these.
             progress: Whether to show progress on standard error.
+            feature_map: The map from features to the vectors of the training graph, where it was
+                fitted before. (default: it is fitted, where the data have features)
         """
         begin = time.perf_counter()
         starts = self.start[:1] if quick else self.start
         steps = self.step_size[:1] if quick else self.step_size
         on = "validation"
         if data.valid is None or not len(data.valid):
-            on = "training graph"
+            on, feature_map = "training graph", None
             try:
                 data = training_graph_as_new(data)
             except DataError:
@@ -182,7 +191,7 @@ class PropagationSearch:
             available = len(valid)
             valid = draw_triples(valid, limit)
         valid = valid.to(model.node_emb.weight.device)
-        mapped = None  # features are fitted once
+        mapped = feature_map  # features are fitted once
         best: tuple[float, PropagationSettings] | None = None
         curve: list[dict[str, Any]] = []
         unpropagated: list[dict[str, Any]] = []

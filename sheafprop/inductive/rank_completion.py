@@ -9,6 +9,7 @@ from sheafprop.data.inductive_data import InductiveData
 from sheafprop.errors import DataError
 from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors
+from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
@@ -81,6 +82,7 @@ def rank_completion(
     seed: int = 0,
     further: Mapping[str, Any] | None = None,
     progress: bool = True,
+    feature_map: FeatureMap | None = None,
     rank: Callable[..., RankingResult] = evaluate,
 ) -> CompletionResult:
     r"""Propagates into the inference graph and ranks its test triples, once.
@@ -104,6 +106,8 @@ def rank_completion(
         seed (int): Seed of the random vectors.
         further (mapping): More methods by name, with ``score_tails`` and ``score_heads``.
         progress (bool): Whether to show progress bars on standard error.
+        feature_map (FeatureMap, optional): The map from features to vectors, where it was fitted
+            before. (default: it is fitted, where the data have features)
         rank (callable): What ranks triples by scores of all entities, with the arguments of
             :func:`~sheafprop.ranking.evaluate`.
 
@@ -118,7 +122,7 @@ def rank_completion(
     test = data.test.to(device)
     out = CompletionResult()
     begin = time.perf_counter()
-    propagation = InductivePropagation(model, data, settings)
+    propagation = InductivePropagation(model, data, settings, feature_map)
     scorer = propagation.scorer()
     labels = None if data.inference.entities is None else data.inference.entities.labels
     name = type(model).__name__

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.errors import DataError
+from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.mapped_rows import groups
 from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS
 from sheafprop.kernels.rows import full_precision, promote, real_rows, scale_rows
@@ -586,7 +587,8 @@ class KGEModel(torch.nn.Module, ABC):
 
         Raises:
             DataError: If there is no closed form for this model.
-            ValueError: If shapes do not match, or no fact has a positive weight.
+            ValueError: If shapes do not match, no fact has a positive weight, or a number is not
+                finite.
         """
         shape = [len(head), self.hidden_channels]
         if list(head.shape) != shape or list(tail.shape) != shape:
@@ -594,14 +596,26 @@ class KGEModel(torch.nn.Module, ABC):
                 f"'head' and 'tail' must both be [m, {self.hidden_channels}] "
                 f"(got {list(head.shape)} and {list(tail.shape)})"
             )
+        if not all_finite(head) or not all_finite(tail):
+            raise ValueError(
+                "'head' and 'tail' must be finite: drop facts of entities that are not"
+            )
         weight = head.real.new_ones(len(head)) if weight is None else weight
-        if weight.shape != head.shape[:1] or not bool((weight >= 0).all() & (weight.sum() > 0)):
+        if weight.shape != head.shape[:1] or not bool((weight >= 0).all() & (weight > 0).any()):
             raise ValueError(
                 f"'weight' must be [{len(head)}], not negative, and not zero for all facts "
                 f"(got {list(weight.shape)} with the sum {float(weight.sum()):g})"
             )
-        double = torch.complex128 if self.is_complex else torch.float64
         weight = weight.double()
+        if bool(weight.isinf().any()):
+            row = int(weight.isinf().nonzero()[0, 0])
+            raise ValueError(
+                f"'weight' must be finite (got {float(weight[row])} for fact {row}); to fit that "
+                "one alone, give the others the weight zero"
+            )
+        # The largest first: a sum of finite weights may not be finite.
+        weight = weight / weight.max()
+        double = torch.complex128 if self.is_complex else torch.float64
         return self._fit(Facts(head.to(double), tail.to(double), weight / weight.sum()))
 
     def _fit(self, facts: Facts) -> dict[str, Tensor]:

@@ -7,6 +7,47 @@ from sheafprop.sheaf.identity_relation import add_identity_relation
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 
+class AnchoredTriples(NamedTuple):
+    """The triples of a graph with one more for each anchor, see :func:`add_anchor_triples`."""
+
+    edge_index: Tensor
+    edge_type: Tensor
+    edge_weight: Tensor
+    boundary_mask: Tensor
+
+
+def add_anchor_triples(
+    edge_index: Tensor,
+    edge_type: Tensor,
+    edge_weight: Tensor | None,
+    boundary_mask: Tensor,
+    *,
+    nodes: Tensor,
+    weight: Tensor,
+    num_relations: int,
+) -> AnchoredTriples:
+    """Adds a known vertex behind the others for each anchor, and a triple from it.
+
+    Args:
+        edge_index, edge_type (Tensor): Heads and tails ``[2, E]`` and relations ``[E]``.
+        edge_weight (Tensor, optional): Weights of the triples, ``[E]``; None for ones.
+        boundary_mask (Tensor): Known vertices, bool ``[N]``.
+        nodes (Tensor): The vertices that are drawn to an anchor, int64 ``[m]``.
+        weight (Tensor): The weights of the anchors, ``[m]``.
+        num_relations (int): Number of relations :math:`R`, which is that of these triples.
+    """
+    if edge_weight is None:
+        edge_weight = torch.ones(edge_type.numel(), dtype=weight.dtype, device=nodes.device)
+    size = boundary_mask.numel()
+    anchors = torch.arange(size, size + nodes.numel(), device=nodes.device)
+    return AnchoredTriples(
+        torch.cat([edge_index, torch.stack([anchors, nodes])], dim=1),
+        torch.cat([edge_type, torch.full_like(nodes, num_relations)]),
+        torch.cat([edge_weight, weight.to(edge_weight)]),
+        torch.cat([boundary_mask, torch.ones_like(nodes, dtype=torch.bool)]),
+    )
+
+
 class AnchoredGraph(NamedTuple):
     """The inputs of a layer for a graph with one additional boundary node for each anchor.
 
@@ -37,6 +78,7 @@ def add_anchors(
     nodes: Tensor | None = None,
     edge_weight: Tensor | None = None,
     boundary_mask: Tensor | None = None,
+    scale: Tensor | None = None,
 ) -> AnchoredGraph:
     r"""Adds anchors to a graph, which pull nodes to given targets.
 
@@ -48,7 +90,8 @@ def add_anchors(
     to the energy, for a node :math:`v` and its target :math:`m_v`. It is implemented as a triple of
     weight :math:`\gamma_v` between :math:`v` and a boundary node at :math:`m_v`, whose relation has
     identity maps and no translation. All layers and solvers therefore accept the result and compute
-    its gradients: unpack it, and keep the first :math:`N` rows of the output.
+    its gradients: unpack it, and keep the first :math:`N` rows of the output. Gradients also flow to the
+    targets and the scale.
 
     Args:
         x (Tensor): Vertex features ``[N, F]`` or ``[B, N, F]``.
@@ -59,9 +102,11 @@ def add_anchors(
         nodes (Tensor, optional): The vertices, int64 ``[m]``. (default: all, in their order)
         edge_weight (Tensor, optional): Weights of the triples, ``[E]``. (default: ones)
         boundary_mask (Tensor, optional): Known vertices, bool ``[N]``. (default: none)
+        scale (Tensor, optional): A positive factor of all :math:`\gamma_v`, such as one that is
+            learned: it is in the maps, and weights of triples take no gradients. (default: one)
 
     Raises:
-        ValueError: If the sizes do not fit each other.
+        ValueError: If the sizes do not fit each other, or a weight is negative or not finite.
 
     Example:
         >>> from sheafprop import HarmonicExtension, IdentitySheaf
@@ -83,18 +128,32 @@ def add_anchors(
             f"'target' must be [..., m, {x.shape[-1]}], 'weight' and 'nodes' [m] (got "
             f"{list(target.shape)}, {list(weight.shape)} and {list(nodes.shape)})"
         )
-    if edge_weight is None:
-        edge_weight = torch.ones(edge_type.numel(), dtype=x.real.dtype, device=x.device)
+    bad = ~(torch.isfinite(weight) & (weight >= 0))
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0, 0])
+        raise ValueError(
+            f"'weight' must be finite and not negative (got {float(weight[row])} at anchor {row})"
+        )
     if boundary_mask is None:
         boundary_mask = torch.zeros(size, dtype=torch.bool, device=x.device)
-    anchors = torch.arange(size, size + count, device=x.device)
+    if edge_weight is None:
+        weight = weight.to(x.real.dtype)
     dtype = torch.promote_types(x.dtype, target.dtype)
     target = target.expand(*x.shape[:-2], count, -1)
+    triples = add_anchor_triples(
+        edge_index,
+        edge_type,
+        edge_weight,
+        boundary_mask,
+        nodes=nodes,
+        weight=weight,
+        num_relations=sheaf.num_relations,
+    )
     return AnchoredGraph(
         torch.cat([x.to(dtype), target.to(dtype)], dim=-2),
-        torch.cat([edge_index, torch.stack([anchors, nodes])], dim=1),
-        torch.cat([edge_type, torch.full_like(nodes, sheaf.num_relations)]),
-        add_identity_relation(sheaf),
-        torch.cat([edge_weight, weight.to(edge_weight)]),
-        torch.cat([boundary_mask, torch.ones_like(anchors, dtype=torch.bool)]),
+        triples.edge_index,
+        triples.edge_type,
+        add_identity_relation(sheaf, scale, x.shape[-1]),
+        triples.edge_weight,
+        triples.boundary_mask,
     )

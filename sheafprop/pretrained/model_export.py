@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sheafprop.data.triples import format_triples
 from sheafprop.errors import DataError, FormatError
-from sheafprop.files import as_json, storage_errors, written_after
+from sheafprop.files import as_json, label_file, storage_errors, written_after
 from sheafprop.kge import KGEModel
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.vector_export import export_vectors
@@ -44,6 +44,7 @@ def export_model(
     format: str | None = None,
     relations: str | PathLike[str] | None = None,
     facts: str | PathLike[str] | None = None,
+    nodes: str | PathLike[str] | None = None,
 ) -> list[Path]:
     """Writes vectors, and relations and facts where asked; see :meth:`SheafModel.export`."""
     files: list[tuple[Path, bytes]] = []
@@ -63,14 +64,14 @@ def export_model(
         for place, content in files:
             stack.enter_context(written_after(place, content))
         written = export_vectors(
-            path, state.index, state.rows, format=format, num_sections=state.num_sections
+            path,
+            state.index,
+            state.rows,
+            format=format,
+            num_sections=state.num_sections,
+            nodes=nodes,
         )
     return [*written, *places]
-
-
-def label_file(path: Path) -> Path:
-    """Where the labels of the rows of a file of vectors or relations are."""
-    return path.with_name(f"{path.name}.labels.json")
 
 
 def relation_bytes(model: KGEModel) -> bytes:

@@ -189,12 +189,17 @@ def open_model_folder(folder: str | PathLike[str], *, verify: Verify | None = No
     return ModelState.from_stored(found) if isinstance(found, StoredModel) else found
 
 
+def find_model_folder(folder: str | PathLike[str]) -> Path:
+    """The folder itself, or the model folder of a run."""
+    path = Path(folder).expanduser()
+    is_run = not (path / _MANIFEST).exists() and (path / "model").is_dir()
+    return path / "model" if is_run else path
+
+
 def _read(folder: str | PathLike[str], verify: Verify | None) -> StoredModel | ModelState:
     if verify is not None:
         check_choice("verify", verify, ("sizes", "full"))
-    path = Path(folder).expanduser()
-    if not (path / _MANIFEST).exists() and (path / "model").is_dir():
-        path = path / "model"
+    path = find_model_folder(folder)
     with storage_errors(path, "read"):
         version, files = _check_manifest(path, verify)
         try:

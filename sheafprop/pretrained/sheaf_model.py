@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun
 from sheafprop.data import Vocabulary
+from sheafprop.data.feature_files import read_features
 from sheafprop.data.features import FeatureTable
 from sheafprop.distributed import Ranks
 from sheafprop.inductive.feature_map import FeatureMap
@@ -253,6 +254,7 @@ class SheafModel:
         format: str | None = None,
         relations: str | PathLike[str] | None = None,
         facts: str | PathLike[str] | None = None,
+        nodes: str | PathLike[str] | None = None,
     ) -> list[Path]:
         """Writes the vectors for other programs, in blocks; see
         :func:`~sheafprop.pretrained.export_vectors`.
@@ -267,12 +269,16 @@ class SheafModel:
             relations: A file for the relation parameters, as safetensors by their names in the
                 model; their labels are written to ``FILE.labels.json``. (default: None)
             facts: A file for the observed facts, as TSV. (default: None)
+            nodes: The nodes as Neo4j exported them, which ``"neo4j"`` writes with all their columns
+                and the vectors. (default: the labels alone)
 
         Raises:
             DataError: If a label cannot be represented in the format, or the format is unknown.
             StorageError: If the disk refuses.
         """
-        return export_model(self._state, path, format=format, relations=relations, facts=facts)
+        return export_model(
+            self._state, path, format=format, relations=relations, facts=facts, nodes=nodes
+        )
 
     def query_vectors(
         self, entities: str | Iterable[str], relation: str, *, side: Side = "tail"
@@ -350,7 +356,7 @@ class SheafModel:
                 (default: True for exact solutions if the model trains with unit rows, that of the
                 settings for propagated vectors)
             features: Features of entities: a file or a frame with a row for each label, see
-                :meth:`~sheafprop.data.FeatureTable.of`. A new entity with features has the term
+                :func:`~sheafprop.data.read_features`. A new entity with features has the term
                 :math:`\gamma \| x_v - W f_v \|^2` in the energy; without facts, the prediction
                 :math:`W f_v` is its vector, and ``triples`` may be empty. For a model that was
                 trained without features, the map :math:`W` is fitted to the trained entities with
@@ -361,7 +367,7 @@ class SheafModel:
             DataError: If a triple is malformed, no triple is left, or a relation cannot be fitted.
             ValueError: If an argument is invalid for the model.
         """
-        table = None if features is None else FeatureTable.of(features)
+        table = None if features is None else read_features(features)
         grown = extend(
             self._state,
             label_triples(triples, self.relations, may_lack=table is not None),
@@ -498,6 +504,7 @@ class SheafModel:
         known: TripleInput | None = None,
         on_unknown_entity: UnknownEntity = "error",
         facts: TripleInput | None = None,
+        features: "FeatureTable | str | PathLike[str] | pd.DataFrame | None" = None,
         progress: bool = False,
         ranks: Ranks | None = None,
     ) -> RankingResult:
@@ -510,11 +517,13 @@ class SheafModel:
             known: Further true triples; those with unknown labels are counted in ``result.notes``.
             on_unknown_entity: How to treat triples with unknown entities. ``"error"``: raise an
                 error. ``"drop"``: drop them and count them in ``result.num_dropped`` and in the
-                protocol box. ``"extend"``: first extend the model by ``facts`` with the defaults of
-                :meth:`extend`, then rank with the extended model; triples with an entity without
-                facts are dropped and counted.
+                protocol box. ``"extend"``: first extend the model by ``facts`` and ``features``
+                with the defaults of :meth:`extend`, then rank with the extended model; triples with
+                an entity that has neither are dropped and counted.
             facts: Observed facts of the unknown entities, for ``"extend"``. Facts that are among
                 ``triples`` are excluded from the extension and counted.
+            features: Features of the entities, for ``"extend"``, as for :meth:`extend`; those of
+                new entities that no triple names are not used.
             progress: Whether to show progress on standard error.
             ranks: The processes that share the ranking, with the same arguments: by entities, or by
                 triples if scores depend on the whole graph. Each process returns the complete
@@ -523,9 +532,13 @@ class SheafModel:
         Raises:
             DataError: If a label is unknown (for entities, under ``"error"``), or no triple or no
                 fact is left.
-            ValueError: If ``facts`` are given without ``"extend"``, or missing with it.
+            ValueError: If ``facts`` or ``features`` are given without ``"extend"``, or both are
+                missing with it.
         """
-        return rank_triples(self._state, triples, known, on_unknown_entity, facts, progress, ranks)
+        table = None if features is None else read_features(features)
+        return rank_triples(
+            self._state, triples, known, on_unknown_entity, facts, progress, ranks, table
+        )
 
     def answer(
         self,

@@ -200,10 +200,12 @@ class StoredModel(ModelHead):
         episodes: EpisodeModel | None = None,
         proximity: ProximitySettings | None = None,
         features: FeatureTable | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> "StoredModel":
         """Builds a model with trained entities only, with prototypes and variances from its facts.
 
-        Repeated facts count once. With ``features``, the map from features to vectors is fitted.
+        Repeated facts count once. With ``features``, the map from features to vectors is fitted
+        unless it is given.
         """
         sizes = {
             "entities": (model.num_nodes, len(entities)),
@@ -223,14 +225,16 @@ class StoredModel(ModelHead):
         edge_index = torch.stack([head, tail])
         variance = residual_variance(x, edge_index, edge_type, sheaf)
         mapped = None
-        if features is not None:
+        if features is not None and feature_map is None:
             residual = float(variance[edge_type].double().mean()) if len(facts) else 0.0
             number = torch.bincount(edge_index.flatten(), minlength=len(entities))
-            found = FeatureMap.fit(
+            feature_map = FeatureMap.fit(
                 features, x, entities.labels, edge_residual=residual, count=number
             )
-            mapped = EntityFeatures.of_map(found, x)
-            if episodes is not None and episodes.log_gamma is not None:
+        if feature_map is not None:
+            mapped = EntityFeatures.of_map(feature_map, x)
+            drawn = episodes is not None and episodes.log_gamma is not None
+            if features is not None and drawn:
                 mapped = mapped.add(features, entities.labels)  # to which all are diffused
         return cls(
             model=model,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from sheafprop.checks import agree, check_choice, count_noun, quote
+from sheafprop.data.features import FeatureTable
 from sheafprop.data.label_checks import advise_on_order
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.distributed import Ranks, rank_shards, rank_shares, shard_bounds
@@ -28,9 +29,10 @@ def rank_triples(
     facts: TripleInput | None,
     progress: bool,
     ranks: Ranks | None = None,
+    features: FeatureTable | None = None,
 ) -> RankingResult:
     """Ranks true triples among all entities of a model; see :meth:`SheafModel.rank`."""
-    arguments = state, triples, known, on_unknown_entity, facts
+    arguments = state, triples, known, on_unknown_entity, facts, features
     rank: Callable[..., RankingResult] = evaluate
     if ranks is None or ranks.size == 1:
         state, ids, filtered, common = _prepare(*arguments)
@@ -76,25 +78,32 @@ def _prepare(
     known: TripleInput | None,
     on_unknown_entity: UnknownEntity,
     facts: TripleInput | None,
+    features: FeatureTable | None,
 ) -> tuple[ModelState, Tensor, TripleFilter, dict[str, Any]]:
     """The model, the triples to rank, the filter, and what else the ranking is given."""
     given = label_triples(triples, state.relations)
     others = None if known is None else label_triples(known, state.relations)
-    added = None if facts is None else label_triples(facts, state.relations)
     check_choice("on_unknown_entity", on_unknown_entity, ("error", "drop", "extend"))
-    if (added is not None) != (on_unknown_entity == "extend"):
+    with_facts = facts is not None or features is not None
+    if with_facts != (on_unknown_entity == "extend"):
         raise ValueError(
-            "'facts' belong to on_unknown_entity='extend', which needs the observed facts of "
-            f"the unknown entities (got {on_unknown_entity!r} "
-            f"{'with' if added is not None else 'without'} facts)"
+            "'facts' and 'features' belong to on_unknown_entity='extend', which needs the observed "
+            f"facts or features of the unknown entities (got {on_unknown_entity!r} "
+            f"{'with' if with_facts else 'without'} them)"
+        )
+    added = None
+    if with_facts:
+        added = label_triples(
+            () if facts is None else facts, state.relations, may_lack=features is not None
         )
     ranked, notes = _distinct(given), []
     if again := sorted(set(range(len(given))) - set(ranked)):
         number = count_noun(len(again), "triple")
         notes.append(f"{number} given again: each is ranked once ({given.places(again)})")
     if added is not None:
-        state = _extend(state, added, given, notes)
-    kept = _exclude_unknown(state, given, ranked, on_unknown_entity, notes)
+        state = _extend(state, added, given, notes, features)
+    without = "vector" if added is None else "fact" if features is None else "fact or feature"
+    kept = _exclude_unknown(state, given, ranked, on_unknown_entity, without, notes)
     ids = state.triple_ids(given.select(kept))
     state.check_finite()
     parts = {"facts": state.facts.from_row(0), "ranked": ids}
@@ -132,7 +141,11 @@ def _known_triples(state: ModelState, triples: LocatedRows, notes: list[str]) ->
 
 
 def _extend(
-    state: ModelState, facts: LocatedRows, ranked: LocatedRows, notes: list[str]
+    state: ModelState,
+    facts: LocatedRows,
+    ranked: LocatedRows,
+    notes: list[str],
+    features: FeatureTable | None,
 ) -> ModelState:
     """The model with facts that are not triples to rank: what is asked for is never observed."""
     asked = set(map(tuple, ranked))
@@ -142,12 +155,24 @@ def _extend(
             f"{count_noun(len(excluded), 'fact')} left out of the extension, as a triple to "
             f"rank is not a fact ({facts.places(excluded)})"
         )
-    if not own:
+    if not own and features is None:
         raise DataError(f"no fact is left to extend by: {notes[-1]}")
-    state, report = extend(state, facts.select(own))
+    if features is not None:
+        # What no triple names would only be more candidates.
+        named = {label for rows in (facts, ranked) for row in rows for label in (row[0], row[2])}
+        known = state.index.lookup(features.labels).tolist()
+        pairs = zip(features.labels, known, strict=True)
+        features = features.select([label for label, i in pairs if i >= 0 or label in named])
+    elif state.trained.features is not None:
+        notes.append(
+            "the model has a map from features and no features were given: added entities have "
+            "their vectors from facts alone (features, --features FILE)"
+        )
+    state, report = extend(state, facts.select(own), features=features)
     notes.append(
         f"{count_noun(report.new_entities, 'entity')} added from {count_noun(report.facts, 'fact')}"
-        " before ranking"
+        + (f" and features of {report.with_features:,}" if features is not None else "")
+        + " before ranking"
     )
     return state
 
@@ -157,6 +182,7 @@ def _exclude_unknown(
     triples: LocatedRows,
     rows: list[int],
     action: UnknownEntity,
+    without: str,
     notes: list[str],
 ) -> list[int]:
     """The rows between entities of the model; others are refused, or counted in a note."""
@@ -173,16 +199,15 @@ def _exclude_unknown(
         except DataError as error:
             advice = advise(
                 "Drop these with on_unknown_entity='drop' (--on-unknown-entity drop), or give "
-                "observed facts of such entities with 'extend'"
+                "observed facts or features of such entities with 'extend'"
             )
             raise DataError(
                 f"{error}; {len(lost)} of {count_noun(len(rows), 'triple')} affected "
                 f"({triples.places(lost)}). {advice}"
             ) from error
-    why = "no vector" if action == "drop" else "no fact"
     notes.append(
         f"{count_noun(len(lost), 'triple')} dropped, as {count_noun(len(unknown), 'entity')} "
-        f"{agree(len(unknown), 'has', 'have')} {why} (first: {quote(unknown[0])}; "
+        f"{agree(len(unknown), 'has', 'have')} no {without} (first: {quote(unknown[0])}; "
         f"{triples.places(lost)})"
     )
     if len(lost) == len(rows):

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from sheafprop.data.finite_rows import check_finite_rows
 from sheafprop.errors import DataError
-from sheafprop.files import write_bytes, written_after
+from sheafprop.files import label_file, write_bytes, written_after
 from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.entity_index import EntityIndex
+from sheafprop.pretrained.node_export import load_nodes, node_lines
 from sheafprop.pretrained.tensor_file import Pieces, tensor_bytes
 
 EXPORT_FORMATS = ("safetensors", "npy", "tsv", "word2vec", "neo4j")
@@ -37,6 +38,7 @@ def export_vectors(
     *,
     format: str | None = None,
     num_sections: int | None = None,
+    nodes: str | PathLike[str] | None = None,
 ) -> list[Path]:
     r"""Writes vectors for other programs, in blocks.
 
@@ -49,7 +51,8 @@ def export_vectors(
     - ``"tsv"``: a line ``label<TAB>v1<TAB>v2...`` for each entity
     - ``"word2vec"``: the text format of gensim and of many vector stores; white space in labels
       becomes ``_``
-    - ``"neo4j"``: nodes for ``neo4j-admin database import``, with the label as their id
+    - ``"neo4j"``: nodes for ``neo4j-admin database import``, with the label as their id, or those
+      of ``nodes`` with all their columns
 
     Args:
         path: The file to write.
@@ -58,6 +61,8 @@ def export_vectors(
         format (str, optional): One of the above. (default: by the name of the file)
         num_sections (int, optional): Number of vectors to write for an entity with a single vector.
             (default: one)
+        nodes (str or PathLike, optional): Nodes as Neo4j exported them, for ``"neo4j"``; see
+            :func:`~sheafprop.pretrained.node_export.node_lines`.
 
     Returns:
         list of Path: The files written.
@@ -75,6 +80,9 @@ def export_vectors(
             f"'{path}' does not say a format: give one of {', '.join(EXPORT_FORMATS)}"
             + ("" if kind is None else f" (got {kind})")
         )
+    if nodes is not None and kind != "neo4j":
+        raise DataError(f"nodes are for the format neo4j (got {kind})")
+    table = None if nodes is None else load_nodes(nodes)
     if len(labels) != len(vectors):
         raise ValueError(
             f"there must be a label for each vector (got {len(labels)} labels and {len(vectors)})"
@@ -117,22 +125,12 @@ def export_vectors(
         write_bytes(path, _text(texts(), matrix, "\t"))
         return [path]
     if kind == "neo4j":
-        write_bytes(path, _chain(b"label:ID,:LABEL,vector:float[]\n", _nodes(texts(), matrix)))
+        write_bytes(path, node_lines(texts(), matrix, table))
         return [path]
     _check_words(texts)
     first = f"{len(rows)} {width}\n".encode()
     write_bytes(path, _chain(first, _text(map(_word, texts()), matrix, " ")))
     return [path]
-
-
-def _nodes(labels: Iterable[str], parts: Iterable[np.ndarray]) -> Iterator[bytes]:
-    names = ('"' + label.replace('"', '""') + '",Entity,' for label in labels)
-    for rows in parts:
-        lines = (
-            name + ";".join(f"{value:.9g}" for value in row) + "\n"
-            for row, name in zip(rows.tolist(), names, strict=False)
-        )
-        yield "".join(lines).encode("utf-8", "surrogatepass")
 
 
 def _word(label: str) -> str:
@@ -171,7 +169,7 @@ def _write_with_labels(
     path: Path, content: Iterable[bytes | memoryview], labels: Iterable[str]
 ) -> list[Path]:
     """Vectors and a list of labels in JSON, a label in each line: both files or neither."""
-    target = path.with_name(path.name + ".labels.json")
+    target = label_file(path)
     with written_after(target, _json_list(labels)):
         write_bytes(path, content)
     return [path, target]

@@ -79,7 +79,8 @@ class DiagonalElimination(Elimination):
         self._source_map = _both(head, tail, sheaf.algebra)
         self._target_map = _both(tail, head, sheaf.algebra)
         self._scalar = all(
-            table is None or bool(((self._square(table).sqrt() - 1).abs() <= _slack(table)).all())
+            table is None
+            or bool(((sheaf.algebra.squares(table).sqrt() - 1).abs() <= _slack(table)).all())
             for table in (head, tail)
         )
 
@@ -131,7 +132,7 @@ class DiagonalElimination(Elimination):
             return DiagonalEnergy(constant, wanted, stiffness)
         if self._scalar:
             return DiagonalEnergy(constant, self._pull_back(b, wanted), stiffness)
-        entries = stiffness * self._square(b.squeeze(1))
+        entries = stiffness * self._algebra.squares(b.squeeze(1))
         inverse = _reciprocal(entries)
         centre = (inverse * stiffness).unsqueeze(1) * self._pull_back(b, wanted)
         gap = squares(self._algebra.multiply(b, centre) - wanted)
@@ -140,7 +141,7 @@ class DiagonalElimination(Elimination):
 
     def _source_precision(self, p: Tensor, edges: Edges) -> Tensor:
         a = self._rows(self._source_map, edges)
-        square = 1.0 if a is None or self._scalar else self._square(a.squeeze(1))
+        square = 1.0 if a is None or self._scalar else self._algebra.squares(a.squeeze(1))
         return p + edges.weight.unsqueeze(1) * square
 
     def _rows(self, table: Tensor | None, edges: Edges) -> Tensor | None:
@@ -152,9 +153,6 @@ class DiagonalElimination(Elimination):
 
     def _pull_back(self, rows: Tensor, y: Tensor) -> Tensor:
         return self._algebra.multiply(self._algebra.conjugate(rows), y)
-
-    def _square(self, rows: Tensor) -> Tensor:
-        return self._algebra.gather(squares(rows))
 
 
 def _entries(energy: BranchEnergy) -> Tensor:

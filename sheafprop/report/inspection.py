@@ -22,7 +22,7 @@ from sheafprop.data import (
 from sheafprop.data.file_kinds import GRAPH_ENDINGS, file_suffix
 from sheafprop.data.label_checks import format_lookalikes, lookalikes
 from sheafprop.data.triples import LabelTriples, holds_triples
-from sheafprop.errors import DataError
+from sheafprop.errors import DataError, NotTriplesError
 from sheafprop.pretrained.sheaf_model import SheafModel
 
 _SUFFIXES = (".txt", ".tsv", ".csv", ".parquet", *GRAPH_ENDINGS)
@@ -198,10 +198,11 @@ def _read(
             parts[path.name] = read_triples(
                 path, allow_empty=len(files) > 1, known=known, **options
             )
-        except DataError:
-            # A list of names, a table of ids or a text beside the triples; of them, no line is one.
+        except DataError as error:
+            # Nodes or literals, a list of names, a table of ids or a text beside the triples.
             is_part = path.name.partition(".")[0] in _PARTS
-            if len(files) == 1 or is_part or holds_triples(path, **options):
+            is_other = isinstance(error, NotTriplesError)
+            if len(files) == 1 or is_part or (not is_other and holds_triples(path, **options)):
                 raise
             skipped.append(path.name)
         else:

@@ -262,6 +262,7 @@ class SaveModel(Callback):
             episodes=pl_module.episodes,
             proximity=pl_module.proximity,
             features=pl_module.data.features,
+            feature_map=pl_module.fit_features()[0],
         )
         write_model_folder(root / "model", trained, overwrite=True)
 

@@ -203,7 +203,7 @@ def train_episodes(
             torch.view_as_real(anchors.target) if anchors.target.is_complex() else anchors.target,
         )
     )
-    state = _State(folder, settings, seed, _fingerprint(kge, triples, *more))
+    state = _State(folder, settings, seed, fingerprint(kge, triples, *more))
     record = EpisodeRecord(settings.num_steps or 0, state.tried, state.seconds)
     if settings.num_steps is None:
         record.num_steps = _find_num_steps(kge, triples, settings, seed, state, progress, anchors)
@@ -353,9 +353,9 @@ def _gamma(anchors: Anchors | None) -> float | None:
     return None if anchors is None else float(anchors.weight.mean())
 
 
-def _fingerprint(kge: KGEModel, *more: Tensor) -> str:
-    """A hash of the weights, triples and anchors that a training starts from."""
+def fingerprint(kge: KGEModel, *more: Tensor) -> str:
+    """A hash of weights and of more tensors, such as the triples and anchors of a training."""
     digest = hashlib.sha256()
     for tensor in (*kge.state_dict().values(), *more):
-        digest.update(tensor.detach().contiguous().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from sheafprop.checks import check_integer
 from sheafprop.data import InductiveData, build_dataset
-from sheafprop.data.features import read_features
+from sheafprop.data.feature_files import read_features
 from sheafprop.data.inductive_data import add_features, triple_set_keys
 from sheafprop.data.label_checks import Mode
 from sheafprop.data.read_options import InputFormat

@@ -23,7 +23,7 @@ from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.distributed import Ranks, ShardedTable
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
-from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.feature_map import Anchors, FeatureMap
 from sheafprop.inductive.inductive_propagation import fit_features
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
 from sheafprop.inductive.propagation_settings import PropagationSettings
@@ -45,7 +45,7 @@ from sheafprop.training.checkpoint_state import (
     stored_selection,
     vocabularies,
 )
-from sheafprop.training.episode_training import train_episodes
+from sheafprop.training.episode_training import fingerprint, train_episodes
 from sheafprop.training.optimization import (
     build_optimizer,
     check_options,
@@ -249,6 +249,7 @@ class SheafCompletion(LightningModule):
         #: A choice that is stored elsewhere, for checkpoints of version 0.1.0, which hold none.
         self.choice_of_run: Selection | None = None
         self._choice: Selection | None = None
+        self._features: tuple[InductiveData, str, tuple[FeatureMap, Anchors]] | None = None
         self._valid_is_own = True
         self._epoch_began: float | None = None
         self._transductive: TransductiveRanking | None = None
@@ -439,6 +440,7 @@ class SheafCompletion(LightningModule):
             episodes=self.episodes,
             proximity=self.proximity,
             features=data.features,
+            feature_map=self.fit_features(data)[0],
         )
         return SheafModel(stored)
 
@@ -525,7 +527,10 @@ class SheafCompletion(LightningModule):
             return
         data = replace(self.data, valid=triples.cpu())
         quick = self.trainer.state.fn == "fit"
-        self.selection = selection = self.search.select(self.model, data, quick=quick)
+        mapped, _ = self.fit_features()
+        self.selection = selection = self.search.select(
+            self.model, data, quick=quick, feature_map=mapped
+        )
         best = max(selection.curve, key=lambda row: row[selection.metric])
         found = {name: best[name] for name in MAIN_METRICS}
         found["iterations"] = float(selection.settings.iterations)
@@ -545,7 +550,10 @@ class SheafCompletion(LightningModule):
 
     def choose_propagation(self) -> Selection:
         """Selects the propagation settings on validation with the current weights."""
-        self._choice = self.selection = self.search.select(self.model, self.data, progress=True)
+        mapped, _ = self.fit_features()
+        self._choice = self.selection = self.search.select(
+            self.model, self.data, progress=True, feature_map=mapped
+        )
         self.seconds["select"] = self.selection.seconds
         self._valid_is_own = True
         return self.selection
@@ -579,16 +587,28 @@ class SheafCompletion(LightningModule):
                 folder=folder,
                 loggers=loggers,
                 progress=progress,
-                anchors=self._left_out_anchors(),
+                anchors=self.fit_features()[1],
             )
         self.episode_record = asdict(record)
         self.seconds["episodes"] = record.seconds
 
     @torch.no_grad()
-    def _left_out_anchors(self) -> Anchors | None:
-        model = self.model
-        found = fit_features(self.data, model.entity_vectors(), model.sheaf())
-        return None if found is None else found[1]
+    def fit_features(
+        self, data: InductiveData | None = None
+    ) -> tuple[FeatureMap, Anchors] | tuple[None, None]:
+        """The map from features to the vectors as they are, and what it predicts of each training
+        entity from the others, once for these weights; None where the data (by default the
+        trainer's) have no features."""
+        data = self.data if data is None else data
+        if data.features is None:
+            return None, None
+        key = fingerprint(self.model)
+        kept = self._features
+        if kept is None or kept[0] is not data or kept[1] != key:
+            found = fit_features(data, self.model.entity_vectors(), self.model.sheaf())
+            assert found is not None
+            self._features = kept = data, key, found
+        return kept[2]
 
     def test_step(self, batch: Tensor, batch_idx: int) -> None:
         data = replace(self.data, test=batch.cpu())
@@ -609,6 +629,7 @@ class SheafCompletion(LightningModule):
             protocols=self.hparams["protocols"],
             selected=selection.on == "validation" and self._valid_is_own,
             seed=self.hparams["seed"],
+            feature_map=self.fit_features()[0],
             further=reference_scorers(self, data) if self.hparams["reference"] else None,
         )
         self.results, self.protocol_boxes = result.rows, result.protocols

@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
+from sheafprop.cli.main import main
 from sheafprop.data import read_triples
+from sheafprop.data.features import read_features
 from tests.cli.commands import failing, output
 from tests.data.formats.test_obo import TEXT
 from tests.data.formats.test_rdf import HEAD
@@ -82,3 +84,37 @@ def test_a_refused_file_leaves_nothing(tmp_path, capsys):
         assert "a file of its own" in failing(capsys, *words, "--literals", literals)
     assert not (tmp_path / "out.tsv").exists()
     assert not (tmp_path / "features.csv").exists()
+
+
+def test_nodes_of_neo4j_become_features_alone_or_beside_their_facts(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nodes.csv").write_text("id:ID(P),age:int,:LABEL\n1,36,A;B\n2,,A\n")
+    (tmp_path / "edges_header.csv").write_text(":START_ID(P),:TYPE,:END_ID(P)\n")
+    (tmp_path / "edges.csv").write_text("1,KNOWS,2\n")
+    want = [
+        ["P:1", "age", "36"],
+        ["P:1", "label", "A"],
+        ["P:1", "label", "B"],
+        ["P:2", "label", "A"],
+    ]
+    printed = output(capsys, "convert", "nodes.csv", "--literals", "f.csv")
+    assert printed.out == "f.csv\n"
+    assert "nodes read (2); literals written (4)" in printed.err
+    assert rows("f.csv")[1:] == want
+    names = ["nodes.csv", "edges_header.csv,edges.csv"]
+    output(capsys, "convert", *names, "--out", "e.tsv", "--literals", "g.csv")
+    assert (tmp_path / "e.tsv").read_text() == "P:1\tKNOWS\tP:2\n"
+    assert rows("g.csv")[1:] == want
+    table = read_features("g.csv")
+    assert {column.name: column.kind for column in table.columns} == {
+        "age": "number",
+        "label": "types",
+    }
+    # What is there to read is said, and nothing is written.
+    words = ["convert", "nodes.csv", "--out", "other.tsv"]
+    assert "this is a file of nodes" in failing(capsys, *words)
+    assert "no file holds a triple" in failing(capsys, *words, "--literals", "other.csv")
+    with pytest.raises(SystemExit):
+        main(["convert", "edges.csv"])
+    assert "give --out FILE, --literals FILE or both" in capsys.readouterr().err
+    assert not list(tmp_path.glob("other*"))

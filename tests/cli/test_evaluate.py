@@ -118,10 +118,21 @@ def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
     printed = output(capsys, *words, "drop", "--filter", tmp_path / "f.tsv", tmp_path / "t.tsv").err
     assert "4 triples of the filter have a label" in printed
     assert f"{tmp_path / 'f.tsv'}, line 2; {lines})" in printed
-    for wrong in (["extend"], ["drop", "--facts", tmp_path / "f.tsv"]):
+    sizes = "".join(f"a{i},{i}\n" for i in range(9))
+    (tmp_path / "x.csv").write_text(f"entity,size\n{sizes}u,3\nother,4\n")
+    printed = output(
+        capsys, *words, "extend", "--facts", tmp_path / "f.tsv", "--features", tmp_path / "x.csv"
+    ).err
+    assert "3 evaluated, 0 dropped" in printed
+    assert "2 entities added from 1 fact and features of 1 before ranking" in printed
+    for wrong in (
+        ["extend"],
+        ["drop", "--facts", tmp_path / "f.tsv"],
+        ["drop", "--features", tmp_path / "x.csv"],
+    ):
         with pytest.raises(SystemExit):
             main([str(word) for word in [*words, *wrong]])
-    assert "needs --facts FILE" in capsys.readouterr().err
+        assert "needs --facts FILE or --features FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--out", "t.xlsx"], ["--format", "parquet"]])

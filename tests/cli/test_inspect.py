@@ -144,3 +144,18 @@ def test_inspect_skips_files_without_triples_and_names_them(tmp_path, capsys):
     (folder / "more.txt").unlink()
     (folder / "valid.txt").write_text("a1 next a2\n")
     assert "valid.txt, line 1" in failing(capsys, "inspect", folder)
+
+
+def test_nodes_and_literals_beside_triples_are_skipped(tmp_path, capsys):
+    write_triples(tmp_path / "facts.tsv", [("a", "likes", "b"), ("b", "likes", "a")])
+    files = {
+        "literals.csv": "entity,property,value\na,name,one\n",
+        "people.csv": "id:ID(P),name,:LABEL\n1,Ada,A\n",
+        "nodes.tsv": "id\tcategory\tname\nX:1\tA\tone\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    printed = output(capsys, "inspect", tmp_path).out
+    assert f"no triples in {', '.join(sorted(files))}: skipped" in printed
+    for name in files:
+        assert "this is a file of" in failing(capsys, "inspect", tmp_path / name)

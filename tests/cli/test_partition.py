@@ -57,3 +57,16 @@ def test_a_missing_partitioner_is_named_before_facts_are_read(tmp_path, capsys, 
     words = ["partition", facts, "--parts", 2, "--out", tmp_path / "parts"]
     assert "needs pymetis" in failing(capsys, *words)
     assert not (tmp_path / "parts").exists()
+
+
+def test_a_file_of_parts_is_read_before_the_facts(tmp_path, capsys, facts, monkeypatch):
+    monkeypatch.setattr(part_folder, "number_facts", None)
+    path, words = tmp_path / "a.npy", ["partition", facts, "--parts", 2, "--out", tmp_path / "p"]
+    assert "cannot be read" in failing(capsys, *words, "--method", path)
+    for content, text in [
+        (np.zeros((3, 2), int), "must hold integers"),
+        (np.zeros(3), "must hold integers"),
+        (np.array([0, 5]), "got 5 for entity 1"),
+    ]:
+        np.save(path, content)
+        assert text in failing(capsys, *words, "--method", path)

@@ -2,19 +2,21 @@ import contextlib
 import io
 import json
 import os
-import subprocess
-import sys
+import signal
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from sheafprop.cli.main import main
 from sheafprop.data import write_triples
+from sheafprop.nn import SheafPropagation
+from sheafprop.pretrained.mapped import cost_estimate
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, scrambled
-from tests.distributed.rank_pool import pool
+from tests.distributed.rank_pool import pool, start
 from tests.pretrained.models import FACTS, sheaf_model
 
 
@@ -75,6 +77,20 @@ def test_an_estimate_writes_nothing(tmp_path, capsys, model, facts):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_model_with_features_says_that_they_are_not_used(tmp_path, capsys, model, facts):
+    features = pd.DataFrame({"size": {f"a{i}": float(i % 5) for i in range(12)} | {"f": 2.0}})
+    note = "the model has a map from features of entities, which propagate does not use"
+    for layout in ("plain", "mapped"):
+        place = (
+            SheafModel.load(model)
+            .extend((), features=features)
+            .save(tmp_path / layout, layout=layout)
+        )
+        done = output(capsys, "propagate", facts, "--model", place, "--estimate")
+        assert note in done.err
+    assert note not in output(capsys, "propagate", facts, "--model", model, "--estimate").err
+
+
 def test_what_is_refused(tmp_path, capsys, model, facts):
     words = ["propagate", facts, "--model", model]
     with pytest.raises(SystemExit):
@@ -89,45 +105,38 @@ def test_what_is_refused(tmp_path, capsys, model, facts):
     output(capsys, *words, *out)
 
 
-KILLED = """
-import os, signal, sys
-from sheafprop.nn import SheafPropagation
-from sheafprop.pretrained.mapped import cost_estimate
+def be_killed(pipe, words, block):
+    """Runs the command until it is killed in a step of a block of one column."""
+    split, run = cost_estimate.split_columns, SheafPropagation.run_columns
+    cost_estimate.split_columns = lambda s, d, most, *more: split(s, d, 1, *more)
+    blocks = []
 
-split = cost_estimate.split_columns
-cost_estimate.split_columns = lambda s, d, most, *more: split(s, d, 1, *more)
-run, blocks = SheafPropagation.run_columns, [0]
+    def killed(self, *given, on_step, **named):
+        def step(done):
+            on_step(done)
+            if len(blocks) == block and done == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-def killed(self, *given, on_step, **named):
-    def step(done):
-        on_step(done)
-        if blocks[0] == int(sys.argv[1]) and done == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-    out = run(self, *given, on_step=step, **named)
-    blocks[0] += 1
-    return out
+        out = run(self, *given, on_step=step, **named)
+        blocks.append(1)
+        return out
 
-SheafPropagation.run_columns = killed
-from sheafprop.cli.main import main
-sys.exit(main(sys.argv[2:]))
-"""
+    SheafPropagation.run_columns = killed
+    raise SystemExit(main(words))
 
 
 def test_a_process_killed_within_a_block_is_followed_by_one_that_goes_on(
     tmp_path, capsys, model, facts
 ):
     words = [str(w) for w in ("propagate", facts, "--model", model, "--out", tmp_path / "v")]
-    code = [sys.executable, "-c", KILLED]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*code, "7", *words], env=environment, capture_output=True, text=True)
-    assert done.returncode == -9, done.stderr
+    _, [(process, _)] = start(be_killed, 1, words, 7)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
     assert not (tmp_path / "v").exists()
     record = json.loads((tmp_path / ".v.partial" / "job.json").read_text())
     assert len(record["done"]["result"]) == 7
     started = []
     with pytest.MonkeyPatch.context() as patch:
-        from sheafprop.nn import SheafPropagation
-
         run = SheafPropagation.run_columns
         patch.setattr(
             SheafPropagation,
@@ -191,6 +200,19 @@ def test_auto_says_why_parts_are_needed(tmp_path, capsys, facts):
     for code, _, text in pool(2).run(call, ["propagate", facts, "--model", model, *out]):
         assert code != 0
         assert "make parts by 'sheafprop partition" in text or not text
+    # What all processes refuse is printed by one of them.
+    facing = {
+        "whose maps mix them": ["--split", "columns", *out],
+        "takes a folder of parts": ["--split", "halo", *out],
+        "such as 16GB": ["--memory", "much", *out],
+        "is missing": ["--model", tmp_path / "none", *out],
+        "'iterations'": ["--iterations", -1, *out],
+    }
+    for text, more in facing.items():
+        found = pool(2).run(call, ["propagate", facts, "--model", model, *more])
+        assert [code for code, _, _ in found] == [1, 3]
+        assert text in found[0][2]
+        assert found[1][1:] == ("", "")
     halo = ["propagate", facts, "--model", model, "--split", "halo"]
     assert "takes a folder of parts" in failing(capsys, *halo, *out)
     assert not (tmp_path / "v").exists()

@@ -4,6 +4,7 @@ import pytest
 
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.errors import DataError
+from sheafprop.files import StorageError
 
 
 def test_a_new_folder_stands_beside_the_ones_there_are(tmp_path):
@@ -33,7 +34,7 @@ def test_a_folder_is_locked_once(tmp_path):
     pytest.importorskip("fcntl")
     first, second = RunFolder(tmp_path), RunFolder(tmp_path)
     first.lock()
-    with pytest.raises(DataError, match="another process is at work"):
+    with pytest.raises(StorageError, match="another process is at work"):
         second.lock()
     first.release()
     second.lock()

@@ -75,6 +75,9 @@ def test_columns_are_found_by_name_whatever_their_order():
         ([2000.0, 3000.0, 2500.0], True),
         ([0.002, 0.003, 0.0025], True),
         ([3e6], True),
+        ([7000.0], True),  # six times the range of training above it
+        ([5000.0], False),
+        ([-9000.0, 2.0, 3.0], True),
         ([None, None, None], False),
     ],
 )
@@ -86,6 +89,28 @@ def test_another_unit_is_reported(size, found):
     assert not found or "'size'" in notes[0]
 
 
+def test_the_furthest_number_is_named_with_its_entity():
+    encoder = FeatureEncoder.fit(TRAIN)
+    (note,) = encoder.notes(table(size=[2.0, -9000.0, 3.0], same=[7.0] * 3))[1:]
+    assert "from 1 to 1e+03; furthest: -9000 at 'e1')" in note
+    # A model that was stored without the range of training.
+    stored = encoder.to_dict()
+    for column in stored["columns"]:
+        del column["low"], column["high"]
+    old = FeatureEncoder.from_dict(stored)
+    assert len(old.notes(table(size=[-9000.0], same=[7.0]))) == 1
+    (note,) = old.notes(table(size=[3e6], same=[7.0]))[1:]
+    assert "at most 1e+03; furthest: 3e+06 at 'e0'" in note
+
+
+def test_types_may_look_like_numbers_where_training_had_types():
+    encoder = FeatureEncoder.fit(table(code=["012|7", "012", "7|5", "5"]))
+    rows, known = encoder.encode(table(code=["012", "", "5", "12"]))
+    assert encoder.columns[0].types == ("012", "5", "7")
+    assert rows.tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert known.tolist() == [True, False, True, True]
+
+
 def test_unknown_columns_and_other_kinds():
     encoder = FeatureEncoder.fit(TRAIN)
     more = table(size=[1.0], colour=["red"])
@@ -93,7 +118,8 @@ def test_unknown_columns_and_other_kinds():
     with pytest.raises(DataError, match=r"no column is one that the model knows"):
         encoder.encode(table(colour=["red"]))
     with pytest.raises(
-        DataError, match=r"'size' must hold .*: number \(got types, such as 'big'\)"
+        DataError,
+        match=r"row 0: .* 'size' must hold .*: number \(got types, such as 'big' at 'e0'\)",
     ):
         encoder.encode(table(size=["big", "small"]))
     with pytest.raises(DataError, match=r"vector of 2 \(got vector of 3\)"):

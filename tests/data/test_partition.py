@@ -83,13 +83,16 @@ def test_files_of_partitions(tmp_path):
         (np.array([0, 1.0, 0]), 2, "must hold 3 integers"),
         (np.array([0, 2, 0]), 2, "from 0 to 1 .got 2 for entity 1"),
         (np.array([0, -1, 0]), 2, "got -1 for entity 1"),
+        (np.array([0, 2**32, 0]), 2, "got 4294967296 for entity 1"),
         (np.array([0, None, 0]), 2, "cannot be read"),
     ]:
         np.save(path, content)
         with pytest.raises(DataError, match=text):
             read_partition(path, 3, parts)
-    with pytest.raises(DataError, match="cannot be read"):
-        read_partition(tmp_path / "none.npy", 3, 2)
+    path.write_bytes(b"")
+    for missing in (path, tmp_path / "none.npy"):
+        with pytest.raises(DataError, match="cannot be read"):
+            read_partition(missing, 3, 2)
     with pytest.raises(ValueError, match="num_parts"):
         hash_partition(3, 0)
 

@@ -1,10 +1,12 @@
 """Tables of Neo4j."""
 
+import json
 import warnings
 
 import pytest
 
 from sheafprop.data import parse_triples
+from sheafprop.data.triple_blocks import triple_blocks
 from sheafprop.errors import DataError
 
 
@@ -50,7 +52,10 @@ def test_an_export_of_apoc_holds_nodes_too():
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        ("id:ID,name,:LABEL", "this is a file of nodes for Neo4j"),
+        ("id:ID,name,:LABEL", "this is a file of nodes"),
+        ("_id,_labels,name", "this is a file of nodes"),
+        ("id,category,name", "this is a file of nodes"),
+        ("entity,property,value", "this is a file of literals.*--features"),
         (":START_ID,:END_ID,since", "missing :TYPE"),
         (":START_ID,:TYPE,x", "missing :END_ID"),
     ],
@@ -69,3 +74,39 @@ def test_columns_that_were_guessed_are_said_where_there_was_a_choice():
     assert read("subject,predicate,object\na,p,b\n") == ([["a", "p", "b"]], "")
     text = "x,object,subject,predicate\n1,b,a,p\n"
     assert read(text, columns="subject,predicate,object") == ([["a", "p", "b"]], "")
+
+
+IRIS = (
+    "<http://purl.obolibrary.org/obo/GO_1>\trdfs:label\tplain\n"
+    "plain\thttp://www.w3.org/2000/01/rdf-schema#subClassOf\thttp://www.wikidata.org/entity/Q1\n"
+)
+
+
+def test_iris_in_tables_stay_with_a_note_until_prefixes_are_given():
+    rows, said = read(IRIS, "f.tsv")
+    assert rows[0][0] == "<http://purl.obolibrary.org/obo/GO_1>"
+    assert (
+        "f.tsv: labels of tables are taken as they are, and this one is 'GO:1' in files of" in said
+    )
+    assert said.count("--prefixes common") == 1
+    for name, text in (("f.tsv", IRIS), ("f.csv", IRIS.replace("\t", ","))):
+        short, said = read(text, name, prefixes="common")
+        assert short == [["GO:1", "rdfs:label", "plain"], ["plain", "is_a", "wd:Q1"]]
+        assert said == ""
+    assert read(IRIS, "f.tsv", prefixes="none") == (rows, "")
+    lines = [
+        json.dumps(dict(zip(("subject", "predicate", "object"), row, strict=True))) for row in rows
+    ]
+    assert read("\n".join(lines), "f.jsonl", prefixes="common")[0] == short
+    assert "this one is 'GO:1'" in read("\n".join(lines), "f.jsonl")[1]
+
+
+def test_iris_in_pieces_of_tables_are_those_of_the_whole(tmp_path):
+    path = tmp_path / "f.tsv"
+    path.write_text(IRIS)
+    for prefixes, begin in (("common", "GO:1"), (None, "<http://purl")):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            (block,) = triple_blocks(path, prefixes=prefixes)
+        assert block.labels(0)[0].startswith(begin)
+        assert len(caught) == (prefixes is None)

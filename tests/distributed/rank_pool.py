@@ -36,7 +36,7 @@ def start(function, size, *arguments):
     """Starts ``function(pipe, *arguments)`` in ``size`` processes as torchrun would."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "sheafprop.training"])
+    context.set_forkserver_preload([__name__, "tests.distributed.warm"])
     started = []
     for rank in range(size):
         here, there = context.Pipe()

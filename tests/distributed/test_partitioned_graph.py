@@ -10,7 +10,7 @@ from tests.sheaf_cases import NUM_NODES
 
 
 @settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
 )
 @given(data=st.data())
 def test_any_partition_gives_the_same_bits(four_ranks, data):

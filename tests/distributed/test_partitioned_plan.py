@@ -14,12 +14,15 @@ COLUMN_WISE = [kind for kind in SHEAF_KINDS if not kind.startswith("dense")]
 
 
 def jobs_of(layers, kinds, size, dtype, weighted=True, **options):
-    return [
-        (layer, case_of(kind, seed, dtype, **options), assignment, weighted)
-        for layer in layers
-        for seed, kind in enumerate(kinds)
-        for assignment in assignments(size, seed).values()
-    ]
+    """Every layer with all kinds of maps; partitions take turns, so that with both sizes and number
+    types each kind and each layer has had all of them."""
+    jobs, turn = [], size // 2 + 2 * (dtype == torch.float64)
+    for number, layer in enumerate(layers):
+        for seed, kind in enumerate(kinds):
+            partitions = list(assignments(size, seed).values())
+            assignment = partitions[(number + seed + turn) % len(partitions)]
+            jobs.append((layer, case_of(kind, seed, dtype, **options), assignment, weighted))
+    return jobs
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -91,13 +94,17 @@ def test_the_spectrum_is_that_of_the_whole_graph(four_ranks, normalization):
 
 
 def iterations(ranks, layer, edges, kinds, sheaf, known, x):
-    """How often a solver applied the operator: before its first step once."""
+    """How often a solver applied the operator, before its first step once, and added up sums."""
     graph = PartitionedGraph.of_triples(
         ranks, edges, kinds, torch.arange(len(x)) * ranks.size // len(x), boundary_mask=known
     )
-    plan = PartitionedPlan(graph, sheaf)
-    out = layer(x[graph.owned], *graph.edges, sheaf, plan=plan)
-    return graph.exchange.rounds - 1, graph.owned, out
+    plan, reduce, sums = PartitionedPlan(graph, sheaf), ranks.all_reduce, []
+    ranks.all_reduce = lambda *given: (sums.append(1), reduce(*given))[1]
+    try:
+        out = layer(x[graph.owned], *graph.edges, sheaf, plan=plan)
+    finally:
+        del ranks.all_reduce
+    return graph.exchange.rounds - 1, len(sums), graph.owned, out
 
 
 def test_conjugate_gradients_take_the_steps_of_one_process(two_ranks, four_ranks):
@@ -111,7 +118,9 @@ def test_conjugate_gradients_take_the_steps_of_one_process(two_ranks, four_ranks
     layer = HarmonicExtension("cg", tol=1e-10)
     wanted, result = layer(x, edges, kinds, sheaf, boundary_mask=known, return_result=True)
     for pool in (two_ranks, four_ranks):
-        for count, owned, out in pool.run(iterations, layer, edges, kinds, sheaf, known, x):
+        for count, sums, owned, out in pool.run(iterations, layer, edges, kinds, sheaf, known, x):
             assert abs(count - result.iterations) <= 1
+            # Two an iteration, and those before the first and after the last.
+            assert sums <= 2 * count + 12
             assert torch.allclose(out, wanted[owned], atol=1e-8)
     assert result.iterations > 15

@@ -123,6 +123,9 @@ def test_what_cannot_be_fitted():
         FeatureMap.fit(features, x, ["E0", "E1"], edge_residual=1.0)
     with pytest.raises(ValueError, match=r"'strength' must be positive"):
         fit_ridge(x, x, strength=0.0)
+    for wrong in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=r"'weight' must be positive and finite"):
+            fit_ridge(x, x, torch.tensor([1.0, wrong]))
     # Equal vectors and relations that fit exactly leave nothing to weigh by.
     equal = FeatureMap.fit(features, torch.ones(9, 3), features.labels[:9], edge_residual=0.0)
     assert 0 < equal.gamma < float("inf")
@@ -157,7 +160,7 @@ def test_predictions_are_spread_the_less_the_better_they_are(noise):
     size = rng.normal(size=300)
     frame = pd.DataFrame({"size": size}, index=[f"e{i}" for i in range(300)])
     x = torch.from_numpy(size[:, None] + noise * rng.normal(size=(300, 2)))
-    count = torch.from_numpy(rng.integers(0, 30, size=300))
+    count = torch.from_numpy(rng.integers(1, 30, size=300))
     features = FeatureTable.of(frame)
     found, left_out = FeatureMap.fit_left_out(
         features, x, features.labels, edge_residual=1.0, count=count
@@ -179,3 +182,55 @@ def test_predictions_are_spread_the_less_the_better_they_are(noise):
     torch.testing.assert_close(left_out.target - mean, factor * (plain.left_out - mean))
     error = float((share[:, None] * (x - left_out.target).square()).sum())
     assert (found.error, found.gamma) == pytest.approx((error, 1 / error))
+
+
+def test_entities_without_a_fact_are_left_out_where_others_have_some():
+    features, labels = table(40), [f"e{i}" for i in range(30)]
+    torch.manual_seed(0)
+    x, count = torch.randn(30, 3), torch.arange(30) % 4
+    seen = (count > 0).nonzero().flatten()
+    one, left_out = FeatureMap.fit_left_out(features, x, labels, edge_residual=0.1, count=count)
+    other, _ = FeatureMap.fit_left_out(
+        features, x[seen], [labels[i] for i in seen], edge_residual=0.1, count=count[seen]
+    )
+    assert one.count == len(seen) == 22
+    assert torch.equal(one.weight, other.weight)
+    assert left_out.nodes.tolist() == seen.tolist()
+    none = FeatureMap.fit(features, x, labels, edge_residual=0.1, count=torch.zeros(30))
+    plain = FeatureMap.fit(features, x, labels, edge_residual=0.1)
+    assert torch.equal(none.weight, plain.weight)
+
+
+def columns_of(kind, count=12):
+    rng = np.random.default_rng(2)
+    found = pd.DataFrame({"size": rng.normal(size=count)}, index=[f"e{i}" for i in range(count)])
+    if kind == "gaps and types":
+        found["kind"] = rng.choice(["a", "b", "a|b", ""], size=count)
+        found.loc[["e1", "e4"], "size"] = np.nan
+    elif kind == "constant":
+        found = found.assign(same=3.0, kind="a")
+    elif kind == "many":
+        found["text"] = list(rng.normal(size=(count, 40)))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["one", "gaps and types", "constant", "many"])
+@pytest.mark.parametrize("dtype", [torch.double, torch.complex128])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_fitted_map_is_the_minimum_put_further_from_the_mean(kind, dtype, weighted):
+    torch.manual_seed(1)
+    features = FeatureTable.of(columns_of(kind))
+    x = torch.randn(12, 3, dtype=dtype)
+    x[:, 0] += 2 * torch.from_numpy(features.columns[0].values).nan_to_num()
+    count = torch.arange(1, 13) if weighted else None
+    found = FeatureMap.fit(features, x, features.labels, edge_residual=0.5, count=count)
+    encoded, known = found.encoder.encode(features)
+    weight = (torch.ones(12) if count is None else count).double().sqrt()[known]
+    x, f = x[known], found.basis.expand(torch.from_numpy(encoded[known]))
+    matrix, offset = brute_force(f, x, weight, found.strength)
+    share = weight / weight.sum()
+    mean = (share[:, None] * x).sum(0)
+    factor = max(found.explained, 1 / 16) ** -0.25 if found.explained > 0 else 1.0
+    torch.testing.assert_close(found.weight, factor * matrix, atol=1e-9, rtol=1e-9)
+    expected = factor * offset + (1 - factor) * mean
+    torch.testing.assert_close(found.offset, expected, atol=1e-9, rtol=1e-9)

@@ -213,6 +213,8 @@ def test_what_is_open_takes_the_plainest_value():
         ((2, D), (2, D), [0.0, 0.0]),
         ((2, D), (2, D), [1.0, -0.5]),
         ((2, D), (2, D), [1.0, float("nan")]),
+        ((2, D), (2, D), [1.0, float("inf")]),
+        ((2, D), (2, D), [float("inf"), float("inf")]),
         ((2, D), (2, D), [1.0]),
     ],
 )
@@ -220,6 +222,19 @@ def test_what_cannot_be_fitted_is_refused(head, tail, weight):
     given = None if weight is None else torch.tensor(weight)
     with pytest.raises(ValueError, match=r"'head' and 'tail' must|'weight' must"):
         trained("transe").fit_relation(torch.ones(head), torch.ones(tail), given)
+
+
+def test_vectors_that_are_not_finite_are_refused_and_large_weights_are_not():
+    model, bad = trained("transe"), torch.ones(2, D)
+    bad[1, 0] = torch.nan
+    for ends in ((bad, torch.ones(2, D)), (torch.ones(2, D), bad / 0)):
+        with pytest.raises(ValueError, match=r"'head' and 'tail' must be finite"):
+            model.fit_relation(*ends)
+    head, tail, weight = facts_of(model, 3)
+    (row,) = model.fit_relation(head, tail, weight).values()
+    for scale in (1e308 / float(weight.max()), 1e-300):  # whose sum is not finite; close to zero
+        (other,) = model.fit_relation(head, tail, scale * weight).values()
+        torch.testing.assert_close(other, row)
 
 
 def test_a_model_without_a_closed_form_refuses_by_its_name():

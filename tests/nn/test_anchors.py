@@ -3,10 +3,10 @@ import torch
 
 from sheafprop import HarmonicExtension, SheafPropagation
 from sheafprop.nn import add_anchors
-from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf, QuaternionSheaf
 
-SIZE, WIDTH = 7, 3
-KINDS = ["identity", "none", "diagonal", "complex", "dense", "small"]
+SIZE, WIDTH = 7, 4
+KINDS = ["identity", "none", "diagonal", "complex", "quaternion", "dense", "small"]
 
 
 def problem(kind, seed=0):
@@ -18,6 +18,7 @@ def problem(kind, seed=0):
         "none": lambda: IdentitySheaf(relations=2),
         "diagonal": lambda: DiagonalSheaf(table, None, table.flip(0)),
         "complex": lambda: DiagonalSheaf(torch.polar(torch.ones_like(table), table)),
+        "quaternion": lambda: QuaternionSheaf(table, None, table.flip(0)),
         "dense": lambda: DenseSheaf(*torch.randn(2, 2, WIDTH, WIDTH, dtype=torch.double)),
         "small": lambda: DenseSheaf(*torch.randn(2, 2, 2, WIDTH, dtype=torch.double)),
     }[kind]()
@@ -104,19 +105,33 @@ def test_an_isolated_vertex_comes_to_its_target_and_weights_draw():
     assert torch.allclose(out[1e8][anchors["nodes"]], anchors["target"], atol=1e-5)
 
 
-def test_gradients_reach_targets_and_weights():
+def test_gradients_reach_targets_and_the_scale_of_weights():
     graph, anchors, weight, known = problem("diagonal")
 
-    def solve(target, gamma):
+    def solve(target, scale):
         *inputs, edge_weight, mask = add_anchors(
-            *graph, target=target, weight=gamma, nodes=anchors["nodes"],
-            edge_weight=weight, boundary_mask=known,
+            *graph, target=target, weight=anchors["weight"], nodes=anchors["nodes"],
+            edge_weight=weight, boundary_mask=known, scale=scale,
         )  # fmt: skip
         layer = SheafPropagation(5)
         return layer(*inputs, edge_weight=edge_weight, boundary_mask=mask)[:SIZE]
 
     target = anchors["target"].clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: solve(t, anchors["weight"]), (target,))
+    scale = torch.tensor(1.7, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(solve, (target, scale))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_scale_is_a_factor_of_all_weights(kind):
+    graph, anchors, weight, known = problem(kind)
+    found = []
+    for given in ({"scale": torch.tensor(2.5).double()}, {"weight": 2.5 * anchors["weight"]}):
+        *inputs, edge_weight, mask = add_anchors(
+            *graph, **anchors | given, edge_weight=weight, boundary_mask=known
+        )
+        layer = HarmonicExtension("direct", tol=1e-12)
+        found.append(layer(*inputs, edge_weight=edge_weight, boundary_mask=mask)[:SIZE])
+    torch.testing.assert_close(*found, atol=1e-9, rtol=1e-9)
 
 
 def test_sections_share_their_targets_and_sizes_are_checked():
@@ -132,6 +147,10 @@ def test_sections_share_their_targets_and_sizes_are_checked():
         {"target": anchors["target"][:, :2]},
     ):
         with pytest.raises(ValueError, match=r"'target' must be"):
+            add_anchors(x, *graph[1:], **anchors | change)
+    for wrong in (-1.0, float("nan"), float("inf")):
+        change = {"weight": torch.tensor([1.0, wrong, 1.0, 1.0])}
+        with pytest.raises(ValueError, match=r"'weight' must be finite .*at anchor 1"):
             add_anchors(x, *graph[1:], **anchors | change)
     every = add_anchors(*graph, target=graph[0], weight=torch.ones(SIZE))
     assert every.edge_index[1, -SIZE:].tolist() == list(range(SIZE))

@@ -29,6 +29,19 @@ def frame(seed=0):
     return found
 
 
+def columns_of(kind):
+    """Features of the same entities, with the same gaps: as above, or of another shape."""
+    found = frame()
+    if kind == "one":
+        found = found[["size"]]
+    elif kind == "constant":
+        found = found.assign(same=found["size"] * 0 + 7).drop(columns="size")
+    elif kind == "many":  # more than training entities
+        wide = np.random.default_rng(3).normal(size=(len(found), 30))
+        found = pd.DataFrame({"text": list(wide)}, index=found.index).mask(found["size"].isna())
+    return found
+
+
 def energy(model, x, facts, targets, gamma):
     """The energy of all facts of new entities, and of their features."""
     labels = {label: i for i, label in enumerate(model.labels())}
@@ -46,9 +59,10 @@ def energy(model, x, facts, targets, gamma):
     return total
 
 
+@pytest.mark.parametrize("columns", ["mixed", "one", "constant", "many"])
 @pytest.mark.parametrize("name", sorted(KGE_REGISTRY))
-def test_vectors_are_the_minimum_of_the_energy_with_features(name):
-    table = FeatureTable.of(frame())
+def test_vectors_are_the_minimum_of_the_energy_with_features(name, columns):
+    table = FeatureTable.of(columns_of(columns))
     model = sheaf_model(name).extend([*FACTS, *ADRIFT], features=table, normalize_output=False)
     report, mapped = model.report, model.feature_map
     assert (report.new_entities, report.solved_exactly, report.unanchored) == (6, 6, [])

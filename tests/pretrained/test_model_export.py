@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from sheafprop.data import read_triples
 from sheafprop.errors import DataError, FormatError
-from sheafprop.files import StorageError
-from sheafprop.pretrained.model_export import label_file, read_relation_file
+from sheafprop.files import StorageError, label_file
+from sheafprop.pretrained.model_export import read_relation_file
 from tests.pretrained.models import FACTS, sheaf_model
 
 

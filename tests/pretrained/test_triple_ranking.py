@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -50,9 +51,32 @@ def test_unknown_entities_with_facts_are_extended_to_and_test_triples_are_no_fac
         model.rank(TEST, on_unknown_entity="extend", facts=TEST[1:])
 
 
+def test_unknown_entities_with_features_are_extended_to_without_more_candidates():
+    size = {f"a{i}": float(i % 5) for i in range(12)} | {"n": 1.0, "u": 3.5, "elsewhere": 2.0}
+    features = pd.DataFrame({"size": size})
+    model = sheaf_model("rotate")
+    extended = {"on_unknown_entity": "extend", "features": features}
+    result = model.rank([*TEST, ("v", "next", "a1")], facts=NEW, **extended)
+    larger = model.extend(NEW, features=features.drop("elsewhere"))
+    assert torch.equal(ranks(result), ranks(larger.rank(TEST)))
+    assert result.num_candidates == larger.num_entities == 15
+    assert "3 entities added from 3 facts and features of 2 before ranking" in result.describe()
+    assert "1 triple dropped, as 1 entity has no fact or feature" in result.describe()
+    # By features alone; and a model that has a map says that it was not used.
+    assert model.rank(TEST[3:], **extended).num_candidates == 13
+    result = larger.rank([("v", "next", "a1")], on_unknown_entity="extend",
+                         facts=[("v", "far", "a2")])  # fmt: skip
+    assert "added entities have their vectors from facts alone" in result.describe()
+
+
 @pytest.mark.parametrize(
     "arguments",
-    [{"on_unknown_entity": "extend"}, {"facts": NEW}, {"on_unknown_entity": "keep"}],
+    [
+        {"on_unknown_entity": "extend"},
+        {"facts": NEW},
+        {"features": pd.DataFrame({"size": {"a0": 1.0}})},
+        {"on_unknown_entity": "keep"},
+    ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments):
     with pytest.raises(ValueError, match=r"extend"):

@@ -3,6 +3,7 @@
 import math
 import os
 import warnings
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ from sheafprop.data import FeatureTable
 from sheafprop.data.inductive_data import add_features
 from sheafprop.errors import DataError
 from sheafprop.files import StorageError
+from sheafprop.inductive import FeatureMap
 from sheafprop.pretrained.model_folder import load_model_folder
 from sheafprop.training import (
     BestCheckpoint,
@@ -223,7 +225,14 @@ def test_episodes_see_the_training_triples_alone(tmp_path, monkeypatch):
     assert not held & {tuple(row) for row in triples.tolist()}
 
 
-def test_a_run_with_features_and_episodes_scores_entities_by_both(tmp_path):
+def test_a_run_with_features_and_episodes_scores_entities_by_both(tmp_path, monkeypatch):
+    fits = []
+    original = FeatureMap.fit_left_out.__func__
+    monkeypatch.setattr(
+        FeatureMap,
+        "fit_left_out",
+        classmethod(lambda *a, **k: fits.append(a[2].clone()) or original(*a, **k)),
+    )
     data = toy_data()
     labels = data.inference.entities.labels
     frame = pd.DataFrame({"place": [int(label[1:]) for label in labels], "kind": ["x", "y"] *
@@ -231,12 +240,20 @@ def test_a_run_with_features_and_episodes_scores_entities_by_both(tmp_path):
     data = add_features(data, FeatureTable.of(frame))
     model, run = fit(tmp_path, 2, data, callbacks=[SaveModel()], episodes=EPISODES)
     assert model.episodes.log_gamma is not None
+    # Once for all that is done with the same weights: stage two, choice, folder and test.
+    count = len(fits)
+    assert not any(torch.equal(one, other) for one, other in pairwise(fits))
     rows = run.test(model, datamodule=InductiveDataModule.from_data(data), verbose=False)
     assert rows
     methods = [row["method"] for row in model.results]
     assert methods[0].endswith("+ episodes")
     assert any(method.endswith("without features") for method in methods)
-    assert model.to_sheaf_model(data).feature_map.gamma > 0
+    assert model.to_sheaf_model().feature_map is model.fit_features()[0]
+    assert len(fits) == count
+    with torch.no_grad():
+        model.model.node_emb.weight[0] *= -1
+    assert model.fit_features()[0].gamma > 0
+    assert len(fits) == count + 1
     stored = load_model_folder(tmp_path / "model")
     assert stored.features.labels == data.train.entities.labels
     trained = SheafModel(stored)

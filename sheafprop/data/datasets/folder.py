@@ -5,16 +5,18 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sheafprop.checks import check_choice, count_noun
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
-from sheafprop.data.file_kinds import GRAPH_ENDINGS, plain_name
+from sheafprop.data.file_kinds import GRAPH_ENDINGS, file_suffix, plain_name
 from sheafprop.data.label_checks import MODES, Mode, check_labels
 from sheafprop.data.read_options import ReadOptions
-from sheafprop.data.triples import LabelTriples, read_triples
+from sheafprop.data.triple_files import rename_rows
+from sheafprop.data.triples import LabelTriples, read_located
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -138,17 +140,12 @@ class FolderDataset(InductiveDataset):
         files = self._files()
         parts = {}
         known: set[str] = set()
+        aliases: dict[str, str] = {}
         for key, path in files.items():
-            triples = read_triples(
-                path,
-                columns=self.reading.columns,
-                header=self.reading.header,
-                delimiter=self.reading.delimiter,
-                format=self.reading.format,
-                prefixes=self.reading.prefixes,
-                allow_empty=FILES[key] in _OPTIONAL,
-                known=known,
-            )
+            empty = FILES[key] in _OPTIONAL
+            read = read_located(path, options=self.reading, allow_empty=empty, known=known)
+            triples = rename_rows(read, aliases).rows
+            aliases |= read.aliases
             if len(triples):
                 parts[key] = triples
                 known.update(triples.ravel().tolist())
@@ -156,6 +153,10 @@ class FolderDataset(InductiveDataset):
 
     def _files(self) -> dict[str, Path]:
         """The file of each part that there is."""
+        if self.root.is_file():
+            raise DataError(
+                f"The data folder is a file (got {self.root}). {self._advise_split(self.root)}"
+            )
         if not self.root.is_dir():
             kind = "is not a folder" if self.root.exists() else "does not exist"
             raise DataError(f"The data folder {kind} (got {self.root})")
@@ -181,12 +182,32 @@ class FolderDataset(InductiveDataset):
             present = sorted(path.name for path in self.root.iterdir())
             names = ", ".join(present[:20]) + (", ..." if len(present) > 20 else "")
             close = [_close(key, name) for key, name in self._close_names(files).items()]
+            graphs = [name for name in present if file_suffix(name) in _ENDINGS]
+            if len(graphs) == 1 and not files and not close:
+                close = [self._advise_split(self.root / graphs[0])]
             raise DataError(
                 f"{self.root}: {' and '.join(missing)} missing. Expected "
                 f"{' and '.join(_REQUIRED)}, optionally {', '.join(_OPTIONAL)} "
                 f"(found {names or 'nothing'})" + "".join(f"; {text}" for text in close)
             )
         return files
+
+    def _advise_split(self, graph: Path) -> str:
+        """The commands that make a run of one file of triples."""
+        out = f"{Path(plain_name(graph.name)).stem}_split"
+        options = {
+            "columns": self.reading.columns and ",".join(map(str, self.reading.columns)),
+            "header": {None: None, True: "yes", False: "no"}[self.reading.header],
+            "delimiter": self.reading.delimiter,
+            "input-format": None if self.reading.format == "auto" else self.reading.format,
+        }
+        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        split = ["sheafprop", "split", str(graph), "--out", out, "--mode", self.mode, *given]
+        fit = ["sheafprop", "fit", "--config", "experiment/folder", "--data.root", out]
+        return (
+            "Split the graph into the files of a run first, and train on these: "
+            f"{shlex.join(split)} && {shlex.join([*fit, '--data.mode', self.mode])}"
+        )
 
     def _close_names(self, files: dict[str, Path]) -> dict[str, str]:
         """Parts without a file, and the file of each whose name is close."""

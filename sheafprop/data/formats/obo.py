@@ -14,26 +14,33 @@ if TYPE_CHECKING:
     from sheafprop.data.input_file import InputFile
 
 # The lines that are parsed. No other one is seen: a term whose synonym is malformed is read.
-_CLAUSE = re.compile(r"(id|name|is_a|relationship|is_obsolete|property_value):(\s|$)")
+_CLAUSE = re.compile(
+    r"(id|name|alt_id|is_a|relationship|is_obsolete|replaced_by|property_value):(\s|$)"
+)
 # Clauses of OBO 1.2 and 1.4 that say nothing about other terms. All others that are not read, with
 # misspelt ones among them, are counted.
 _PLAIN = frozenset(
     {
-        *("alt_id", "builtin", "comment", "created_by", "creation_date", "def", "is_anonymous"),
+        *("builtin", "comment", "consider", "created_by", "creation_date", "def", "is_anonymous"),
         *("exact_synonym", "broad_synonym", "narrow_synonym", "related_synonym", "synonym"),
         *("modification_date", "namespace", "subset", "xref", "xref_analog", "xref_unk"),
     }
 )
 _FRAME = "[Term]"
 _ANY_FRAME = re.compile(r"\[\w+\]$")
+# Of a relation: its short name, and the term that it has in OWL.
+_SHORT = re.compile(r"id:\s*([A-Za-z]\w*)\s*(?:!.*)?")
+_RELATION_TERM = re.compile(r"xref:\s*((?:BFO|RO):\d+)\b.*")
 
 
 def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
     """Reads ``is_a`` and ``relationship`` of terms, and property values that are terms.
 
-    Obsolete terms are left out. Frames of the same id are joined. Names and other property
-    values are literals, frames of relations and instances are left out, and imports are not
-    followed. Other clauses that may name terms, such as ``intersection_of``, and unknown ones are
+    Obsolete terms are left out. Where a fact names an alternative id (``alt_id``) or a term that
+    was replaced (``replaced_by``), the term is meant, and the term of a relation in OWL
+    (``xref: BFO:0000050``) is its short name (``part_of``). Frames of the same id are joined. Names
+    and other property values are literals, other frames are left out, and imports are not followed.
+    Other clauses that may name terms, such as ``intersection_of``, and unknown ones are
     left out and counted by name.
 
     Returns:
@@ -54,12 +61,17 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
     lines = text.split("\n")
     kept: list[str] = []
     numbers: list[int] = []
-    is_read, frames = False, [0, 0]
+    is_read, frames, short = False, [0, 0], ""
     for number, line in enumerate(map(str.strip, lines), 1):
         wanted = is_clause = False
         if _ANY_FRAME.match(line):
             is_read = wanted = line == _FRAME
             frames[is_read] += 1
+            short = ""
+        elif not is_read and (match := _SHORT.fullmatch(line)):
+            short = match[1]
+        elif short and (match := _RELATION_TERM.fullmatch(line)):
+            facts.add_alternative(match[1], short)
         elif is_read and line and line[0] != "!":
             if ":" not in line:
                 raise _error(file.source, number, line, "expected 'tag: value'")
@@ -75,14 +87,13 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
         kept.append(line if wanted else "")
     content = "\n".join([*kept, ""]).encode()
     places = iter(numbers)
-    seen: set[str] = set()
     repeated = 0
     try:
         for frame in fastobo.iter(io.BytesIO(content), ordered=True, threads=1):
-            entity = facts.intern(_label(frame.id))
+            entity = _label(frame.id, facts)
             next(places)
-            repeated += entity in seen
-            seen.add(entity)
+            repeated += entity in facts.terms
+            facts.terms.add(entity)
             for clause in frame:
                 _add(clause, entity, next(places), facts)
     except SyntaxError as error:
@@ -97,10 +108,13 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
 def _add(clause: Any, entity: str, line: int, facts: Facts) -> None:
     tag = clause.raw_tag()
     if tag == "is_a":
-        facts.add(entity, tag, facts.intern(_label(clause.term)), line)
+        facts.add(entity, tag, _label(clause.term, facts), line)
     elif tag == "relationship":
-        relation, target = facts.intern(_label(clause.typedef)), _label(clause.term)
-        facts.add(entity, relation, facts.intern(target), line)
+        facts.add(entity, _label(clause.typedef, facts), _label(clause.term, facts), line)
+    elif tag == "alt_id":
+        facts.add_alternative(_label(clause.alt_id, facts), entity)
+    elif tag == "replaced_by":
+        facts.add_alternative(entity, _label(clause.term, facts))
     elif tag == "is_obsolete":
         if clause.obsolete:
             facts.obsolete.add(entity)
@@ -108,19 +122,19 @@ def _add(clause: Any, entity: str, line: int, facts: Facts) -> None:
         facts.add_literal(entity, "name", clause.name.strip())
     elif tag == "property_value":
         value = clause.property_value
-        name = facts.intern(_label(value.relation))
+        name = _label(value.relation, facts)
         if hasattr(value, "datatype"):
             facts.add_literal(entity, name, str(value.value))
         else:
-            facts.add(entity, name, facts.intern(_label(value.value)), line)
+            facts.add(entity, name, _label(value.value, facts), line)
 
 
-def _label(identifier: Any) -> str:
-    """An identifier without its escapes."""
+def _label(identifier: Any, facts: Facts) -> str:
+    """An identifier without its escapes, an IRI shortened as RDF's are."""
     kind = type(identifier).__name__
     if kind == "PrefixedIdent":
-        return f"{identifier.prefix}:{identifier.local}"
-    return str(identifier) if kind == "Url" else identifier.unescaped
+        return facts.intern(f"{identifier.prefix}:{identifier.local}")
+    return facts.name(str(identifier)) if kind == "Url" else facts.intern(identifier.unescaped)
 
 
 def _error(source: str, number: int, line: str, reason: str) -> DataError:

@@ -13,11 +13,24 @@ from sheafprop.errors import DataError
 _OBO = "http://purl.obolibrary.org/obo/"
 # Ontologies of the OBO Foundry, whose terms are NAME_NUMBER there.
 _OBO_NAMES = (
-    *("APOLLO_SV", "BFO", "BTO", "CHEBI", "CL", "CLO", "DDANAT", "DOID", "DRON", "ECO", "ENVO"),
-    *("FAO", "FBbt", "FMA", "FOODON", "FYPO", "GENO", "GO", "HP", "IAO", "MA", "MI", "MOD"),
-    *("MONDO", "MP", "MPATH", "NBO", "NCBITaxon", "NCIT", "OBA", "OBI", "OGMS", "PATO", "PO"),
-    *("PR", "RO", "SO", "SYMP", "TAXRANK", "TO", "UBERON", "UO", "VO", "WBbt", "WBPhenotype"),
-    *("XAO", "XCO", "ZFA"),
+    *("AAO", "ADO", "ADW", "AEO", "AERO", "AGRO", "AISM", "AMPHX", "APO", "APOLLO_SV", "ARO"),
+    *("BCGO", "BCIO", "BCO", "BFO", "BILA", "BSPO", "BTO", "CARO", "CDAO", "CDNO", "CEPH", "CHEBI"),
+    *("CHEMINF", "CHIRO", "CHMO", "CIDO", "CIO", "CL", "CLAO", "CLO", "CMO", "COB", "COLAO", "CRO"),
+    *("CTENO", "CTO", "CVDO", "DDANAT", "DDPHENO", "DIDEO", "DISDRIV", "DOID", "DPO", "DRON"),
+    *("DUO", "ECAO", "ECO", "ECOCORE", "ECTO", "EHDAA2", "EMAPA", "ENVO", "EPIO", "EUPATH", "ExO"),
+    *("FAO", "FBbi", "FBbt", "FBcv", "FBdv", "FIDEO", "FIX", "FLOPO", "FMA", "FOBI", "FOODON"),
+    *("FOVT", "FYPO", "GAZ", "GECKO", "GENEPIO", "GENO", "GNO", "GO", "HANCESTRO", "HAO", "HP"),
+    *("HsapDv", "HSO", "HTN", "IAO", "ICEO", "ICO", "IDO", "IDOMAL", "INO", "LABO", "LEPAO", "MA"),
+    *("MAXO", "MCO", "MF", "MFMO", "MFOEM", "MFOMD", "MI", "MIAPA", "MICRO", "MIRO", "MMO"),
+    *("MmusDv", "MOD", "MONDO", "MOP", "MP", "MPATH", "MRO", "MS", "NBO", "NCBITaxon", "NCIT"),
+    *("NCRO", "NGBO", "NOMEN", "OAE", "OARCS", "OBA", "OBCS", "OBI", "OBIB", "OCCO", "OGG", "OGI"),
+    *("OGMS", "OGSF", "OHD", "OHMI", "OHPI", "OMIABIS", "OMIT", "OMO", "OMP", "OMRSE", "ONE"),
+    *("ONS", "ONTONEO", "OOSTT", "OPL", "OPMI", "ORNASEQ", "OVAE", "PATO", "PCO", "PDRO", "PECO"),
+    *("PHIPO", "PLANA", "PLANP", "PO", "PORO", "PPO", "PR", "PROCO", "PSDO", "PSO", "PW", "RBO"),
+    *("REX", "RNAO", "RO", "RXNO", "SEPIO", "SIBO", "SLSO", "SO", "SPD", "STATO", "SYMP", "T4FS"),
+    *("TAXRANK", "TGMA", "TO", "TRANS", "TTO", "TXPO", "UBERON", "UO", "UPA", "UPHENO", "VARIO"),
+    *("VBO", "VO", "VSAO", "VT", "VTO", "WBbt", "WBls", "WBPhenotype", "XAO", "XCO", "XLMOD"),
+    *("XPO", "ZECO", "ZFA", "ZFS", "ZP"),
 )
 #: The prefixes that labels are shortened by unless others are given.
 COMMON = {
@@ -42,6 +55,8 @@ COMMON = {
 }
 #: Labels that are no IRIs are written behind this one.
 _LABEL_IRI = "urn:sheafprop:label:"
+#: Names of IRIs that OBO does not write as prefix and number.
+NAMES = {"is_a": f"{COMMON['rdfs']}subClassOf"}
 _NAME = re.compile(r"[^\W\d_][\w.-]*")
 _PREFIX_LINE = re.compile(r"^\s*@?prefix\s+([\w.-]+):\s*<([^<>\s]*)>\s*\.?\s*$", re.I | re.M)
 _CHARACTER = (
@@ -60,20 +75,23 @@ _IRI = re.compile(
 class Prefixes:
     r"""Shortens IRIs to labels and expands them again: ``expand(shorten(iri)) == iri``.
 
-    The longest namespace that an IRI begins with is written as its prefix and a colon. An IRI that
-    would be taken for another one so is put in angle brackets. Labels that are not IRIs, for
-    example from a TSV file, are percent-encoded with the prefix ``urn:sheafprop:label:`` and
-    restored exactly: ``shorten(expand(label)) == label``.
+    The longest namespace that an IRI begins with is written as its prefix and a colon, and
+    ``rdfs:subClassOf`` as ``is_a``, so that it is one relation in OBO and OWL. An IRI that would be
+    taken for another one so is put in angle brackets. Labels that are not IRIs, for example from a
+    TSV file, are percent-encoded with the prefix ``urn:sheafprop:label:`` and restored exactly:
+    ``shorten(expand(label)) == label``.
 
     Args:
         namespaces (mapping): The prefixes and their namespaces.
+        names (mapping, optional): Labels without a prefix, and their IRIs.
     """
 
-    def __init__(self, namespaces: Mapping[str, str]):
+    def __init__(self, namespaces: Mapping[str, str], names: Mapping[str, str] | None = None):
         self.namespaces = dict(namespaces)
         self._prefixes = {space: name for name, space in reversed(self.namespaces.items())}
-        longest = sorted(self._prefixes, key=len, reverse=True)
-        self._match = re.compile("|".join(map(re.escape, longest))).match if longest else None
+        self._lengths = sorted({len(space) for space in self._prefixes}, reverse=True)
+        self._iris = dict(names or {})
+        self._names = {iri: name for name, iri in self._iris.items()}
 
     @classmethod
     def of(cls, given: Any = None) -> "Prefixes":
@@ -103,7 +121,7 @@ class Prefixes:
                     f"{source}: prefixes are words with an absolute IRI each, such as "
                     f"'ex': 'http://example.org/' (got {name!r}: {space!r})"
                 )
-        return cls({**COMMON, **given})
+        return cls({**COMMON, **given}, NAMES)
 
     def shorten(self, iri: str) -> str:
         """The label of an IRI."""
@@ -113,15 +131,23 @@ class Prefixes:
             except UnicodeDecodeError:
                 return iri
             return label if self.expand(label) == iri else iri
-        found = self._match(iri) if self._match else None
-        if found is not None:
-            return f"{self._prefixes[found[0]]}:{iri[found.end() :]}"
+        if iri in self._names:
+            return self._names[iri]
+        for length in self._lengths:
+            if (name := self._prefixes.get(iri[:length])) is not None:
+                return f"{name}:{iri[length:]}"
         return f"<{iri}>" if iri.partition(":")[0] in self.namespaces else iri
+
+    def shorten_label(self, label: str) -> str:
+        """The label of an IRI, also in angle brackets; any other label as it is."""
+        iri = label[1:-1] if label.startswith("<") and label.endswith(">") else label
+        is_iri = _IRI.fullmatch(iri) and iri.partition(":")[0] not in self.namespaces
+        return self.shorten(iri) if is_iri else label
 
     def expand(self, label: str) -> str:
         """The IRI of a label."""
         name, colon, rest = label.partition(":")
-        iri = label
+        iri = self._iris.get(label, label)
         if colon and name in self.namespaces:
             iri = self.namespaces[name] + rest
         elif label.startswith("<") and label.endswith(">"):
@@ -153,4 +179,4 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     return value
 
 
-_COMMON_PREFIXES = Prefixes(COMMON)
+_COMMON_PREFIXES = Prefixes(COMMON, NAMES)

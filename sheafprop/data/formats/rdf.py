@@ -10,6 +10,7 @@ from xml.parsers import expat
 
 from sheafprop.data.file_kinds import GRAPH_FORMATS
 from sheafprop.data.formats.facts import Facts
+from sheafprop.data.formats.prefixes import COMMON
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ _HEADER = {
 _SUPERCLASS = {f"{_RDFS}subClassOf", f"{_OWL}equivalentClass"}
 _PROPERTY = f"{_OWL}onProperty"
 _FILLER = {f"{_OWL}someValuesFrom", f"{_OWL}hasValue"}
+_OBO = COMMON["obo"]
 _DEPRECATED = f"{_OWL}deprecated"
+_ALTERNATIVE = f"{COMMON['oboInOwl']}hasAlternativeId"
+_REPLACED_BY = f"{COMMON['IAO']}0100001"
 # Bytes of lines that are parsed at once, and that a parser is given at once.
 _CHUNK = 1 << 20
 _PLACE = re.compile(r"^Parser error at line \d+ .*?: | \(line \d+\)$")
@@ -44,7 +48,9 @@ def read_rdf(file: InputFile, format: str, facts: Facts, progress: bool = False)
     Literals go to ``facts`` too. A class restriction, ``A rdfs:subClassOf [owl:onProperty p;
     owl:someValuesFrom B]``, is the fact ``A p B``. What else has a blank node is left out, and so
     are declarations (``rdf:type`` with a term of OWL, RDFS or RDF, and the header of an
-    ontology). Nothing is imported or fetched, and a document that declares XML entities is refused.
+    ontology). Alternative ids (``oboInOwl:hasAlternativeId``) and terms that were replaced
+    (``IAO:0100001``) mean their terms. Nothing is imported or fetched, and a document that declares
+    XML entities is refused.
 
     Returns:
         What the places of facts count.
@@ -213,11 +219,19 @@ def _collect(found: Iterator[tuple[int, Any]], facts: Facts, library: Any) -> No
         elif kind is named:
             if (relation == _TYPE and tail.value.startswith(_VOCABULARIES)) or relation in _HEADER:
                 left_out["declarations"] += 1
+                if relation == _TYPE:
+                    facts.terms.add(name(head.value))
+            elif relation == _REPLACED_BY:
+                left_out["declarations"] += 1
+                facts.add_alternative(name(head.value), name(tail.value))
             else:
                 facts.add(name(head.value), name(relation), name(tail.value), place)
         elif kind is literal:
             if relation == _DEPRECATED and tail.value in ("true", "1"):
                 facts.obsolete.add(name(head.value))
+            elif relation == _ALTERNATIVE:
+                for label in _labels_of_id(tail.value, facts):
+                    facts.add_alternative(label, name(head.value))
             label = name(relation) + (f"@{tail.language}" if tail.language else "")
             facts.add_literal(name(head.value), label, tail.value)
         elif kind is blank:
@@ -235,3 +249,9 @@ def _collect(found: Iterator[tuple[int, Any]], facts: Facts, library: Any) -> No
             count += 1
     if count:
         facts.notes.append(f"class restrictions read as facts ({count:,})")
+
+
+def _labels_of_id(text: str, facts: Facts) -> set[str]:
+    """The labels that an id of OBO has, as ``X:1`` and as the IRI of its term."""
+    label = facts.name(text) if "://" in text else text
+    return {label, facts.name(_OBO + text.replace(":", "_", 1))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sheafprop.data.file_kinds import GRAPH_FORMATS
+from sheafprop.data.file_kinds import GRAPH_FORMATS, named_format
 from sheafprop.data.formats.facts import Facts, LiteralSink
 from sheafprop.data.formats.json_lines import read_json_lines
 from sheafprop.data.formats.obo import read_obo
@@ -22,7 +22,7 @@ def read_graph(
 ) -> LocatedRows:
     """The facts of a file, read as a stream with a bar on the terminal.
 
-    A warning says as what it was read, and counts what was left out.
+    A warning says as what it was read, unless its name says that, and counts what was left out.
 
     Args:
         file: The file.
@@ -39,7 +39,8 @@ def read_graph(
     for name, value in given.items():
         if value is not None and not (name == "columns" and format == "jsonl"):
             raise DataError(f"{file.source}: '{name}' is for tables, and this is {title}")
-    facts = Facts(file.source, title, options.prefixes, literals)
+    is_guess = options.format == "auto" and named_format(file.source) != title
+    facts = Facts(file.source, title, options.prefixes, literals, is_guess)
     if format == "jsonl":
         word = read_json_lines(file, options.columns, facts, progress=True)
     elif format == "obo":

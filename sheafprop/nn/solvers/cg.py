@@ -55,17 +55,15 @@ def _cycle(
     system: LinearSystem, z: Tensor, residual: Tensor, goal: float, max_iterations: int
 ) -> Tensor:
     """One run of the recurrences from a true residual."""
-    dims = system.separate
     image = system.precondition(residual)
-    squared = system.inner(residual, image, dims)
-    resting = squared * (goal / system.norm_of(residual, image)) ** 2
     direction = image
     product = system.apply_preconditioned(image, residual)
-    curvature = system.inner(image, product, dims)
+    squared, curvature = system.inner((residual, image), (image, product))
+    resting = squared * (goal / system.norm_of(residual, image)) ** 2
     checked, checked_at = system.norm_of(residual, image), 0
     for step in range(1, max_iterations + 1):
         steered = system.precondition(product)
-        steepness = system.inner(product, steered, dims)
+        (steepness,) = system.inner((product, steered))
         moves = (squared > resting) & system.resolves(curvature, squared) & (steepness > 0)
         if not bool(moves.any()):
             break
@@ -74,17 +72,30 @@ def _cycle(
         residual = residual - length * product
         # The preconditioner is linear.
         image = image - length * steered
-        squared = system.inner(residual, image, dims)
-        norm = math.sqrt(max(0.0, float(squared.sum(dtype=torch.float64))))
+        # The residual without rounding: where it is small, the operator may not be needed again.
+        expected = squared - length * curvature
+        pairs, mapped = [(residual, image)], None
+        if _length(expected) > 2 * goal:
+            mapped = system.apply_preconditioned(image, residual)
+            pairs.append((image, mapped))
+        squared, *more = system.inner(*pairs)
+        norm = _length(squared)
         if norm <= goal:
             break
         if step - checked_at > max(_PATIENCE, step // 2):
             if norm > 0.99 * checked:
                 break
             checked, checked_at = norm, step
-        mapped = system.apply_preconditioned(image, residual)
-        fresh = system.inner(image, mapped, dims)
+        if mapped is None:
+            mapped = system.apply_preconditioned(image, residual)
+            more = list(system.inner((image, mapped)))
+        fresh = more[0]
         growth = torch.where(moves, fresh / torch.where(moves, curvature, 1), 0)
         direction, product = image + growth * direction, mapped + growth * product
         curvature = fresh
     return z
+
+
+def _length(squared: Tensor) -> float:
+    """The root of the sum of squares."""
+    return math.sqrt(max(0.0, float(squared.sum(dtype=torch.float64))))

@@ -75,7 +75,7 @@ def _opening(
     eps = torch.finfo(rhs.dtype).eps
     for step in range(1, min(_OPENING, max_iterations) + 1):
         product = system.apply(direction)
-        curvature = float(system.inner(direction, product, (0, 1, 2)))
+        curvature = float(system.inner((direction, product))[0].sum())
         if not curvature > 0:
             break
         diagonal.append(curvature / squared + (growth / length if length else 0.0))

@@ -136,10 +136,11 @@ class LinearSystem:
         r"""The same of a ``residual`` :math:`r` whose ``image`` :math:`M^+ r` is known."""
         return norm_of(residual, image, self.plan)
 
-    def inner(self, a: Tensor, b: Tensor, dims: tuple[int, ...]) -> Tensor:
-        """Real parts of scalar products of ``a`` and ``b`` along ``dims``, 0 among them, over all
-        free vertices."""
-        return self.plan.total(inner(a, b, dims))
+    def inner(self, *pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """Real parts of scalar products along :attr:`separate`, over all free vertices, of each
+        pair; processes that share the graph add up all of them at once."""
+        products = torch.stack([inner(a, b, self.separate) for a, b in pairs])
+        return self.plan.total(products).unbind()
 
 
 def norm_of(residual: Tensor, image: Tensor, plan: PropagationPlan | None = None) -> float:

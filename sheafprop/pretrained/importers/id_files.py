@@ -65,16 +65,19 @@ def read_labels(path: Path, read: LineReader, *, counted: bool = False) -> list[
     return [label for label in found if label is not None]
 
 
-def read_fact_ids(path: Path, order: tuple[int, int, int], *, counted: bool = False) -> Tensor:
+def read_id_triples(
+    path: Path, order: tuple[int, int, int], sizes: tuple[int, int], *, counted: bool = False
+) -> Tensor:
     """The triples of a file of ids, int64 ``[m, 3]``.
 
     Args:
         path: The file, with three ids a line, separated by white space.
         order: The columns of head, relation and tail.
+        sizes: The numbers of entities and relations.
         counted: Whether the first line is the number of triples.
 
     Raises:
-        FormatError: If a line does not hold three ids, or lines are missing.
+        FormatError: If a line does not hold three ids that have labels, or lines are missing.
         StorageError: If the file cannot be read.
     """
     lines = _lines(path)
@@ -86,18 +89,16 @@ def read_fact_ids(path: Path, order: tuple[int, int, int], *, counted: bool = Fa
         rows.append(ids)
     if counted and _count(path, lines) != len(rows):
         raise FormatError(f"'{path}' is truncated: it holds {len(rows)} triples of {lines[0]}")
-    return torch.from_numpy(np.array(rows, dtype=np.int64).reshape(-1, 3)[:, list(order)])
-
-
-def check_fact_ids(path: Path, ids: Tensor, labels: list[list[str]]) -> None:
-    """Raises a :class:`FormatError` if a triple has an id beyond those of the labels."""
-    bounds = torch.tensor([len(labels[0]), len(labels[1]), len(labels[0])])
-    wrong = (ids >= bounds).any(1).nonzero().flatten()
-    if len(wrong):
+    found = torch.from_numpy(np.array(rows, dtype=np.int64).reshape(-1, 3)[:, list(order)])
+    num_entities, num_relations = sizes
+    wrong = (found >= torch.tensor([num_entities, num_relations, num_entities])).any(1)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
         raise FormatError(
-            f"'{path}': triple {int(wrong[0]) + 1} has an id without a label (got "
-            f"{ids[wrong[0]].tolist()} of {len(labels[0])} entities and {len(labels[1])} relations)"
+            f"'{path}', line {row + 1 + counted}: an id has no label (got {lines[row + counted]!r} "
+            f"of {num_entities} entities and {num_relations} relations)"
         )
+    return found
 
 
 def require_file(path: Path, advice: str) -> Path:

@@ -8,9 +8,8 @@ from torch import Tensor
 from sheafprop.errors import FormatError
 from sheafprop.pretrained.importers.arrays import import_arrays, norm_notes
 from sheafprop.pretrained.importers.id_files import (
-    check_fact_ids,
     id_then_label,
-    read_fact_ids,
+    read_id_triples,
     read_labels,
     require_file,
 )
@@ -78,8 +77,7 @@ def import_libkge(
     notes += norm_notes(norm)
     ids, file = None, folder / "train.del"
     if facts is None and file.is_file():
-        ids = read_fact_ids(file, (0, 1, 2))
-        check_fact_ids(file, ids, labels)
+        ids = read_id_triples(file, (0, 1, 2), (len(labels[0]), len(labels[1])))
     return import_arrays(
         kind,
         entities=labels[0],

@@ -12,9 +12,8 @@ from sheafprop.errors import DataError, FormatError
 from sheafprop.files import storage_errors
 from sheafprop.pretrained.importers.arrays import import_arrays, norm_notes
 from sheafprop.pretrained.importers.id_files import (
-    check_fact_ids,
     label_then_id,
-    read_fact_ids,
+    read_id_triples,
     read_labels,
     require_file,
 )
@@ -118,10 +117,11 @@ def import_openke(
             )
     notes += norm_notes(norm)
     ids = None
-    if facts is None and (folder / "train2id.txt").is_file():
+    file = folder / "train2id.txt"
+    if facts is None and file.is_file():
         # Heads and tails come first there.
-        ids = read_fact_ids(folder / "train2id.txt", (0, 2, 1), counted=True)
-        check_fact_ids(folder / "train2id.txt", ids, labels)
+        sizes = len(labels[0]), len(labels[1])
+        ids = read_id_triples(file, (0, 2, 1), sizes, counted=True)
     return import_arrays(
         kind,
         entities=labels[0],

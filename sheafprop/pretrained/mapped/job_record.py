@@ -2,13 +2,16 @@
 
 import hashlib
 import json
+import shutil
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from sheafprop.distributed.ranks import Ranks
 from sheafprop.errors import DataError
-from sheafprop.files import write_json
+from sheafprop.files import lock_folder, remove_temporaries, storage_errors, write_json
 
 _NAME = "job.json"
 _PIECE = 2**22
@@ -64,6 +67,31 @@ class JobRecord:
     def save(self) -> None:
         """Writes the record as a whole."""
         write_json(self.folder / _NAME, self.content)
+
+
+@contextmanager
+def work_folder(folder: Path, ranks: Ranks, *, restart: bool) -> Iterator[None]:
+    """Makes the folder of a job, which no other job uses until the end of the block.
+
+    What a killed process was about to write is removed, and with ``restart`` all that is there.
+
+    Raises:
+        StorageError: On all ranks, if another process is at work there or the disk refuses.
+    """
+
+    def take(stack: ExitStack) -> None:
+        if not ranks.is_first:
+            return
+        with storage_errors(folder, "written"):
+            folder.mkdir(parents=True, exist_ok=True)
+        stack.callback(lock_folder(folder))
+        remove_temporaries(folder)
+        for path in folder.iterdir() if restart else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    with ExitStack() as stack:
+        ranks.run_together(lambda: take(stack))
+        yield
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

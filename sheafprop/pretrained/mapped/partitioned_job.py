@@ -10,14 +10,13 @@ Long because the stages of a job, and what each leaves for the next, stand toget
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from sheafprop.checks import agree, count_noun, quote
@@ -25,13 +24,13 @@ from sheafprop.distributed.partitioned_graph import PartitionedGraph
 from sheafprop.distributed.partitioned_plan import PartitionedPlan
 from sheafprop.distributed.ranks import Ranks
 from sheafprop.errors import DataError, UnknownRelationError
-from sheafprop.files import StorageError, storage_errors
+from sheafprop.files import storage_errors
 from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.kernels.rows import scale_rows
 from sheafprop.nn.sheaf_propagation import LEAP, SheafPropagation
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable, split_columns
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem, show_bytes
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum
+from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, work_folder
 from sheafprop.pretrained.mapped.part_folder import RECORD, read_part, read_parts
 from sheafprop.pretrained.mapped.propagation_job import (
     PropagationInput,
@@ -124,7 +123,8 @@ class PartitionedJob:
             RankError: If another rank could not go on.
         """
         ranks = self._ranks
-        with self._locked(), torch.no_grad():
+        ranks.run_together(lambda: check_vector_target(self._out, self._overwrite))
+        with work_folder(self._work, ranks, restart=self._restart), torch.no_grad():
             ranks.run_together(self._look_up)
             blocks = self._estimate()
             on_estimate(self._describe(blocks))
@@ -139,29 +139,6 @@ class PartitionedJob:
         return self._out
 
     # Records --------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            self._ranks.run_together(lambda: self._take_lock(stack))
-            yield
-
-    def _take_lock(self, stack: ExitStack) -> None:
-        if not self._ranks.is_first:
-            return
-        check_vector_target(self._out, self._overwrite)
-        with storage_errors(self._work, "written"):
-            self._work.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self._work / "lock", timeout=0)
-            try:
-                lock.acquire()
-            except Timeout as error:
-                text = f"'{self._work}' is in use: another process writes it"
-                raise StorageError(text) from error
-            stack.callback(lock.release)
-            if self._restart:
-                for path in self._work.glob("rank-*"):
-                    shutil.rmtree(path, ignore_errors=True)
 
     def _begin(self, blocks: list[Block]) -> None:
         """Takes up this rank's record of an earlier run, if it is of the same work."""
@@ -459,6 +436,7 @@ class PartitionedJob:
                     "parts": self._ranks.size,
                 },
                 overwrite=self._overwrite,
+                work=self._work,
             )
 
 

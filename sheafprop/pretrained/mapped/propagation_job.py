@@ -10,7 +10,6 @@ Long because the stages of a job, and what each leaves for the next, stand toget
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from sheafprop.checks import check_choice
 from sheafprop.distributed.ranks import Ranks
 from sheafprop.errors import DataError, FormatError
-from sheafprop.files import StorageError, storage_errors
+from sheafprop.files import StorageError
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.kernels.build_fact_csr import build_fact_csr
 from sheafprop.kernels.fact_csr import FactCSR
@@ -36,7 +34,7 @@ from sheafprop.pretrained.mapped.array_folder import ArrayFolder
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem
 from sheafprop.pretrained.mapped.fact_ids import FactIds, read_fact_ids, write_fact_ids
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum
+from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, work_folder
 from sheafprop.pretrained.mapped.row_files import load_rows, save_rows
 from sheafprop.pretrained.mapped.unhurried import run_unhurried
 from sheafprop.pretrained.mapped.vector_folder import check_vector_target, write_vector_folder
@@ -120,14 +118,14 @@ class PropagationJob:
         """Reads the facts, and says what the rest will take; only on the first rank."""
 
         def estimate() -> CostEstimate:
-            with self._locked():
-                self._begin()
-                return self._estimate()
+            self._begin()
+            return self._estimate()
 
-        found = run_unhurried(
-            self._ranks, self._work.parent, estimate if self._ranks.is_first else None
-        )
-        return found[0]
+        with work_folder(self._work, self._ranks, restart=self._restart):
+            found = run_unhurried(
+                self._ranks, self._work, estimate if self._ranks.is_first else None
+            )
+            return found[0]
 
     def run(self, on_estimate: Callable[[CostEstimate], None] = lambda found: None) -> Path:
         """Does everything that is not done, and returns the folder of the vectors.
@@ -141,7 +139,7 @@ class PropagationJob:
             StorageError: If the disk is full; the next call goes on.
         """
         ranks = self._ranks
-        with self._locked(), torch.no_grad():
+        with work_folder(self._work, ranks, restart=self._restart), torch.no_grad():
             self._run_on_first(lambda: self._prepare(on_estimate))
             if not ranks.is_first:
                 self._begin()
@@ -165,30 +163,6 @@ class PropagationJob:
         self._write_start(self._rows())
 
     # Records -------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        if not self._ranks.is_first:
-            yield
-            return
-        with storage_errors(self._work, "written"):
-            self._work.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self._work / "lock", timeout=0)
-            try:
-                lock.acquire()
-            except Timeout as error:
-                text = f"'{self._work}' is in use: another process writes it"
-                raise StorageError(text) from error
-        try:
-            if self._restart:
-                for path in self._work.iterdir():
-                    if path.is_dir():
-                        shutil.rmtree(path, ignore_errors=True)
-                    elif path.name != "lock":
-                        path.unlink()
-            yield
-        finally:
-            lock.release()
 
     def _begin(self) -> None:
         """Takes up the record of an earlier process, if it is of the same work."""
@@ -460,6 +434,7 @@ class PropagationJob:
                 **facts.counts,
             },
             overwrite=self._overwrite,
+            work=self._work,
         )
 
     def _reached(self, rows: FactCSR) -> np.ndarray:

@@ -49,6 +49,7 @@ def write_vector_folder(
     dtype: torch.dtype,
     about: dict[str, Any],
     overwrite: bool = False,
+    work: Path | None = None,
 ) -> None:
     """Writes vectors piece by piece: the folder is complete or not there.
 
@@ -58,6 +59,8 @@ def write_vector_folder(
         shape, dtype: Of all vectors.
         about (dict): What else the manifest is to hold.
         overwrite (bool): Whether a folder of vectors that is there is replaced.
+        work (Path, optional): A folder beside it, in which a killed process leaves what it had
+            written. (default: the folder that both are in)
 
     Raises:
         DivergenceError: If a vector is not finite; names the entity.
@@ -69,7 +72,10 @@ def write_vector_folder(
         "fortran_order": False,
         "shape": shape,
     }
-    with storage_errors(folder, "written"), new_folder(folder, replace=overwrite) as temporary:
+    with (
+        storage_errors(folder, "written"),
+        new_folder(folder, replace=overwrite, work=work) as temporary,
+    ):
         with (
             open(temporary / _VECTORS, "xb") as vectors,
             open(temporary / _ENTITIES, "xb") as entities,

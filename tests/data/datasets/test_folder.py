@@ -55,6 +55,22 @@ def test_optional_files(folder, name, state):
     assert note in data.report["notes"]
 
 
+def test_a_graph_in_the_place_of_a_folder_is_answered_with_the_commands_to_type(tmp_path):
+    graph = tmp_path / "a b" / "my graph.obo.gz"
+    graph.parent.mkdir()
+    graph.write_text("")
+    for place in (graph, graph.parent):
+        dataset = FolderDataset(place, "fully-inductive", columns=("a", "b", "c"), format="csv")
+        with pytest.raises(DataError, match=r"a file \(got|train\.txt and inference") as caught:
+            dataset.load()
+        split = f"split '{graph}' --out 'my graph_split' --mode fully-inductive --columns=a,b,c "
+        assert f"sheafprop {split}--input-format=csv && sheafprop fit " in str(caught.value)
+    (graph.parent / "other.tsv").write_text("")
+    with pytest.raises(DataError) as caught:
+        FolderDataset(graph.parent, "fully-inductive").load()
+    assert "split" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["train.txt", "inference.txt"])
 def test_required_files(folder, name):
     (folder / name).write_text("")
@@ -76,9 +92,9 @@ def test_a_folder_in_the_place_of_a_file_is_named(folder, name):
 def test_folders_that_are_not_there(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         FolderDataset(tmp_path / "none", "semi-inductive").load()
-    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match="is not a folder"):
-        FolderDataset(tmp_path / "file", "semi-inductive").load()
+        FolderDataset(tmp_path / "pipe", "semi-inductive").load()
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"train.txt and inference.txt missing.*\(found nothing\)"):
         FolderDataset(tmp_path / "empty", "semi-inductive").load()
@@ -279,3 +295,21 @@ def test_files_of_rdf_are_parts_like_any_other(tmp_path, prefixes):
     begin = "wd:" if prefixes is None else wikidata
     assert f"{begin}Q9" in data.inference.entities.labels
     assert int(data.train.num_edges) == 4
+
+
+def test_alternative_ids_of_an_ontology_mean_its_terms_in_every_part(tmp_path):
+    terms = "".join(f"[Term]\nid: X:{i}\nis_a: X:{(i + 1) % 5}\n" for i in range(5))
+    (tmp_path / "train.obo").write_text(terms.replace("id: X:1\n", "id: X:1\nalt_id: X:91\n"))
+    (tmp_path / "inference.tsv").write_text("N:1\tis_a\tX:91\nN:1\tis_a\tX:2\n")
+    iri = "<http://purl.obolibrary.org/obo/{}>".format
+    tail = iri("X_2")
+    (tmp_path / "inference_test.nt").write_text(
+        f"<http://n/1> <http://www.w3.org/2000/01/rdf-schema#subClassOf> {tail} .\n"
+    )
+    prefixes = {"X": "http://purl.obolibrary.org/obo/X_", "N": "http://n/"}
+    dataset = FolderDataset(tmp_path, "semi-inductive", prefixes=prefixes)
+    with pytest.warns(UserWarning, match=r"inference\.tsv: alternative ids of another .*\(1\)"):
+        data = dataset.load()
+    assert set(data.inference.entities.labels) == {"N:1", *(f"X:{i}" for i in range(5))}
+    assert data.train.relations.labels == ("is_a",)
+    assert len(data.test) == 1

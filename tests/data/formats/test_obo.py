@@ -6,6 +6,7 @@ import warnings
 import pytest
 
 from sheafprop.data import parse_triples
+from sheafprop.data.input_file import InputFile
 from sheafprop.data.triples import read_located
 from sheafprop.errors import DataError
 
@@ -70,7 +71,7 @@ def test_terms(mark, end):
         ["X:2", "is_a", "X:1"],
         ["X:2", "is_a", "Y:odd id:2"],
         ["X:2", "is_a", "X:odd id"],
-        ["X:2", "RO:0001", "http://purl.obolibrary.org/obo/GO_1"],
+        ["X:2", "RO:0001", "GO:1"],
         ["X:1", "is_a", "X:4"],
         ["X:1", "seen_in", "X:5"],
     ]
@@ -138,3 +139,73 @@ def test_clauses_that_are_not_read_are_counted_by_name():
 def test_a_clause_without_its_colon_is_named_with_its_line():
     with pytest.raises(DataError, match="line 3: not valid OBO: expected 'tag: value'"):
         parse_triples(b"[Term]\nid: X:2\nis_a X:1 ! a\n", "f.obo")
+
+
+ALTERNATIVES = """\
+[Term]
+id: X:1
+name: one
+alt_id: X:9
+alt_id: X:8
+alt_id: http://purl.obolibrary.org/obo/GO_7
+is_a: X:8 ! itself
+
+[Term]
+id: X:2
+alt_id: X:8
+alt_id: X:3
+is_a: X:9
+relationship: part_of X:5
+relationship: BFO:0000050 GO:7
+is_a: X:10
+is_a: X:6
+
+[Term]
+id: X:3
+name: a term of its own
+
+[Term]
+id: X:5
+name: old
+is_obsolete: true
+replaced_by: X:10
+is_a: X:2
+
+[Term]
+id: X:6
+name: older
+is_obsolete: true
+consider: X:1
+
+[Term]
+id: X:10
+is_obsolete: true
+replaced_by: X:1
+
+[Typedef]
+id: part_of
+xref: BFO:0000050 {source="x"} ! part of
+"""
+
+
+def test_alternative_ids_mean_their_terms():
+    triples, said = read(ALTERNATIVES)
+    assert triples == [
+        ["X:1", "is_a", "X:8"],  # of two terms
+        ["X:2", "is_a", "X:1"],
+        ["X:2", "part_of", "X:1"],  # replaced twice
+        ["X:2", "part_of", "X:1"],
+        ["X:2", "is_a", "X:1"],
+    ]
+    assert "alternative ids read as their terms (5)" in said
+    assert "or that are terms themselves, not followed (2)" in said
+    assert "facts of obsolete terms (2)" in said
+    assert "clauses" not in said
+
+
+def test_literals_of_obsolete_terms_are_left_out():
+    found = []
+    file = InputFile("f.obo", ALTERNATIVES.encode())
+    with pytest.warns(UserWarning, match=r"literals written \(2\); .*of obsolete terms \(2\)"):
+        read_located(file, literals=lambda *row: found.append(row))
+    assert found == [("X:1", "name", "one"), ("X:3", "name", "a term of its own")]

@@ -20,6 +20,7 @@ IRIS = st.tuples(
 LABELS = st.one_of(
     IRIS,
     st.text(max_size=8),
+    st.sampled_from(["is_a", "rdfs:subClassOf", COMMON["rdfs"] + "subClassOf"]),
     st.tuples(st.sampled_from([*COMMON, *MORE]), st.text("aG:_0<> \té%", max_size=6)).map(":".join),
     IRIS.map(lambda iri: f"<{iri}>"),
 )
@@ -69,6 +70,11 @@ def test_known_iris():
     assert prefixes.shorten("http://www.wikidata.org/entity/Q42") == "wd:Q42"
     assert prefixes.shorten("http://nowhere.example/x") == "http://nowhere.example/x"
     assert Prefixes.of("none").shorten(iri) == iri
+    # A relation that OBO and OWL call differently is one, both ways.
+    assert prefixes.shorten(COMMON["rdfs"] + "subClassOf") == "is_a"
+    assert prefixes.expand("is_a") == COMMON["rdfs"] + "subClassOf"
+    assert prefixes.expand("rdfs:subClassOf").startswith("urn:sheafprop:label:")
+    assert Prefixes.of("none").expand("is_a") == "urn:sheafprop:label:is_a"
     assert prefixes.shorten("wd:Q42") == "<wd:Q42>"
     assert prefixes.expand("<wd:Q42>") == "wd:Q42"
     # Percent-encoded otherwise than here, so another IRI.
@@ -112,3 +118,18 @@ def test_other_files_are_refused(tmp_path, text, words):
         Prefixes.of(path)
     with pytest.raises(DataError, match="missing: cannot be read"):
         Prefixes.of(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("label", "short"),
+    [
+        (COMMON["wd"] + "Q42", "wd:Q42"),
+        (f"<{COMMON['rdfs']}subClassOf>", "is_a"),
+        ("<http://nowhere.example/x>", "http://nowhere.example/x"),
+        ("urn:sheafprop:label:a%20b", "a b"),
+        *((same, same) for same in ("wd:Q42", "<wd:Q42>", "a b", "<a b>", "is_a", "", "<>")),
+    ],
+)
+def test_labels_of_tables_are_shortened_where_they_are_iris(label, short):
+    assert Prefixes.of().shorten_label(label) == short
+    assert Prefixes.of().shorten_label(short) == short

@@ -2,6 +2,8 @@
 
 import builtins
 import gzip
+import json
+import re
 import sys
 import warnings
 
@@ -97,7 +99,7 @@ def test_an_ontology():
     )
     triples, said = read(text, "f.owl")
     assert triples == [
-        ["http://e/A", "rdfs:subClassOf", "http://e/B"],
+        ["http://e/A", "is_a", "http://e/B"],
         ["http://e/A", "http://e/see", "http://e/S"],
         ["http://e/i", "rdf:type", "http://e/K"],
         ["http://e/i", "http://e/part", "http://e/j"],
@@ -180,3 +182,34 @@ def test_without_pyoxigraph_the_extra_is_named(monkeypatch):
         DataError, match=r"reading Turtle needs pyoxigraph: pip install 'sheafprop\[rdf\]'"
     ):
         read("@prefix : <http://e/> .\n:a :p :b .\n", "f.ttl")
+
+
+def test_alternative_ids_of_an_ontology_mean_their_terms():
+    # As OBO is converted: the alternative id is a deprecated class and a literal of its term.
+    text = (
+        "@prefix o: <http://purl.obolibrary.org/obo/> .\n"
+        "@prefix owl: <http://www.w3.org/2002/07/owl#> .\n"
+        "@prefix i: <http://www.geneontology.org/formats/oboInOwl#> .\n"
+        'o:GO_1 a owl:Class ; i:hasAlternativeId "GO:9" .\n'
+        'o:GO_9 a owl:Class ; owl:deprecated true ; o:IAO_0100001 o:GO_1 ; i:id "GO:9" .\n'
+        'o:Q_1 a owl:Class ; i:hasAlternativeId "Q:9" .\n'
+        "o:GO_2 o:RO_1 o:GO_9, o:Q_9, o:GO_8 . o:GO_9 o:RO_1 o:GO_2 .\n"
+        "o:GO_8 owl:deprecated true .\n"
+    )
+    triples, said = read(text, "f.ttl")
+    assert triples == [["GO:2", "RO:1", "GO:1"], ["GO:2", "RO:1", "obo:Q_1"]]
+    assert "alternative ids read as their terms (2)" in said
+    assert "facts of obsolete terms (2)" in said
+    # The prefix that the table lacks is named, with what makes the labels those of OBO.
+    (line,) = re.findall(r"--prefixes FILE with (\{.*?\}) makes", said)
+    assert "lacks, so that OBO files have other labels: Q ('obo:Q_1' is 'Q:1' there)" in said
+    triples, said = read(text, "f.ttl", prefixes=json.loads(line))
+    assert triples[1] == ["GO:2", "RO:1", "Q:1"]
+    assert "lacks" not in said
+
+
+def test_a_format_that_the_name_does_not_say_is_said():
+    text = "<http://a> <http://b> <http://c> .\n"
+    assert read(text, "f.nt")[1] == ""
+    assert read(text, "f.txt")[1] == "f.txt: read as N-Triples"
+    assert read(text, "f.txt", format="ntriples")[1] == ""

@@ -12,7 +12,8 @@ from sheafprop.data import parse_triples, read_triples
 from sheafprop.data.formats.reading import read_graph
 from sheafprop.data.input_file import InputFile
 from sheafprop.data.read_options import ReadOptions
-from sheafprop.errors import DataError
+from sheafprop.data.triple_files import read_files
+from sheafprop.errors import DataError, NotTriplesError
 from tests.data.formats.documents import WRITERS, draw_facts
 
 FORMATS = Path(os.environ.get("SHEAFPROP_DATA", "")) / "formats"
@@ -59,8 +60,27 @@ def test_real_files_have_their_counts(name, count, first, words):
     assert re.search(words, "".join(str(w.message) for w in caught))
 
 
+@pytest.mark.skipif(not FORMATS.is_dir(), reason="SHEAFPROP_DATA names no folder with formats/")
+def test_nodes_of_kgx_are_features():
+    path = FORMATS / "graph_nodes.tsv"
+    with pytest.raises(NotTriplesError, match=r"nodes\.tsv, line 1: this is a file of nodes"):
+        read_triples(path)
+    found = []
+    with pytest.warns(UserWarning, match=r"nodes read \(534\); literals written \(1,\d+\)"):
+        read_files([path], literals=lambda *row: found.append(row))
+    assert found[:2] == [
+        ("HGNC:10848", "name", "SHH (human)"),
+        ("HGNC:10848", "category", "biolink:Gene"),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        edges = read_triples(FORMATS / "graph_edges.tsv")
+    nodes = {entity for entity, _, _ in found}
+    assert nodes >= set(edges[:, [0, 2]].ravel())
+
+
 def test_a_file_of_nodes_is_named_as_one():
-    with pytest.raises(DataError, match=r"f\.csv, line 1: this is a file of nodes for Neo4j"):
+    with pytest.raises(NotTriplesError, match=r"f\.csv, line 1: this is a file of nodes"):
         read("personId:ID(Person),name,:LABEL\n1,Ada,Person\n", name="f.csv")
 
 

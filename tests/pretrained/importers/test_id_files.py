@@ -1,14 +1,12 @@
 """Files of ids and labels."""
 
 import pytest
-import torch
 
 from sheafprop.errors import FormatError
 from sheafprop.pretrained.importers.id_files import (
-    check_fact_ids,
     id_then_label,
     label_then_id,
-    read_fact_ids,
+    read_id_triples,
     read_labels,
     require_file,
 )
@@ -43,19 +41,22 @@ def test_malformed_labels_are_named(tmp_path, text, words):
 def test_triples_of_ids_and_what_is_wrong_with_them(tmp_path):
     path = tmp_path / "train"
     path.write_text("2\n0 1 5\n2 3 6\n")
-    assert read_fact_ids(path, (0, 2, 1), counted=True).tolist() == [[0, 5, 1], [2, 6, 3]]
+    found = read_id_triples(path, (0, 2, 1), (4, 7), counted=True)
+    assert found.tolist() == [[0, 5, 1], [2, 6, 3]]
+    for sizes in ((3, 7), (4, 6)):
+        with pytest.raises(FormatError, match=r"line 3: an id has no label \(got '2 3 6'"):
+            read_id_triples(path, (0, 2, 1), sizes, counted=True)
     path.write_text("3\n0 1 5\n")
     with pytest.raises(FormatError, match="truncated: it holds 1 triples of 3"):
-        read_fact_ids(path, (0, 2, 1), counted=True)
+        read_id_triples(path, (0, 2, 1), (4, 7), counted=True)
     path.write_text("0\t1\t2\n0\tb\t1\n")
     with pytest.raises(FormatError, match=r"line 2: expected three ids \(got '0\\tb"):
-        read_fact_ids(path, (0, 1, 2))
+        read_id_triples(path, (0, 1, 2), (4, 7))
+    path.write_text("0 1 2\n0 1 3\n")
+    with pytest.raises(FormatError, match=r"line 2: an id has no label \(got '0 1 3' of 3 ent"):
+        read_id_triples(path, (0, 1, 2), (3, 7))
     path.write_bytes(b"\xff\n")
     with pytest.raises(FormatError, match="not UTF-8 text"):
-        read_fact_ids(path, (0, 1, 2))
-    ids = torch.tensor([[0, 0, 1], [1, 2, 0]])
-    with pytest.raises(FormatError, match="triple 2 has an id without a label"):
-        check_fact_ids(path, ids, [["a", "b"], ["r", "s"]])
-    check_fact_ids(path, ids, [["a", "b"], ["r", "s", "t"]])
+        read_id_triples(path, (0, 1, 2), (4, 7))
     with pytest.raises(FormatError, match="is missing: look"):
         require_file(tmp_path / "none", "look")

@@ -116,7 +116,7 @@ def test_what_cannot_be_imported_is_named(tmp_path, save):
     with pytest.raises(FormatError, match=r"vectors of the entities, \[5, any\]"):
         import_libkge(save(transe, state_of(torch.zeros(6, 4), tables(4, 4)[1])))
     (tmp_path / "train.del").write_text("0\t0\t9\n")
-    with pytest.raises(FormatError, match="triple 1 has an id without a label"):
+    with pytest.raises(FormatError, match="line 1: an id has no label"):
         import_libkge(save(transe, state))
     torch.save({"epoch": 1}, tmp_path / "best.pt")
     with pytest.raises(FormatError, match="is not a checkpoint of LibKGE"):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from sheafprop.data import write_triples
+from sheafprop.distributed import Ranks
 from sheafprop.errors import DataError, FormatError
 from sheafprop.files import StorageError
 from sheafprop.inductive.propagation_settings import PropagationSettings
@@ -16,6 +17,7 @@ from sheafprop.nn import SheafPropagation
 from sheafprop.pretrained.mapped import cost_estimate, propagation_job
 from sheafprop.pretrained.mapped.column_table import split_columns
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate
+from sheafprop.pretrained.mapped.job_record import work_folder
 from sheafprop.pretrained.mapped.propagation_job import PropagationInput, PropagationJob
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -270,7 +272,10 @@ def test_other_settings_do_not_go_on_with_the_work(bench, monkeypatch):
 
 
 def test_two_processes_do_not_write_the_same_work(bench):
-    with bench.job()._locked(), pytest.raises(StorageError, match="in use"):
+    with (
+        work_folder(bench.work, Ranks.alone(), restart=False),
+        pytest.raises(StorageError, match="another process is at work"),
+    ):
         bench.job().run()
 
 

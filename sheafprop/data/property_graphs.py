@@ -1,0 +1,207 @@
+"""Tables of property graphs, as Neo4j and KGX write them: relationships, nodes, headers apart."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sheafprop.data.input_file import InputFile
+from sheafprop.data.text_rows import decode, first_row, guess_delimiter, split_rows
+from sheafprop.errors import DataError, NotTriplesError
+
+__all__ = [
+    "NodeColumns",
+    "TableGroup",
+    "id_spaces",
+    "neo4j_columns",
+    "node_columns",
+    "read_nodes",
+    "refuse_nodes",
+    "split_group",
+]
+
+# A column of neo4j-admin, with its space of ids and options.
+_ID = re.compile(r"[^:]*:(START_ID|TYPE|END_ID|ID)(?:\(([^)]*)\))?(?:\{.*\})?")
+_PROPERTY = re.compile(r"([^:{]*)(?::(\w+)(\[\])?)?(?:\(.*\))?(?:\{.*\})?")
+# The type or the labels before the files of a group, as in 'KNOWS=header.csv,part.csv'.
+_GROUP = re.compile(r"(?:([^=,/\\]+)=)?(.+)", re.DOTALL)
+#: The header of what ``sheafprop convert --literals`` writes.
+LITERALS = ["entity", "property", "value"]
+
+
+@dataclass
+class TableGroup:
+    """Files that share the header of the first, as ``neo4j-admin database import`` takes them.
+
+    Args:
+        name: The type of the relationships or the labels of the nodes, where no column has them.
+        files: The files.
+        names: The header, once it was read.
+        delimiter: What separates its fields.
+    """
+
+    name: str | None
+    files: list[str]
+    names: list[str] | None = None
+    delimiter: str | None = None
+
+
+def split_group(path: str | os.PathLike[str]) -> TableGroup | None:
+    """The files of ``TYPE=header.csv,part.csv``, of which the type or all but one file may be
+    missing; None for the name of a file."""
+    text = os.fspath(path)
+    found = _GROUP.fullmatch(text)
+    if found is None or Path(text).expanduser().exists():
+        return None
+    files = found[2].split(",")
+    if (found[1] is None and len(files) == 1) or not Path(files[0]).expanduser().is_file():
+        return None
+    return TableGroup(found[1], files)
+
+
+def neo4j_columns(
+    names: Sequence[object], source: str, type: str | None = None
+) -> tuple[tuple[int, int, int], tuple[str, str]] | None:
+    """The columns of head, relation and tail of a file for ``neo4j-admin import``, if it is one.
+
+    Args:
+        names: The header.
+        source: The file and its line, for messages.
+        type: The type of all relationships, if it is given apart: the column of the relation is
+            that of the head then.
+
+    Returns:
+        The columns, and the spaces of the ids of heads and tails, empty without one.
+
+    Raises:
+        DataError: If it holds relationships without their type.
+    """
+    found = [_ID.fullmatch(str(name).strip()) for name in names]
+    places = {match[1]: place for place, match in enumerate(found) if match}
+    if "START_ID" not in places and "END_ID" not in places:
+        return None
+    if type is not None and "START_ID" in places:
+        places["TYPE"] = places["START_ID"]
+    if missing := [name for name in ("START_ID", "TYPE", "END_ID") if name not in places]:
+        raise DataError(
+            f"{source}: a file of relationships for Neo4j needs the columns :START_ID, :END_ID "
+            f"and :TYPE (missing :{missing[0]}). Add it, give the type as TYPE=FILE, or name the "
+            "columns of head, relation and tail (--columns NAME,NAME,NAME)"
+        )
+    columns = places["START_ID"], places["TYPE"], places["END_ID"]
+    return columns, id_spaces(names, columns)
+
+
+def id_spaces(names: Sequence[object], columns: Sequence[int]) -> tuple[str, str]:
+    """The spaces of the ids in the columns of heads and tails of a file for Neo4j, empty without
+    one."""
+    head, tail = (_ID.fullmatch(str(names[place]).strip()) for place in columns[::2])
+    return str((head and head[2]) or ""), str((tail and tail[2]) or "")
+
+
+@dataclass(frozen=True)
+class NodeColumns:
+    """What the columns of a file of nodes hold.
+
+    Args:
+        id: The column of the ids.
+        space: The space of the ids, which stands before them in labels; empty without one.
+        properties: Columns, the names of the properties in them, and the character between several
+            values, empty for one value.
+    """
+
+    id: int
+    space: str
+    properties: tuple[tuple[int, str, str], ...]
+
+    def label(self, row: Sequence[str]) -> str:
+        """The label of a row, as relationships name it."""
+        return f"{self.space}:{row[self.id]}" if self.space else row[self.id]
+
+    def literals(self, row: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """The label, the property and the value of every value of a row."""
+        label = self.label(row)
+        for place, name, between in self.properties:
+            for value in row[place].split(between) if between else [row[place]]:
+                if value.strip():
+                    yield label, name, value.strip()
+
+
+def node_columns(names: Sequence[object]) -> NodeColumns | None:
+    """The columns of a file of nodes of Neo4j (for import, or of APOC) or KGX, if it is one."""
+    cells = [str(name).strip() for name in names]
+    matches = [_ID.fullmatch(cell) for cell in cells]
+    ids = [place for place, match in enumerate(matches) if match and match[1] == "ID"]
+    if len(ids) == 1:
+        found = [_PROPERTY.fullmatch(cell) for cell in cells]
+        properties = [
+            (place, match[1], ";" if match[3] else "")
+            for place, match in enumerate(found)
+            if match and match[1] and match[2] != "IGNORE" and place != ids[0]
+        ]
+        properties += [(p, "label", ";") for p, cell in enumerate(cells) if cell == ":LABEL"]
+        match = matches[ids[0]]
+        return NodeColumns(ids[0], str((match and match[2]) or ""), tuple(sorted(properties)))
+    if {"_id", "_labels"} <= set(cells):
+        edge = ("_id", "_start", "_end", "_type")
+        kept = [(place, cell) for place, cell in enumerate(cells) if cell not in edge]
+        apoc = [(p, "label", ":") if cell == "_labels" else (p, cell, "") for p, cell in kept]
+        return NodeColumns(cells.index("_id"), "", tuple(apoc))
+    if {"id", "category"} <= set(cells):
+        place = cells.index("id")
+        return NodeColumns(
+            place, "", tuple((p, cell, "|") for p, cell in enumerate(cells) if p != place)
+        )
+    return None
+
+
+def refuse_nodes(names: Sequence[object], source: str) -> None:
+    """Refuses the headers of nodes and of literals.
+
+    Raises:
+        NotTriplesError: With what to do with the file.
+    """
+    cells = [str(name).strip() for name in names]
+    if [cell.lower() for cell in cells] == LITERALS:
+        raise NotTriplesError(
+            f"{source}: this is a file of literals, as 'sheafprop convert --literals' writes them. "
+            "Give it as features (--features, --data.features); --header no reads this line as a "
+            "triple"
+        )
+    if (nodes := node_columns(names)) is not None:
+        raise NotTriplesError(
+            f"{source}: this is a file of nodes (column {cells[nodes.id]!r}). Give the files of "
+            "relationships (Neo4j: with :START_ID, :END_ID and :TYPE; KGX: with subject, predicate "
+            "and object). 'sheafprop convert NODES --literals FILE' makes features of nodes"
+        )
+
+
+def read_nodes(path: str | os.PathLike[str]) -> tuple[list[str], NodeColumns, list[list[str]]]:
+    """The header, its meaning and the rows of a file of nodes, or of a group with one header.
+
+    Raises:
+        DataError: If it is no file of nodes, or malformed; names the line.
+    """
+    group = split_group(path) or TableGroup(None, [os.fspath(path)])
+    rows: list[list[str]] = []
+    columns = None
+    for name in group.files:
+        with InputFile(name).open(progress=True) as stream:
+            text = decode(stream.read(), name)
+        beginning = text.partition("\n")[0]
+        delimiter = group.delimiter or ("\t" if "\t" in beginning else guess_delimiter(text, name))
+        line = 0
+        if group.names is None and (first := first_row(text, name, delimiter)) is not None:
+            line, group.names = first
+            group.delimiter, columns = delimiter, node_columns(group.names)
+        if group.names is None or columns is None:
+            raise DataError(
+                f"{name}: nodes begin with a header, with the column :ID for Neo4j, or id and "
+                f"category for KGX (got {beginning[:80]!r})"
+            )
+        width = len(group.names)
+        rows += split_rows(text, name, delimiter, skipped=line, width=width)[1].tolist()
+    assert group.names is not None
+    assert columns is not None
+    return group.names, columns, rows
