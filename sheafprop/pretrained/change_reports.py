@@ -134,8 +134,8 @@ class ExtensionReport:
         if self.dropped_facts:
             named = ", ".join(f"{quote(k)}: {v}" for k, v in list(self.dropped_facts.items())[:5])
             lines.append(
-                f"{count_noun(sum(self.dropped_facts.values()), 'fact')} with an unknown relation "
-                f"dropped ({named}; {self.dropped_at})"
+                f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped because of an "
+                f"unknown relation ({named}; {self.dropped_at})"
             )
         if self.duplicates:
             lines.append(

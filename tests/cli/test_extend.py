@@ -35,7 +35,7 @@ def test_extend_scales_new_vectors_unless_switched_off(tmp_path, capsys, model, 
     for words, unit in (([], True), (["--no-normalize-output"], False)):
         out = tmp_path / str(unit)
         printed = output(capsys, "extend", model, facts, "--out", out, *words).err
-        assert ("scaled to the length" in printed) is unit
+        assert ("scaled to the norm" in printed) is unit
         grown = SheafModel.load(out)
         lengths = torch.linalg.vector_norm(grown.vectors()[-3:], dim=-1)
         # Three float32 rows: each was divided by its length, so is one up to rounding.
