@@ -84,7 +84,7 @@ _TERMS = {
     "prototype_share": "prototype share: weight of the prototype section in the score; a prototype "
     "is the mean trained vector at the (relation, side) pairs an entity occurs with",
     "normalize_output": "normalize output: after the last step new vectors are scaled to the "
-    "length the model trains with (row normalisation)",
+    "length the model trains with (row normalization)",
     "relation_weights": "relation weights: triples of relations that fit well in training count "
     "more",
     "teleport": "teleport: strength of the pull back to the start; 0 for none",
