@@ -564,9 +564,7 @@ def test_facts_of_earlier_extensions_that_are_not_given_again_are_counted():
         for mode in ("keep", "refine"):
             report = grown.extend(given, mode=mode).report
             assert report.kept_facts == count
-            assert ("extend the original model" in report.summary()) is (
-                count > 0
-            )
+            assert ("extend the original model" in report.summary()) is (count > 0)
 
 
 @pytest.mark.parametrize("mode", ["keep", "refine"])
