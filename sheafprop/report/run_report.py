@@ -75,7 +75,7 @@ _TERMS = {
     "iterations": "iterations: number of diffusion steps",
     "step_size": "step size: fraction of a full step, which moves a vector to its energy minimum",
     "normalization": {
-        "block": "normalization block: a step is preconditioned by the diagonal blocks of the Laplacian",
+        "block": "normalization block: a step is divided by diagonal blocks of the Laplacian",
         "degree": "normalization degree: a step is divided by the weighted degree of each entity",
         None: "normalization none: plain gradient steps",
     },
