@@ -5,7 +5,6 @@ columns; the first one brings them into rows at the end. Blocks that all process
 not computed again.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,7 +25,13 @@ from sheafprop.files import storage_errors
 from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable, split_columns
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, show_bytes
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, run_unhurried, work_folder
+from sheafprop.pretrained.mapped.job_record import (
+    JobRecord,
+    checksum,
+    clear_work,
+    run_unhurried,
+    work_folder,
+)
 from sheafprop.pretrained.mapped.part_folder import RECORD, read_part, read_parts
 from sheafprop.pretrained.mapped.propagation_job import (
     Job,
@@ -115,8 +120,9 @@ class PartitionedJob(Job):
             self._write_reached()
             finish = (lambda: self._finish(blocks)) if ranks.is_first else None
             run_unhurried(ranks, self._work, finish)
-        if ranks.is_first:
-            shutil.rmtree(self._work, ignore_errors=True)
+            if ranks.is_first:
+                clear_work(self._work)
+                self._work.rmdir()
         return self._out
 
     # Records --------------------------------------------------------------------------------------
