@@ -163,6 +163,23 @@ class CommandParser(LiteralParser):
         self.add_argument("--out", metavar="FOLDER", type=folder, required=True, help=what)
         self.add_argument("--overwrite", action="store_true", help=f"replace {existing}")
 
+    def add_change(self, kept: str, scaled: str) -> None:
+        """Adds how a changed model gets its vectors, and where the report on it goes."""
+        add = self.add_argument
+        add(
+            "--mode",
+            choices=("keep", "refine"),
+            default="keep",
+            help=f"keep the vectors of earlier extensions{kept} (default: keep)",
+        )
+        add(
+            "--normalize-output",
+            action=argparse.BooleanOptionalAction,
+            help=f"{scaled} to the length used in training (default: yes for exact solutions if "
+            "the model trains with unit rows, otherwise as selected by the run)",
+        )
+        add("--report", metavar="FILE", help="also write the report, as JSON")
+
     def add_scoring(self) -> None:
         """Adds what a score consists of, for models with episodes or proximity."""
         add = self.add_argument
