@@ -23,12 +23,12 @@ Long because what is written and what is read of every file stand together.
 """
 
 import hashlib
-import io
 import json
 import os
 import shlex
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -135,7 +135,8 @@ def write_model_folder(
         else:
             stored = model if isinstance(model, StoredModel) else model.stored()
             with new_folder(target, replace=overwrite) as temporary:
-                write_bytes(temporary / "facts.npy", _npy(stored.facts))
+                facts = stored.facts.cpu().numpy()
+                write_bytes(temporary / "facts.npy", partial(np.save, arr=facts, allow_pickle=False))
                 write_bytes(
                     temporary / "entities.jsonl",
                     _json_lines(
@@ -331,12 +332,6 @@ def check_model_target(folder: str | PathLike[str], overwrite: bool = False) -> 
         what="a model",
         is_part=lambda name: PART.fullmatch(name) is not None,
     )
-
-
-def _npy(triples: Tensor) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, triples.cpu().numpy(), allow_pickle=False)
-    return buffer.getvalue()
 
 
 def _json_lines(rows: Iterable[dict[str, str]]) -> bytes:

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from os import PathLike
 from typing import Any
@@ -47,9 +48,7 @@ def draw_inspection(inspection: GraphInspection, path: str | PathLike[str]) -> N
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
         axis.set_axisbelow(True)
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, partial(figure.savefig, format="png", dpi=120))
 
 
 def draw_reliability(report: Mapping[str, Any]) -> bytes:
@@ -171,9 +170,8 @@ def hits_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -
     with warnings.catch_warnings():
         # A label in a script that the font lacks is drawn as boxes: no reason to disturb a run.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
-        picture = BytesIO()
-        figure.savefig(picture, format="png", metadata={"Software": "sheafprop"})
-        write_bytes(path, picture.getvalue())
+        metadata = {"Software": "sheafprop"}
+        write_bytes(path, partial(figure.savefig, format="png", metadata=metadata))
     return True
 
 
