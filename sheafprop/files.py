@@ -170,6 +170,12 @@ def as_json(value: Any) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def json_lines(rows: Iterable[dict[str, str]]) -> bytes:
+    """Plain values as JSON, one a line."""
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return "".join(lines).encode("utf-8", "surrogatepass")
+
+
 def check_plain(value: Any, where: str = "the value") -> None:
     """Raises a :class:`ValueError` if ``value`` holds anything that JSON would not give back."""
     if isinstance(value, dict):

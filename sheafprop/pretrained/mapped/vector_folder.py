@@ -7,7 +7,6 @@
 ================== =============================================================================
 """
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.errors import DivergenceError
-from sheafprop.files import check_folder_target, new_folder, storage_errors, write_json
+from sheafprop.files import check_folder_target, json_lines, new_folder, storage_errors, write_json
 from sheafprop.kernels.backend import all_finite
 from sheafprop.pretrained.mapped.job_record import checksum
 from sheafprop.version import __version__
@@ -80,15 +79,9 @@ def write_vector_folder(
             for x, labels, reached in pieces:
                 _check_finite(x, labels)
                 vectors.write(x.contiguous().numpy().data)
-                lines = (
-                    json.dumps(
-                        {"label": label, "origin": "extended" if found else "unanchored"},
-                        ensure_ascii=False,
-                    )
-                    for label, found in zip(labels, reached.tolist(), strict=True)
-                )
-                text = "".join(f"{line}\n" for line in lines)
-                entities.write(text.encode("utf-8", "surrogatepass"))
+                origins = ("extended" if found else "unanchored" for found in reached.tolist())
+                rows = zip(labels, origins, strict=True)
+                entities.write(json_lines({"label": a, "origin": b} for a, b in rows))
             for file in (vectors, entities):
                 file.flush()
                 os.fsync(file.fileno())
