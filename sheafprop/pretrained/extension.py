@@ -23,11 +23,7 @@ from sheafprop.kernels.threads import small_operations
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.feature_input import take_features
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.new_relations import (
-    count_fitted_before,
-    fit_relations,
-    residual_range,
-)
+from sheafprop.pretrained.new_relations import count_fitted_before, fit_relations, residual_range
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
 Mode = Literal["keep", "refine"]
