@@ -90,7 +90,10 @@ class GraILDataset(InductiveDataset):
         }
 
     def read_files(self, members: list[str]) -> dict[str, bytes]:
-        """Returns the contents of some files of the benchmark, such as ``fb237_v1/train.txt``.
+        """Returns the contents of some files of the benchmark by their names.
+
+        Args:
+            members: The names, such as ``fb237_v1/train.txt``.
 
         Raises:
             DataError: If one is missing, or not the released one.
