@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sheafprop.config_files import resolve_place
 from sheafprop.data.read_options import FORMATS as INPUT_FORMATS
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.errors import DataError
@@ -299,7 +300,7 @@ def file_options(options: argparse.Namespace) -> dict[str, Any]:
         "header": options.header,
         "delimiter": options.delimiter,
         "format": options.input_format,
-        "prefixes": options.prefixes,
+        "prefixes": resolve_place("prefixes", options.prefixes),
     }
 
 

@@ -1,5 +1,7 @@
 """Features of entities as users have them: numbers, types and vectors, with gaps."""
 
+import hashlib
+import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "-"))
 BETWEEN = "|;"
 #: Sizes of numbers that often stand for one that is not known.
 _STAND_INS = (99, 999, 9999, 99999, 999999)
+#: Training entities with features that a map from features to vectors needs.
+FEWEST = 3
 Kind = Literal["number", "types", "vector"]
 
 
@@ -155,9 +159,10 @@ class FeatureTable:
         if hasattr(features, "to_pandas"):
             features = features.to_pandas()
         if not (hasattr(features, "columns") and hasattr(features, "index")):
+            rows = "; give rows of a tensor by DataFrame({'x': list(x.numpy())}, index=labels)"
             raise DataError(
                 "features must be a file or a frame of pandas or polars with a row for each entity "
-                f"(got {type(features).__name__})"
+                f"(got {type(features).__name__}){rows if hasattr(features, 'shape') else ''}"
             )
         return of_frame(features, source)
 
@@ -185,6 +190,20 @@ class FeatureTable:
         columns = tuple(column.select(rows) for column in self.columns)
         return FeatureTable(kept, columns, self.source, numbers, self.word)
 
+    def key(self) -> str:
+        """A key of labels and values by which they are known again, in any order of rows."""
+        order = sorted(range(len(self)), key=self.labels.__getitem__)
+        digest = hashlib.sha256(json.dumps([self.labels[row] for row in order]).encode())
+        for column in sorted(self.columns, key=lambda column: column.name):
+            values = column.values[order]
+            digest.update(json.dumps([column.name, column.kind, values.shape]).encode())
+            if column.kind == "types":
+                cells = [value if value is None else sorted(set(value)) for value in values]
+                digest.update(json.dumps(cells).encode())
+            else:
+                digest.update(np.where(np.isnan(values), np.nan, values).tobytes())
+        return digest.hexdigest()[:16]
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -201,6 +220,11 @@ def of_frame(frame: "pd.DataFrame", source: str) -> FeatureTable:
         if not len(frame.columns):
             raise DataError(f"{source}: there is no column")
         cells, frame = frame.iloc[:, 0], frame.iloc[:, 1:]
+        if pd.api.types.is_float_dtype(cells):
+            raise DataError(
+                f"{source}: the labels of the entities are missing: they are the index of the "
+                "frame, or its first column (got numbers without an index)"
+            )
     else:
         cells = frame.index
     labels = tuple(as_label(label, f"{source}: a label") for label in cells)

@@ -17,7 +17,8 @@ from sheafprop.config_files import load_config
 from sheafprop.data.datasets import PykeenDataset
 from sheafprop.kge import RotatE
 from sheafprop.pretrained import StoredModel
-from tests.docs.walkthrough import ROOT, blocks, environment, follow
+from tests.docs.walkthrough import TOOLS, blocks, environment, follow, shell
+from tests.forked import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -176,14 +177,19 @@ def test_splitting_a_graph(tmp_path, capsys):
         assert record["test"]
 
 
-def test_many_experiments_overnight(tmp_path):
+@pytest.fixture
+def tools(tmp_path):
+    with shell(tmp_path):
+        yield tmp_path / TOOLS
+
+
+def test_many_experiments_overnight(tmp_path, tools):
     """With one epoch and one seed; then one run is made to look interrupted."""
     short = OVERNIGHT.replace("0 1 2 3 4 5 6 7 8 9", "0").replace(
         "max_epochs: 50", "max_epochs: 1\n  check_val_every_n_epoch: 1"
     )
     assert short.count("max_epochs: 1\n") == 2
-    # W&B's logger, as other tests in this process leave it, may refuse options of its own.
-    scope = follow(short, tmp_path, in_process=False)
+    scope = follow(short, tmp_path)
     group = tmp_path / "runs" / "night"
     runs = ["rotate-seed0", "transe-seed0"]
     assert sorted(path.name for path in group.iterdir() if path.is_dir()) == runs
@@ -203,7 +209,7 @@ def test_many_experiments_overnight(tmp_path):
     (command,) = re.findall(r"^bash scripts/run_many.*", short, flags=re.MULTILINE)
     done = subprocess.run(
         ["bash", "-c", command.replace("night/rotate.yaml", "night/bad.yaml night/rotate.yaml")],
-        env=environment(tmp_path),
+        env=environment(tools),
         capture_output=True,
         text=True,
     )

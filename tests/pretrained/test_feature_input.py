@@ -154,6 +154,8 @@ def test_what_the_report_says_and_what_is_refused():
     assert grown.report.feature_notes[0].startswith("the map was fitted now: 2 features of 12")
     assert "entities have features" in grown.report.summary()
     assert grown.report.to_dict()["with_features"] == 5
+    alone = model.extend((), features=frame()).report.summary().splitlines()
+    assert alone[0] == "5 new entities from 0 facts"
     other = frame()[["kind"]].assign(colour="red")
     notes = grown.extend([("q", "far", "n0")], features=other).report.feature_notes
     assert any("'colour'" in note for note in notes)
