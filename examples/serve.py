@@ -65,7 +65,6 @@ class Handler(BaseHTTPRequestHandler):
 
 # %%
 # A model whose entities are the numbers 0 to 9, with the numbers as vectors, and new facts.
-
 if __name__ == "__main__":
     graph = KnowledgeGraph.from_labels([(str(i), "plus 2", str(i + 2)) for i in range(8)])
     kge = TransE(graph.num_nodes, graph.num_relations, 1, entity_constraint=None)
