@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,37 +131,41 @@ def read_given_features(options: argparse.Namespace) -> "FeatureTable | None":
 
 
 def check_places(options: argparse.Namespace) -> None:
-    """Refuses places for a model and its report where these cannot be written, before any work.
+    """Refuses places for a model, its report and picture where these cannot be written, at once.
 
     Args:
-        options: Those of a command: ``out``, ``overwrite`` and ``report``.
+        options: Those of a command: ``out``, ``overwrite``, ``report`` and perhaps ``picture``.
 
     Raises:
-        DataError: If the report would lie in the folder of the model.
+        DataError: If one of them would lie in the folder of the model.
         ValueError: If something is there that must stay.
     """
     from sheafprop.pretrained.model_folder import check_model_target
 
     check_model_target(options.out, options.overwrite)
-    if options.report and _real(options.report).is_relative_to(_real(options.out)):
-        raise DataError(f"--report {options.report} lies in the folder of --out: take another")
+    for name in ("report", "picture"):
+        place = getattr(options, name, None)
+        if place and _real(place).is_relative_to(_real(options.out)):
+            raise DataError(f"--{name} {place} lies in the folder of --out: take another")
 
 
 def save_model(
     model: "SheafModel",
     options: argparse.Namespace,
     found: "ExtensionReport | RemovalReport | CalibrationReport",
+    picture: bytes | None = None,
 ) -> None:
-    """Saves a model and the report on how it was made, both or neither, and prints where it is."""
+    """Saves a model, the report on how it was made and its picture, all or none of them, and prints
+    where the model is."""
     from sheafprop.files import as_json, written_after
 
     place = "/dev/stdout" if options.report == "-" else options.report
-    reported = (
-        written_after(Path(place).expanduser(), as_json(found.to_dict()))
-        if place
-        else nullcontext()
-    )
-    with reported:
+    with ExitStack() as stack:
+        if place:
+            content = as_json(found.to_dict())
+            stack.enter_context(written_after(Path(place).expanduser(), content))
+        if picture is not None:
+            stack.enter_context(written_after(Path(options.picture).expanduser(), picture))
         model.save(options.out, overwrite=options.overwrite)
     report(found.summary())
     if not is_output(place or ""):

@@ -1,5 +1,7 @@
 """Features of entities as users have them: numbers, types and vectors, with gaps."""
 
+import hashlib
+import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "-"))
 BETWEEN = "|;"
 #: Sizes of numbers that often stand for one that is not known.
 _STAND_INS = (99, 999, 9999, 99999, 999999)
+#: Training entities with features that a map from features to vectors needs.
+FEWEST = 3
 Kind = Literal["number", "types", "vector"]
 
 
@@ -185,6 +189,20 @@ class FeatureTable:
         numbers = rows if self.numbers is None else self.numbers[rows]
         columns = tuple(column.select(rows) for column in self.columns)
         return FeatureTable(kept, columns, self.source, numbers, self.word)
+
+    def key(self) -> str:
+        """A key of labels and values by which they are known again, in any order of rows."""
+        order = sorted(range(len(self)), key=self.labels.__getitem__)
+        digest = hashlib.sha256(json.dumps([self.labels[row] for row in order]).encode())
+        for column in sorted(self.columns, key=lambda column: column.name):
+            values = column.values[order]
+            digest.update(json.dumps([column.name, column.kind, values.shape]).encode())
+            if column.kind == "types":
+                cells = [value if value is None else sorted(set(value)) for value in values]
+                digest.update(json.dumps(cells).encode())
+            else:
+                digest.update(np.where(np.isnan(values), np.nan, values).tobytes())
+        return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
         return len(self.labels)

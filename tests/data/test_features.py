@@ -18,6 +18,25 @@ def column(table, name):
     return next(c for c in table.columns if c.name == name)
 
 
+def test_a_key_follows_labels_and_values_but_not_their_order(tmp_path):
+    frame = pd.DataFrame(
+        {"size": [1.5, np.nan, 2], "kind": [("x", "y"), None, ("z",)]}, index=["a", "b", "c"]
+    )
+    key = FeatureTable.of(frame).key()
+    again = frame.iloc[[2, 0, 1]][["kind", "size"]]
+    again["kind"] = [("z",), ("y", "x"), None]
+    assert FeatureTable.of(again, "elsewhere").key() == key
+    changes = [
+        frame.assign(size=[1.5, np.nan, 3]),
+        frame.assign(size=[1.5, 0, 2]),
+        frame.assign(kind=[("x",), None, ("z",)]),
+        frame.rename(columns={"size": "length"}),
+        frame.rename(index={"b": "d"}),
+        frame[["size"]],
+    ]
+    assert len({FeatureTable.of(change).key() for change in changes} - {key}) == len(changes)
+
+
 def test_frames_parquet_and_arrays_hold_the_same(tmp_path):
     frame = pd.DataFrame(
         {
