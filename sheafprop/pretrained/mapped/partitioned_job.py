@@ -247,6 +247,7 @@ class PartitionedJob:
                 "there is nothing to propagate to: the model has a vector for every entity of "
                 "these facts"
             )
+        _ = self._rows  # in memory, so that it counts as held
         width, sections = self._state.kge.hidden_channels, settings.num_sections
         kind = "complex" if self._dtype.is_complex else "real"
         self._problem = Problem(
