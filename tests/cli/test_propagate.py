@@ -97,6 +97,11 @@ def test_what_is_refused(tmp_path, capsys, model, facts):
     with pytest.raises(SystemExit):
         main([str(word) for word in words])
     assert "give --out" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANK", "1")
+        with pytest.raises(SystemExit):
+            main([str(word) for word in words])
+    assert capsys.readouterr().err == ""
     out = ["--out", tmp_path / "v"]
     assert "such as 16GB" in failing(capsys, *words, *out, "--memory", "much")
     assert "one column at a time" in failing(capsys, *words, *out, "--memory", "1MB")
