@@ -363,7 +363,7 @@ def estimate_step(
         return seconds, 0.0, 7 * 2 * triples + 12 * entities + 8 * entities * columns
     received = rows_sent * entities / machines * 4 * width
     computing = 2 * triples / machines * (a + b * width) * 1e-9 / 10
-    memory = 7 * 2 * triples / machines + (1 + rows_sent) * entities / machines * 8 * width
+    memory = 96 * 2 * triples / machines + (1 + rows_sent) * entities / machines * 16 * width
     inner, message = parts["inner"] * computing, received / (gigabytes * 1e9)
     seconds = max(inner, message) + computing - inner + parts["pack"] * received / 10
     return seconds, received, memory

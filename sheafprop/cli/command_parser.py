@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sheafprop.config_files import resolve_place
 from sheafprop.data.read_options import FORMATS as INPUT_FORMATS
@@ -112,6 +112,13 @@ class CommandParser(LiteralParser):
         if self._formats:
             options.format = _table_format(options, self._formats)
         return options
+
+    def error(self, message: str) -> NoReturn:
+        """Prints how the command is used, and exits; of the processes of torchrun, the first one
+        prints."""
+        if os.environ.get("RANK", "0") != "0":
+            raise SystemExit(2)
+        super().error(message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses words; ``--help=all``, which commands with more options have, is ``--help``."""

@@ -99,12 +99,16 @@ def _add_options(parser: CommandParser) -> None:
 
 def _run(options: argparse.Namespace, out: Path, ranks: "Ranks") -> int:
     from sheafprop.cli.command_parser import report_warnings
+    from sheafprop.pretrained.mapped.part_folder import RECORD
     from sheafprop.pretrained.mapped.partitioned_job import PartitionedJob
     from sheafprop.pretrained.mapped.propagation_job import PropagationJob
 
     # What a rank refuses, all do before the first collective of a job, and one of them says it.
     memory, state, given, parts = ranks.run_together(lambda: _read_input(options, out, ranks))
-    ranks.compare("model, settings and options", repr(vars(options)), given)
+    # Both say by hashes what is in other files.
+    records = [given.model, *([] if parts is None else [parts / RECORD])]
+    content = ranks.run_together(lambda: [path.read_bytes() for path in records])
+    ranks.compare("model, parts, settings and options", repr(vars(options)), given, *content)
     named: Any = dict(restart=options.restart, overwrite=options.overwrite, ranks=ranks)
 
     def make() -> "PropagationJob | PartitionedJob":

@@ -3,6 +3,7 @@ import io
 import json
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -96,6 +97,11 @@ def test_what_is_refused(tmp_path, capsys, model, facts):
     with pytest.raises(SystemExit):
         main([str(word) for word in words])
     assert "give --out" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RANK", "1")
+        with pytest.raises(SystemExit):
+            main([str(word) for word in words])
+    assert capsys.readouterr().err == ""
     out = ["--out", tmp_path / "v"]
     assert "such as 16GB" in failing(capsys, *words, *out, "--memory", "much")
     assert "one column at a time" in failing(capsys, *words, *out, "--memory", "1MB")
@@ -154,6 +160,29 @@ def call(ranks, words):
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(word) for word in words])
     return code, out.getvalue(), err.getvalue()
+
+
+def call_with_other(ranks, words, name):
+    """The command, on a host whose file of a name holds something else on the second rank."""
+    read = Path.read_bytes
+    other = ranks.rank == 1
+    Path.read_bytes = lambda path: read(path) + (b"\n" if other and path.name == name else b"")
+    try:
+        return call(ranks, words)
+    finally:
+        Path.read_bytes = read
+
+
+def test_files_that_differ_between_processes_are_refused(tmp_path, capsys, model, facts):
+    parts, out = tmp_path / "parts", tmp_path / "v"
+    output(capsys, "partition", facts, "--parts", 2, "--method", "hash", "--out", parts)
+    words = ["propagate", parts, "--model", model, "--split", "halo", "--out", out]
+    for name in ("manifest.json", "parts.json"):
+        first, second = pool(2).run(call_with_other, words, name)
+        assert first[0] == second[0] == 3
+        assert "settings and options of rank 1 of 2 (" in first[2]
+        assert second[2] == ""
+    assert not out.exists()
 
 
 def test_processes_share_columns_or_parts_of_the_graph(tmp_path, capsys, model):

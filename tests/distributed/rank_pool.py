@@ -53,8 +53,8 @@ def _run(function, pipe, variables, *arguments):
     function(pipe, *arguments)
 
 
-def _serve(pipe):
-    with process_group(timeout=TIMEOUT) as ranks:
+def _serve(pipe, device):
+    with process_group(device=device, timeout=TIMEOUT) as ranks:
         while (job := pickle.loads(pipe.recv_bytes())) is not None:
             function, arguments = job
             try:
@@ -67,9 +67,9 @@ def _serve(pipe):
 class RankPool:
     """Some ranks that wait for cases to run."""
 
-    def __init__(self, size):
+    def __init__(self, size, device="cpu"):
         self.size = size
-        self.store, self.started = start(_serve, size)
+        self.store, self.started = start(_serve, size, device)
 
     def run(self, function, *arguments):
         """``function(ranks, *arguments)`` on every rank: the results, by rank."""

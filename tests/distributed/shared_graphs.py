@@ -59,11 +59,11 @@ def run_shared(ranks, jobs):
     results = []
     for layer, case, assignment, weighted in jobs:
         graph = share(ranks, case, assignment, weighted)
-        plan = PartitionedPlan(
-            graph, case.sheaf, normalization=layer.normalization, dtype=case.x.dtype
-        )
-        out = layer(case.x[graph.owned], *graph.edges, case.sheaf, plan=plan)
-        results.append((graph.owned, out))
+        x = case.x.to(ranks.device)
+        sheaf = case.sheaf.map_tensors(lambda tensor: tensor.to(ranks.device))
+        plan = PartitionedPlan(graph, sheaf, normalization=layer.normalization, dtype=x.dtype)
+        out = layer(x[graph.owned], *graph.edges, sheaf, plan=plan)
+        results.append((graph.owned.cpu(), out.cpu()))
     return results
 
 

@@ -1,13 +1,16 @@
 """Rows of other ranks: which come, in which order, and how many bytes are sent."""
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from sheafprop.data.partition import Partition, partition_costs
 from sheafprop.distributed import PartitionedGraph, PartitionedPlan
 from sheafprop.distributed.halo_exchange import HaloExchange
 from sheafprop.nn import SheafPropagation
 from sheafprop.sheaf import IdentitySheaf
 from tests.distributed.shared_graphs import assignments, case_of, share
+from tests.sheaf_cases import NUM_NODES, NUM_RELATIONS
 
 
 def exchange_ids(ranks, case, assignment, piece_bytes=None):
@@ -55,6 +58,27 @@ def test_the_halo_has_the_neighbours_and_bytes_are_its_rows(two_ranks, four_rank
                 assert sum(sent for _, sent, _ in found) == sum(map(len, wanted)) * row_bytes
                 rounds = int(any(wanted))
                 assert [count for _, _, count in found] == [rounds] * pool.size
+
+
+def costs_of(ranks, case, assignment):
+    """Entities, halo, messages and bytes sent of a rank."""
+    graph = share(ranks, case, assignment)
+    rows = graph.rows(NUM_RELATIONS, merge=False, ends=False, dtype=torch.float64)
+    graph.exchange.run(torch.zeros(graph.num_free + graph.num_halo, 3))
+    entries = int(rows.free.start[-1] + rows.known.start[-1])
+    return len(graph.owned), graph.num_halo, entries, graph.exchange.bytes_sent
+
+
+def test_what_partition_prints_is_what_a_step_takes(four_ranks):
+    case = case_of("identity", 3, boundary=0.0)
+    for assignment in assignments(4, 3).values():
+        partition = Partition(assignment.int().numpy(), 4)
+        costs = partition_costs(case.edge_index.numpy(), partition)
+        found = zip(*four_ranks.run(costs_of, case, assignment), strict=True)
+        entities, halo, messages, sent = found
+        assert (entities, halo, messages) == (costs.entities, costs.halo, costs.messages)
+        assert sum(sent) == pytest.approx(costs.rows_sent * NUM_NODES * 3 * 4)
+        assert costs.balance == pytest.approx(4 * max(messages) / sum(messages))
 
 
 def exchange_wrong(ranks):

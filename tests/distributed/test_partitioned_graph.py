@@ -28,6 +28,19 @@ def test_any_partition_gives_the_same_bits(four_ranks, data):
         assert torch.equal(found, in_one_process(layer, case, weighted))
 
 
+def test_fewer_entities_than_ranks(four_ranks):
+    case = case_of("diagonal, real pair", 0, num_edges=60)
+    few = case.edge_index.max(0).values < 3
+    case.edge_index, case.edge_type = case.edge_index[:, few], case.edge_type[few]
+    case.x, case.edge_weight = case.x[:3], case.edge_weight[few]
+    case.boundary_mask = torch.tensor([True, False, False])
+    layer = SheafPropagation(3)
+    assert case.edge_index.unique().numel() == 3
+    jobs = [(layer, case, torch.tensor(at), True) for at in ([3, 1, 0], [2, 2, 2], [0, 3, 3])]
+    wanted = in_one_process(layer, case)
+    assert all(torch.equal(found, wanted) for found in together(four_ranks, jobs))
+
+
 def describe(ranks, case, assignment):
     graph = share(ranks, case, assignment)
     head, tail = graph.edge_index

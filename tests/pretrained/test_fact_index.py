@@ -3,7 +3,9 @@ import pytest
 import torch
 
 from sheafprop.data import Vocabulary
+from sheafprop.errors import FormatError
 from sheafprop.pretrained.fact_index import FactAnswers, FactBlock, FactExecutor, FactIndex
+from sheafprop.pretrained.tensor_file import StoredFile, TensorFile, write_tensors
 from sheafprop.query import GraphExecutor, QueryBatch, parse_query
 from sheafprop.ranking import TripleFilter
 
@@ -97,6 +99,30 @@ def test_lists_are_those_of_the_facts(kind):
             own = near.fact[near.start[i] : near.start[i + 1]]
             assert set(facts[own.long(), column].tolist()) == {entity}
     block.check()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("triples", lambda t: t[:, :2].clone()),
+        ("triples", lambda t: t.long()),
+        ("by_head.start", lambda t: t[1:].clone()),
+        ("by_head.start", lambda t: t + 1),
+        ("by_tail.start", lambda t: torch.cat([t[:-1], t[-1:] - 1])),
+        ("by_tail.fact", lambda t: t[1:].clone()),
+        ("by_tail.entity", lambda t: t[1:].clone()),
+    ],
+)
+def test_lists_of_other_sizes_are_refused(tmp_path, name, change):
+    tensors = FactBlock(random_facts(20, 0).int()).tensors()
+    for number, given in enumerate((tensors, tensors | {name: change(tensors[name])})):
+        path = tmp_path / f"{number}.safetensors"
+        stored = StoredFile.of(path, *write_tensors(path, given))
+        if given is tensors:
+            assert len(FactBlock.open(TensorFile(path), stored, (N, R))) == 20
+            continue
+        with pytest.raises(FormatError, match="the sizes of its lists do not fit its facts"):
+            FactBlock.open(TensorFile(path), stored, (N, R))
 
 
 QUERIES = [

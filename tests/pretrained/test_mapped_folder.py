@@ -275,6 +275,26 @@ def test_shards_must_add_up(tmp_path, firsts, sizes, message):
 
 
 @pytest.mark.parametrize(
+    ("key", "rows", "message"),
+    [
+        (TABLE, torch.zeros(5, 3).double(), "must be 4 numbers of torch.float64 .got 3 of"),
+        (TABLE, torch.zeros(5, 4), "got 4 of torch.float32"),
+        (EXTENDED, torch.zeros(2, 2, 5).double(), "got 5 of torch.float64"),
+        (EXTENDED, torch.zeros(2, 3, 4).double(), r"must have 2 vectors \(got 3\)"),
+    ],
+)
+def test_shards_must_have_the_rows_of_the_model(tmp_path, key, rows, message):
+    files, end = [], 7 if key == TABLE else 12
+    first = {TABLE: torch.zeros(end, 4, dtype=torch.float64)}
+    for name, tensors, offset in (("a", first, 0), ("b", {key: rows}, end if key == TABLE else 0)):
+        path = tmp_path / f"{name}.safetensors"
+        about = sharding(next(iter(tensors)), offset, next(iter(tensors.values())).dim())
+        files.append(StoredFile.of(path, *write_tensors(path, tensors, about)))
+    with pytest.raises(FormatError, match=message):
+        open_rows(sheaf_model("transe").kge, files, 2)
+
+
+@pytest.mark.parametrize(
     "info",
     ["no json", "[]", "{}", '{"node_emb.weight": 3}', '{"node_emb.weight": {"saved_offsets": 0}}']
     + [

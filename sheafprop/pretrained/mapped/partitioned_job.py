@@ -234,6 +234,7 @@ class PartitionedJob(Job):
                 "there is nothing to propagate to: the model has a vector for every entity of "
                 "these facts"
             )
+        _ = self._rows  # in memory, so that it counts as held
         width, sections = self._width, settings.num_sections
         self._costs = problem = self._problem(
             facts=len(self._facts),

@@ -321,6 +321,15 @@ def test_an_estimate_reads_the_facts_and_no_more(bench, monkeypatch):
     assert bench.job().estimate().problem == replace(found.problem, iterations=9)
 
 
+def test_other_facts_after_an_estimate_are_read(bench):
+    bench.job().estimate()
+    bench.rows = [*bench.rows[:-1], ("n0", "next", "a2")]
+    bench.facts = bench.root / "other.tsv"
+    write_triples(bench.facts, bench.rows)
+    bench.job().run()
+    assert torch.allclose(bench.vectors(), bench.expected(), atol=1e-12)
+
+
 def test_a_model_whose_maps_mix_columns_is_refused(tmp_path, monkeypatch):
     bench = Bench(tmp_path, monkeypatch, "transr")
     with pytest.raises(DataError, match="'transr', whose maps mix them"):
