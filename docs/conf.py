@@ -78,7 +78,7 @@ PAGES = {
     "scripts/results/README.md": "measurements.md",
 }
 #: What else such documents link to.
-PLACES = {"examples": "generated/gallery/index.rst", "LICENSE": "index.md#licence"}
+PLACES = {"examples": "generated/gallery/index.rst", "LICENSE": "index.md#license"}
 
 
 def lead_links(text: str, folder: str) -> str:

@@ -3,7 +3,7 @@ A service for one model
 =======================
 
 Serves predictions over HTTP, one thread per client. New facts replace the model by a larger one.
-``Service(SheafModel.load("model")).serve_forever()``
+To serve a stored model, call ``Service(SheafModel.load("model")).serve_forever()``.
 """
 
 import json

@@ -2,11 +2,12 @@
 Propagation by several processes
 ================================
 
-Each process owns some entities of the graph and exchanges vectors with the others before each step:
+Each process owns some entities of the graph and exchanges vectors with the others before each step.
+Run it with two processes::
 
     torchrun --standalone --nproc-per-node 2 examples/two_ranks.py
 
-Run with ``python``, the same script is one process with the whole graph.
+With ``python``, the same script is one process with the whole graph.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """The diffusion of the paper's text and of its released code, from either start.
 
-The text's step is block-normalised. The released code divides by the degree times the dimension,
+The text's step is block-normalized. The released code divides by the degree times the dimension,
 moves heads of RotatE without the conjugate rotation, and clamps what TransR has projected. It
-starts from standard normal entries, since PyKEEN only calls the initialiser of a new embedding
+starts from standard normal entries, since PyKEEN only calls the initializer of a new embedding
 with those of the whole model; ours start with the length that the model trains with.
 """
 

@@ -93,7 +93,7 @@ _NTRIPLE = re.compile(
 )
 _TURTLE = re.compile(r"(?:@prefix|@base)\s|(?:prefix\s+[\w-]*:|base)\s*<", re.IGNORECASE)
 _OWL_FUNCTIONAL = re.compile(r"(?:Prefix|Ontology)\s*\(|Prefix:\s|Ontology:\s")
-# Formats are recognised by lines that are not comments, among the first ones.
+# Formats are recognized by lines that are not comments, among the first ones.
 _LOOKED_AT = 50
 _LINE = re.compile(r"^.*\S.*$", re.MULTILINE)  # one that is not blank
 

@@ -18,8 +18,8 @@ from sheafprop.seeding import combine_keys, label_keys
 __all__ = ["InductiveData", "add_features", "renumber", "triple_set_keys"]
 
 _MEANING = {
-    "semi-inductive": "entities known from training keep their vectors",
-    "fully-inductive": "all entities of the inference graph are new, whatever their labels",
+    "semi-inductive": "entities of the training graph keep their vectors",
+    "fully-inductive": "all entities of the inference graph are new",
 }
 
 
@@ -89,14 +89,14 @@ class InductiveData:
         return int(self.train.num_relations or 0)
 
     def summary(self) -> str:
-        r"""Returns what there is to train on, to propagate into and to predict, and the notes."""
+        r"""Returns a summary of the graphs, of the triples to predict, and the notes."""
         report, free = self.report, int((~self.boundary_mask).sum())
         entities = (
             f"{count_noun(self.inference.num_nodes or 0, 'entity')}, {free:,} of them new"
             if self.mode == "semi-inductive"
             else f"{count_noun(free, 'entity')}, all of them new"
         )
-        held = "" if self.train_valid is None else f", {len(self.train_valid):,} to validate on"
+        held = "" if self.train_valid is None else f", {len(self.train_valid):,} validation triples"
         valid, test = (0 if part is None else len(part) for part in (self.valid, self.test))
         lines = [
             f"{self.name} ({self.mode}: {_MEANING[self.mode]})",
@@ -104,14 +104,14 @@ class InductiveData:
             f"{count_noun(self.num_relations, 'relation')}, "
             f"{count_noun(self.train.num_edges, 'triple')}{held}",
             f"  inference graph: {entities}, {count_noun(self.inference.num_edges, 'triple')}",
-            f"  to predict there: {count_noun(valid, 'triple')} to choose settings by, "
-            f"{test:,} to test on",
+            f"  to predict: {count_noun(valid, 'validation triple')}, "
+            f"{count_noun(test, 'test triple')}",
         ]
         unanchored = report.get("components_without_boundary", 0)
         if self.mode == "semi-inductive" and unanchored:
             lines.append(
                 f"  note: {unanchored:,} of {count_noun(report['components'], 'component')} of the "
-                "inference graph hold no known entity"
+                "inference graph have no known entity"
             )
         return "\n".join(lines + [f"  note: {note}" for note in report.get("notes", [])])
 

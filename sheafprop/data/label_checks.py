@@ -241,7 +241,7 @@ def lookalike_notes(entities: Iterable[str], relations: Iterable[str]) -> list[s
     kinds = {"entities": entities, "relations": relations}
     near = {kind: lookalikes(list(dict.fromkeys(labels))) for kind, labels in kinds.items()}
     return [
-        f"{format_lookalikes(kind, pairs)}; labels are taken literally"
+        f"{format_lookalikes(kind, pairs)}; labels are compared literally"
         for kind, pairs in near.items()
         if pairs
     ]

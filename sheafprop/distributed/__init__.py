@@ -1,8 +1,8 @@
-"""Work shared among processes: the processes of ``torchrun``, and what they exchange.
+"""Distributed propagation, training and ranking with the processes of ``torchrun``.
 
-:func:`process_group` joins them and gives a process its :class:`Ranks`, whose collectives name the
-rank that was lost. A :class:`PartitionedGraph` is the share of a graph that one of them works on,
-and its :class:`PartitionedPlan` is what the layers take.
+:func:`process_group` initializes a process group and returns the :class:`Ranks` of a process, whose
+collectives report which rank failed. A :class:`PartitionedGraph` is the part of a graph that a
+process owns; layers take its :class:`PartitionedPlan`.
 """
 
 from sheafprop.distributed.partitioned_graph import PartitionedGraph

@@ -1,4 +1,4 @@
-"""A trained model carried into a new graph: settings, their search, solving, ranking."""
+"""Trained models in a new graph: propagation settings and their search, episodes, ranking."""
 
 from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings

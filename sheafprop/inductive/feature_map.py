@@ -68,7 +68,7 @@ class Ridge(NamedTuple):
 def fit_ridge(
     f: Tensor, x: Tensor, weight: Tensor | None = None, strength: float | None = None
 ) -> Ridge:
-    r"""Minimises, in closed form and double precision,
+    r"""Minimizes, in closed form and double precision,
 
     .. math::
         \sum_v \omega_v \| x_v - c - W^\top f_v \|^2 + \lambda \| W \|^2 .
@@ -76,7 +76,7 @@ def fit_ridge(
     With the weighted mean taken off and the Gram matrix :math:`F^\top F = V S V^\top` (or, where
     there are more features than entities, :math:`F F^\top = U S U^\top`), it is
     :math:`W = V (S + \lambda)^{-1} V^\top F^\top X`, and the strength :math:`\lambda` that is taken
-    has the smallest score of generalised cross-validation (Golub, Heath and Wahba, 1979),
+    has the smallest score of generalized cross-validation (Golub, Heath and Wahba, 1979),
     :math:`n \, \mathrm{RSS} / (n - 1.4 \, \mathrm{df})^2` with
     :math:`\mathrm{df} = 1 + \sum_i S_i / (S_i + \lambda)`, where the factor keeps it from strengths
     that fit every entity exactly (Kim and Gu, 2004). Real features, real or complex vectors.

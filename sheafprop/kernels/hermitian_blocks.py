@@ -83,7 +83,7 @@ def root_of_inverse(factor: Tensor) -> Tensor:
     differentiable.
 
     Faster than torch.cholesky_inverse, by a factor of a hundred on several threads; an LU
-    factorisation, as in torch.linalg.inv, may even hang on them (oneMKL).
+    factorization, as in torch.linalg.inv, may even hang on them (oneMKL).
     """
     eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
     return torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)

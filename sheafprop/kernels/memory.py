@@ -22,7 +22,7 @@ def announce(num_bytes: int, what: str) -> None:
 
 
 def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """An uninitialised tensor; rows of a large one are found faster through huge pages."""
+    """An uninitialized tensor; rows of a large one are found faster through huge pages."""
     out = torch.empty(shape, dtype=like.dtype, device=like.device)
     num_bytes = out.numel() * out.element_size()
     if out.device.type == "cpu" and num_bytes >= _HUGE and (advise := _madvise()) is not None:

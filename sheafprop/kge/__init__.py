@@ -1,4 +1,4 @@
-"""Knowledge graph embedding models: scores, losses, negative sampling and the sheaf they induce."""
+"""Knowledge graph embedding models with their sheaves, losses and negative sampling."""
 
 from sheafprop.kge.base import KGEModel
 from sheafprop.kge.lineare import LineaRE

@@ -80,16 +80,18 @@ def add_anchors(
     boundary_mask: Tensor | None = None,
     scale: Tensor | None = None,
 ) -> AnchoredGraph:
-    r"""Adds anchors to a graph: quadratic terms of the energy that pull nodes :math:`v` to given
-    targets,
+    r"""Adds anchors to a graph, which pull nodes to given targets.
+
+    An anchor adds the term
 
     .. math::
-        \gamma_v \| x_v - m_v \|^2 .
+        \gamma_v \| x_v - m_v \|^2
 
-    Each term is a triple of weight :math:`\gamma_v` between :math:`v` and a boundary node at
-    :math:`m_v`, whose relation has identity maps and no translation. All layers and solvers
-    therefore accept the result and compute its gradients: unpack it, and keep the first :math:`N`
-    rows of the output. Gradients reach the targets and the scale.
+    to the energy, for a node :math:`v` and its target :math:`m_v`. It is implemented as a triple of
+    weight :math:`\gamma_v` between :math:`v` and a boundary node at :math:`m_v`, whose relation has
+    identity maps and no translation. All layers and solvers therefore accept the result and compute
+    its gradients: unpack it, and keep the first :math:`N` rows of the output. Gradients also flow
+    to the targets and the scale.
 
     Args:
         x (Tensor): Vertex features ``[N, F]`` or ``[B, N, F]``.
@@ -100,8 +102,8 @@ def add_anchors(
         nodes (Tensor, optional): The vertices, int64 ``[m]``. (default: all, in their order)
         edge_weight (Tensor, optional): Weights of the triples, ``[E]``. (default: ones)
         boundary_mask (Tensor, optional): Known vertices, bool ``[N]``. (default: none)
-        scale (Tensor, optional): A positive factor of all :math:`\gamma_v`, such as one that is
-            learned: it is in the maps, and weights of triples take no gradients. (default: one)
+        scale (Tensor, optional): A positive factor of all :math:`\gamma_v`, for example a trainable
+            one; it scales the maps, because weights of triples have no gradients. (default: one)
 
     Raises:
         ValueError: If the sizes do not fit each other, or a weight is negative or not finite.

@@ -84,10 +84,10 @@ class HarmonicExtension(SheafConv):
         x_U^* = x_U^{(0)} - M^{-1/2} \left( M^{-1/2} L_{UU} M^{-1/2} \right)^+ M^{-1/2} g_0 ,
         \qquad g_0 = \left( L x^{(0)} - \delta^* W b \right)_U ,
 
-    minimises the energy :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the free
+    minimizes the energy :math:`E(x) = \sum_e w_e \| R_t x_t - R_h x_h - b_r \|^2` over the free
     vertices :math:`U`, with those of the boundary held fixed. If :math:`L_{UU}` is nonsingular, it
-    is the unique minimiser. If it is singular (a component without known vertices, maps with a
-    kernel), it is the minimiser closest to the start in the :math:`M`-norm, to which
+    is the unique minimizer. If it is singular (a component without known vertices, maps with a
+    kernel), it is the minimizer closest to the start in the :math:`M`-norm, to which
     :class:`SheafPropagation` converges. With teleport :math:`a > 0` it solves :math:`(L_{UU} + a M)
     x_U = (\delta^* W b)_U - L_{UB} x_B + a M x_U^{(0)}`.
 
@@ -229,7 +229,7 @@ class HarmonicExtension(SheafConv):
                 nonlocal name
                 solution = SOLVERS[name](system, rhs, **settings)
                 if not solution.converged and self.solver == "auto" and name == "direct":
-                    # Eigenvalues too small for the factorisation: CG does not mind them.
+                    # Eigenvalues too small for the factorization: CG does not mind them.
                     name = "cg"
                     solution = SOLVERS[name](system, rhs, **settings)
                 if not solution.converged:

@@ -1,4 +1,4 @@
-"""Proximity of nodes in a graph without regard to relations: personalised PageRank."""
+"""Proximity of nodes in a graph without regard to relations: personalized PageRank."""
 
 import torch
 from torch import Tensor

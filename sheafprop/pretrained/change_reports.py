@@ -104,14 +104,14 @@ class ExtensionReport:
         ]
         if self.facts or not self.with_features:
             lines[0] += (
-                f", which {agree(self.facts, 'names', 'name')} "
-                f"{count_noun(self.known_entities, 'entity')} that the model knows by label"
+                f", which {agree(self.facts, 'contains', 'contain')} "
+                f"{count_noun(self.known_entities, 'known entity')}"
             )
         if self.with_features:
             lines.append(
                 f"{count_noun(self.with_features, 'entity')} "
                 f"{agree(self.with_features, 'has', 'have')} features, "
-                f"{self.from_features_alone:,} of them no fact"
+                f"{self.from_features_alone:,} of them no facts"
             )
         lines += [f"features: {note}" for note in self.feature_notes]
         if self.fitted_relations:
@@ -132,9 +132,9 @@ class ExtensionReport:
         if self.rescaled:
             lines.append(
                 f"{'it was' if self.rescaled == 1 else f'{self.rescaled:,} of them were'} scaled "
-                "to the length that the model trains with (mean length before: "
-                f"{self.length_before:.3g}); normalize_output=False (--no-normalize-output) keeps "
-                "exact solutions as they are"
+                "to the norm used in training (mean norm before: "
+                f"{self.length_before:.3g}); normalize_output=False (--no-normalize-output) turns "
+                "this off"
             )
         if self.solved_finite_time and self.settings:
             why = "; ".join(f"{count}: {reason}" for reason, count in self.reasons.items())
@@ -143,56 +143,55 @@ class ExtensionReport:
                 f"{agree(self.solved_finite_time, 'was', 'were')} propagated for a finite time "
                 f"({count_noun(self.settings['iterations'], 'step')}, "
                 f"seed {self.settings['seed']})"
-                + (f", as no exact solution is unique ({why})" if why else "")
+                + (f", because the exact solution is not unique ({why})" if why else "")
             )
         if self.unanchored:
             lines.append(f"unanchored: {_some(self.unanchored)}")
         if self.dropped_facts:
             named = ", ".join(f"{quote(k)}: {v}" for k, v in list(self.dropped_facts.items())[:5])
             lines.append(
-                f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped, as the model "
-                f"knows no such relation ({named}; {self.dropped_at})"
+                f"{count_noun(sum(self.dropped_facts.values()), 'fact')} dropped because of an "
+                f"unknown relation ({named}; {self.dropped_at})"
             )
         if self.duplicates:
             lines.append(
                 f"{count_noun(self.duplicates, 'fact')} "
-                f"{agree(self.duplicates, 'repeats', 'repeat')} an earlier one of the input; a "
-                "fact counts once"
+                f"{agree(self.duplicates, 'repeats', 'repeat')} an earlier one of the input and "
+                f"{agree(self.duplicates, 'is', 'are')} ignored"
             )
         if self.known_facts:
             lines.append(
                 f"{count_noun(self.known_facts, 'fact')} "
-                f"{agree(self.known_facts, 'was', 'were')} known to the model already and "
-                f"{agree(self.known_facts, 'is', 'are')} not counted again"
+                f"{agree(self.known_facts, 'is', 'are')} known to the model and "
+                f"{agree(self.known_facts, 'is', 'are')} ignored"
             )
         if self.facts_between_known:
             lines.append(
                 f"{count_noun(self.facts_between_known, 'fact')} "
-                f"{agree(self.facts_between_known, 'moves', 'move')} no vector"
+                f"{agree(self.facts_between_known, 'changes', 'change')} no vector"
             )
         if self.kept_facts:
             lines.append(
-                f"{count_noun(self.kept_facts, 'fact')} of earlier extensions at the entities that "
-                f"these name {agree(self.kept_facts, 'is', 'are')} not given again and "
-                f"{agree(self.kept_facts, 'stays', 'stay')}: to correct a file, extend the model "
-                "that you started from with the corrected file"
+                f"{count_noun(self.kept_facts, 'earlier fact')} of these entities "
+                f"{agree(self.kept_facts, 'is', 'are')} not in the input and kept: to correct a "
+                "file, extend the original model with the corrected file"
             )
         if self.refined:
-            lines.append(f"solved again: {_some(self.refined)}")
+            lines.append(f"recomputed: {_some(self.refined)}")
         elif self.touched and not self.pull:
             lines.append(
-                "the facts touch entities of earlier extensions, which are at rest (a step with "
-                f"all their facts moves none): {_some(self.touched)}"
+                "the facts contain entities of earlier extensions, whose vectors do not change (a "
+                f"step with all their facts moves none of them): {_some(self.touched)}"
             )
         elif self.touched:
             lines.append(
-                f"the facts touch entities of earlier extensions, whose vectors were kept "
+                f"the facts contain entities of earlier extensions, whose vectors were kept "
                 f"(a step would move them by up to {self.pull:.3g}; mode='refine', --mode refine, "
-                f"solves them again): {_some(self.touched)}"
+                f"recomputes them): {_some(self.touched)}"
             )
         if self.lookalikes:
             near = format_lookalikes("new entities", self.lookalikes)
-            lines.append(f"{near}; labels are taken literally")
+            lines.append(f"{near}; labels are compared literally")
         return "\n".join(lines)
 
     def _describe_fits(self) -> list[str]:
@@ -219,7 +218,9 @@ class ExtensionReport:
             )
         near = {name: fit["resembles"] for name, fit in fits.items() if fit["resembles"]}
         if near:
-            lines.append(f"{format_lookalikes('new relations', near)}; labels are taken literally")
+            lines.append(
+                f"{format_lookalikes('new relations', near)}; labels are compared literally"
+            )
         return lines
 
 
@@ -255,14 +256,14 @@ class RemovalReport:
             lines.append(
                 f"{count_noun(len(self.affected), 'entity')} of earlier extensions lost a fact and "
                 f"kept {'its vector' if len(self.affected) == 1 else 'their vectors'} (remove with "
-                f"mode='refine', --mode refine, to solve again): {_some(self.affected)}"
+                f"mode='refine', --mode refine, to recompute): {_some(self.affected)}"
             )
         elif self.refined:
-            lines.append(f"solved again: {_some(self.refined)}")
+            lines.append(f"recomputed: {_some(self.refined)}")
         if self.without_facts:
             lines.append(
                 f"{count_noun(len(self.without_facts), 'entity')} of earlier extensions "
-                f"{agree(len(self.without_facts), 'has', 'have')} no fact left: "
+                f"{agree(len(self.without_facts), 'has', 'have')} no facts left: "
                 f"{_some(self.without_facts)}"
             )
         return "\n".join(lines)

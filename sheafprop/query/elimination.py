@@ -45,7 +45,7 @@ RELATIVE_TOLERANCE = 1e-10
 
 
 class Elimination(ABC):
-    r"""Minimises the energy of query graphs over their interior, from the sources to the target.
+    r"""Minimizes the energy of query graphs over their interior, from the sources to the target.
 
     A branch of a query hands on the quadratic :class:`BranchEnergy` of the vertex it ends at. An
     edge of weight :math:`w` from there, with maps :math:`A` at its source and :math:`B` at its
@@ -98,7 +98,7 @@ class Elimination(ABC):
 
     @abstractmethod
     def source(self, energy: BranchEnergy, edges: Edges, target: Tensor) -> Tensor:
-        """The sources ``[Q, s, d]`` that minimise ``energy`` and edge together, targets given."""
+        """The sources ``[Q, s, d]`` that minimize ``energy`` and edge together, targets given."""
 
     @abstractmethod
     def apply(self, end: str, edges: Edges, x: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class Elimination(ABC):
         return visit(batch.shape, 0)
 
     def edge_energies(self, branch: Branch, target: Tensor) -> Tensor:
-        """The energy of every edge at the minimiser, ``[Q, relations, s]`` in order of the slots.
+        """The energy of every edge at the minimizer, ``[Q, relations, s]`` in order of the slots.
 
         That of the prior at a vertex counts with the edge that leaves it.
 

@@ -117,7 +117,7 @@ class QueryShape:
     def _conjunctions(self, own: tuple[int, ...]) -> list[tuple[QueryShape, tuple[int, ...]]]:
         if self.operator == "not":
             raise ValueError(
-                "negation has no energy to minimise: leave out interior='free' (--interior free), "
+                "negation has no energy to minimize: leave out interior='free' (--interior free), "
                 "or answer on the graph alone (GraphExecutor)"
             )
         if self.operator == "anchor":

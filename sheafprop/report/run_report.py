@@ -35,7 +35,7 @@ __all__ = ["write_report"]
 
 _PICTURE = "hits_by_iteration.png"
 _GRAPH_COLUMNS = ("entities", "relations", "triples", "duplicates", "self_loops")
-# What may have been left out or stays without an anchor: always shown, also where it is none.
+# Excluded or unanchored data: always shown, also if there are none.
 _NOTICED = {
     "dropped_triples": "dropped triples (unknown relation)",
     "unknown_relations": "unknown relations",
@@ -47,7 +47,7 @@ _NOTICED = {
     "overlaps": "triples in two sets",
 }
 _COUNTS = {
-    "observed_triples": "observed triples of the inference graph, training triples aside",
+    "observed_triples": "observed triples of the inference graph, without training triples",
     "boundary_entities": "known entities in the inference graph, which keep their vectors",
     "free_entities": "new (free) entities in the inference graph",
     "shared_labels": "entity labels that occur in both graphs",
@@ -60,34 +60,34 @@ _COUNTS = {
     "test_duplicates": "repeated test triples",
     "valid_without_free": "validation triples without a new entity",
     "test_without_free": "test triples without a new entity",
-    "valid_swapped_pairs": "validation triples whose entities are linked the other way round",
-    "test_swapped_pairs": "test triples whose entities are linked the other way round",
+    "valid_swapped_pairs": "validation triples with an observed triple in the other direction",
+    "test_swapped_pairs": "test triples with an observed triple in the other direction",
 }
-#: What the settings of a propagation mean, shown where they appear.
+#: Explanations of propagation settings, shown for those in use.
 _TERMS = {
     "start": {
-        "mixed": "start mixed: new entities begin as one prototype section beside random ones",
-        "random": "start random: new entities begin with random vectors drawn from their labels",
-        "prototype": "start prototype: new entities begin at the mean trained vector of the "
-        "(relation, side) pairs they occur with",
-        "zeros": "start zeros: new entities begin at zero",
+        "mixed": "start mixed: one section starts at the prototype, the others at random vectors",
+        "random": "start random: new entities start at random vectors seeded by their labels",
+        "prototype": "start prototype: new entities start at the mean trained vector of the "
+        "(relation, side) pairs of their triples",
+        "zeros": "start zeros: new entities start at zero",
     },
-    "iterations": "iterations: steps of diffusion",
-    "step_size": "step size: how far a step goes, 1 replacing a vector by what its neighbours say",
+    "iterations": "iterations: number of diffusion steps",
+    "step_size": "step size: fraction of a full step, which moves a vector to its energy minimum",
     "normalization": {
-        "block": "normalization block: a step is divided by each entity's block of the Laplacian",
-        "degree": "normalization degree: a step is divided by each entity's weighted degree",
+        "block": "normalization block: a step is divided by diagonal blocks of the Laplacian",
+        "degree": "normalization degree: a step is divided by the weighted degree of each entity",
         None: "normalization none: plain gradient steps",
     },
-    "num_sections": "sections: starts that are propagated side by side; their scores are summed",
-    "num_random": "num random: how many of the sections start at random",
+    "num_sections": "sections: number of starts that are propagated; their scores are summed",
+    "num_random": "num random: number of sections that start at random",
     "prototype_share": "prototype share: weight of the prototype section in the score; a prototype "
-    "is the mean trained vector at the (relation, side) pairs an entity occurs with",
-    "normalize_output": "normalize output: after the last step new vectors are scaled to the "
-    "length the model trains with (row normalisation)",
-    "relation_weights": "relation weights: triples of relations that fit well in training count "
-    "more",
-    "teleport": "teleport: strength of the pull back to the start; 0 for none",
+    "is the mean trained vector of the (relation, side) pairs of an entity",
+    "normalize_output": "normalize output: new vectors are scaled to the norm used in training "
+    "after the last step (row normalization)",
+    "relation_weights": "relation weights: triples of relations with small training residuals have "
+    "larger weights",
+    "teleport": "teleport: weight of the start in every step; 0 for none",
     "seed": "seed: of the random starts",
 }
 
@@ -139,24 +139,24 @@ def _title(folder: Path, records: Sequence[Record]) -> str:
 
 def _results(records: Sequence[Record]) -> str:
     if not any(record.get("test") for record in records):
-        return "## Results\n\nThere is no test yet: no test triple was ranked."
+        return "## Results\n\nThe test triples have not been ranked yet."
     missing = [run_name(record) for record in records if not record.get("test")]
     lines = ["## Results", result_table(records)]
     if missing:
         lines.append(f"Not tested yet: {escape(', '.join(missing))}.")
     lines.append(
-        "**How to read it.** Hits@k is the share of queries whose true answer is among the first "
-        "k, in percent, MRR the mean reciprocal rank; ± is the standard error over seeds. `full`, "
-        "`merged` and `strict` rank among all entities, `sampled50` among 50 only and so gives far "
-        "higher figures: compare rows of one protocol, never across protocols."
+        "Hits@k is the percentage of queries whose true answer is among the first k, MRR the mean "
+        "reciprocal rank; ± is the standard error over seeds. `full`, `merged` and `strict` rank "
+        "among all entities, `sampled50` among 50 only, with far higher results: compare rows of "
+        "one protocol, never across protocols."
     )
     strata = strata_table(records)
     if strata:
         lines.append(
             "**By what the observed graph knows of the true answer**: Hits@10 in percent (MRR in "
-            "parentheses). A half-link is observed if some observed triple has the true answer on "
-            "that side of the query's relation; the steps are those between the query's entity and "
-            "the true answer, along observed triples of any relation, in either direction."
+            "parentheses). A half-link is observed if an observed triple has the true answer on "
+            "that side of the relation of the query; steps are observed triples, in any direction, "
+            "between the query entity and the true answer."
         )
         lines.append(strata)
     return "\n\n".join(lines)
@@ -187,12 +187,11 @@ def _published(records: Sequence[Record]) -> str:
     ]
     if not rows:
         return ""
-    header = ("method", "data", "protocol", "Hits@10", "MRR", "ties", "as given by")
+    header = ("method", "data", "protocol", "Hits@10", "MRR", "ties", "source")
     return (
         "## Published figures\n\n"
-        "Others' figures under the same protocol, not computed here. Their filters are their own "
-        f"and may differ, and so may their ties, where the rule is not known ({NOTHING}).\n\n"
-        + markdown_table(header, rows, "lllrrll")
+        "Published results under the same protocol. Their filters and, if unknown "
+        f"({NOTHING}), their tie rules may differ.\n\n" + markdown_table(header, rows, "lllrrll")
     )
 
 
@@ -222,7 +221,7 @@ def _selection(records: Sequence[Record], picture: str | None) -> str:
     if picture:
         lines.append(f"![Validation Hits@10 and MRR by number of iterations]({picture})")
     else:
-        lines.append("There is no validation curve to draw.")
+        lines.append("There is no validation curve.")
     return "\n\n".join(lines)
 
 
@@ -237,7 +236,7 @@ def _choice(record: Record, named: bool) -> str:
     tried = selection.get("tried", len(selection.get("curve", [])))
     places = {
         "validation": "validation",
-        "training graph": "the training graph with its entities taken as new",
+        "training graph": "training entities that are treated as new",
     }
     place = places.get(selection.get("on"))
     if place is None:
@@ -245,7 +244,8 @@ def _choice(record: Record, named: bool) -> str:
         origin = "defaults were used" if origin == "defaults" else f"settings come from: {origin}"
         tail = f"; {count_noun(tried, 'configuration')} tried" if tried else ""
         return (
-            f"{head}Nothing was chosen on validation, {origin}{tail}: {settings or NOTHING}.{note}"
+            f"{head}No settings were selected on validation; {origin}{tail}: "
+            f"{settings or NOTHING}.{note}"
         )
     protocol = selection.get("protocol", "full")
     triples = f", {count_noun(selection['count'], 'triple')}" if "count" in selection else ""
@@ -254,12 +254,12 @@ def _choice(record: Record, named: bool) -> str:
     return (
         f"{head}{count_noun(tried, 'configuration')} tried on {place} (best "
         f"`{selection.get('metric', 'mrr')}` under `{protocol}`{triples}). "
-        f"Chosen: {settings or 'not recorded'}.{note}"
+        f"Selected: {settings or 'not recorded'}.{note}"
     )
 
 
 def _terms(records: Sequence[Record]) -> list[str]:
-    """A line for each setting that appears, so that the choice can be read without the code."""
+    """A line for each setting in use."""
     found = []
     for key, meaning in _TERMS.items():
         for record in records:
@@ -321,11 +321,11 @@ def _data_summary(data: dict[str, Any]) -> Iterator[str]:
     lines = [f"- {escape(name)}: {_format_finding(value)}" for name, value in noticed.items()]
     lines += [f"- note: {escape(note)}" for note in data.get("notes", [])]
     if lines:
-        yield "Left out, unanchored or odd:\n\n" + "\n".join(lines)
+        yield "Excluded, unanchored or unusual:\n\n" + "\n".join(lines)
 
 
 def _format_finding(value: Any) -> str:
-    """A count, counts by name, or counts with examples; nothing is cut."""
+    """A count, counts by name, or counts with examples, in full."""
     if isinstance(value, dict):
         known = [
             f"{escape(key)}: {_format_finding(part)}"
@@ -386,7 +386,7 @@ def _cost(records: Sequence[Record]) -> str:
     header = ("run", "train", "select", "propagate", "rank", "peak memory", "hardware")
     return (
         "## Time and memory\n\n" + markdown_table(header, rows, "lrrrrrl") + "\n\n"
-        "Wall time: `train` of all epochs with their validations, added up over resumed runs; "
-        "`select` of the search on validation; `propagate` and `rank` of the propagated method at "
-        "test. Peak memory is that of the whole process, libraries included."
+        "Wall time: `train` is the time of all epochs with their validations, summed over resumed "
+        "runs, `select` that of the selection on validation, and `propagate` and `rank` those of "
+        "the test. Peak memory is that of the process, including libraries."
     )

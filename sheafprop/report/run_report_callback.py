@@ -20,7 +20,7 @@ from sheafprop.version import __version__
 
 
 class RunReport(Callback):
-    """Reports what a run found: metrics, report and figure, on the terminal and to W&B.
+    """Reports the results of a run: metrics, report and figure, on the terminal and to W&B.
 
     After ``fit`` it reports what :class:`~sheafprop.training.SaveModel` chose and saved, which has
     to stand before it; after ``test`` it adds the test figures and renews the group's report.
@@ -50,7 +50,7 @@ class RunReport(Callback):
             return
         if trainer.current_epoch:
             end = f" of {trainer.max_epochs}" if (trainer.max_epochs or -1) > 0 else ""
-            self._print(f"going on with epoch {trainer.current_epoch + 1}{end}")
+            self._print(f"resuming at epoch {trainer.current_epoch + 1}{end}")
         monitor, _, sentence = choose_monitor(pl_module.data)  # type: ignore[arg-type]
         kept = [c for c in trainer.checkpoint_callbacks if isinstance(c, BestCheckpoint)]
         if not kept:
@@ -61,7 +61,7 @@ class RunReport(Callback):
             more = "further " if best else ""
             self._print(f"no {more}epoch will be validated: {used} are used")
         else:
-            self._print(f"the best epoch is chosen by {sentence}")
+            self._print(f"the best epoch is selected by {sentence}")
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, SheafCompletion)
@@ -167,15 +167,15 @@ def _describe_choice(module: SheafCompletion) -> str:
     if selection is None or selection.value is None:
         settings = module.search.settings
         return (
-            "propagation: there are no validation triples to choose on, and the training graph is "
-            "too small to hold some out, so the defaults are taken "
+            "propagation: there are no validation triples, and the training graph is too small to "
+            "hold some out, so the defaults are used "
             f"({count_noun(settings.iterations, 'iteration')})"
         )
     chosen = selection.settings
     steps = count_noun(chosen.iterations, "iteration")
     return (
         f"propagation: {steps} from the {chosen.start} start with step size {chosen.step_size}, "
-        f"chosen on {selection.describe_triples()} among "
+        f"selected on {selection.describe_triples()} among "
         f"{count_noun(selection.tried, 'configuration')} ({selection.metric} {selection.value:.3f})"
     )
 

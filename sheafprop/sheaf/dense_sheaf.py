@@ -9,7 +9,7 @@ from sheafprop.kernels.rows import take_rows
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DenseSheaf(RelationSheaf):
     r"""Both restriction maps are dense matrices: :math:`R_h, R_t \in K^{k \times d}`.
 

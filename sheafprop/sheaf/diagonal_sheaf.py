@@ -10,7 +10,7 @@ from sheafprop.sheaf.relation_sheaf import Side
 from sheafprop.sheaf.table_sheaf import TableSheaf, all_ones
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiagonalSheaf(TableSheaf):
     r"""Both restriction maps are diagonal: :math:`R_h = \mathrm{diag}(a_r)`,
     :math:`R_t = \mathrm{diag}(c_r)`, real or complex.

@@ -134,8 +134,8 @@ def check_features(x: Tensor, sheaf: RelationSheaf) -> None:
         )
     if sheaf.dtype is not None and sheaf.dtype.is_complex and not x.is_complex():
         raise ValueError(
-            f"the sheaf's maps are complex ({sheaf.dtype}), so 'x' must be complex too "
-            f"(got {x.dtype})"
+            f"the sheaf's maps are complex ({sheaf.dtype}), so 'x' must be complex too (got "
+            f"{x.dtype}): torch.view_as_complex(x.unflatten(-1, (-1, 2))) converts it"
         )
 
 

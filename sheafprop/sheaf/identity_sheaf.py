@@ -16,7 +16,7 @@ from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class IdentitySheaf(RelationSheaf):
     r"""Both restriction maps are the identity; relations differ in their translations :math:`b_r`.
 

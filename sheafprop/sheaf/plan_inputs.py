@@ -12,7 +12,7 @@ _State = Literal["same", "changed", "other"]
 class PlanInputs:
     """What a plan was built from, to tell whether a layer is given the same again.
 
-    A tensor is recognised by its memory and by how often it has been written to, which costs
+    A tensor is recognized by its memory and by how often it has been written to, which costs
     nothing; only another tensor is compared by its values. Traced tensors are not compared. What
     is written through ``.data`` or a numpy view counts as no write and is not noticed; another
     tensor put in the place of ``.data`` is.

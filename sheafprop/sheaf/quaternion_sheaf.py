@@ -11,7 +11,7 @@ from sheafprop.sheaf.relation_sheaf import Side
 from sheafprop.sheaf.table_sheaf import TableSheaf, all_ones
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class QuaternionSheaf(TableSheaf):
     r"""Both restriction maps are left multiplications by quaternions, :math:`R_h x = a_r x` and
     :math:`R_t x = c_r x`. Maps of different relations do not commute.

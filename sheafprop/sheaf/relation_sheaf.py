@@ -101,6 +101,10 @@ class RelationSheaf(ABC):
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(own)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
+    def __repr__(self) -> str:
+        shown = [f"{name}={list(tensor.shape)}" for name, tensor in self.tensors().items()]
+        return f"{type(self).__name__}({', '.join(shown) or f'num_relations={self.num_relations}'})"
+
     # Sizes ---------------------------------------------------------------------------------------
 
     @property

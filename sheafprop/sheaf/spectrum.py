@@ -53,7 +53,7 @@ def spectral_bounds(
     r"""Smallest nonzero and largest eigenvalue: exact for small problems, else Ritz values.
 
     The Lanczos process runs in the inner product of :math:`M` on :math:`M^+ L_{UU}` and keeps two
-    vectors, whatever the number of steps: without reorthogonalisation it finds extreme eigenvalues
+    vectors, whatever the number of steps: without reorthogonalization it finds extreme eigenvalues
     several times, which does no harm here. It starts in the range of :math:`L_{UU}`, so that the
     kernel shows up by rounding only and can be told by its weight. Golub and Van Loan, "Matrix
     Computations", section 10.3.

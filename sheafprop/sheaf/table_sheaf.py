@@ -14,7 +14,7 @@ from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
 from sheafprop.sheaf.vertex_blocks import VertexBlocks
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableSheaf(RelationSheaf):
     r"""Both restriction maps multiply by a row of a table, in an algebra of small blocks.
 

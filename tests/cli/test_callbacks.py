@@ -59,7 +59,7 @@ def test_own_callbacks_are_added_and_imported_again_on_request(tmp_path, words, 
     assert main([*words, *given]) == 0
     out, run = capsys.readouterr().out, tmp_path / "run"
     assert callbacks(run) == [*BUILT_IN, "Whisper"]
-    assert "the best epoch is chosen by MRR" in out
+    assert "the best epoch is selected by MRR" in out
     assert (run / "checkpoints" / "best.ckpt").is_file()
     assert "(quiet_ones.Whisper): 'test', 'validate' and 'fit --resume' import" in out
     for command in (["test", "--run"], ["fit", "--trainer.max_epochs=3", "--resume"]):
@@ -81,7 +81,7 @@ def test_replacing_takes_a_word(tmp_path, words, capsys, how):
     assert callbacks(tmp_path / "run") == ["Whisper"]
     out = capsys.readouterr().out
     assert "without a BestCheckpoint callback" in out
-    assert "the best epoch is chosen" not in out
+    assert "the best epoch is selected" not in out
 
 
 def test_callbacks_are_taken_away_by_that_word_alone(tmp_path, words, capsys):

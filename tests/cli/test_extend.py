@@ -35,7 +35,7 @@ def test_extend_scales_new_vectors_unless_switched_off(tmp_path, capsys, model, 
     for words, unit in (([], True), (["--no-normalize-output"], False)):
         out = tmp_path / str(unit)
         printed = output(capsys, "extend", model, facts, "--out", out, *words).err
-        assert ("scaled to the length" in printed) is unit
+        assert ("scaled to the norm" in printed) is unit
         grown = SheafModel.load(out)
         lengths = torch.linalg.vector_norm(grown.vectors()[-3:], dim=-1)
         # Three float32 rows: each was divided by its length, so is one up to rounding.
@@ -114,7 +114,7 @@ def test_labels_that_differ_only_in_case_or_white_space_are_reported(tmp_path, c
     printed = output(capsys, "extend", model, tmp_path / "new.tsv", "--out", tmp_path / "grown").err
     said = "entities that differ from another only in case, white space, Unicode form or hidden "
     pairs = f"characters: 4 ('A0' and 'a0', ' a1' and 'a1', 'New' and 'new', '{wide}' and 'a4')"
-    assert f"new {said}{pairs}; labels are taken literally" in printed
+    assert f"new {said}{pairs}; labels are compared literally" in printed
     assert "A0" in SheafModel.load(tmp_path / "grown").labels()
     assert f"\n{said}{pairs}\n" in output(capsys, "inspect", tmp_path / "grown").out
     write_triples(tmp_path / "new.tsv", [("a0", "Next", "fresh"), ("a0", "next", "Fresh")])
@@ -186,7 +186,7 @@ def test_features_alone_and_beside_facts_give_vectors(tmp_path, capsys, model, f
     features.write_text("\n".join(lines) + "\n")
     words = ["--features", features, "--report", tmp_path / "report.json"]
     done = output(capsys, "extend", model, facts, "--out", tmp_path / "grown", *words)
-    assert "2 entities have features, 1 of them no fact" in done.err
+    assert "2 entities have features, 1 of them no facts" in done.err
     grown = SheafModel.load(tmp_path / "grown")
     expected = SheafModel.load(model).extend(FACTS, features=features)
     assert torch.equal(grown.vectors(), expected.vectors())

@@ -75,7 +75,7 @@ def test_fit_then_test_leaves_report_metrics_figure_and_model(tmp_path, capsys, 
     assert record["peak_bytes"] > 10**7
     assert (run / "model" / "model.safetensors").is_file()
     assert main(["validate", "--run", str(run)]) == 0
-    assert "chosen on" in capsys.readouterr().out
+    assert "selected on" in capsys.readouterr().out
 
 
 def test_a_run_folder_is_never_overwritten(tmp_path, capsys):
@@ -442,7 +442,7 @@ def test_what_is_said_of_the_best_epoch_is_what_happens(tmp_path, capsys, more, 
         capsys.readouterr().out,
         json.loads((group / "rotate" / "metrics.json").read_text())["training"],
     )
-    assert ("the best epoch is chosen by MRR" in out) == validated
+    assert ("the best epoch is selected by MRR" in out) == validated
     assert ("no epoch will be validated" in out) != validated
     assert (training["monitor"] == "val/mrr") == validated
     assert ("the last epoch is taken" in training["chosen_by"]) != validated

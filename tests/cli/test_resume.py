@@ -208,7 +208,7 @@ def test_a_model_without_a_place_is_refused_before_training(run, capsys, kind):
 
 def test_it_says_where_it_goes_on(run, capsys):
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs=5"]) == 0
-    assert "going on with epoch 3 of 5" in capsys.readouterr().out
+    assert "resuming at epoch 3 of 5" in capsys.readouterr().out
     assert main(["fit", "--resume", str(run)]) == 0
     said = capsys.readouterr().out
     assert "5 epochs were run before, and none was added: all epochs were run" in said
@@ -221,7 +221,7 @@ def test_going_on_without_an_epoch_counts_none(run, capsys):
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 1
     assert "has been trained for 2 epochs (2 steps) already" in capsys.readouterr().err
     assert main(["fit", "--resume", str(run), "--trainer.max_epochs=3"]) == 0
-    assert "going on with epoch 3 of 3" in capsys.readouterr().out
+    assert "resuming at epoch 3 of 3" in capsys.readouterr().out
     assert json.loads((run / "metrics.json").read_text())["training"]["epochs"] == 3
 
 

@@ -79,7 +79,7 @@ def test_a_killed_process_ends_the_run_and_torchrun_goes_on_with_it(tmp_path, wo
 
     said, codes = run(words, attempt=1)
     assert codes == [0, 0]
-    assert "going on with epoch 4 of 5" in said[0][1]
+    assert "resuming at epoch 4 of 5" in said[0][1]
     assert said[1][1:] == ("", "")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
     assert not (folder / ".torchrun").exists()

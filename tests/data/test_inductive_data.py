@@ -97,7 +97,7 @@ def test_summary_and_repr():
     lines = data.summary().splitlines()
     assert lines[0].startswith("toy (fully-inductive: all entities")
     assert "  inference graph: 4 entities, all of them new, 3 triples" in lines
-    assert "  to predict there: 1 triple to choose settings by, 0 to test on" in lines
+    assert "  to predict: 1 validation triple, 0 test triples" in lines
     assert "  note: made by hand" in lines
     assert repr(data) == (
         "InductiveData(toy, fully-inductive, train=[3 entities, 3 triples], "

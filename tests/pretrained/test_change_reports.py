@@ -29,16 +29,13 @@ def test_an_extension_reports_labels_that_look_alike():
 
 def test_an_extension_in_words():
     text = sheaf_model("transe").extend(FACTS + ADRIFT).report.summary().split("\n")
-    assert (
-        text[0]
-        == "5 new entities from 12 facts, which name 6 entities that the model knows by label"
-    )
+    assert text[0] == "5 new entities from 12 facts, which contain 6 known entities"
     assert text[1].startswith("3 vectors are the exact solution (relative residual ")
     assert "2 vectors were propagated for a finite time (5 steps, seed 0)" in "\n".join(text)
     assert "unanchored: 'm0', 'm1'" in text
     assert text[-2:] == [
-        "1 fact repeats an earlier one of the input; a fact counts once",
-        "1 fact moves no vector",
+        "1 fact repeats an earlier one of the input and is ignored",
+        "1 fact changes no vector",
     ]
 
 
@@ -56,7 +53,7 @@ def test_a_removal_in_words():
     lost = model.remove("n1").report.summary().split("\n")
     assert lost[1:] == [
         "1 entity of earlier extensions lost a fact and kept its vector (remove with "
-        "mode='refine', --mode refine, to solve again): 'n0'"
+        "mode='refine', --mode refine, to recompute): 'n0'"
     ]
     again = model.remove("n1", mode="refine").report.summary().split("\n")
-    assert again[1:] == ["solved again: 'n0'"]
+    assert again[1:] == ["recomputed: 'n0'"]

@@ -352,7 +352,7 @@ def test_exact_solutions_have_the_length_of_unit_rows(name, size):
     assert report.rescaled == 3
     mean = np.mean([np.linalg.norm(row) for row in before.values()])
     assert report.length_before == pytest.approx(mean, rel=1e-6)
-    assert "scaled to the length that the model trains with" in report.summary()
+    assert "scaled to the norm used in training" in report.summary()
     plain = model.extend(FACTS, normalize_output=False).report
     assert (plain.rescaled, plain.length_before) == (0, None)
     assert "scaled" not in plain.summary()
@@ -465,7 +465,7 @@ def test_facts_that_are_given_again_change_nothing(name, propagation):
         assert (report.facts, report.new_entities, report.pull) == (0, 0, 0)
         assert report.known_facts == len(distinct)
         assert report.duplicates == len(KNOWN) + 1 - len(distinct)
-        assert f"{len(distinct)} facts were known to the model already" in report.summary()
+        assert f"{len(distinct)} facts are known to the model" in report.summary()
         assert again.num_facts == first.num_facts
         close(again.vectors(), first.vectors(), 1e-8)
     # Old and new facts in one batch: only the new ones count, also where all is solved again.
@@ -535,7 +535,10 @@ def test_what_new_facts_agree_with_is_at_rest(name):
     # One fact each: the new entities lie where it is met.
     report = first.extend([("z", "skip", "n1"), ("n2", "next", "y")], normalize_output=False).report
     assert (report.touched, report.pull) == (["n1", "n2"], 0)
-    assert "at rest (a step with all their facts moves none): 'n1', 'n2'" in report.summary()
+    assert (
+        "do not change (a step with all their facts moves none of them): 'n1', 'n2'"
+        in report.summary()
+    )
     assert "refine" not in report.summary()
 
 
@@ -561,7 +564,7 @@ def test_facts_of_earlier_extensions_that_are_not_given_again_are_counted():
         for mode in ("keep", "refine"):
             report = grown.extend(given, mode=mode).report
             assert report.kept_facts == count
-            assert ("to correct a file, extend the model" in report.summary()) is (count > 0)
+            assert ("extend the original model" in report.summary()) is (count > 0)
 
 
 @pytest.mark.parametrize("mode", ["keep", "refine"])
@@ -572,5 +575,5 @@ def test_entities_without_a_fact_left_are_named(mode):
     report = smaller.report
     assert set(report.affected) == {"n", "m", "k"}
     assert report.without_facts == ["n"]
-    assert "1 entity of earlier extensions has no fact left: 'n'" in report.summary()
+    assert "1 entity of earlier extensions has no facts left: 'n'" in report.summary()
     assert smaller.explain("n").empty

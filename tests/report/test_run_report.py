@@ -64,9 +64,9 @@ def test_missing_parts_are_said_to_be_missing(tmp_path):
     bare = {"format": 1, "run": {"name": "bare"}}
     text = report(tmp_path, bare)
     for sentence in (
-        "There is no test yet",
+        "The test triples have not been ranked yet.",
         "No selection was recorded.",
-        "There is no validation curve to draw.",
+        "There is no validation curve.",
         "No summary of the data was recorded.",
     ):
         assert sentence in text
@@ -78,7 +78,7 @@ def test_defaults_are_not_called_a_choice(tmp_path):
     run = record(points=[])
     run["selection"] |= {"on": "defaults", "tried": 0, "note": "There are no validation triples."}
     selection = section(report(tmp_path, run), "Selection")
-    assert "Nothing was chosen on validation, defaults were used: start mixed" in selection
+    assert "No settings were selected on validation; defaults were used: start mixed" in selection
     assert "There are no validation triples." in selection
     assert "configuration" not in selection
 
@@ -87,7 +87,7 @@ def test_a_choice_on_the_training_graph_and_on_a_part_is_said(tmp_path):
     run = record()
     run["selection"] |= {"on": "training graph", "count": 500, "available": 3352}
     selection = section(report(tmp_path, run), "Selection")
-    assert "tried on the training graph with its entities taken as new (best" in selection
+    assert "tried on training entities that are treated as new (best" in selection
     assert "500 triples drawn from 3,352" in selection
 
 

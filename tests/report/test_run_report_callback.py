@@ -22,7 +22,7 @@ def test_record_and_report_follow_the_training_and_the_test(tmp_path, capsys):
     out = capsys.readouterr().out
     after = out[out.index("model: ") :]
     assert after.index("Hits@10") < after.index("protocol:   full") < after.index("report: ")
-    assert "the best epoch is chosen by MRR of the inference graph" in out
+    assert "the best epoch is selected by MRR of the inference graph" in out
     assert f"model: {folder / 'model'}" in out
     assert record["training"] == model.training_record
     assert record["training"]["stopped"] == "validation had not improved for 2 checks"

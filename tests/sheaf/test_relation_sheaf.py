@@ -30,6 +30,17 @@ def test_every_map_kind_is_covered():
     assert tested == public == defined
 
 
+def test_a_sheaf_is_shown_on_one_line(case):
+    shown = repr(case.sheaf)
+    assert "\n" not in shown
+    for name, tensor in case.sheaf.tensors().items():
+        assert f"{name}={list(tensor.shape)}" in shown
+
+
+def test_a_sheaf_without_tensors_shows_its_relations():
+    assert repr(IdentitySheaf(relations=3)) == "IdentitySheaf(num_relations=3)"
+
+
 def test_coboundary_equals_dense_matrix(case):
     delta, _ = dense_coboundary(case)
     root = case.edge_weight.sqrt().unsqueeze(1)

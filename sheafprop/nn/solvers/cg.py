@@ -11,7 +11,7 @@ _PATIENCE = 500
 
 def solve_cg(system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: int) -> Solution:
     r"""Conjugate gradients, preconditioned by :math:`M^+` (block Jacobi for :math:`M = D`), in the
-    form that minimises the residual.
+    form that minimizes the residual.
 
     Its iterate has the smallest :math:`\|M^{-1/2} (f - A z)\|`, which is what the tolerance
     measures, of all polynomial methods: it never needs more applications than Euler steps or

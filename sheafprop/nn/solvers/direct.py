@@ -28,9 +28,9 @@ _ROUNDING = 64
 
 
 def solve_direct(system: LinearSystem, rhs: Tensor, *, tol: float, max_iterations: int) -> Solution:
-    r"""Factorisation: sparse where the maps act on every coordinate separately, else dense.
+    r"""Factorization: sparse where the maps act on every coordinate separately, else dense.
 
-    One sparse factorisation of the scalar Laplacian serves all columns of identity maps; diagonal
+    One sparse factorization of the scalar Laplacian serves all columns of identity maps; diagonal
     maps take one for each coordinate. What is singular is known from the graph: a component whose
     maps agree around every cycle and that nothing ties to the boundary has one kernel vector. One
     vertex of it is held, and the solution is made :math:`M`-orthogonal to the vector, which is the

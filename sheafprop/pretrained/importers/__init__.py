@@ -1,4 +1,4 @@
-"""Trained models of other libraries, and plain arrays, as models of our own."""
+"""Importers of trained models of other libraries and of plain arrays."""
 
 from sheafprop.pretrained.importers.ampligraph import import_ampligraph
 from sheafprop.pretrained.importers.arrays import import_arrays

@@ -158,7 +158,7 @@ def norm_notes(p: float) -> list[str]:
     if p == 2.0:
         return []
     return [
-        f"the model scores by the {p:g}-norm, and propagation minimises squared 2-norms: "
+        f"the model scores by the {p:g}-norm, and propagation minimizes squared 2-norms: "
         "vectors of new entities are a compromise"
     ]
 

@@ -33,7 +33,7 @@ def import_pykeen(folder: str | PathLike[str], *, keep_unused: bool = False) -> 
     PyKEEN need not be installed. TransE, RotatE, TransR and SE can be imported.
 
     Warns of what does not carry over: a norm other than the 2-norm, which propagation
-    does not minimise, and TransR's clamp after the projection, which is not linear.
+    does not minimize, and TransR's clamp after the projection, which is not linear.
 
     Args:
         folder: The folder, with ``trained_model.pkl`` and ``training_triples``.

@@ -1,7 +1,7 @@
-"""Propagation of vectors that are larger than memory: files that are mapped or read in order.
+"""Out-of-core propagation with files that are memory-mapped or read sequentially.
 
-A subpackage of its own, since none of it loads a model folder and all of it shares files that a
-killed process leaves for the next one.
+These modules do not load model folders; they share the intermediate files from which an interrupted
+process resumes.
 """
 
 from sheafprop.pretrained.mapped.propagation_job import PropagationInput, PropagationJob
