@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sheafprop.errors import DataError
 from sheafprop.files import lock_folder
@@ -37,6 +37,10 @@ class RunFolder:
         self._new = new
         self._made: list[Path] = []
         self._unlock: Callable[[], None] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a process that the trainer spawns is given: the lock stays with this one."""
+        return vars(self) | {"_unlock": None}
 
     def make(self) -> bool:
         """Makes a new folder, and the folders above it, and returns whether it did."""
