@@ -12,6 +12,9 @@ from sheafprop.data.triples import read_located
 
 __all__ = ["read_files", "rename_rows"]
 
+# What ontologies call one relation; RDF and OBO are read with the first name.
+_SUBCLASS = {"is_a", "rdfs:subClassOf", "subClassOf", "subclass_of", "biolink:subclass_of"}
+
 
 def read_files(
     paths: Iterable[str | os.PathLike[str]], *, literals: LiteralSink | None = None, **given: Any
@@ -28,7 +31,14 @@ def read_files(
         for path in paths
     ]
     aliases = {label: term for part in parts for label, term in part.aliases.items()}
-    return LocatedRows.join([rename_rows(part, aliases) for part in parts])
+    found = LocatedRows.join([rename_rows(part, aliases) for part in parts])
+    if len(several := _SUBCLASS & set(found.rows[:, 1].tolist())) > 1:
+        warnings.warn(
+            f"the relations {', '.join(sorted(several))} are read as different ones, though all "
+            "may say that a term is a kind of another: give them one name if they do",
+            stacklevel=2,
+        )
+    return found
 
 
 def rename_rows(located: LocatedRows, aliases: Mapping[str, str]) -> LocatedRows:
