@@ -45,6 +45,10 @@ class RunFolder:
         self._made: list[Path] = []
         self._unlock: Callable[[], None] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a process that the trainer spawns is given: the lock stays with this one."""
+        return vars(self) | {"_unlock": None}
+
     def make(self) -> bool:
         """Makes a new folder, and the folders above it, and returns whether it did."""
         if not self._new:

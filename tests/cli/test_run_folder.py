@@ -1,6 +1,7 @@
 """Folders of runs: made beside those there are, locked, and removed where nothing was trained."""
 
 import json
+import pickle
 import shutil
 
 import pytest
@@ -41,6 +42,9 @@ def test_a_folder_is_locked_once(tmp_path):
     pytest.importorskip("fcntl")
     first, second = RunFolder(tmp_path), RunFolder(tmp_path)
     first.lock()
+    with pytest.raises(StorageError, match="another process is at work"):
+        second.lock()
+    pickle.loads(pickle.dumps(first)).release()  # in a spawned process
     with pytest.raises(StorageError, match="another process is at work"):
         second.lock()
     first.release()

@@ -62,8 +62,9 @@ def test_many_queries_at_once():
     many = model.predict_tails(["a0", "n1"], "next", k=2)
     one = pd.concat([model.predict_tails(e, "next", k=2) for e in ("a0", "n1")], ignore_index=True)
     pd.testing.assert_frame_equal(many, one)
-    paired = model.predict_heads(["next", "far"], ["a0", "n1"], k=2)
-    assert list(paired["relation"]) == ["next", "next", "far", "far"]
+    for kinds in (["next", "far"], ["far", "next"]):
+        paired = model.predict_heads(kinds, ["a0", "n1"], k=2)
+        assert list(paired["relation"]) == [kind for kind in kinds for _ in range(2)]
     assert len(model.predict_tails([], "next")) == 0
     with pytest.raises(ValueError, match="one for each of the 2"):
         model.predict_tails(["a0", "a1"], ["next"])
