@@ -24,7 +24,9 @@ def config_root() -> Path:
 _SECTIONS = {"data", "model", "trainer", "report", "run"}
 #: Options that are names or folders: a plain scalar other than null is their text.
 _TEXTS = {"root", "name", "group", "project", "id", "entity", "notes", "save_dir", "dirpath"}
-_TEXTS |= {"default_root_dir", "columns", "delimiter", "prefixes"}
+_TEXTS |= {"default_root_dir", "columns", "delimiter", "prefixes", "features"}
+#: Options of the data that name a file or a folder.
+DATA_PLACES = frozenset(("root", "features", "prefixes"))
 # Numbers with an exponent and no point, which YAML 1.1 takes for text.
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+")
 
@@ -84,6 +86,13 @@ def parse_option(name: str, text: str) -> Any:
     return (
         os.path.join(".", text) if name == "data.root" and value is None and text != "~" else text
     )
+
+
+def resolve_place(name: str, given: Any) -> Any:
+    """The value of one of :obj:`DATA_PLACES`, which means the same from any folder once stored."""
+    if given is None or (name == "prefixes" and given in ("common", "none")):
+        return given
+    return os.path.abspath(os.path.expanduser(str(given)))
 
 
 def nest(values: dict[str, Any]) -> dict[str, Any]:

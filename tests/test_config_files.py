@@ -7,12 +7,14 @@ from sheafprop.cli.lightning import SheafCLI
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace
 from sheafprop.config_files import (
+    DATA_PLACES,
     config_root,
     dump_yaml,
     load_config,
     merge,
     parse_option,
     parse_yaml,
+    resolve_place,
 )
 from sheafprop.errors import DataError
 from sheafprop.kge import KGE_REGISTRY
@@ -146,14 +148,15 @@ def test_an_unknown_name_lists_what_there_is():
 )
 def test_names_and_folders_are_text_whatever_they_look_like(tmp_path, text):
     (tmp_path / "c.yaml").write_text(
-        f"data: {{root: {text}, name: {text}}}\nrun: {{name: {text}, group: {text}}}\n"
+        f"data: {{root: {text}, name: {text}, features: {text}}}\n"
+        f"run: {{name: {text}, group: {text}}}\n"
         f"trainer: {{logger: [{{init_args: {{save_dir: {text}}}}}]}}\n"
     )
     config = load_config(str(tmp_path / "c.yaml"))
-    assert config["data"] == {"root": text, "name": text}
+    assert config["data"] == {"root": text, "name": text, "features": text}
     assert config["run"] == {"name": text, "group": text}
     assert config["trainer"]["logger"][0]["init_args"]["save_dir"] == text
-    assert parse_option("data.root", text) == text
+    assert parse_option("data.root", text) == parse_option("data.features", text) == text
     assert parse_yaml(dump_yaml(config)) == config
 
 
@@ -188,6 +191,18 @@ def test_numbers_are_numbers(tmp_path, capsys, text, value):
         )
         space = SearchSpace.load(str(tmp_path / "s.yaml"))
         assert space.options["model.margin"]["low"] == float(f"{value:.0e}")
+
+
+def test_places_of_the_data_are_absolute_and_words_for_prefixes_stay(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/users/me")
+    for name in DATA_PLACES:
+        assert resolve_place(name, None) is None
+        assert resolve_place(name, "a/../b") == str(tmp_path / "b")
+        assert resolve_place(name, "~/b") == "/users/me/b"
+    for word in ("common", "none"):
+        assert resolve_place("prefixes", word) == word
+        assert resolve_place("root", word) == str(tmp_path / word)
 
 
 @pytest.mark.parametrize("root", ["1e5", "12e3", "null", "0x10"])

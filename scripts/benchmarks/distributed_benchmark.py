@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks.benchmark_cases import STEP_SIZE, make_features, make_sheaf
 from benchmarks.cells import RESULTS, check_hardware, merge_cases, read_records
@@ -142,14 +143,11 @@ def measure_constants(
             plan = PropagationPlan(
                 torch.from_numpy(edges), torch.from_numpy(kinds), sheaf, rows, dtype=x.dtype
             )
-            out = torch.empty_like(x)
-            times = []
-            for _ in range(rounds + 1):
+            steps, times = _Steps(plan, x), []
+            for _ in range(rounds):
                 with clock.measure() as spent:
-                    plan.step(x, None, STEP_SIZE, out)
+                    steps.run(1)
                 times.append(spent[0])
-            # The first one compiles.
-            times = times[1:]
             lines.append([rows, statistics.median(times) / (2 * edges.shape[1])])
         found["entry"][maps] = lines
     row = torch.zeros(1, width)
@@ -221,8 +219,7 @@ def measure_cases(
         sheaf, x = make_sheaf(maps, _RELATIONS, width), make_features(maps, nodes, width)
         whole = None
         if ranks.is_first:
-            whole = PropagationPlan(edges, kinds, sheaf, nodes, dtype=x.dtype)
-        constant = None if whole is None else whole.constant(x)
+            whole = _Steps(PropagationPlan(edges, kinds, sheaf, nodes, dtype=x.dtype), x)
         for split in ("columns", "metis", "hash"):
             about: Record = {"predicted": None, "rows_sent": 0.0}
             if split == "columns":
@@ -242,19 +239,17 @@ def measure_cases(
                     dtype=torch.float32,
                 )
                 plan = PropagationPlan.from_rows(rows, sheaf, columns=some, dtype=x.dtype)
-                start, graph = x[:, :, some].contiguous(), None
-                own = plan.take_constant(None)
+                graph, shared = None, _Steps(plan, x[:, :, some].contiguous())
             else:
                 assignment = torch.from_numpy(np.load(folder / f"{split}-{ranks.size}.npy"))
                 graph = PartitionedGraph.of_triples(ranks, edges, kinds, assignment)
                 plan = PartitionedPlan(graph, sheaf, dtype=x.dtype)
-                start = x[graph.owned]
-                own = plan.constant(start)
+                shared = _Steps(plan, x[graph.owned])
                 row = x[:1].numel() * x.element_size()
                 about["predicted"] = predict(ranks, constants, maps, graph, row)
                 sent = torch.tensor(graph.num_halo)
                 about["rows_sent"] = int(ranks.all_reduce(sent)) / nodes
-            times = _take_turns(ranks, (whole, x, constant), (plan, start, own), steps, rounds)
+            times = _take_turns(ranks, whole, shared, steps, rounds)
             bytes_sent = 0 if graph is None else graph.exchange.bytes_sent
             rounds_run = 0 if graph is None else graph.exchange.rounds
             sent = torch.tensor(bytes_sent // max(1, rounds_run))
@@ -281,29 +276,36 @@ def measure_cases(
     return [constants | {"width": width, "threads": threads}, *records]
 
 
-def _take_turns(ranks: Ranks, alone: Any, shared: Any, steps: int, rounds: int) -> Record:
+class _Steps:
+    """Steps that go on from each other. The first two, which compile and make the two tensors that
+    the others write into, are run here."""
+
+    def __init__(self, plan: PropagationPlan, x: Tensor):
+        self._plan, self._constant = plan, plan.constant(x)
+        self._last = plan.step(x, self._constant, STEP_SIZE)
+        self._spare = plan.step(self._last, self._constant, STEP_SIZE)
+
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            done = self._plan.step(self._last, self._constant, STEP_SIZE, self._spare)
+            self._last, self._spare = done, self._last
+
+
+def _take_turns(
+    ranks: Ranks, alone: _Steps | None, shared: _Steps, steps: int, rounds: int
+) -> Record:
     """Seconds of a step by one thread and by all ranks, and the ratio of each round."""
     clock = Clock(ranks)
-
-    def run(given: Any) -> None:
-        plan, x, constant = given
-        first, second = x, None
-        for _ in range(steps):
-            kept = first
-            first = plan.step(first, constant, STEP_SIZE, second)
-            second = None if kept is x else kept
-
     walls, ratios, shares = [], [], []
-    for i in range(rounds + 1):
+    for _ in range(rounds):
         with clock.measure(steps) as one:
-            if alone[0] is not None:
-                run(alone)
+            if alone is not None:
+                alone.run(steps)
         with clock.measure(steps) as several:
-            run(shared)
-        if i:
-            walls.append((one[0], several[0]))
-            ratios.append(one[0] / several[0])
-            shares.append(several[1] / one[1])
+            shared.run(steps)
+        walls.append((one[0], several[0]))
+        ratios.append(one[0] / several[0])
+        shares.append(several[1] / one[1])
     ranges = {"ratio": [min(ratios), max(ratios)], "processor": [min(shares), max(shares)]}
     return {
         "seconds_alone": statistics.median(w for w, _ in walls),
@@ -329,6 +331,10 @@ def measure_rows_sent(entities: int, parts: Sequence[int]) -> list[Record]:
                 else hash_partition(entities, count)
             )
             costs = partition_costs(edges, partition)
+            at_head, at_tail = partition.assignment[edges]
+            meets = np.zeros(entities, bool)
+            meets[edges[:, at_head != at_tail]] = True
+            degree = np.bincount(edges.ravel(), minlength=entities)
             records.append(
                 {
                     "name": f"{count} parts, {method}, rows sent",
@@ -337,6 +343,7 @@ def measure_rows_sent(entities: int, parts: Sequence[int]) -> list[Record]:
                     "cut": costs.cut,
                     "rows_sent": costs.rows_sent,
                     "balance": costs.balance,
+                    "inner": float(degree[~meets].sum() / degree.sum()),
                     "entities": entities,
                     "triples": edges.shape[1],
                     "threads": 1,
@@ -346,11 +353,13 @@ def measure_rows_sent(entities: int, parts: Sequence[int]) -> list[Record]:
 
 
 def estimate_step(
-    entities: float, triples: float, width: int, machines: int, rows_sent: float, gigabytes: float
+    entities: float, triples: float, width: int, machines: int, parts: Record, gigabytes: float
 ) -> tuple[float, float, float]:
     """Seconds, bytes received and bytes of memory of a machine of 16 cores, which are worth 10, in
-    a step of identity maps by entities; by columns where no rows are sent."""
+    a step of identity maps by entities, with all cores but those of the exchange (k = 0); by
+    columns where no rows are sent."""
     a, b = ENTRY["identity"][1]
+    rows_sent = parts["rows_sent"]
     if not rows_sent:
         columns = width / machines
         seconds = 2 * triples * (a + b * columns) * 1e-9 / 10
@@ -358,7 +367,9 @@ def estimate_step(
     received = rows_sent * entities / machines * 4 * width
     computing = 2 * triples / machines * (a + b * width) * 1e-9 / 10
     memory = 7 * 2 * triples / machines + (1 + rows_sent) * entities / machines * 8 * width
-    return max(computing, received / (gigabytes * 1e9)), received, memory
+    inner, message = parts["inner"] * computing, received / (gigabytes * 1e9)
+    seconds = max(inner, message) + computing - inner + parts["pack"] * received / 10
+    return seconds, received, memory
 
 
 # Command -----------------------------------------------------------------------------------------
@@ -407,18 +418,14 @@ def tables(records: Sequence[Record]) -> str:
     ]
     graph = 91.2e6, 601e6, WIDTH * 2
     for machines in (8, 64):
-        kinds = [("columns", 0.0)]
-        kinds += [
-            (
-                f"{method}, {sent[machines, method]['rows_sent']:.2f} rows an entity",
-                sent[machines, method]["rows_sent"],
-            )
-            for method in ("metis", "hash")
-            if (machines, method) in sent
-        ]
-        for name, rows in kinds:
-            slow, received, memory = estimate_step(*graph, machines, rows, 1.1)
-            fast = estimate_step(*graph, machines, rows, 11)[0]
+        kinds: list[tuple[str, Record]] = [("columns", {"rows_sent": 0.0})]
+        for method in ("metis", "hash"):
+            if (parts := sent.get((machines, method))) is not None:
+                name = f"{method}, {parts['rows_sent']:.2f} rows an entity"
+                kinds.append((name, parts | {"pack": constants[0]["pack"]}))
+        for name, parts in kinds:
+            slow, received, memory = estimate_step(*graph, machines, parts, 1.1)
+            fast = estimate_step(*graph, machines, parts, 11)[0]
             seconds = f"{slow:.1f}" if slow == fast else f"{slow:.1f} / {fast:.1f}"
             lines.append(
                 f"| {machines} | {name} | {seconds} | {received / 1e9:.1f} GB | "

@@ -1,7 +1,6 @@
 """``sheafprop calibrate``: probabilities for predictions, scores and answers."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from sheafprop.cli.command_parser import CommandParser, folder, read_facts
 
@@ -37,9 +36,10 @@ def run(words: Sequence[str]) -> int:
     triples = read_facts(options.triples, options, old.relations, compare=False)
     queries = () if options.queries is None else read_queries(options.queries)
     model, found = old.calibrate(triples, queries)
-    save_model(model, options, found)
+    picture = None
     if options.picture:
         from sheafprop.report.figures import draw_reliability
 
-        draw_reliability(found.to_dict(), Path(options.picture).expanduser())
+        picture = draw_reliability(found.to_dict())
+    save_model(model, options, found, picture)
     return 0

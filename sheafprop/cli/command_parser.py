@@ -6,6 +6,7 @@ Long because every option that commands share is read, checked and described her
 import argparse
 import json
 import os
+import re
 import sys
 import textwrap
 import warnings
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sheafprop.config_files import resolve_place
 from sheafprop.data.read_options import FORMATS as INPUT_FORMATS
 from sheafprop.data.read_options import ReadOptions
 from sheafprop.errors import DataError
@@ -276,13 +278,19 @@ def read_facts(
 
 
 @contextmanager
-def report_warnings() -> Iterator[None]:
-    """Reports the warnings of a block, a line each, without their place in the code."""
+def report_warnings(once: bool = False) -> Iterator[None]:
+    """Reports the warnings of a block, a line each, without their place in the code.
+
+    Args:
+        once: Whether the process warns of these no more.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
     for warning in caught:
         report(f"note: {warning.message}")
+        if once:
+            warnings.filterwarnings("ignore", re.escape(str(warning.message)))
 
 
 def file_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -292,7 +300,7 @@ def file_options(options: argparse.Namespace) -> dict[str, Any]:
         "header": options.header,
         "delimiter": options.delimiter,
         "format": options.input_format,
-        "prefixes": options.prefixes,
+        "prefixes": resolve_place("prefixes", options.prefixes),
     }
 
 

@@ -158,7 +158,7 @@ def _data(given: dict[str, Any], root: str | None) -> Any:
 def _of_files(
     options: argparse.Namespace, ranks: "Ranks"
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    from sheafprop.data.feature_files import read_features
+    from sheafprop.cli.extend import read_given_features
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     if "merged" in (options.protocol or ()):
@@ -168,8 +168,7 @@ def _of_files(
         model = SheafModel.load(options.model)
         given = (options.test, options.filter, options.facts)
         triples = [read_facts(f, options, model.relations) if f else None for f in given]
-        features = None if options.features is None else read_features(options.features)
-        return model, triples, features
+        return model, triples, read_given_features(options)
 
     model, (test, known, facts), features = ranks.run_together(read)
     result = model.rank(

@@ -3,14 +3,22 @@
 import argparse
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafprop.cli.command_parser import CommandParser, folder, is_output, read_facts, report
+from sheafprop.cli.command_parser import (
+    CommandParser,
+    folder,
+    is_output,
+    read_facts,
+    report,
+    report_warnings,
+)
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
+    from sheafprop.data.features import FeatureTable
     from sheafprop.pretrained.calibration import CalibrationReport
     from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
     from sheafprop.pretrained.sheaf_model import SheafModel
@@ -86,14 +94,13 @@ def run(words: Sequence[str]) -> int:
     if not options.facts and options.features is None:
         parser.error("give files of facts, or --features FILE")
 
-    from sheafprop.data.feature_files import read_features
     from sheafprop.pretrained.sheaf_model import SheafModel
 
     check_places(options)
     old = SheafModel.load(source)
     if options.without_episodes:
         old = old.with_scores(episodes=False)
-    features = None if options.features is None else read_features(options.features)
+    features = read_given_features(options)
     facts = (
         read_facts(options.facts, options, old.relations, compare=False) if options.facts else ()
     )
@@ -113,38 +120,52 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
+def read_given_features(options: argparse.Namespace) -> "FeatureTable | None":
+    """The features of the option ``--features``; warnings become notes."""
+    from sheafprop.data.feature_files import read_features
+
+    if options.features is None:
+        return None
+    with report_warnings():
+        return read_features(options.features)
+
+
 def check_places(options: argparse.Namespace) -> None:
-    """Refuses places for a model and its report where these cannot be written, before any work.
+    """Refuses places for a model, its report and picture where these cannot be written, at once.
 
     Args:
-        options: Those of a command: ``out``, ``overwrite`` and ``report``.
+        options: Those of a command: ``out``, ``overwrite``, ``report`` and perhaps ``picture``.
 
     Raises:
-        DataError: If the report would lie in the folder of the model.
+        DataError: If one of them would lie in the folder of the model.
         ValueError: If something is there that must stay.
     """
     from sheafprop.pretrained.model_folder import check_model_target
 
     check_model_target(options.out, options.overwrite)
-    if options.report and _real(options.report).is_relative_to(_real(options.out)):
-        raise DataError(f"--report {options.report} lies in the folder of --out: take another")
+    for name in ("report", "picture"):
+        place = getattr(options, name, None)
+        if place and _real(place).is_relative_to(_real(options.out)):
+            raise DataError(f"--{name} {place} lies in the folder of --out: take another")
 
 
 def save_model(
     model: "SheafModel",
     options: argparse.Namespace,
     found: "ExtensionReport | RemovalReport | CalibrationReport",
+    picture: bytes | None = None,
 ) -> None:
-    """Saves a model and the report on how it was made, both or neither, and prints where it is."""
+    """Saves a model, the report on how it was made and its picture, all or none of them, and prints
+    where the model is."""
     from sheafprop.files import as_json, written_after
 
     place = "/dev/stdout" if options.report == "-" else options.report
-    reported = (
-        written_after(Path(place).expanduser(), as_json(found.to_dict()))
-        if place
-        else nullcontext()
-    )
-    with reported:
+    with ExitStack() as stack:
+        if place:
+            content = as_json(found.to_dict())
+            stack.enter_context(written_after(Path(place).expanduser(), content))
+        if picture is not None:
+            stack.enter_context(written_after(Path(options.picture).expanduser(), picture))
         model.save(options.out, overwrite=options.overwrite)
     report(found.summary())
     if not is_output(place or ""):

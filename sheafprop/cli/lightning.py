@@ -28,7 +28,7 @@ from lightning.pytorch.loggers import WandbLogger
 from sheafprop.cli.command_parser import report
 from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.stored_run import own_classes, read_run, trust
-from sheafprop.config_files import add_callbacks
+from sheafprop.config_files import DATA_PLACES, add_callbacks, resolve_place
 from sheafprop.errors import DataError
 from sheafprop.files import remove_temporaries, write_text
 from sheafprop.pretrained.model_folder import check_model_target
@@ -193,10 +193,8 @@ class SheafCLI(LightningCLI):
         config.trainer.default_root_dir = str(self.folder.path)
         self._share(config)
         config.report.config_hash = self.config_hash
-        for name in ("root", "features"):
-            place = getattr(config.data, name)
-            if place is not None:
-                setattr(config.data, name, os.path.abspath(os.path.expanduser(place)))
+        for name in DATA_PLACES:
+            setattr(config.data, name, resolve_place(name, getattr(config.data, name)))
         if config.trainer.enable_progress_bar is None and not sys.stdout.isatty():
             config.trainer.enable_progress_bar, self.writes_lines = False, True
         config.trainer.logger = self._loggers(config.trainer.logger)

@@ -140,6 +140,7 @@ def _read_input(
     options: argparse.Namespace, out: Path, ranks: "Ranks"
 ) -> "tuple[int, ModelState, PropagationInput, Path | None]":
     """The memory of a process, the model, what is to be done, and the folder of parts if any."""
+    from sheafprop.errors import DataError
     from sheafprop.pretrained.mapped.cost_estimate import parse_bytes, physical_memory
     from sheafprop.pretrained.mapped.part_folder import is_part_folder, read_parts
     from sheafprop.pretrained.mapped.propagation_job import PropagationInput
@@ -156,6 +157,13 @@ def _read_input(
     reading, parts = file_options(options), None
     if len(files) == 1 and is_part_folder(files[0]):
         parts = files[0]
+        for name, value in reading.items():
+            if value is not None:
+                option = {"format": "input-format"}.get(name, name)
+                raise DataError(
+                    f"--{option} says how files are read, and the parts in '{parts}' are read "
+                    "already: leave it out, or make parts with it by 'sheafprop partition'"
+                )
         about = read_parts(parts)
         files = [Path(name) for name in about["inputs"]]
         reading = {**about["options"], "columns": _columns(about["options"]["columns"])}

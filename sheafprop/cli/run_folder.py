@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,7 @@ class RunFolder:
         assert self.ranks is not None
         found = None
         if self.ranks.is_first and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")):
-            for place in sorted(self.path.parent.glob(f"{self.path.name}*")):
+            for place in sorted(self.path.parent.glob(f"{escape(self.path.name)}*")):
                 name = place / _LAUNCHER
                 if not name.is_file() or name.read_text(encoding="utf-8") != _name_launcher():
                     continue

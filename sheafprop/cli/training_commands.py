@@ -187,8 +187,8 @@ def _run(command: str, words: Sequence[str], ranks: "Ranks | None") -> int:
     else:
         if not own.config:
             raise DataError(
-                "'sheafprop fit' needs --config FILE, for example "
-                "configs/experiment/umls_rotate.yaml"
+                "'sheafprop fit' needs --config: experiment/folder with --data.root FOLDER for "
+                "files of your own, or a file, for example configs/experiment/umls_rotate.yaml"
             )
         config, word = {}, {"run": {"callbacks": own.callbacks}} if own.callbacks else {}
         for name in own.config:
@@ -289,7 +289,7 @@ def check_data(options: dict[str, Any], rest: Sequence[str] = ()) -> None:
         dataset = build_dataset(**known)
     except (TypeError, ValueError):
         return
-    with report_warnings():
+    with report_warnings(once=True):
         dataset.check()
 
 

@@ -15,12 +15,14 @@ from sheafprop.cli.run_folder import RunFolder
 from sheafprop.cli.search_space import SearchSpace
 from sheafprop.cli.training_commands import check_data
 from sheafprop.config_files import (
+    DATA_PLACES,
     config_root,
     describe_yaml_error,
     load_config,
     merge,
     nest,
     parse_option,
+    resolve_place,
 )
 from sheafprop.errors import DataError
 from sheafprop.files import write_text
@@ -80,11 +82,10 @@ def run(words: Sequence[str]) -> int:
             config = merge(config, load_config(name))
         config = merge(config, nest(_parse_options(parser, rest)))
         config.pop("run", None)
-        root = (config.get("data") or {}).get("root")
-        if root is not None:
-            # Once: a study may be gone on with from another folder.
-            config["data"]["root"] = os.path.abspath(os.path.expanduser(str(root)))
-        check_data(config.get("data") or {})
+        data = config.get("data") or {}
+        for name in DATA_PLACES & data.keys():  # once: a study may go on from another folder
+            data[name] = resolve_place(name, data[name])
+        check_data(data)
         kge = (config.get("model") or {}).get("kge", "rotate")
         if not (options.space or (config_root() / f"search/paper_{kge}.yaml").is_file()):
             raise DataError(f"the package has no space for '{kge}': give --space FILE")

@@ -22,6 +22,8 @@ _FEWEST, _MOST_TYPES = 2, 4096
 #: of training, may be in another unit.
 _FAR = 100.0
 _ENOUGH = 3
+#: The largest size of a scaled number, so that sums stay finite.
+_LARGEST = 1e300
 #: So may a number that lies so many times the range of training outside of it.
 _OUTSIDE = 5.0
 
@@ -107,7 +109,9 @@ class ColumnScale:
                 out[row, known] = 1.0
         else:
             values = _matrix(column.values)[present]
-            scaled = (values - np.array(self.center)) / np.array(self.scale)
+            with np.errstate(over="ignore"):
+                scaled = (values - np.array(self.center)) / np.array(self.scale)
+            scaled = np.clip(scaled, -_LARGEST, _LARGEST)
             out[present, : len(self.center)] = (
                 np.arcsinh(scaled) if self.kind == "number" else scaled
             )
@@ -252,7 +256,7 @@ class FeatureEncoder:
             return Column(column.name, scale.kind, values)
         if scale.kind == "types" and column.texts is not None:
             # Types such as codes, which happen to be numbers here.
-            return Column(column.name, "types", as_types(column.texts))
+            return Column(column.name, "types", as_types(column.texts.tolist()))
         width = column.values.shape[1] if column.values.ndim > 1 else 1
         if column.kind != scale.kind or (scale.kind == "vector" and width != len(scale.center)):
             was = scale.kind + (f" of {len(scale.center)}" if scale.kind == "vector" else "")

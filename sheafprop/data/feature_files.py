@@ -5,12 +5,10 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sheafprop.data.column_names import show_fields
 from sheafprop.data.features import (
@@ -19,14 +17,15 @@ from sheafprop.data.features import (
     FeatureTable,
     as_objects,
     is_number,
-    locate,
     of_frame,
     read_text_column,
 )
 from sheafprop.data.file_kinds import decompress, file_suffix, read_file, read_parquet
+from sheafprop.data.property_graphs import node_columns, read_nodes, split_group
 from sheafprop.data.text_rows import decode, iterate_rows
 from sheafprop.data.triples import as_label
 from sheafprop.errors import DataError
+from sheafprop.files import label_file
 
 __all__ = ["read_features"]
 
@@ -41,7 +40,9 @@ def read_features(path: Any) -> FeatureTable:
       first column. A column whose cells are all numbers or empty (or ``NA``, ``NaN``, ``null``) is
       one of numbers; others are types, several of them separated by ``|`` or ``;``. A header of
       ``entity``, ``property`` and ``value``, as ``sheafprop convert --literals`` writes it, makes a
-      column of each property; several numbers of one entity count by their mean.
+      column of each property; several numbers of one entity count by their mean. So do nodes of
+      Neo4j and KGX, whose labels are those of their facts, and groups of their files
+      (``"header.csv,part.csv"``).
     - ``.parquet``: a frame, as :meth:`FeatureTable.of` takes it.
     - ``.npy``: a matrix, with the labels of its rows in ``FILE.labels.json`` (a list, as ``export``
       writes it) or ``FILE.labels.txt`` (a label in each line). Rows with NaN are gaps.
@@ -55,6 +56,8 @@ def read_features(path: Any) -> FeatureTable:
     if not isinstance(path, str | os.PathLike):
         return FeatureTable.of(path)
     source = os.fspath(path)
+    if split_group(path) is not None:
+        return _of_nodes(source)
     suffix = file_suffix(source)
     content = decompress(read_file(path), source)
     if suffix == ".npy":
@@ -77,6 +80,8 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
     for number, row in iterate_rows(text, source, separator):
         if not any(map(str.strip, row)):
             continue
+        if not rows and node_columns(row) is not None:
+            return _of_nodes(source)
         if rows and len(row) != len(rows[0]):
             raise DataError(
                 f"{source}, line {number}: expected {len(rows[0])} fields, as the header has (got "
@@ -87,7 +92,7 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
     names, *rows = rows
     lines = np.array(numbers[1:], dtype=np.int64)
     if [name.strip().lower() for name in names] == _LONG:
-        return _of_properties(rows, source, lines)
+        return _of_properties(rows, source, [f"{source}, line {line}" for line in lines])
     if len(names) > 1 and all(map(is_number, names[1:])):
         warnings.warn(
             f"{source}, line {numbers[0]}: the first line is taken for the names of the columns, "
@@ -97,31 +102,47 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
         )
     labels = tuple(row[0] for row in rows)
     columns = [
-        read_text_column(name.strip(), [row[place] for row in rows], source, labels, lines)
+        read_text_column(
+            name.strip(),
+            [row[place] for row in rows],
+            labels,
+            lambda row: f"{source}, line {lines[row]}",
+        )
         for place, name in enumerate(names)
         if place
     ]
-    table = FeatureTable(labels, tuple(columns), source, lines)
+    table = FeatureTable(labels, tuple(columns), source, lines, "line")
     table.warn()
     return table
 
 
-def _of_properties(rows: Sequence[Sequence[str]], source: str, lines: NDArray[Any]) -> FeatureTable:
-    """Features of rows of an entity, a property and a value."""
+def _of_nodes(source: str) -> FeatureTable:
+    """Features of the properties of nodes."""
+    _, columns, located = read_nodes(source)
+    rows, places = [], []
+    for number, row in enumerate(located.rows.tolist()):
+        found = list(columns.literals(row))
+        rows += found
+        places += [located.place(number)] * len(found)
+    return _of_properties(rows, source, places)
+
+
+def _of_properties(
+    rows: Sequence[Sequence[str]], source: str, places: Sequence[str]
+) -> FeatureTable:
+    """Features of rows of an entity, a property and a value, and their places."""
     place = {label: i for i, label in enumerate(dict.fromkeys(row[0] for row in rows))}
-    found: dict[str, list[tuple[str, str, int]]] = {}
-    for (label, name, value), line in zip(rows, lines.tolist(), strict=True):
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for (label, name, value), at in zip(rows, places, strict=True):
         if value.strip().lower() not in GAPS:
-            found.setdefault(name.strip(), []).append((label, value.strip(), line))
+            found.setdefault(name.strip(), []).append((label, value.strip(), at))
     columns = []
     for name, cells in found.items():
         # A row for each cell, so that a fault is named with its line.
-        owners, texts, numbers = zip(*cells, strict=True)
-        at = np.array(numbers)
-        column = read_text_column(name, texts, source, owners, at, marks="")
-        place_of = partial(locate, source, at)
-        column.check(owners, place_of)
-        column.warn(owners, place_of)
+        owners, texts, rows_of = zip(*cells, strict=True)
+        column = read_text_column(name, texts, owners, rows_of.__getitem__, marks="")
+        column.check(owners, rows_of.__getitem__)
+        column.warn(owners, rows_of.__getitem__)
         owner = np.array([place[label] for label in owners])
         if column.kind == "number":
             total = np.bincount(owner, column.values, len(place))
@@ -147,7 +168,8 @@ def _of_array(content: bytes, path: Path, source: str) -> FeatureTable:
             f"{source}: features must be a matrix of real numbers with a row for each entity (got "
             f"{list(values.shape)} of {values.dtype})"
         )
-    listed, lines = (path.with_name(f"{path.name}.labels.{end}") for end in ("json", "txt"))
+    listed = label_file(path)
+    lines = listed.with_suffix(".txt")
     if listed.is_file():
         try:
             given = json.loads(decode(read_file(listed), str(listed)))

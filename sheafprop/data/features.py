@@ -1,5 +1,7 @@
 """Features of entities as users have them: numbers, types and vectors, with gaps."""
 
+import hashlib
+import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "-"))
 BETWEEN = "|;"
 #: Sizes of numbers that often stand for one that is not known.
 _STAND_INS = (99, 999, 9999, 99999, 999999)
+#: Training entities with features that a map from features to vectors needs.
+FEWEST = 3
 Kind = Literal["number", "types", "vector"]
 
 
@@ -105,7 +109,8 @@ class FeatureTable:
         labels (tuple of str): The labels of the entities, each once.
         columns (tuple of Column): Their features, each of another name.
         source (str): Where they come from, for messages.
-        lines (ndarray, optional): The lines of the rows there, ``[n]``.
+        numbers (ndarray, optional): The numbers of the rows there, ``[n]``. (default: from 0 on)
+        word (str): What is numbered, ``"row"`` or ``"line"``.
 
     Raises:
         DataError: If a label or a name occurs twice or is empty, there is no column, or a number is
@@ -115,7 +120,8 @@ class FeatureTable:
     labels: tuple[str, ...]
     columns: tuple[Column, ...]
     source: str = "the features"
-    lines: NDArray[Any] | None = None
+    numbers: NDArray[Any] | None = None
+    word: str = "row"
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -153,15 +159,17 @@ class FeatureTable:
         if hasattr(features, "to_pandas"):
             features = features.to_pandas()
         if not (hasattr(features, "columns") and hasattr(features, "index")):
+            rows = "; give rows of a tensor by DataFrame({'x': list(x.numpy())}, index=labels)"
             raise DataError(
                 "features must be a file or a frame of pandas or polars with a row for each entity "
-                f"(got {type(features).__name__})"
+                f"(got {type(features).__name__}){rows if hasattr(features, 'shape') else ''}"
             )
         return of_frame(features, source)
 
     def place(self, row: int) -> str:
         """Where a row is, for messages."""
-        return locate(self.source, self.lines, row)
+        number = row if self.numbers is None else self.numbers[row]
+        return f"{self.source}, {self.word} {number}"
 
     def warn(self) -> None:
         """Warns of columns; see :meth:`Column.warn`."""
@@ -178,8 +186,23 @@ class FeatureTable:
         rows = self.lookup(labels)
         kept = tuple(label for label, row in zip(labels, rows.tolist(), strict=True) if row >= 0)
         rows = rows[rows >= 0]
-        lines = None if self.lines is None else self.lines[rows]
-        return FeatureTable(kept, tuple(c.select(rows) for c in self.columns), self.source, lines)
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        columns = tuple(column.select(rows) for column in self.columns)
+        return FeatureTable(kept, columns, self.source, numbers, self.word)
+
+    def key(self) -> str:
+        """A key of labels and values by which they are known again, in any order of rows."""
+        order = sorted(range(len(self)), key=self.labels.__getitem__)
+        digest = hashlib.sha256(json.dumps([self.labels[row] for row in order]).encode())
+        for column in sorted(self.columns, key=lambda column: column.name):
+            values = column.values[order]
+            digest.update(json.dumps([column.name, column.kind, values.shape]).encode())
+            if column.kind == "types":
+                cells = [value if value is None else sorted(set(value)) for value in values]
+                digest.update(json.dumps(cells).encode())
+            else:
+                digest.update(np.where(np.isnan(values), np.nan, values).tobytes())
+        return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -197,6 +220,11 @@ def of_frame(frame: "pd.DataFrame", source: str) -> FeatureTable:
         if not len(frame.columns):
             raise DataError(f"{source}: there is no column")
         cells, frame = frame.iloc[:, 0], frame.iloc[:, 1:]
+        if pd.api.types.is_float_dtype(cells):
+            raise DataError(
+                f"{source}: the labels of the entities are missing: they are the index of the "
+                "frame, or its first column (got numbers without an index)"
+            )
     else:
         cells = frame.index
     labels = tuple(as_label(label, f"{source}: a label") for label in cells)
@@ -220,7 +248,7 @@ def _column(name: str, cells: "pd.Series", source: str, labels: Sequence[str]) -
     values = [None if is_missing(cell) else cell for cell in cells]
     given = [value for value in values if value is not None]
     if given and all(isinstance(value, str) for value in given):
-        return read_text_column(name, values, source, labels)
+        return read_text_column(name, values, labels, lambda row: f"{source}, row {row}")
     if given and all(
         isinstance(value, list | tuple | set | frozenset | np.ndarray) for value in given
     ):
@@ -243,12 +271,18 @@ def _column(name: str, cells: "pd.Series", source: str, labels: Sequence[str]) -
 def read_text_column(
     name: str,
     values: Sequence[str | None],
-    source: str,
     labels: Sequence[str],
-    lines: NDArray[Any] | None = None,
+    place: Callable[[int], str],
     marks: str = BETWEEN,
 ) -> Column:
     """The column of text cells: numbers where all are, else types.
+
+    Args:
+        name (str): Its name.
+        values (sequence of str): The cells, or None.
+        labels (sequence of str): Their entities.
+        place: Says where a row is.
+        marks (str): Characters between types; the first one that occurs is taken.
 
     Raises:
         DataError: If most are numbers, and some are not.
@@ -267,7 +301,7 @@ def read_text_column(
         comma = "" if odd[0] in far else "write numbers with a point and no comma, "
         types = ", or end it with '|' if the column holds types" if marks else ""
         raise DataError(
-            f"{locate(source, lines, odd[0])}: the column {name!r} holds "
+            f"{place(odd[0])}: the column {name!r} holds "
             f"{count_noun(len(given) - len(odd), 'number')} and {quote(texts[odd[0]])} at "
             f"{quote(labels[odd[0]])}{more}; {comma}leave a cell empty where the number is not "
             f"known{types}"
@@ -290,10 +324,6 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def locate(source: str, lines: NDArray[Any] | None, row: int) -> str:
-    return f"{source}, row {row}" if lines is None else f"{source}, line {lines[row]}"
 
 
 def _vector_column(name: str, values: Sequence[Any], source: str, labels: Sequence[str]) -> Column:

@@ -220,7 +220,9 @@ def split_graph(
         raise DataError(
             f"no triple is left for the test: {count_noun(len(parts['observed']), 'triple')} of "
             f"new entities are observed and {len(parts['valid']):,} are for validation. Lower "
-            "'observed_fraction' or 'valid_fraction', or take a larger graph"
+            "'observed_fraction' or 'valid_fraction', or take a larger graph. In a tree, where new "
+            "entities have one triple each, there is none to predict: train on the whole graph, as "
+            "train.* of a folder, with the facts of new entities as inference.*"
         )
 
     dropped = rows[part == 4]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_choice, count_noun, quote
-from sheafprop.data.features import FeatureTable
+from sheafprop.data.features import FEWEST, FeatureTable
 from sheafprop.data.knowledge_graph import KnowledgeGraph
 from sheafprop.data.label_checks import MODES, Mode
 from sheafprop.data.vocabulary import Vocabulary
@@ -185,7 +185,7 @@ def add_features(data: InductiveData, features: FeatureTable) -> InductiveData:
     r"""Returns the data with features of their entities, and how many have some in a note.
 
     Raises:
-        DataError: If no training entity has features.
+        DataError: If fewer than three training entities have features.
     """
     counts = []
     for graph, part in ((data.train, "training"), (data.inference, "inference")):
@@ -197,6 +197,13 @@ def add_features(data: InductiveData, features: FeatureTable) -> InductiveData:
                 f"{features.source}: none of its {count_noun(len(features), 'entity')} is one of "
                 f"the training graph by its label (there {quote(graph.entities.labels[0])}, here "
                 f"{quote(features.labels[0]) if len(features) else 'none'})"
+            )
+        columns = features.select(graph.entities.labels).columns
+        known = int(np.logical_or.reduce([column.present() for column in columns]).sum())
+        if known < FEWEST and part == "training":
+            raise DataError(
+                f"{features.source}: {known} of the training entities have features by their "
+                f"labels, and {FEWEST} are needed (a label there is {quote(features.labels[0])})"
             )
     train, inference = counts
     note = (

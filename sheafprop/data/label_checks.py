@@ -131,7 +131,7 @@ def advise_on_order(
 
     Returns:
         The order alone where known labels show it, both where most relations are unknown, else
-        ``otherwise``.
+        ``otherwise``, also where all heads and tails are known entities.
     """
     columns = [set(triples[:, column].tolist()) for column in range(3)]
     known = [sum(label in relations for label in column) for column in columns]
@@ -150,6 +150,8 @@ def advise_on_order(
             "Most of the relations are known as entities, so the columns may be in another order: "
             f"give {how}"
         )
+    if all(label in entities for label in columns[0] | columns[2]):
+        return otherwise
     hint = f"If the columns are in another order, give {how}"
     return f"{hint}. Otherwise {otherwise[0].lower()}{otherwise[1:]}" if otherwise else hint
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sheafprop.data.input_file import InputFile
-from sheafprop.data.text_rows import decode, first_row, guess_delimiter, split_rows
+from sheafprop.data.text_rows import LocatedRows, decode, first_row, guess_delimiter, split_rows
 from sheafprop.errors import DataError, NotTriplesError
 
 __all__ = [
@@ -109,11 +109,13 @@ class NodeColumns:
         space: The space of the ids, which stands before them in labels; empty without one.
         properties: Columns, the names of the properties in them, and the character between several
             values, empty for one value.
+        labels: The labels of all nodes, where no column has them.
     """
 
     id: int
     space: str
     properties: tuple[tuple[int, str, str], ...]
+    labels: tuple[str, ...] = ()
 
     def label(self, row: Sequence[str]) -> str:
         """The label of a row, as relationships name it."""
@@ -126,10 +128,17 @@ class NodeColumns:
             for value in row[place].split(between) if between else [row[place]]:
                 if value.strip():
                     yield label, name, value.strip()
+        for value in self.labels:
+            yield label, "label", value
 
 
-def node_columns(names: Sequence[object]) -> NodeColumns | None:
-    """The columns of a file of nodes of Neo4j (for import, or of APOC) or KGX, if it is one."""
+def node_columns(names: Sequence[object], labels: str | None = None) -> NodeColumns | None:
+    """The columns of a file of nodes of Neo4j (for import, or of APOC) or KGX, if it is one.
+
+    Args:
+        names: The header.
+        labels: The labels of all nodes, as in ``Person:Author=people.csv``.
+    """
     cells = [str(name).strip() for name in names]
     matches = [_ID.fullmatch(cell) for cell in cells]
     ids = [place for place, match in enumerate(matches) if match and match[1] == "ID"]
@@ -142,7 +151,8 @@ def node_columns(names: Sequence[object]) -> NodeColumns | None:
         ]
         properties += [(p, "label", ";") for p, cell in enumerate(cells) if cell == ":LABEL"]
         match = matches[ids[0]]
-        return NodeColumns(ids[0], str((match and match[2]) or ""), tuple(sorted(properties)))
+        space, more = str((match and match[2]) or ""), filter(None, (labels or "").split(":"))
+        return NodeColumns(ids[0], space, tuple(sorted(properties)), tuple(more))
     if {"_id", "_labels"} <= set(cells):
         edge = ("_id", "_start", "_end", "_type")
         kept = [(place, cell) for place, cell in enumerate(cells) if cell not in edge]
@@ -177,14 +187,17 @@ def refuse_nodes(names: Sequence[object], source: str) -> None:
         )
 
 
-def read_nodes(path: str | os.PathLike[str]) -> tuple[list[str], NodeColumns, list[list[str]]]:
+def read_nodes(path: str | os.PathLike[str]) -> tuple[list[str], NodeColumns, LocatedRows]:
     """The header, its meaning and the rows of a file of nodes, or of a group with one header.
+
+    Returns:
+        The names of the columns, what they hold, and the rows, an array of their fields.
 
     Raises:
         DataError: If it is no file of nodes, or malformed; names the line.
     """
     group = split_group(path) or TableGroup(None, [os.fspath(path)])
-    rows: list[list[str]] = []
+    parts: list[LocatedRows] = []
     columns = None
     for name in group.files:
         with InputFile(name).open(progress=True) as stream:
@@ -194,14 +207,18 @@ def read_nodes(path: str | os.PathLike[str]) -> tuple[list[str], NodeColumns, li
         line = 0
         if group.names is None and (first := first_row(text, name, delimiter)) is not None:
             line, group.names = first
-            group.delimiter, columns = delimiter, node_columns(group.names)
+            group.delimiter, columns = delimiter, node_columns(group.names, group.name)
         if group.names is None or columns is None:
             raise DataError(
                 f"{name}: nodes begin with a header, with the column :ID for Neo4j, or id and "
                 f"category for KGX (got {beginning[:80]!r})"
             )
         width = len(group.names)
-        rows += split_rows(text, name, delimiter, skipped=line, width=width)[1].tolist()
+        lines, rows = split_rows(text, name, delimiter, skipped=line, width=width)
+        if len(rows):
+            parts.append(LocatedRows(rows, ((f"{name}, line", lines),)))
     assert group.names is not None
     assert columns is not None
-    return group.names, columns, rows
+    if not parts:
+        raise DataError(f"{', '.join(group.files)}: there is no node")
+    return group.names, columns, LocatedRows.join(parts)

@@ -270,7 +270,8 @@ def _check_fields(
     elif separator == "tab" and len(row) < width and any(" " in field for field in row):
         advice = " There is a space where a tab may be meant."
     elif columns is None and not given and len(row) > 3:
-        advice = " Keep three columns, or say which (--columns 0,1,2 or --columns NAME,NAME,NAME)."
+        advice = " Keep three columns, or say which (--columns 0,1,2 or --columns NAME,NAME,NAME)"
+        advice += ", or give the file of their header before this one (HEADER,FILE)."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
         f"({names}), got {len(row)}: {show_fields(row)}.{advice}" + others(len(wrong))

@@ -79,9 +79,9 @@ def text_triples(
         by_name, spaces = found or (recognize_columns(names), spaces)
         if by_name is None and literals is None:
             refuse_nodes(names, where)
-        if by_name is None and (nodes := node_columns(names)) is not None:
+        if by_name is None and (nodes := node_columns(names, type)) is not None:
             assert literals is not None
-            _pass_nodes(text, source, delimiter, line, len(names), nodes, type, literals)
+            _pass_nodes(text, source, delimiter, line, len(names), nodes, literals)
             return _NO_TRIPLES
         if by_name is None and group is not None:
             raise DataError(
@@ -102,7 +102,7 @@ def text_triples(
     if type is not None and columns is not None and columns[0] == columns[1]:
         triples[:, 1] = type
     if lost and literals is not None and (nodes := node_columns(names)) is not None:
-        _pass_nodes(text, source, delimiter, line, len(names), nodes, type, literals)
+        _pass_nodes(text, source, delimiter, line, len(names), nodes, literals)
     elif lost:
         warnings.warn(f"{source}: left out: nodes ({lost:,})", stacklevel=5)
     if by_name is not None and options.columns is None and options.header is None and has_own:
@@ -147,7 +147,6 @@ def _pass_nodes(
     line: int,
     width: int,
     columns: NodeColumns,
-    labels: str | None,
     literals: LiteralSink,
 ) -> None:
     """Passes the properties of nodes on, and says how many.
@@ -155,7 +154,6 @@ def _pass_nodes(
     Args:
         line: That of the header, 0 without one.
         width: The number of columns.
-        labels: The labels of all nodes, where no column has them.
     """
     _, rows = split_rows(text, source, delimiter, skipped=line, width=width)
     nodes = count = 0
@@ -163,8 +161,7 @@ def _pass_nodes(
         if not row[columns.id]:
             continue  # a relationship among the nodes of APOC
         nodes += 1
-        more = [(columns.label(row), "label", name) for name in (labels or "").split(":") if name]
-        for entity, name, value in (*columns.literals(row), *more):
+        for entity, name, value in columns.literals(row):
             literals(entity, name, value)
             count += 1
     warnings.warn(f"{source}: nodes read ({nodes:,}); literals written ({count:,})", stacklevel=5)

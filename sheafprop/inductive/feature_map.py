@@ -10,19 +10,20 @@ from torch import Tensor
 
 from sheafprop.checks import count_noun, quote
 from sheafprop.data.feature_encoder import FeatureEncoder
-from sheafprop.data.features import FeatureTable
+from sheafprop.data.features import FEWEST, FeatureTable
 from sheafprop.errors import DataError
 from sheafprop.inductive.landmark_basis import LandmarkBasis
 from sheafprop.sheaf.relation_sheaf import double_precision
 
 #: Fewest training entities with features.
-_FEWEST = 3
 #: Strengths that are compared, as shares of the largest eigenvalue of the features' Gram matrix.
 _STRENGTHS = torch.logspace(-8, 2, 61, dtype=torch.float64)
 #: What a degree of freedom counts in the choice of the strength.
 _CAUTION = 1.4
 #: Of so small a share of the variance, predictions are spread no further.
 _FAINT = 1 / 16
+#: No entity of a vector so long is of use, whose squared length single precision cannot hold.
+_LONGEST = 1e18
 #: Smallest share of the vectors' variance that counts as left over, so that no weight is infinite.
 _LEAST = 1e-6
 
@@ -262,11 +263,11 @@ class FeatureMap:
         own = table.select(labels)
         encoder = FeatureEncoder.fit(own)
         encoded, known = encoder.encode(own)
-        if int(known.sum()) < _FEWEST:
+        if int(known.sum()) < FEWEST:
             example = f" (a label there is {quote(table.labels[0])})" if len(table) else ""
             raise DataError(
                 f"{table.source}: {int(known.sum())} of the training entities have features by "
-                f"their labels, and {_FEWEST} are needed{example}"
+                f"their labels, and {FEWEST} are needed{example}"
             )
         has_row = torch.from_numpy(table.lookup(labels) >= 0)
         known_tensor = torch.from_numpy(known)
@@ -313,8 +314,20 @@ class FeatureMap:
         Args:
             table (FeatureTable): The features.
             labels (sequence of str): The entities.
+
+        Raises:
+            DataError: If features of an entity are so far from those of training that they lead
+                nowhere.
         """
-        target, known = self.predict(table.select(labels))
+        own = table.select(labels)
+        target, known = self.predict(own)
+        lost = known & ~(target.abs() < _LONGEST).all(1)
+        if bool(lost.any()):
+            row = int(lost.nonzero()[0, 0])
+            raise DataError(
+                f"{own.place(row)}: the features of {quote(own.labels[row])} are so far from those "
+                f"of training that they predict no vector; {'; '.join(self.encoder.notes(own))}"
+            )
         nodes = torch.from_numpy(np.flatnonzero(table.lookup(labels) >= 0))[known]
         return Anchors(
             nodes, target[known], torch.full((len(nodes),), self.gamma, dtype=torch.float64)

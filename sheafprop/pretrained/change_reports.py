@@ -47,6 +47,10 @@ class ExtensionReport:
             smaller one, and the known relation whose label it ``resembles``, or None.
         trained_residuals (dict): The ``median`` of the mean squared residuals of trained relations,
             and their first (``low``) and last (``high``) deciles.
+        dimensions (int): Numbers of a vector, to compare numbers of facts with.
+        fitted_before (dict): Relations that an earlier extension fitted, with their new facts
+            between entities that have vectors, which do not change their maps; where relations are
+            fitted.
         find_lookalikes (callable): Returns :attr:`lookalikes`.
     """
 
@@ -77,6 +81,8 @@ class ExtensionReport:
     seconds: float = 0.0
     fitted_relations: dict[str, dict[str, Any]] = field(default_factory=dict)
     trained_residuals: dict[str, float] = field(default_factory=dict)
+    dimensions: int = 0
+    fitted_before: dict[str, int] = field(default_factory=dict)
     find_lookalikes: Callable[[], dict[str, str]] = field(default=dict, repr=False, compare=False)
 
     @cached_property
@@ -94,10 +100,13 @@ class ExtensionReport:
     def summary(self) -> str:
         """Returns a summary in a few lines."""
         lines = [
-            f"{count_noun(self.new_entities, 'new entity')} from {count_noun(self.facts, 'fact')}, "
-            f"which {agree(self.facts, 'contains', 'contain')} "
-            f"{count_noun(self.known_entities, 'known entity')}"
+            f"{count_noun(self.new_entities, 'new entity')} from {count_noun(self.facts, 'fact')}"
         ]
+        if self.facts or not self.with_features:
+            lines[0] += (
+                f", which {agree(self.facts, 'contains', 'contain')} "
+                f"{count_noun(self.known_entities, 'known entity')}"
+            )
         if self.with_features:
             lines.append(
                 f"{count_noun(self.with_features, 'entity')} "
@@ -107,6 +116,13 @@ class ExtensionReport:
         lines += [f"features: {note}" for note in self.feature_notes]
         if self.fitted_relations:
             lines += self._describe_fits()
+        if self.fitted_before:
+            named = _some(list(self.fitted_before))
+            lines.append(
+                f"{named} {agree(len(self.fitted_before), 'was', 'were')} fitted before, and "
+                f"{count_noun(sum(self.fitted_before.values()), 'fact')} between known entities "
+                "here change no maps; to fit to all facts, extend the earlier model by them"
+            )
         if self.solved_exactly:
             lines.append(
                 f"{count_noun(self.solved_exactly, 'vector')} "
@@ -195,6 +211,11 @@ class ExtensionReport:
             f"{count_noun(len(fits), 'relation')} "
             f"{agree(len(fits), 'was', 'were')} fitted: {shown}{more}{compared}"
         ]
+        if few := [name for name, fit in fits.items() if fit["facts"] < self.dimensions]:
+            lines.append(
+                f"the residual is that of the facts that were fitted to, and too small where they "
+                f"are fewer than the {self.dimensions} dimensions ({_some(few)})"
+            )
         near = {name: fit["resembles"] for name, fit in fits.items() if fit["resembles"]}
         if near:
             lines.append(

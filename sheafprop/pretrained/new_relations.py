@@ -1,7 +1,7 @@
 """Relations that a model was not trained with, fitted to their facts in closed form."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +178,22 @@ def _add(state: ModelState, names: Sequence[str], facts: Tensor) -> tuple[ModelS
         calibration=_with_new(head.calibration, number),
     )
     return replace(state, trained=grown), grown.residual_variance[-number:]
+
+
+def count_fitted_before(state: ModelState, facts: Tensor, fitted: Container[str]) -> dict[str, int]:
+    """New facts between entities of the model of each relation that an earlier extension fitted.
+
+    Args:
+        state (ModelState): The model, with the relations that are fitted now.
+        facts (Tensor): New facts in ids, ``[m, 3]``.
+        fitted: The labels of relations that are fitted now.
+    """
+    inner = facts[(facts[:, [0, 2]] < state.num_entities).all(1), 1]
+    kinds = inner[inner >= state.trained.num_trained_relations]
+    count = torch.bincount(kinds, minlength=len(state.relations))
+    labels = state.trained.relations.labels
+    rows = count.nonzero().flatten().tolist()
+    return {labels[i]: int(count[i]) for i in rows if labels[i] not in fitted}
 
 
 def residual_range(state: ModelState) -> dict[str, float]:

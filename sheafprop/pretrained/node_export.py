@@ -24,7 +24,8 @@ def load_nodes(path: str | PathLike[str]) -> Nodes:
     Raises:
         DataError: If it is none, or an id is there twice.
     """
-    names, columns, rows = read_nodes(path)
+    names, columns, located = read_nodes(path)
+    rows = located.rows.tolist()
     if ":ID" not in names[columns.id]:
         raise DataError(
             f"{path}: nodes for Neo4j have a column :ID (got {', '.join(map(repr, names[:8]))})"
@@ -76,10 +77,16 @@ def node_lines(
                 lines.append(_line([*cells, _vector(row)]))
         yield b"".join(lines)
     yield b"".join(_line([*node, ""]) for node in known.values())
+    if known:
+        warnings.warn(
+            f"{count_noun(len(known), 'node')} of {len(rows_of):,} without a vector, as the model "
+            "does not know them",
+            stacklevel=2,
+        )
     if left_out:
         warnings.warn(
-            f"{count_noun(left_out, 'entity')} of the model that the file of nodes does not have "
-            "left out",
+            f"left out: {count_noun(left_out, 'entity')} of the model that the file of nodes does "
+            "not have",
             stacklevel=2,
         )
 

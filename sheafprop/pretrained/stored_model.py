@@ -188,6 +188,7 @@ class StoredModel(ModelHead):
         self._check_vectors()
 
     @classmethod
+    @torch.no_grad()
     def from_training(
         cls,
         model: KGEModel,
@@ -218,8 +219,7 @@ class StoredModel(ModelHead):
                 )
         KnowledgeGraph.from_triples(facts, num_nodes=len(entities), num_relations=len(relations))
         check_finite(model.state_dict(), entities.labels, relations.labels)
-        with torch.no_grad():
-            x, sheaf = model.entity_vectors(), model.sheaf()
+        x, sheaf = model.entity_vectors(), model.sheaf()
         facts = facts[first_occurrences(facts).to(facts.device)]
         head, edge_type, tail = facts.to(x.device).unbind(1)
         edge_index = torch.stack([head, tail])

@@ -54,7 +54,7 @@ def draw_inspection(inspection: GraphInspection, path: str | PathLike[str]) -> N
     write_bytes(path, buffer.getvalue())
 
 
-def draw_reliability(report: Mapping[str, Any], path: str | PathLike[str]) -> None:
+def draw_reliability(report: Mapping[str, Any]) -> bytes:
     """Draws how often predictions of each probability came true, as PNG: a panel for each table.
 
     The diagonal is where predictions hold; a point is the larger the more predictions it has.
@@ -64,10 +64,9 @@ def draw_reliability(report: Mapping[str, Any], path: str | PathLike[str]) -> No
             ``expected_calibration_error``, as
             :meth:`~sheafprop.pretrained.calibration.CalibrationReport.to_dict` has them; other
             entries are left out.
-        path: The file.
 
-    Raises:
-        StorageError: If the file cannot be written.
+    Returns:
+        The content of the file.
     """
     tables = {name: part for name, part in report.items() if isinstance(part, Mapping)}
     figure = Figure(figsize=(4.6 * max(1, len(tables)), 4.4), layout="constrained")
@@ -89,7 +88,7 @@ def draw_reliability(report: Mapping[str, Any], path: str | PathLike[str]) -> No
         axis.set_axisbelow(True)
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
-    write_bytes(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 __all__ = ["draw_inspection", "draw_reliability", "hits_by_iteration"]

@@ -41,7 +41,6 @@ def add_identity_relation(
         head, tail = (
             None if table is None else torch.cat([table, one.to(table.dtype)]) for table in given
         )
-        tail = head if sheaf.shares_maps else tail
         shift = sheaf.translation
         return type(sheaf)(head, tail, None if shift is None else _add_zeros(shift))
     tail = _add_identity(sheaf.matrices("tail"), root)

@@ -28,7 +28,8 @@ _INJECTED = "of a class"
 #: Options that the stored state of such a schedule has settled.
 _OF_SCHEDULE = ("lr_schedule", "lr", "weight_decay")
 #: Options that say how to propagate and to rank, which a run that is trained may still change.
-AFTER_TRAINING = ("propagation", "episodes", "proximity", "protocols", "reference")
+_OF_RANKING = ("propagation", "episodes", "proximity")
+AFTER_TRAINING = (*_OF_RANKING, "protocols", "reference")
 
 
 def describe_training(model: KGEModel, data: InductiveDataModule, seconds: float) -> dict[str, Any]:
@@ -123,20 +124,23 @@ def check_checkpoint(
         fixed += _OF_SCHEDULE
     for name in fixed:
         if name in changed:
-            option = "--seed_everything" if name == "seed" else f"--model.{name}"
             raise DataError(
-                f"this run was trained with {option} {trained[name]!r}, and its stored state fits "
-                f"no other (got {settings[name]!r}): leave the option out, or start a new run"
+                f"this run was trained with {_option(name)} {trained[name]!r}, and its stored "
+                f"state fits no other (got {settings[name]!r}): leave the option out, or start a "
+                "new run"
             )
     if not resume:
         return
     stored = checkpoint.get(KEY, {})
     before = stored.get("data", data.keys)
-    for name in ("mode", "train", "train_valid", "inference", "valid"):
+    for name in ("mode", "train", "train_valid", "inference", "valid", "features"):
         if before.get(name) != data.keys.get(name):
+            what = "file of then with --data.features"
+            if name != "features":
+                what = "folder of then with --data.root"
             raise DataError(
-                f"the data is not what this run was trained on: '{name}' differs. Give the folder "
-                "of then with --data.root, or start a new run"
+                f"the data is not what this run was trained on: '{name}' differs. Give the {what}, "
+                "or start a new run"
             )
     for name, value in stored.get("batches", {}).items():
         if getattr(data, name) != value:
@@ -208,6 +212,21 @@ def stored_selection(checkpoint: dict[str, Any], settings: Mapping[str, Any]) ->
     return Selection.from_dict(plain)
 
 
+def describe_other_options(
+    checkpoint: dict[str, Any], settings: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Options that a ranking follows and a run was not given, a note for each."""
+    trained = checkpoint.get("hyper_parameters", {})
+    names = [name for name in (*_OF_RANKING, "seed") if name in trained]
+    before, after = (_flatten({name: part[name] for name in names}) for part in (trained, settings))
+    return tuple(
+        f"ranked with {_option(name)} {after.get(name)!r}, where the run has {before.get(name)!r}"
+        for name in before | after
+        # The seed of a random start is that of the run.
+        if before.get(name) != after.get(name) and name != "propagation.settings.seed"
+    )
+
+
 def is_other_data(checkpoint: dict[str, Any], keys: dict[str, str]) -> bool | None:
     """Whether data differ from those of a checkpoint; None for one that does not hold their keys.
 
@@ -232,6 +251,19 @@ def describe_unfinished_training(checkpoint: dict[str, Any]) -> dict[str, Any] |
         "stopped": "interrupted: the best weights so far",
         "seconds": float(stored["seconds"]),
     }
+
+
+def _option(name: str) -> str:
+    return "--seed_everything" if name == "seed" else f"--model.{name}"
+
+
+def _flatten(options: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        place = f"{above}{name}"
+        found |= _flatten(value, f"{place}.") if isinstance(value, Mapping) else {place: value}
+    return found
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

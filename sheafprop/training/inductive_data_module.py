@@ -183,9 +183,12 @@ class InductiveDataModule(LightningDataModule):
 
     @property
     def keys(self) -> dict[str, str]:
-        """A key for each set, see ``sheafprop.data.inductive_data.triple_set_keys``."""
+        """A key for each set of triples, see ``sheafprop.data.inductive_data.triple_set_keys``, and
+        one for the features."""
         if self._keys is None:
-            self._keys = triple_set_keys(self.data)
+            features = self.data.features
+            own = {} if features is None else {"features": features.key()}
+            self._keys = triple_set_keys(self.data) | own
         return self._keys
 
     def setup(self, stage: str) -> None:

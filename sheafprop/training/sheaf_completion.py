@@ -38,6 +38,7 @@ from sheafprop.training.batch_loss import BatchLoss
 from sheafprop.training.checkpoint_state import (
     KEY,
     check_checkpoint,
+    describe_other_options,
     describe_training,
     describe_unfinished_training,
     is_other_data,
@@ -251,6 +252,7 @@ class SheafCompletion(LightningModule):
         self._choice: Selection | None = None
         self._features: tuple[InductiveData, str, tuple[FeatureMap, Anchors]] | None = None
         self._valid_is_own = True
+        self._other_options: tuple[str, ...] = ()
         self._epoch_began: float | None = None
         self._transductive: TransductiveRanking | None = None
         self._trained_on: TripleFilter | None = None
@@ -394,6 +396,7 @@ class SheafCompletion(LightningModule):
         datamodule.data = renumber_like(checkpoint, datamodule.data)
         check_checkpoint(self.hparams, checkpoint, datamodule, resume=resume)
         self.on_other_data = is_other_data(checkpoint, datamodule.keys)
+        self._other_options = describe_other_options(checkpoint, self.hparams)
         if "data" in stored:
             self._valid_is_own = stored["data"].get("valid") == datamodule.keys.get("valid")
         self.training_record = describe_unfinished_training(checkpoint)
@@ -632,7 +635,9 @@ class SheafCompletion(LightningModule):
             feature_map=self.fit_features()[0],
             further=reference_scorers(self, data) if self.hparams["reference"] else None,
         )
-        self.results, self.protocol_boxes = result.rows, result.protocols
+        self.results = result.rows
+        notes = "".join(f"\n{'note:':<12}{note}" for note in self._other_options)
+        self.protocol_boxes = {name: box + notes for name, box in result.protocols.items()}
         self.seconds |= result.seconds
         full = [entry["metrics"] for entry in self.results if entry["protocol"] == "full"]
         if full:

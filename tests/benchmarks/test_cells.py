@@ -3,9 +3,10 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from types import SimpleNamespace
 
 import pytest
-import torch
+from benchmarks import cells as cells_module
 from benchmarks import training
 from benchmarks.cells import (
     RESULTS,
@@ -22,6 +23,8 @@ from lightning.pytorch import Callback
 from sheafprop.errors import DivergenceError, FormatError, SheafpropError
 from sheafprop.files import StorageError
 from sheafprop.training import SheafCompletion
+from tests import forked
+from tests.benchmarks.plain_cell import answer
 from tests.toy import toy_data
 
 KEYS = ("dataset", "seed")
@@ -148,13 +151,6 @@ def test_what_is_named_twice_is_taken_once():
     assert list(combine([0, 1, 0], ["se", "se"])) == [(0, "se"), (1, "se")]
 
 
-def answer(value, *, folder):
-    """The function of the cells below."""
-    if isinstance(value, Exception):
-        raise value
-    return [{"x": value, "threads": torch.get_num_threads(), "process": os.getpid()}]
-
-
 def cells(*values):
     return [Cell(key(seed=seed), answer, (value,)) for seed, value in enumerate(values)]
 
@@ -234,6 +230,8 @@ def train(mark, *, folder):
 
 def test_a_killed_cell_goes_on_from_its_last_checkpoint(store, tmp_path, monkeypatch):
     """Killed while it trains and behind: finished epochs are not run again, and give the same."""
+    started = SimpleNamespace(get_context=lambda method: forked.context())
+    monkeypatch.setattr(cells_module, "multiprocessing", started)
     mark = tmp_path / "killed"
     cell = Cell(key(), train, (mark,))
     for _ in range(2):

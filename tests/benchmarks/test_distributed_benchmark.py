@@ -33,6 +33,7 @@ def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path)
     here = {"hardware": "a machine", "torch": "2", "commit": "c"}
     parts = benchmark.measure_rows_sent(1000, [8])
     assert parts[0]["rows_sent"] < parts[1]["rows_sent"]
+    assert parts[0]["inner"] > parts[1]["inner"] >= 0
     text = benchmark.tables([r | here for r in (constants, *records, *parts)])
     assert "| 2 | identity | metis |" in text
     assert "| 8 | columns | 2.1 | 0.0 GB |" in text
@@ -41,6 +42,18 @@ def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path)
     benchmark.write_docs(page, text)
     assert page.read_text().startswith(f"before\n{benchmark._MARKS[0]}\n\n{text}\n\n")
     assert page.read_text().endswith(f"{benchmark._MARKS[1]}\nafter\n")
+
+
+def test_an_estimate_is_the_formula_with_cores_left_for_the_exchange():
+    parts = {"rows_sent": 2.0, "inner": 0.25, "pack": 1e-10}
+    a, b = benchmark.ENTRY["identity"][1]
+    computing = 2 * 1e8 / 8 * (a + b * 64) * 1e-9 / 10
+    received = 2 * 1e7 / 8 * 64 * 4
+    for rate in (0.1, 1000.0):
+        seconds, sent, _ = benchmark.estimate_step(1e7, 1e8, 64, 8, parts, rate)
+        hidden = max(computing / 4, received / (rate * 1e9))
+        assert sent == received
+        assert seconds == pytest.approx(hidden + 0.75 * computing + received * 1e-11)
 
 
 def test_community_graphs_have_the_share_of_edges_outside_that_was_asked_for():

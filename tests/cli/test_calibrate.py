@@ -38,6 +38,17 @@ def test_a_calibrated_model_gives_probabilities(tmp_path, capsys, model):
     assert "probability" not in table(output(capsys, *words, "--proximity", 0.3).out)
 
 
+@pytest.mark.parametrize("place", ["held.tsv/below.png", "fine/held.png"])
+def test_a_picture_without_a_place_leaves_no_model(tmp_path, capsys, model, place):
+    write_triples(tmp_path / "held.tsv", HELD)
+    SheafModel.load(model).extend(FACTS).save(tmp_path / "grown")
+    words = ["calibrate", tmp_path / "grown", tmp_path / "held.tsv", "--out", tmp_path / "fine"]
+    before = sorted(tmp_path.rglob("*"))
+    more = ["--report", tmp_path / "report.json", "--picture", tmp_path / place]
+    assert place.partition("/")[0] in failing(capsys, *words, *more)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_what_cannot_be_calibrated_on_is_named(tmp_path, capsys, model):
     loaded = SheafModel.load(model)
     write_triples(tmp_path / "known.tsv", loaded.facts().to_numpy().tolist()[:5])

@@ -2,12 +2,13 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import yaml
 
-from sheafprop.cli.command_parser import CommandParser
+from sheafprop.cli.command_parser import CommandParser, report_warnings
 from sheafprop.cli.main import _OWN, main
 from sheafprop.data import write_triples
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -296,3 +297,14 @@ def test_rows_come_out_whatever_the_encoding(tmp_path, encoding):
     )
     assert [line.split("\t")[0] for line in done.stdout.decode().splitlines()[1:]] == [label] * 2
     assert (b"the output is UTF-8" in done.stderr) == (encoding != "utf-8")
+
+
+def test_what_was_reported_is_not_warned_of_again_where_once_is_enough(capsys):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for once in (True, False):
+            with report_warnings(once=once):
+                warnings.warn(f"said (once: {once})", stacklevel=1)
+            warnings.warn(f"said (once: {once})", stacklevel=1)
+    assert [str(warning.message) for warning in caught] == ["said (once: False)"]
+    assert capsys.readouterr().err.count("note: said") == 2

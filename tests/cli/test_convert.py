@@ -5,8 +5,7 @@ import itertools
 import pytest
 
 from sheafprop.cli.main import main
-from sheafprop.data import read_triples
-from sheafprop.data.features import read_features
+from sheafprop.data import read_features, read_triples
 from tests.cli.commands import failing, output
 from tests.data.formats.test_obo import TEXT
 from tests.data.formats.test_rdf import HEAD

@@ -119,11 +119,12 @@ def test_evaluate_counts_what_it_drops_or_extends_by(tmp_path, capsys, model):
     assert "4 triples of the filter have a label" in printed
     assert f"{tmp_path / 'f.tsv'}, line 2; {lines})" in printed
     sizes = "".join(f"a{i},{i}\n" for i in range(9))
-    (tmp_path / "x.csv").write_text(f"entity,size\n{sizes}u,3\nother,4\n")
+    (tmp_path / "x.csv").write_text(f"entity,size\n{sizes}u,3\nother,-9999\n")
     printed = output(
         capsys, *words, "extend", "--facts", tmp_path / "f.tsv", "--features", tmp_path / "x.csv"
     ).err
     assert "3 evaluated, 0 dropped" in printed
+    assert f"note: {tmp_path / 'x.csv'}, line 12: 'size' is -9999 at 'other'" in printed
     assert "2 entities added from 1 fact and features of 1 before ranking" in printed
     for wrong in (
         ["extend"],

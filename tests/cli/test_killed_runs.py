@@ -3,16 +3,14 @@
 import json
 import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
 
 from tests.cli.test_main import SMALL
+from tests.forked import python
 from tests.toy import write_folder
 
-KILLS = int(os.environ.get("SHEAFPROP_KILLS", "20"))
+KILLS = int(os.environ.get("SHEAFPROP_KILLS", "10"))
 EPOCHS, INTERVAL = 60, 2
 OPTIONS = [
     *SMALL,
@@ -22,36 +20,12 @@ OPTIONS = [
 ]
 
 
-class Server:
-    """The process that forks the runs."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cli.killed_runs"],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-
-    def run(self, words, **when):
-        job = {"words": words, "journal": str(self.folder / "journal")} | when
-        job["output"] = str(self.folder / "output")
-        self.process.stdin.write(json.dumps(job) + "\n")
-        self.process.stdin.flush()
-        status = int(self.process.stdout.readline())
-        assert status in (0, -9), (self.folder / "output").read_text()[-2000:]
-        return status
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.stdin.close()
-        self.process.wait(timeout=30)
+def run(words, journal, **when):
+    """The exit status of a command that may kill itself."""
+    job = {"words": words, "journal": str(journal)} | when
+    done = python("-m", "tests.cli.killed_runs", json.dumps(job))
+    assert done.returncode in (0, -9), done.stderr[-2000:]
+    return done.returncode
 
 
 def moments():
@@ -93,27 +67,27 @@ def test_a_killed_run_loses_only_its_last_interval_and_ends_the_same(tmp_path):
     data, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
     fit = ["fit", *OPTIONS, f"--data.root={data}", f"--run.group={group}", "--run.name"]
     killed = finished = number = 0
-    with Server(tmp_path) as server:
-        assert server.run([*fit, "whole"]) == 0
-        whole = group / "whole"
-        waiting = list(moments())
-        while waiting or (group / f"killed{number}").exists():
-            run = group / f"killed{number}"
-            resumable = (run / "checkpoints" / "last.ckpt").exists()
-            words = ["fit", "--resume", str(run)] if resumable else [*fit, run.name]
-            if not resumable and run.exists():
-                run.rename(run.with_name(f"early{killed}"))
-            when = waiting.pop(0) if waiting else {}
-            if server.run(words, **when) == -9:
-                killed += 1
-                check_nothing_but_the_last_interval_is_lost(run, tmp_path / "journal")
-                continue
-            finished += 1
-            number += 1
-            assert results(run) == results(whole)
-            for name in ("model/model.safetensors", "model/facts.npy", "report.md"):
-                got, want = ((place / name).read_bytes() for place in (run, whole))
-                assert got == want or name == "report.md", name
-            assert not list(run.rglob(".sheafprop-*"))
+    journal = tmp_path / "journal"
+    assert run([*fit, "whole"], journal) == 0
+    whole = group / "whole"
+    waiting = list(moments())
+    while waiting or (group / f"killed{number}").exists():
+        folder = group / f"killed{number}"
+        resumable = (folder / "checkpoints" / "last.ckpt").exists()
+        words = ["fit", "--resume", str(folder)] if resumable else [*fit, folder.name]
+        if not resumable and folder.exists():
+            folder.rename(folder.with_name(f"early{killed}"))
+        when = waiting.pop(0) if waiting else {}
+        if run(words, journal, **when) == -9:
+            killed += 1
+            check_nothing_but_the_last_interval_is_lost(folder, journal)
+            continue
+        finished += 1
+        number += 1
+        assert results(folder) == results(whole)
+        for name in ("model/model.safetensors", "model/facts.npy", "report.md"):
+            got, want = ((place / name).read_bytes() for place in (folder, whole))
+            assert got == want or name == "report.md", name
+        assert not list(folder.rglob(".sheafprop-*"))
     assert finished >= 1
     assert killed >= 0.7 * KILLS

@@ -21,6 +21,7 @@ from sheafprop.cli.run_folder import RunFolder
 from sheafprop.pretrained.model_folder import load_model_folder
 from sheafprop.training import SheafCompletion
 from sheafprop.version import __version__
+from tests.forked import python
 from tests.toy import write_folder
 
 SMALL = [
@@ -130,10 +131,14 @@ def test_a_file_system_without_locks_is_reported(tmp_path, monkeypatch):
 def test_relative_paths_are_those_of_the_caller(tmp_path, monkeypatch):
     write_folder(tmp_path / "here" / "ring")
     monkeypatch.chdir(tmp_path / "here")
-    assert fit("ring", "runs") == 0
+    files = {"features": "size.csv", "prefixes": "my.json"}
+    (tmp_path / "here" / "size.csv").write_text("id,size\na0,1\na1,2\na2,7\na3,4\n")
+    (tmp_path / "here" / "my.json").write_text('{"ex": "http://example.org/"}')
+    assert fit("ring", "runs", *(f"--data.{name}={file}" for name, file in files.items())) == 0
     run = tmp_path / "here" / "runs" / "rotate"
     stored = yaml.safe_load((run / "run.yaml").read_text())
-    assert stored["data"]["root"] == str(tmp_path / "here" / "ring")
+    for name, file in {"root": "ring", **files}.items():
+        assert stored["data"][name] == str(tmp_path / "here" / file)
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
     assert main(["test", "--run", "../here/runs/rotate"]) == 0
@@ -201,8 +206,7 @@ def test_two_processes_of_one_command_share_one_run_folder(tmp_path, strategy):
     where = [f"--data.root={folder}", "--data.mode=semi-inductive", "--data.drop_last=true"]
     words = [*SMALL, *where, "--data.batch_size=16"]
     more = ["--trainer.devices=2", f"--trainer.strategy={strategy}", f"--run.group={group}"]
-    command = [sys.executable, "-m", "sheafprop.cli.main", "fit", *words, *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    done = python("-m", "sheafprop.cli.main", "fit", *words, *more)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("run folder:") == 1
     assert [path.name for path in group.iterdir()] == ["rotate"]
@@ -245,7 +249,7 @@ def test_divergence_is_reported_with_its_cause(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fit"], "needs --config"),
+        (["fit", "--data.root", "x.obo"], "needs --config: experiment/folder with --data.root"),
         (["test"], "needs --run"),
         (["test", "--run", "nowhere"], "not a run folder"),
         (["fit", "--config", "nowhere"], "no configuration 'nowhere'"),

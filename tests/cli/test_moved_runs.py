@@ -176,6 +176,60 @@ def test_results_on_other_data_stand_beside_with_the_choice_of_the_run(run, tmp_
     assert "no validation triples to choose on" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--model.proximity.weight=0.7", "--model.proximity.weight 0.7, where the run has None"),
+        ("--seed_everything=6", "--seed_everything 6, where the run has 0"),
+        (
+            "--model.propagation.settings.step_size=0.25",
+            "--model.propagation.settings.step_size 0.25, where the run has ",
+        ),
+    ],
+)
+def test_a_test_with_other_options_than_the_run_says_so(run, capsys, option, said):
+    assert not any("where the run has" in box for box in record(run)["protocols"].values())
+    assert main(["test", "--run", str(run), option]) == 0
+    boxes = record(run)["protocols"]
+    assert len(boxes) == 2
+    shown = capsys.readouterr().out, (run / "report.md").read_text(), *boxes.values()
+    for text in shown:
+        assert f"note:       ranked with {said}" in text
+    assert all(box.count("where the run has") == box.count("note:") for box in boxes.values())
+
+
+def write_features(file, scale):
+    lines = (f"a{i},{scale * (i % 7)}" for i in range(24))
+    file.write_text("\n".join(["id,size", *lines]) + "\n")
+    return f"--data.features={file}"
+
+
+def test_features_are_data_of_a_run(tmp_path, capsys):
+    data, run = write_folder(tmp_path / "ring"), tmp_path / "runs" / "own"
+    words = [f"--data.root={data}", "--data.mode=semi-inductive", f"--run.group={run.parent}"]
+    own, other = (write_features(tmp_path / f"{n}.csv", n) for n in (1.0, -3.5))
+    (tmp_path / "few.csv").write_text("id,size\na0,1\na1,2\na2,\nb,4\n")
+    assert main(["fit", *SMALL, *words, f"--data.features={tmp_path / 'few.csv'}"]) == 1
+    assert "2 of the training entities have features" in capsys.readouterr().err
+    assert not run.parent.exists()  # refused before the training
+    assert main(["fit", *SMALL, *words, own, "--run.name=own"]) == 0
+    assert main(["test", "--run", str(run)]) == 0
+    before = contents(run)
+    assert main(["test", "--run", str(run), other]) == 0
+    assert "results on other data" in capsys.readouterr().out
+    assert {path: contents(run)[path] for path in before} == before
+    assert record(run / "on-ring")["keys"] != record(run)["keys"]
+    again = ["fit", "--resume", str(run), "--trainer.max_epochs=3"]
+    assert main([*again, other]) == 1
+    said = capsys.readouterr().err
+    assert "'features' differs. Give the file of then with --data.features" in said
+    assert {path: contents(run)[path] for path in before} == before
+    # The same ones from another place, in another order.
+    lines = (tmp_path / "1.0.csv").read_text().splitlines()
+    (tmp_path / "moved.csv").write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
+    assert main([*again, f"--data.features={tmp_path / 'moved.csv'}"]) == 0
+
+
 def test_test_triples_may_come_after_the_training(tmp_path):
     data = write_folder(tmp_path / "ring", without=("test",))
     words = [f"--data.root={data}", "--data.mode=semi-inductive", f"--run.group={tmp_path}"]

@@ -213,6 +213,9 @@ def test_auto_says_why_parts_are_needed(tmp_path, capsys, facts):
         assert [code for code, _, _ in found] == [1, 3]
         assert text in found[0][2]
         assert found[1][1:] == ("", "")
+    for option in (["--columns", "2,1,0"], ["--header", "no"], ["--input-format", "tsv"]):
+        said = failing(capsys, *words, *out, *option)
+        assert f"{option[0]} says how files are read, and the parts in '{parts}'" in said
     halo = ["propagate", facts, "--model", model, "--split", "halo"]
     assert "takes a folder of parts" in failing(capsys, *halo, *out)
     assert not (tmp_path / "v").exists()

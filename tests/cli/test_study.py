@@ -1,8 +1,6 @@
 """Trials of a study: how they end, and what the study does then."""
 
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -10,6 +8,7 @@ import torch
 from sheafprop.cli.main import main
 from sheafprop.training.batch_loss import BatchLoss
 from tests.cli.test_tune import trials, words_of_a_study
+from tests.forked import python
 
 pytest.importorskip("optuna")
 import optuna
@@ -75,8 +74,7 @@ def test_an_interrupted_trial_is_tried_again(tmp_path, words):
         "BatchLoss.__call__ = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
         "main(sys.argv[1:])\n"
     )
-    killed = subprocess.run([sys.executable, "-c", script, *words, "--trials=2"], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert python("-c", script, *words, "--trials=2").returncode == -signal.SIGKILL
     assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=2"]) == 0
     failed, again, other = trials(tmp_path)
     assert (failed["state"], failed["reason"]) == ("fail", "interrupted")

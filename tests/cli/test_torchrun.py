@@ -65,13 +65,14 @@ def words(tmp_path):
 
 
 def test_a_killed_process_ends_the_run_and_torchrun_goes_on_with_it(tmp_path, words):
+    words = [*words, "--run.name=lr [0.1]"]
     said, codes = run(words, told=True)
     assert codes == [3, -signal.SIGKILL]
     lines = said[0][2].strip().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("sheafprop fit: rank 1 of 2 (")
     assert "ended without a message" in lines[0]
-    folder = tmp_path / "runs" / "rotate"
+    folder = tmp_path / "runs" / "lr [0.1]"
     assert (folder / "checkpoints" / "last.ckpt").is_file()
     assert not (folder / "model").exists()  # what was interrupted is no result
     assert not (folder / "metrics.json").exists()
@@ -80,7 +81,7 @@ def test_a_killed_process_ends_the_run_and_torchrun_goes_on_with_it(tmp_path, wo
     assert codes == [0, 0]
     assert "resuming at epoch 4 of 5" in said[0][1]
     assert said[1][1:] == ("", "")
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["rotate"]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
     assert not (folder / ".torchrun").exists()
 
     # The finished run is one like any other, for one process.

@@ -165,6 +165,9 @@ def test_a_study_goes_on_from_another_folder_on_the_same_data(tmp_path, words, m
     words = [word.replace(str(tmp_path / "ring"), "ring") for word in words]
     assert "--data.root=ring" in words
     words[-1] = "--run.name=it's #1?"
+    (tmp_path / "size.csv").write_text("id,size\na0,1\na1,2\na2,7\na3,4\n")
+    (tmp_path / "my.json").write_text('{"ex": "http://example.org/"}')
+    words += ["--data.features=size.csv", "--data.prefixes=my.json"]
     assert main([*words, "--trials=1"]) == 0
     study = tmp_path / "it's #1?"
     # Another folder of that name has other data.
@@ -175,9 +178,10 @@ def test_a_study_goes_on_from_another_folder_on_the_same_data(tmp_path, words, m
     runs = [
         study / "trials" / trial["run"] for trial in json.loads((study / "study.json").read_text())
     ]
-    roots = {yaml.safe_load((run / "run.yaml").read_text())["data"]["root"] for run in runs}
-    assert roots == {str(tmp_path / "ring")}
-    assert load_config(str(study / "best.yaml"))["data"]["root"] == str(tmp_path / "ring")
+    stored = [yaml.safe_load((run / "run.yaml").read_text())["data"] for run in runs]
+    for data in [*stored, load_config(str(study / "best.yaml"))["data"]]:
+        for name, file in (("root", "ring"), ("features", "size.csv"), ("prefixes", "my.json")):
+            assert data[name] == str(tmp_path / file)
 
 
 def test_studies_of_the_first_version_find_their_data_by_their_trials(tmp_path, words, monkeypatch):

@@ -89,6 +89,15 @@ def test_another_unit_is_reported(size, found):
     assert not found or "'size'" in notes[0]
 
 
+def test_numbers_of_any_size_stay_finite():
+    given = table(size=[1e-3, 2e-3, 3e-3, 4e-3], text=[[0.0], [1e-9], [2e-9], [3e-9]])
+    encoder = FeatureEncoder.fit(given)
+    far = table(size=[1.7e308, -1.7e308], text=[[1.7e308], [-1.7e308]])
+    rows, _ = encoder.encode(far)
+    assert np.isfinite(rows).all()
+    assert rows[0].min() > 500 > -500 > rows[1].max()
+
+
 def test_the_furthest_number_is_named_with_its_entity():
     encoder = FeatureEncoder.fit(TRAIN)
     (note,) = encoder.notes(table(size=[2.0, -9000.0, 3.0], same=[7.0] * 3))[1:]

@@ -196,3 +196,27 @@ def test_cells_may_hold_quoted_separators_and_blank_lines_count_for_nothing(tmp_
     literal = tmp_path / "features.tsv"
     literal.write_text('id\tkind\na"\tx\n')
     assert read_features(literal).labels == ('a"',)
+
+
+def test_nodes_of_property_graphs_are_features(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "n.csv").write_text("name,id:ID(P),born:int,:LABEL\nAda,1,1815,A;B\n,2,,A\n,3,,\n")
+    table = read_features("n.csv")
+    assert table.labels == ("P:1", "P:2")
+    born, label = (next(c for c in table.columns if c.name == name) for name in ("born", "label"))
+    assert (born.kind, born.values[0]) == ("number", 1815)
+    assert np.isnan(born.values[1])
+    assert label.values.tolist() == [("A", "B"), ("A",)]
+    (tmp_path / "h.csv").write_text("id:ID(P),born:int\n")
+    (tmp_path / "p.csv").write_text("1,1815\n2,1791\n3,1800\n")
+    table = read_features("A=h.csv,p.csv")
+    assert table.labels == ("P:1", "P:2", "P:3")
+    assert [column.name for column in table.columns] == ["born", "label"]
+    (tmp_path / "p.csv").write_text("1,1815\n2,1791\n3,inf\n")
+    with pytest.raises(DataError, match=r"p\.csv, line 3"):
+        read_features("A=h.csv,p.csv")
+    # Rows of KGX may lack their last fields.
+    (tmp_path / "n.tsv").write_text("id\tcategory\tsize\nX:1\tA|B\t3\nX:2\tA\n")
+    table = read_features("n.tsv")
+    assert table.labels == ("X:1", "X:2")
+    assert [column.kind for column in table.columns] == ["types", "number"]

@@ -18,6 +18,25 @@ def column(table, name):
     return next(c for c in table.columns if c.name == name)
 
 
+def test_a_key_follows_labels_and_values_but_not_their_order(tmp_path):
+    frame = pd.DataFrame(
+        {"size": [1.5, np.nan, 2], "kind": [("x", "y"), None, ("z",)]}, index=["a", "b", "c"]
+    )
+    key = FeatureTable.of(frame).key()
+    again = frame.iloc[[2, 0, 1]][["kind", "size"]]
+    again["kind"] = [("z",), ("y", "x"), None]
+    assert FeatureTable.of(again, "elsewhere").key() == key
+    changes = [
+        frame.assign(size=[1.5, np.nan, 3]),
+        frame.assign(size=[1.5, 0, 2]),
+        frame.assign(kind=[("x",), None, ("z",)]),
+        frame.rename(columns={"size": "length"}),
+        frame.rename(index={"b": "d"}),
+        frame[["size"]],
+    ]
+    assert len({FeatureTable.of(change).key() for change in changes} - {key}) == len(changes)
+
+
 def test_frames_parquet_and_arrays_hold_the_same(tmp_path):
     frame = pd.DataFrame(
         {
@@ -56,8 +75,12 @@ def test_frames_parquet_and_arrays_hold_the_same(tmp_path):
 
 
 def test_what_is_no_table_of_features_is_refused():
-    with pytest.raises(DataError, match=r"a file or a frame"):
+    with pytest.raises(DataError, match=r"a file or a frame .*\(got list\)$"):
         FeatureTable.of([1, 2])
+    with pytest.raises(DataError, match=r"got ndarray\); give rows of a tensor by DataFrame"):
+        FeatureTable.of(np.ones((2, 3)))
+    with pytest.raises(DataError, match=r"the labels of the entities are missing"):
+        FeatureTable.of(pd.DataFrame(np.ones((2, 3))))
     with pytest.raises(DataError, match=r"one length \(got 2 and, at 'b', 1\)"):
         FeatureTable.of(pd.DataFrame({"t": [[1.0, 2.0], [3.0]]}, index=["a", "b"]))
     with pytest.raises(DataError, match=r"row 0: .* must hold numbers, text, or lists"):
@@ -83,5 +106,6 @@ def test_frames_warn_of_numbers_that_stand_for_none():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         FeatureTable.of(frame[["code"]].replace("9999", "11"))
+        FeatureTable.of(pd.DataFrame({"size": [100, 900, 999, 99]}, index=[*"abcd"]))
         # Nothing to compare with.
         FeatureTable.of(pd.DataFrame({"year": [999.0, np.nan]}, index=["a", "b"]))

@@ -16,6 +16,7 @@ from sheafprop.errors import DataError
 
 ROWS = [[f"n{i}", "knows", f"n{i % 7}"] for i in range(500)]
 TEXT = "".join("\t".join(row) + "\n" for row in ROWS).encode()
+NAMES = ["f.tsv", "f.nt", "f.obo", "f.jsonl"]
 PACKERS = {
     "gz": gzip.compress,
     "bz2": bz2.compress,
@@ -44,9 +45,9 @@ def test_the_name_before_the_compression_tells_the_format(tmp_path):
 @pytest.mark.parametrize("kind", sorted(PACKERS))
 def test_truncated_and_damaged_files_are_named(kind):
     content = PACKERS[kind](TEXT)
-    for size in (len(content) // 2, len(content) - 1):
-        with pytest.raises(DataError, match=r"f\.tsv: the .* file is truncated.*Get it again"):
-            parse_triples(content[:size], "f.tsv")
+    for size, name in zip((len(content) // 2, len(content) - 1) * 2, NAMES, strict=True):
+        with pytest.raises(DataError, match=rf"{name}: the .* file is truncated.*Get it again"):
+            parse_triples(content[:size], name)
     middle = len(content) // 2
     broken = content[:middle] + bytes(b ^ 0xFF for b in content[middle : middle + 4])
     with pytest.raises(DataError, match=r"f\.tsv: the .* file is (damaged|truncated)"):
@@ -57,8 +58,15 @@ def test_truncated_and_damaged_files_are_named(kind):
 def test_a_file_that_expands_without_end_is_refused(monkeypatch, kind):
     monkeypatch.setattr(file_kinds, "_MAX_BYTES", 1 << 16)
     monkeypatch.setattr(file_kinds, "_CHUNK", 1 << 12)
-    with pytest.raises(DataError, match=r"bomb: .* expand to more than .*decompress the file"):
-        parse_triples(PACKERS[kind](b"a\tr\tb\n" * 300_000), "bomb")
+    lines = {
+        "f.nt": b"<a:a> <a:a> <a:a> .\n",
+        "f.obo": b"[Term]\nid: X:1\nis_a: X:2\n",
+        "f.jsonl": b'{"subject": "a", "predicate": "r", "object": "b"}\n',
+    }
+    for name in NAMES:
+        packed = PACKERS[kind](lines.get(name, b"a\tr\tb\n") * 30_000)
+        with pytest.raises(DataError, match=rf"{name}: .* expand to more than .*decompress the"):
+            parse_triples(packed, name)
 
 
 def test_zstandard_without_its_library_is_named(monkeypatch):
@@ -68,6 +76,15 @@ def test_zstandard_without_its_library_is_named(monkeypatch):
     monkeypatch.setattr(file_kinds.importlib, "import_module", missing)
     with pytest.raises(DataError, match=r"Zstandard files need.*pip install 'sheafprop\[zstd\]'"):
         parse_triples(b"\x28\xb5\x2f\xfd\x00\x00", "f.zst")
+
+
+def test_parquet_without_its_library_is_named(monkeypatch):
+    def missing(*arguments):
+        raise ImportError("pyarrow")
+
+    monkeypatch.setattr("pandas.read_parquet", missing)
+    with pytest.raises(DataError, match=r"needs pyarrow: pip install 'sheafprop\[parquet\]'"):
+        parse_triples(b"PAR1", "f.parquet")
 
 
 def test_archives_of_files_are_refused():

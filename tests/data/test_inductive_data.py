@@ -144,12 +144,17 @@ def test_frozen_and_portable():
 
 def test_features_are_counted_in_a_note_and_must_be_of_the_training_graph():
     data = semi()
-    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0]}, index=["a", "y", "other"])
+    labels = [*data.train.entities.labels[:3], "y", "other"]
+    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0, 5.0], "b": [1.0, *[None] * 4]}, labels)
     more = add_features(data, FeatureTable.of(frame))
-    assert len(more.features) == 3
+    assert len(more.features) == 5
     assert data.features is None
     (note,) = set(more.report["notes"]) - set(data.report.get("notes", []))
-    assert "features of 1 of 3 training entities and 2 of 5 of the inference graph" in note
+    found = sum(label in labels for label in data.inference.entities.labels)
+    assert f"features of 3 of 3 training entities and {found} of 5 of the inference" in note
     assert note in more.summary()
-    with pytest.raises(DataError, match=r"none of its 3 entities is one .*here 'A'"):
+    with pytest.raises(DataError, match=r"none of its 5 entities is one .*here 'A'"):
         add_features(data, FeatureTable.of(frame.rename(index=str.upper)))
+    frame.loc["a", ["size", "b"]] = None
+    with pytest.raises(DataError, match=r"2 of the training entities .* 3 are needed"):
+        add_features(data, FeatureTable.of(frame))

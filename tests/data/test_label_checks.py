@@ -94,6 +94,7 @@ KNOWN = ["bread", "flour"], ["made_of", "eaten_by"]
         ([("made_of", "cake", "sugar"), ("eaten_by", "pie", "salt")], "--columns 1,0,2 for that"),
         ([("cake", "sugar", "made_of"), ("pie", "salt", "eaten_by")], "--columns 0,2,1 for that"),
         ([("x", "flour", "y"), ("x", "bread", "z")], "known as entities, so"),
+        ([("bread", "made_from", "flour"), ("flour", "is_in", "bread")], "^Drop these$"),
         ([("q", "u", "v"), ("w", "x", "y")], "other order, give .*Otherwise drop these"),
         ([("q", "made_of", "v"), ("w", "x", "y")], "^Drop these$"),
     ],

@@ -168,10 +168,14 @@ def test_nodes_of_a_group_have_its_header_and_its_labels(tmp_path, monkeypatch):
     assert [row for row in got if row[0] == "P:1"] == [
         *[("P:1", "name", "Ada"), ("P:1", "label", "Person"), ("P:1", "label", "Admin")]
     ]
-    names, columns, rows = read_nodes("h.csv,n.csv")
-    assert (names, columns.space, rows) == (["id:ID(P)", "name"], "P", [["1", "Ada"], ["2", "Ben"]])
+    names, columns, located = read_nodes("Person:Admin=h.csv,n.csv")
+    assert (names, columns.space) == (["id:ID(P)", "name"], "P")
+    assert located.rows.tolist() == [["1", "Ada"], ["2", "Ben"]]
+    assert located.place(1) == "n.csv, line 2"
     with pytest.raises(DataError, match=r"n\.csv: nodes begin with a header.*got '1,Ada'"):
         read_nodes("n.csv")
+    with pytest.raises(DataError, match=r"h\.csv: there is no node"):
+        read_nodes("h.csv")
 
 
 def test_other_headers_are_no_nodes():

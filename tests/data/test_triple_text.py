@@ -101,12 +101,15 @@ def test_iris_in_tables_stay_with_a_note_until_prefixes_are_given():
     assert "this one is 'GO:1'" in read("\n".join(lines), "f.jsonl")[1]
 
 
-def test_iris_in_pieces_of_tables_are_those_of_the_whole(tmp_path):
+def test_iris_in_pieces_of_tables_are_those_of_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("sheafprop.data.triple_blocks._BLOCK", 100)
     path = tmp_path / "f.tsv"
-    path.write_text(IRIS)
+    path.write_text(IRIS * 3)
     for prefixes, begin in (("common", "GO:1"), (None, "<http://purl")):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            (block,) = triple_blocks(path, prefixes=prefixes)
-        assert block.labels(0)[0].startswith(begin)
-        assert len(caught) == (prefixes is None)
+            blocks = list(triple_blocks(path, prefixes=prefixes))
+        heads = [block.labels(row)[0] for block in blocks for row in range(len(block))]
+        assert len(heads) == 6
+        assert all(head.startswith(begin) for head in heads[::2])
+        assert sum("--prefixes common" in str(w.message) for w in caught) == (prefixes is None)

@@ -5,7 +5,6 @@ store of the group is held by the tests' process, as ``torchrun``'s agent holds 
 """
 
 import atexit
-import multiprocessing
 import os
 import pickle
 import traceback
@@ -15,6 +14,7 @@ import torch
 from torch import distributed as dist
 
 from sheafprop.distributed import process_group
+from tests import forked
 
 TIMEOUT = 60.0
 _POOLS = {}
@@ -35,8 +35,7 @@ def environment(rank, size, port):
 def start(function, size, *arguments):
     """Starts ``function(pipe, *arguments)`` in ``size`` processes as torchrun would."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "tests.distributed.warm"])
+    context = forked.context()
     started = []
     for rank in range(size):
         here, there = context.Pipe()

@@ -17,7 +17,8 @@ from sheafprop.config_files import load_config
 from sheafprop.data.datasets import PykeenDataset
 from sheafprop.kge import RotatE
 from sheafprop.pretrained import StoredModel
-from tests.docs.walkthrough import ROOT, blocks, environment, follow
+from tests.docs.walkthrough import TOOLS, blocks, environment, follow, shell
+from tests.forked import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXTEND = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -105,11 +106,29 @@ def test_models_of_other_libraries(tmp_path, capsys):
 def test_files_of_every_format(tmp_path, capsys):
     pytest.importorskip("pyoxigraph")
     pytest.importorskip("fastobo")
-    follow(FORMATS, tmp_path)
-    (note,) = re.findall(r"The note says `(.*?)`", FORMATS, re.DOTALL)
-    assert note.replace("\n", " ") in capsys.readouterr().err
+    config = "--config experiment/folder"
+    follow(
+        FORMATS.replace(config, f"{config} --config logger/csv --trainer.max_epochs 1"), tmp_path
+    )
+    printed = capsys.readouterr()
+    (following,) = re.findall(r"```text\n(sheafprop fit .*)\n", FORMATS)
+    assert f"next: {following}\n" in printed.out
+    for note in re.findall(r"(?:note says |mean \()`(.*?)`", FORMATS, re.DOTALL):
+        assert note.replace("\n", " ") in printed.err, note
     larger = SheafModel.load("anatomy_larger")
     assert larger.labels()[-1] == "UBERON:0002349"
+    assert ["UBERON:0002349", "part_of", "UBERON:0000948"] in larger.facts().to_numpy().tolist()
+    assert SheafModel.load("plants_larger").num_entities == 121
+    people = pd.read_csv("people_vectors.csv", dtype=str, keep_default_na=False)
+    assert people.columns.tolist()[:-1] == ["personId:ID(Person)", "name", "born:int", ":LABEL"]
+    assert people.iloc[:, :4].to_numpy().tolist() == [
+        ["1", "Ada", "1815", "Person;Author"],
+        ["2", "Charles", "1791", "Person"],
+        ["3", "", "", ""],
+    ]
+    assert people["vector:float[]"].str.count(";").tolist() == [7, 7, 7]
+    assert "2 entities of the model" in printed.err
+    assert "Person:1,label,Author" in (tmp_path / "library.csv").read_text()
     found = pd.read_csv("nodes.csv")
     assert found["label:ID"].tolist() == list(larger.labels())
     assert (tmp_path / "drugs.tsv").read_text() == "drug:aspirin\tdrug:acts_on\tUBERON:0000948\n"
@@ -158,14 +177,19 @@ def test_splitting_a_graph(tmp_path, capsys):
         assert record["test"]
 
 
-def test_many_experiments_overnight(tmp_path):
+@pytest.fixture
+def tools(tmp_path):
+    with shell(tmp_path):
+        yield tmp_path / TOOLS
+
+
+def test_many_experiments_overnight(tmp_path, tools):
     """With one epoch and one seed; then one run is made to look interrupted."""
     short = OVERNIGHT.replace("0 1 2 3 4 5 6 7 8 9", "0").replace(
         "max_epochs: 50", "max_epochs: 1\n  check_val_every_n_epoch: 1"
     )
     assert short.count("max_epochs: 1\n") == 2
-    # W&B's logger, as other tests in this process leave it, may refuse options of its own.
-    scope = follow(short, tmp_path, in_process=False)
+    scope = follow(short, tmp_path)
     group = tmp_path / "runs" / "night"
     runs = ["rotate-seed0", "transe-seed0"]
     assert sorted(path.name for path in group.iterdir() if path.is_dir()) == runs
@@ -185,7 +209,7 @@ def test_many_experiments_overnight(tmp_path):
     (command,) = re.findall(r"^bash scripts/run_many.*", short, flags=re.MULTILINE)
     done = subprocess.run(
         ["bash", "-c", command.replace("night/rotate.yaml", "night/bad.yaml night/rotate.yaml")],
-        env=environment(tmp_path),
+        env=environment(tools),
         capture_output=True,
         text=True,
     )

@@ -4,12 +4,11 @@ import os
 import re
 import shlex
 import subprocess
-import sys
-from pathlib import Path
 
 from sheafprop.cli.main import main
+from tests.forked import ROOT, Shell
 
-ROOT = Path(__file__).parents[2]
+TOOLS = ".tools"
 
 
 def blocks(text):
@@ -17,12 +16,12 @@ def blocks(text):
     return re.findall(r"```(sh|py|yaml)\n(.*?)```", text, flags=re.DOTALL)
 
 
-def follow(text, folder, *, in_process=True):
+def follow(text, folder):
     """Runs all blocks in a folder and returns the names that the Python blocks defined.
 
     A YAML block is written to the file that its first line names. Lines that call ``sheafprop`` run
-    in this process unless ``in_process`` is false, ``wandb sync`` (which needs a network) is only
-    checked to find its files, and other lines are the shell's.
+    in this process unless there are tools for the shell, ``wandb sync`` (which needs a network) is
+    only checked to find its files, and other lines are the shell's.
     """
     scope = {}
     for kind, content in blocks(text):
@@ -34,30 +33,26 @@ def follow(text, folder, *, in_process=True):
             place.write_text(content)
         else:
             for line in content.splitlines():
-                run_line(line, folder, in_process)
+                run_line(line, folder)
     return scope
 
 
-def run_line(line, folder, in_process):
-    if in_process and line.startswith("sheafprop "):
+def run_line(line, folder):
+    tools = folder / TOOLS
+    if line.startswith("sheafprop ") and not tools.exists():
         assert main(shlex.split(line, comments=True)[1:]) == 0, line
     elif line.startswith("wandb sync "):
         assert list(folder.glob(line.split()[2])), line
     else:
-        subprocess.run(["bash", "-c", line], check=True, env=environment(folder))
+        subprocess.run(["bash", "-c", line], check=True, env=environment(tools))
 
 
-def environment(folder):
-    """Where ``sheafprop`` is this checkout's command, and ``scripts`` its folder."""
-    tools = folder / ".tools"
-    if not tools.exists():
-        tools.mkdir()
-        command = tools / "sheafprop"
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m sheafprop.cli.main "$@"\n')
-        command.chmod(0o755)
-        (folder / "scripts").symlink_to(ROOT / "scripts")
-    places = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {
-        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join(places),
-    }
+def environment(tools):
+    """What a shell needs to find some tools before all else."""
+    return os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+
+
+def shell(folder):
+    """Makes ``sheafprop`` the command of this checkout for a shell, and ``scripts`` its folder."""
+    (folder / "scripts").symlink_to(ROOT / "scripts")
+    return Shell(folder / TOOLS, "sheafprop", "-m", "sheafprop.cli.main")

@@ -157,11 +157,14 @@ def test_the_command_answers(elsewhere):
 
 
 def test_a_packaged_configuration_trains_and_tests(elsewhere):
-    script = elsewhere.site / "bin" / "sheafprop"
     config = "configs/experiment/umls_rotate.yaml"
-    elsewhere(script, "fit", "--config", config, "--run.group", "here", "--trainer.max_epochs", "1")
+    fit = ["fit", "--config", config, "--run.group=here", "--trainer.max_epochs=1"]
+    code = (
+        "from sheafprop.cli.main import main\n"
+        f"assert main({fit}) == main(['test', '--run', 'here/rotate']) == 0"
+    )
+    elsewhere(sys.executable, "-c", code)
     run_folder = elsewhere.folder / "here" / "rotate"
-    elsewhere(script, "test", "--run", "here/rotate")
     record = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8"))
     assert {row["protocol"] for row in record["test"]} == {"full", "sampled50"}
     assert "full" in (run_folder / "report.md").read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """Extensions by features: their energy, their reports, and what becomes of them later."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -152,6 +154,8 @@ def test_what_the_report_says_and_what_is_refused():
     assert grown.report.feature_notes[0].startswith("the map was fitted now: 2 features of 12")
     assert "entities have features" in grown.report.summary()
     assert grown.report.to_dict()["with_features"] == 5
+    alone = model.extend((), features=frame()).report.summary().splitlines()
+    assert alone[0] == "5 new entities from 0 facts"
     other = frame()[["kind"]].assign(colour="red")
     notes = grown.extend([("q", "far", "n0")], features=other).report.feature_notes
     assert any("'colour'" in note for note in notes)
@@ -166,6 +170,22 @@ def test_what_the_report_says_and_what_is_refused():
     with pytest.raises(DataError, match=r"no column is one that the model knows"):
         grown.extend((), features=other[["colour"]])
     assert model.feature_map is None
+
+
+@pytest.mark.parametrize("value", [1e40, 1e308])
+def test_features_that_lead_nowhere_are_named(value):
+    table = frame().assign(text=[[0.1 * i, 1.0 - i % 3] for i in range(len(OWN + NEW))])
+    model = sheaf_model("rotate").extend((), features=table.loc[OWN])
+    table.at["lone", "text"] = [value, 1.0]
+    expected = rf"row 17: the features of 'lone' are so far .*; .*'text'.*furthest: {value:g} at"
+    with pytest.raises(DataError, match=re.escape(expected).replace(r"\.\*", ".*")):
+        model.extend(FACTS, features=table)
+    # A number counts by its logarithm.
+    table = frame()
+    table.loc["lone", "size"] = value
+    assert np.isfinite(
+        model.extend(FACTS, features=table).score([("lone", "next", "a1")])["score"]
+    )[0]
 
 
 def test_extended_entities_are_predicted_scored_and_ranked():

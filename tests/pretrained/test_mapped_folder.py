@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 from contextlib import suppress
 
@@ -21,6 +22,7 @@ from sheafprop.pretrained.mapped_folder import EXTENDED, TABLE, open_rows, shard
 from sheafprop.pretrained.model_folder import load_model_folder
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.tensor_file import StoredFile, write_tensors
+from tests.pretrained.kills import killed_at
 from tests.pretrained.models import ADRIFT, FACTS, sheaf_model
 
 MORE = [("p", "next", "n0"), ("a2", "skip", "p"), ("q", "far", "a3")]
@@ -463,6 +465,28 @@ def test_a_failure_at_any_moment_leaves_the_old_model_or_the_new_one(tmp_path, m
         assert sorted(os.listdir(tmp_path)) == ["kept", "model"]
     assert limit > 20
     assert SheafModel.load(folder, verify="full").num_entities == 17
+
+
+def grow(folder):
+    SheafModel.load(folder).extend(MORE).save(folder, overwrite=True)
+
+
+@pytest.mark.parametrize("moment", [5, 45, 87, 91, 110])
+def test_a_process_killed_at_any_moment_leaves_the_old_model_or_the_new_one(tmp_path, moment):
+    folder = tmp_path / "model"
+    saved(tmp_path)
+    assert killed_at(moment, grow, folder)
+    previous = tmp_path / ".model.previous"
+    if not folder.exists():
+        # Between the two renames: the error names the folder to rename.
+        with pytest.raises(FormatError, match=re.escape(f"'{previous}'; rename it")):
+            SheafModel.load(folder)
+        previous.rename(folder)
+    model = SheafModel.load(folder, verify="full")
+    assert model.num_entities in (15, 17)
+    (model.extend(MORE) if model.num_entities == 15 else model).save(folder, overwrite=True)
+    assert SheafModel.load(folder, verify="full").num_entities == 17
+    assert not previous.exists()
 
 
 def test_a_diverged_vector_is_not_written(tmp_path):

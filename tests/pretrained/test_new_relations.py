@@ -118,6 +118,15 @@ def test_relations_come_first_and_entities_second():
     assert steps.report.fitted_relations == {}
 
 
+def test_later_facts_of_a_fitted_relation_are_said_to_change_no_maps():
+    model = fit(sheaf_model("rotate"), [*BACK, *OVER])
+    later = [("a1", "back", "a4"), ("a3", "back", "a5"), ("n", "back", "a1"), ("a1", "next", "a6")]
+    report = fit(model, [*later, BACK[0]]).report
+    assert report.fitted_before == {"back": 2}
+    assert "'back' was fitted before, and 2 facts between known entities here" in report.summary()
+    assert model.report.fitted_before == model.extend(later).report.fitted_before == {}
+
+
 def test_relations_fitted_before_do_not_shape_later_ones():
     """The norms and matrices that the gauge takes are of trained relations."""
     for name in ("pairre", "transr"):
@@ -143,6 +152,9 @@ def test_the_report_compares_with_trained_relations(capsys):
         float(usual.median())
     )
     text = report.summary()
+    assert "fewer than the 4 dimensions" not in text
+    few = fit(model, OVER[:1], min_facts=1).report.summary()
+    assert "too small where they are fewer than the 4 dimensions ('over')" in few
     assert "3 relations were fitted: 'Back ' to 6 facts, residual " in text
     assert f"median {float(usual.median()):.3g}" in text
     assert "new relations that differ from another only in case" in text

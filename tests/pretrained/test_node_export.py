@@ -28,8 +28,12 @@ def rows_of(path):
 
 def test_nodes_keep_their_columns_space_and_labels(tmp_path, nodes):
     vectors = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(0))
-    with pytest.warns(UserWarning, match="2 entities of the model that the file of nodes does not"):
+    with pytest.warns(UserWarning) as caught:
         (out,) = export_vectors(tmp_path / "out.csv", LABELS, vectors, nodes=nodes)
+    assert [str(warning.message) for warning in caught] == [
+        "1 node of 3 without a vector, as the model does not know them",
+        "left out: 2 entities of the model that the file of nodes does not have",
+    ]
     header, *rows = rows_of(out)
     assert header == ["personId:ID(Person)", "name", ":LABEL", "vector:float[]"]
     assert [row[:3] for row in rows] == [
@@ -47,7 +51,7 @@ def test_nodes_keep_their_columns_space_and_labels(tmp_path, nodes):
     assert header.count("vector:float[]") == 1
     assert first[:3] == ["1", "", "Person"]
     _, columns, found = read_nodes(again)
-    assert {columns.label(row) for row in found} == {*LABELS[::2][:2], LABELS[3], "Person:7"}
+    assert {columns.label(row) for row in found.rows} == {*LABELS[::2][:2], LABELS[3], "Person:7"}
 
 
 def test_labels_of_new_nodes_are_not_guessed(tmp_path, nodes):
@@ -56,8 +60,8 @@ def test_labels_of_new_nodes_are_not_guessed(tmp_path, nodes):
     assert rows_of(out)[1] == ["new, one", "", "", "0;0"]
     # Ids of no space are of any file of nodes: nothing is added.
     nodes.write_text(NODES.replace("(Person)", ""))
-    with pytest.warns(UserWarning, match="1 entity of the model"):
-        out = export_vectors(tmp_path / "o.csv", ["9"], torch.zeros(1, 1, 2), nodes=nodes)[0]
+    with pytest.warns(UserWarning, match="2 entities of the model"):
+        out = export_vectors(tmp_path / "o.csv", ["9", ":8"], torch.zeros(2, 1, 2), nodes=nodes)[0]
     assert len(rows_of(out)) == 4
 
 

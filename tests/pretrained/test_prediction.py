@@ -1,10 +1,13 @@
 import itertools
+import random
 
 import pandas as pd
 import pytest
 import torch
 
 from sheafprop.kge import KGE_REGISTRY
+from sheafprop.pretrained import prediction
+from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.prediction import BestOf
 from tests.pretrained.models import FACTS, close, sheaf_model
 
@@ -58,6 +61,25 @@ def test_many_queries_at_once():
     assert len(model.predict_tails([], "next")) == 0
     with pytest.raises(ValueError, match="one for each of the 2"):
         model.predict_tails(["a0", "a1"], ["next"])
+
+
+def test_queries_of_one_relation_are_scored_together(monkeypatch):
+    model, batches = sheaf_model("transe"), []
+    best = prediction._best_candidates
+
+    def watched(state, side, ends, kinds, *more, **named):
+        batches.append(kinds.tolist())
+        return best(state, side, ends, kinds, *more, **named)
+
+    monkeypatch.setattr(prediction, "_best_candidates", watched)
+    monkeypatch.setattr(ModelState, "queries_at_once", lambda self: 8)
+    queries = list(itertools.product(model.labels(), model.relations.labels))
+    random.Random(2).shuffle(queries)
+    frame = model.predict([(head, relation, None) for head, relation in queries], 1)
+    assert list(zip(frame["head"], frame["relation"], strict=True)) == queries
+    assert sum(map(len, batches)) == len(queries)
+    groups = sum(len(set(batch)) for batch in batches)
+    assert groups < len(model.relations) + len(batches)
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, True])

@@ -28,6 +28,17 @@ def test_training_statistics_are_means_over_the_facts(name):
     assert stored.num_trained_facts == len(stored.facts)
 
 
+@pytest.mark.parametrize("name", sorted(KGE_REGISTRY))
+def test_statistics_keep_no_graph_of_what_they_were_computed_from(name):
+    model = stored_model(name).model.train()
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    first = stored_model(name)
+    stored = StoredModel.from_training(model, first.entities, first.relations, first.facts)
+    assert not stored.prototypes.mean.requires_grad
+    assert not stored.residual_variance.requires_grad
+
+
 def test_repeated_facts_count_once():
     stored = stored_model("transe")
     often = StoredModel.from_training(

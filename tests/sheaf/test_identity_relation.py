@@ -6,13 +6,14 @@ from sheafprop.sheaf.identity_relation import add_identity_relation
 
 torch.manual_seed(0)
 _MAP, _OTHER, _WIDE = torch.randn(3, 4, 4), torch.randn(3, 4, 4), torch.randn(3, 2, 4)
+_TABLE = torch.randn(3, 4)
 _PHASE = torch.polar(torch.ones(3, 4), torch.randn(3, 4))
 SHEAVES = {
     "translations": IdentitySheaf(torch.randn(3, 4)),
     "no translations": IdentitySheaf(relations=3),
     "diagonal": DiagonalSheaf(torch.randn(3, 4), None, torch.randn(3, 4)),
     "complex": DiagonalSheaf(None, _PHASE),
-    "one table": DiagonalSheaf(_MAP[0, :3], _MAP[0, :3]),
+    "one table": DiagonalSheaf(_TABLE, _TABLE),
     "quaternions": QuaternionSheaf(torch.randn(3, 4), None, torch.randn(3, 4)),
     "dense": DenseSheaf(_MAP, _OTHER),
     "shared": DenseSheaf(_MAP, _MAP, torch.randn(3, 4)),

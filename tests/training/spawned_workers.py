@@ -1,19 +1,19 @@
-"""Trains with batches from two processes that are started afresh, not forked."""
+"""Trains with batches from two processes that are started afresh, not forked.
+
+These import this file, so what they need not is imported where it is used.
+"""
 
 import multiprocessing
 import sys
 import warnings
-from pathlib import Path
-
-import torch
-
-from sheafprop.training import InductiveDataModule
-from tests.toy import toy_data
-from tests.training.test_sheaf_completion import module, trainer
 
 
-def train(folder: Path, num_workers: int) -> torch.Tensor:
+def train(folder, num_workers):
     """The entity table after two epochs."""
+    from sheafprop.training import InductiveDataModule
+    from tests.toy import toy_data
+    from tests.training.test_sheaf_completion import module, trainer
+
     model = module()
     data = InductiveDataModule.from_data(toy_data(), batch_size=12, num_workers=num_workers)
     with warnings.catch_warnings():
@@ -23,5 +23,7 @@ def train(folder: Path, num_workers: int) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    multiprocessing.set_start_method("spawn")
-    torch.save(train(Path(sys.argv[1]), 2), Path(sys.argv[1]) / "weights.pt")
+    import torch
+
+    multiprocessing.set_start_method("spawn", force=True)
+    torch.save(train(sys.argv[1] + "/run", 2), sys.argv[1] + "/weights.pt")

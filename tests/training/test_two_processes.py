@@ -1,27 +1,16 @@
 """Two processes that share every batch train the weights of one process."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
+from tests.forked import ROOT, python
 from tests.training.two_processes import BATCH, RUNS, train, uneven_data
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
-    words = [sys.executable, "-m", "tests.training.two_processes", str(folder)]
-    done = subprocess.run(
-        words,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+    done = python("-m", "tests.training.two_processes", folder, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return folder, [torch.load(folder / f"results{rank}.pt") for rank in (0, 1)]
 

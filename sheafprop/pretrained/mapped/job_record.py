@@ -86,12 +86,22 @@ def work_folder(folder: Path, ranks: Ranks, *, restart: bool) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
         stack.callback(lock_folder(folder))
         remove_temporaries(folder)
-        for path in folder.iterdir() if restart else ():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if restart:
+            clear_work(folder)
 
     with ExitStack() as stack:
         ranks.run_together(lambda: take(stack))
         yield
+
+
+def clear_work(folder: Path) -> None:
+    """Empties a folder of work, of its records first: without them, what is left of a process that
+    is killed here counts for nothing."""
+    with storage_errors(folder, "written"):
+        for record in (*folder.glob(_NAME), *folder.glob(f"*/{_NAME}")):
+            record.unlink()
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def read_record(path: Path) -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ Long because the stages of a job, and what each leaves for the next, stand toget
 """
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from sheafprop.kernels.rows import scale_rows
 from sheafprop.nn.sheaf_propagation import LEAP, SheafPropagation
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable, split_columns
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem, show_bytes
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, work_folder
+from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, clear_work, work_folder
 from sheafprop.pretrained.mapped.part_folder import RECORD, read_part, read_parts
 from sheafprop.pretrained.mapped.propagation_job import (
     PropagationInput,
@@ -134,8 +133,9 @@ class PartitionedJob:
             self._write_reached()
             finish = (lambda: self._finish(blocks)) if ranks.is_first else None
             run_unhurried(ranks, self._work, finish)
-        if ranks.is_first:
-            shutil.rmtree(self._work, ignore_errors=True)
+            if ranks.is_first:
+                clear_work(self._work)
+                self._work.rmdir()
         return self._out
 
     # Records --------------------------------------------------------------------------------------

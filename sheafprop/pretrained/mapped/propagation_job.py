@@ -34,7 +34,7 @@ from sheafprop.pretrained.mapped.array_folder import ArrayFolder
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem
 from sheafprop.pretrained.mapped.fact_ids import FactIds, read_fact_ids, write_fact_ids
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, work_folder
+from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, clear_work, work_folder
 from sheafprop.pretrained.mapped.row_files import load_rows, save_rows
 from sheafprop.pretrained.mapped.unhurried import run_unhurried
 from sheafprop.pretrained.mapped.vector_folder import check_vector_target, write_vector_folder
@@ -145,8 +145,9 @@ class PropagationJob:
                 self._begin()
             self._propagate(self._rows())
             self._run_on_first(self._finish)
-        if ranks.is_first:
-            shutil.rmtree(self._work, ignore_errors=True)
+            if ranks.is_first:
+                clear_work(self._work)
+                self._work.rmdir()
         return self._out
 
     def _run_on_first(self, work: Callable[[], None]) -> None:
@@ -175,7 +176,9 @@ class PropagationJob:
         }
         self._record = JobRecord.take_up(self._work, wanted, [*given.facts, given.model])
         if self._record.is_new and self._ranks.is_first:
-            ArrayFolder(self._work / "facts").clear()
+            # What is there is of other work, or of work whose folder was being removed.
+            for name in ("facts", "rows"):
+                ArrayFolder(self._work / name).clear()
             self._record.save()
 
     def _save(self) -> None:

@@ -79,7 +79,12 @@ def obo(facts, rng=None):
         clause = f"is_a: X:{t}" if r == "is" else f"relationship: {r} X:{t}"
         lines += ["[Term]", f"id: X:{h}", f"name: the {h}"]
         if rng and rng.random() < 0.5:
-            lines += rng.choice([["", "! so"], ["xref: A:1"], ["synonym: broken"], ["comment: c"]])
+            lines += rng.choice(
+                [
+                    *(["", "! so"], ["xref: A:1"], ["synonym: broken"], ["comment: c"]),
+                    *(["alt_id: A:1"], ["replaced_by: A:2"], [f"alt_id: X:{h}"]),
+                ]
+            )
             clause += rng.choice([" ! name", ' {source="a b"}', "  "])
         lines += [clause, ""]
     return "\n".join(lines)

@@ -159,6 +159,8 @@ relationship: part_of X:5
 relationship: BFO:0000050 GO:7
 is_a: X:10
 is_a: X:6
+is_a: X:7
+is_a: X:11
 
 [Term]
 id: X:3
@@ -178,9 +180,24 @@ is_obsolete: true
 consider: X:1
 
 [Term]
+id: X:7
+is_obsolete: true
+replaced_by: X:6
+
+[Term]
 id: X:10
 is_obsolete: true
 replaced_by: X:1
+
+[Term]
+id: X:11
+is_obsolete: true
+replaced_by: X:12
+
+[Term]
+id: X:12
+is_obsolete: true
+replaced_by: X:11
 
 [Typedef]
 id: part_of
@@ -199,7 +216,8 @@ def test_alternative_ids_mean_their_terms():
     ]
     assert "alternative ids read as their terms (5)" in said
     assert "or that are terms themselves, not followed (2)" in said
-    assert "facts of obsolete terms (2)" in said
+    # X:5 itself, and tails that nothing, an obsolete term or one another replaces.
+    assert "facts of obsolete terms (4)" in said
     assert "clauses" not in said
 
 

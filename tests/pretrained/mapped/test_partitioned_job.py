@@ -91,7 +91,7 @@ def test_vectors_and_their_order_are_those_of_one_process(tmp_path, root, name):
     for i, changes in enumerate(CHANGES[: None if name == "rotate" else 2]):
         settings = replace(SETTINGS, **changes)
         wanted = one_process(model, facts, tmp_path / f"one-{i}", settings)
-        for size in (2, 4):
+        for size in (2, 4) if i == 0 else (4,) if i % 2 else (2,):
             out = tmp_path / f"halo-{i}-{size}"
             done = pool(size).run(run_job, model, facts, root / f"parts-{size}", out, settings)
             assert done == [None] * size

@@ -21,6 +21,7 @@ from sheafprop.pretrained.mapped.job_record import work_folder
 from sheafprop.pretrained.mapped.propagation_job import PropagationInput, PropagationJob
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.sheaf_model import SheafModel
+from tests.pretrained.kills import killed_at
 from tests.pretrained.models import ADRIFT, FACTS, stored_model
 from tests.sheaf_cases import same_numbers
 
@@ -30,14 +31,17 @@ SETTINGS = PropagationSettings(iterations=4, num_random=2, seed=5)
 class Bench:
     """A model and facts in files, and jobs on them in blocks of few columns."""
 
-    def __init__(self, tmp_path, monkeypatch, name="rotate", *, most=2, facts=None, **options):
+    def __init__(
+        self, tmp_path, monkeypatch, name="rotate", *, most=2, facts=None, saved=False, **options
+    ):
         self.root = tmp_path
         stored = stored_model(name, **options)
         self.model, self.state = SheafModel(stored), ModelState.from_stored(stored)
-        self.folder = self.model.save(tmp_path / "model")
+        self.folder, self.facts = tmp_path / "model", tmp_path / "facts.tsv"
         self.rows = [*FACTS, *ADRIFT] if facts is None else facts
-        self.facts = tmp_path / "facts.tsv"
-        write_triples(self.facts, self.rows)
+        if not saved:
+            self.model.save(self.folder)
+            write_triples(self.facts, self.rows)
         self.settings = SETTINGS
         self.most = most
         monkeypatch.setattr(CostEstimate, "of", classmethod(self._estimate))
@@ -226,8 +230,15 @@ def test_an_input_that_was_changed_is_one_line(bench, monkeypatch, during):
     assert torch.allclose(bench.vectors(), bench.expected(), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["result/result-0000.bin", "start/start-0003.bin"])
-@pytest.mark.parametrize("cut", [True, False])
+# The content of a start is not checked, only that of results.
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        ("result/result-0000.bin", True),
+        ("result/result-0000.bin", False),
+        ("start/start-0003.bin", True),
+    ],
+)
 def test_a_block_that_was_cut_or_changed_is_told_and_made_again(bench, monkeypatch, name, cut):
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 2, 1, KeyboardInterrupt)
@@ -235,8 +246,6 @@ def test_a_block_that_was_cut_or_changed_is_told_and_made_again(bench, monkeypat
             bench.job().run()
     path = bench.work / name
     content = path.read_bytes()
-    if not cut and "start" in name:
-        pytest.skip("the content of a start is not checked, only that of results")
     path.write_bytes(content[:-1] if cut else content[:-1] + b"?")
     with pytest.raises(FormatError, match="made again by the same command"):
         bench.job().run()
@@ -256,6 +265,28 @@ def test_arrays_that_were_cut_are_made_again(bench, monkeypatch, name):
         bench.job().run()
     bench.job().run()
     assert torch.allclose(bench.vectors(), bench.expected(), atol=1e-12)
+
+
+def run_narrow(root):
+    """The job of a bench, in a process of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        Bench(root, patch, saved=True).job().run()
+
+
+# Moments of all stages: facts, rows, start, blocks, the result, and what is removed after it.
+@pytest.mark.parametrize("moment", [75, 170, 271, 390, 420, 440, 470])
+def test_a_process_killed_at_any_moment_is_followed_by_one_that_goes_on(bench, moment):
+    before = sorted(path.name for path in bench.root.iterdir())
+    assert killed_at(moment, run_narrow, bench.root)
+    is_done, is_left = bench.out.exists(), (bench.work / "job.json").exists()
+    if is_done:
+        assert torch.allclose(bench.vectors(), bench.expected(), atol=1e-12)
+        # The next command may be of other facts.
+        bench.rows.append(("n0", "next", "a2"))
+        write_triples(bench.facts, bench.rows)
+    bench.job(overwrite=is_done, restart=is_done and is_left).run()
+    assert torch.allclose(bench.vectors(), bench.expected(), atol=1e-12)
+    assert sorted(path.name for path in bench.root.iterdir()) == sorted([*before, "out"])
 
 
 def test_other_settings_do_not_go_on_with_the_work(bench, monkeypatch):
