@@ -158,8 +158,8 @@ def norm_notes(p: float) -> list[str]:
     if p == 2.0:
         return []
     return [
-        f"the model scores by the {p:g}-norm, and propagation minimizes squared 2-norms: "
-        "vectors of new entities are a compromise"
+        f"the model scores by the {p:g}-norm, but propagation minimizes squared 2-norms: vectors "
+        "of new entities are approximations"
     ]
 
 
@@ -194,9 +194,8 @@ def _fit_notes(model: KGEModel, facts: Tensor, is_layout_open: bool) -> list[str
     notes = []
     if share < _CHANCE:
         notes.append(
-            f"facts score above random triples in {100 * share:.0f} % of comparisons only, and 50 "
-            "are chance: are model, norm, layout and phases right, and the labels in the order of "
-            "the rows?"
+            f"facts score above random triples in only {100 * share:.0f} % of comparisons (chance: "
+            "50 %): check model, norm, layout, phases, and the order of the labels"
         )
     if is_layout_open and model.__class__.__name__ == "RotatE":
         turned = copy.deepcopy(model)

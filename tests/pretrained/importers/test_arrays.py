@@ -161,7 +161,7 @@ def test_facts_that_fit_no_better_than_chance_are_reported():
     assert good.metrics["import"]["notes"] == []
     shuffled = exact[torch.randperm(40, generator=generator)]
     for rows in (vectors, shuffled):
-        with pytest.warns(UserWarning, match="50 are chance"):
+        with pytest.warns(UserWarning, match="chance: 50 %"):
             import_arrays("transe", vectors=rows, parameters={"rel_emb.weight": step}, **given)
 
 
