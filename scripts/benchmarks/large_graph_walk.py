@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.cells import Cell, CellStore, add_results_option, run_cells
 from benchmarks.command_line import integer, report_errors
 from benchmarks.measuring import measured_here
+from sheafprop.report.tables import markdown_table
 
 ENTITIES, TRIPLES, RELATIONS = 5_000_000, 20_000_000, 50
 #: New entities, and the share of an epoch that is trained.
@@ -99,7 +100,8 @@ def play(command: Sequence[str], folder: Path, threads: int) -> dict[str, Any]:
         "wall_seconds": round(time.perf_counter() - begin, 1),
         "seconds": round(used, 1),
         "peak_bytes": most,
-        "said": said[-1000:],
+        # Without where it was run.
+        "said": said.replace(f"{folder}{os.sep}", "")[-1000:],
     }
 
 
@@ -155,6 +157,17 @@ def _write_queries(work: Path, most: int = 100) -> None:
             if head in seen and len(kept) < most:
                 kept.append(f"{head}\t{relation}\t?\n")
     (work / "queries.tsv").write_text("".join(kept), encoding="utf-8")
+
+
+def walk_table(records: Sequence[dict[str, Any]]) -> str:
+    """The commands of the largest walk that is stored, with their cost, as Markdown."""
+    size = max(r["triples"] for r in records)
+    rows = [
+        [f"`{r['command']}`", f"{r['seconds']:,.0f} s", f"{r['peak_bytes'] / 1e9:.1f} GB"]
+        for r in records
+        if r["triples"] == size and "command" in r
+    ]
+    return markdown_table(["command", "CPU time", "memory"], rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from benchmarks.large_graph_walk import RELATIONS, commands, play, write_facts
+from benchmarks.large_graph_walk import RELATIONS, commands, play, walk_table, write_facts
 
 from sheafprop.cli import main
 
@@ -31,3 +31,16 @@ def test_a_command_is_played_with_its_times_and_memory(tmp_path):
 def test_a_command_that_fails_ends_the_walk_with_its_last_words(tmp_path):
     with pytest.raises(RuntimeError, match="ended with 4: no luck"):
         play([sys.executable, "-c", "print('no luck'); raise SystemExit(4)"], tmp_path, 1)
+
+
+def test_the_table_shows_the_commands_of_the_largest_walk():
+    record = {"step": "split", "command": "sheafprop split f.tsv", "seconds": 1234.4}
+    small, large = (record | {"triples": n, "peak_bytes": n * 10**9} for n in (1, 2))
+    facts = {"step": "facts", "triples": 2, "seconds": 1.0}
+    table = walk_table([small, facts, large]).splitlines()
+    assert table[2:] == ["| `sheafprop split f.tsv` | 1,234 s | 2.0 GB |"]
+
+
+def test_what_a_command_says_does_not_name_the_folder(tmp_path):
+    code = "import os; print('saved', os.path.join(os.getcwd(), 'larger'))"
+    assert play([sys.executable, "-c", code], tmp_path, 1)["said"] == "saved larger\n"

@@ -12,6 +12,7 @@ from benchmarks.cells import read_records
 from benchmarks.default_benchmark import default_table
 from benchmarks.episode_levers import lever_table
 from benchmarks.feature_benchmark import feature_table
+from benchmarks.large_graph_walk import walk_table
 from benchmarks.new_relations import fold_table
 from benchmarks.own_splits import split_table
 from benchmarks.serving_benchmark import serving_table
@@ -44,6 +45,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "defaults": default_table,
     "episode-levers": lever_table,
     "features": feature_table,
+    "large-graph": walk_table,
     "new-relations": fold_table,
     "own-splits": split_table,
     "paper-curve": paper_tables.curve_table,
