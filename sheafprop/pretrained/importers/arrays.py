@@ -203,8 +203,8 @@ def _fit_notes(model: KGEModel, facts: Tensor, is_layout_open: bool) -> list[str
         other = fact_share(turned, facts)
         if other is not None and other > max(share, _CHANCE):
             notes.append(
-                f"as halves, {100 * other:.0f} % do, as pairs {100 * share:.0f} %: the vectors are "
-                "halves, it seems (--layout halves)"
+                f"as halves {100 * other:.0f} %, as pairs {100 * share:.0f} %: the vectors seem to "
+                "be halves (--layout halves)"
             )
     for note in notes:
         warnings.warn(note, stacklevel=3)

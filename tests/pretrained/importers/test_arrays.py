@@ -146,7 +146,7 @@ def test_layout_and_phase_scale_give_the_model_that_was_trained():
         stored = import_arrays("rotate", **wrong, **names)
     notes = " ".join(stored.metrics["import"]["notes"])
     assert "taken in turn" in notes
-    assert "the vectors are halves, it seems" in notes
+    assert "the vectors seem to be halves" in notes
     assert len(caught) == len(stored.metrics["import"]["notes"])
 
 
