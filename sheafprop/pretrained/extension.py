@@ -203,11 +203,8 @@ def _choose(
 
 
 class _Facts(NamedTuple):
-    """Given facts in ids, where new entities have the numbers after those of the model.
-
-    ``distinct`` are those of known relations, each once; ``new`` are not facts of the model yet;
-    ``labels`` are those of the new entities.
-    """
+    """Given facts in ids, with new entities after those of the model, whose ``labels`` these are:
+    ``distinct`` facts of known relations, and those of them that are ``new`` to the model."""
 
     distinct: Tensor
     new: Tensor
@@ -314,10 +311,7 @@ def _neighbourhood(state: ModelState, facts: Tensor, touched: Tensor) -> tuple[T
 def _build(
     state: ModelState, facts: Tensor, free: Tensor, labels: Sequence[str]
 ) -> tuple[FreeSystem, Tensor]:
-    """The facts at free entities in local numbers, and the ids these stand for.
-
-    What draws entities to their features is behind these, and has no id.
-    """
+    """The facts at free entities in local numbers, and the ids of these; anchors have none."""
     facts = facts[torch.isin(facts[:, [0, 2]], free).any(1)]
     nodes = torch.unique(torch.cat([facts[:, [0, 2]].flatten(), free]))
     is_free = torch.isin(nodes, free)

@@ -206,7 +206,7 @@ class StoredModel(ModelHead):
         """Builds a model with trained entities only, with prototypes and variances from its facts.
 
         Repeated facts count once. With ``features``, the map from features to vectors is fitted
-        unless it is given as ``feature_map``.
+        unless ``feature_map`` is given.
         """
         sizes = {
             "entities": (model.num_nodes, len(entities)),
