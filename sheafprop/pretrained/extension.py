@@ -23,11 +23,7 @@ from sheafprop.kernels.threads import small_operations
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.feature_input import take_features
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.new_relations import (
-    count_fitted_before,
-    fit_relations,
-    residual_range,
-)
+from sheafprop.pretrained.new_relations import count_fitted_before, fit_relations, residual_range
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
 Mode = Literal["keep", "refine"]
@@ -366,11 +362,9 @@ def _solve(
 
 def _origins(state: ModelState, system: FreeSystem, nodes: Tensor) -> list[str]:
     """Where free vectors come from; added entities without an anchor are not anchors themselves."""
-    anchors = system.boundary_mask.clone()
+    anchors = system.boundary_mask
     nodes = torch.nn.functional.pad(nodes, (0, len(anchors) - len(nodes)), value=-1)
-    added = (anchors & (nodes >= state.num_trained)).nonzero().flatten()
-    origins = state.index.origins_of(nodes[added])
-    anchors[added] = torch.tensor([o != "unanchored" for o in origins], dtype=torch.bool)
+    anchors = anchors & ~state.are_unanchored(nodes.masked_fill(~anchors, -1))
     _, anchored = components(system, anchors)
     reached = anchored[~system.boundary_mask].tolist()
     return ["extended" if found else "unanchored" for found in reached]

@@ -145,3 +145,22 @@ def test_links_lead_to_files_and_headings(document):
             titles = re.findall(r"^#+ (.*)", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
             slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
             assert heading in slugs, target
+
+
+def test_what_contributors_look_up_stands_where_they_are_sent():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = text.partition("## Where to look")[2].partition("\n## ")[0].strip().splitlines()[2:]
+    assert len(rows) >= 8
+    seen, folder = [], ROOT
+    for row in rows:
+        names = re.findall(r"`([\w./]+)`", row.split("|")[2])
+        for name in names:
+            if name.endswith(".py"):
+                place = ROOT / name if "/" in name else folder / name
+                assert place.is_file(), name
+                seen.append(place.read_text(encoding="utf-8"))
+                folder = place.parent
+        for name in names:
+            if not name.endswith(".py"):
+                pattern = rf"^ *(def {name}\(|{name}\b.* = )"
+                assert any(re.search(pattern, part, re.MULTILINE) for part in seen), name

@@ -106,11 +106,7 @@ def import_arrays(
         config["relation_channels"] = state["rel_map"].shape[1]
     with torch.device("meta"):
         built = build_model(
-            model,
-            num_nodes=len(names),
-            num_relations=len(kinds),
-            hidden_channels=width,
-            **config,
+            model, num_nodes=len(names), num_relations=len(kinds), hidden_channels=width, **config
         )
     wanted = {name: list(value.shape) for name, value in built.state_dict().items()}
     state["node_emb.weight"] = rows
