@@ -23,11 +23,7 @@ from sheafprop.kernels.threads import small_operations
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.feature_input import take_features
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.new_relations import (
-    count_fitted_before,
-    fit_relations,
-    residual_range,
-)
+from sheafprop.pretrained.new_relations import count_fitted_before, fit_relations, residual_range
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
 Mode = Literal["keep", "refine"]
@@ -111,9 +107,7 @@ def extend(
         fitted_relations=fitted,
         trained_residuals=residual_range(state) if fitted else {},
         dimensions=state.kge.hidden_channels,
-        fitted_before=count_fitted_before(state, facts.new, fitted)
-        if on_unknown_relation == "fit"
-        else {},
+        fitted_before=count_fitted_before(state, facts.new, fitted),
         find_lookalikes=partial(grown.index.lookalikes, state.num_entities),
     )
     return grown, report
