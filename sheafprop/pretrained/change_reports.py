@@ -49,8 +49,7 @@ class ExtensionReport:
             and their first (``low``) and last (``high``) deciles.
         dimensions (int): Numbers of a vector, to compare numbers of facts with.
         fitted_before (dict): Relations that an earlier extension fitted, with their new facts
-            between entities that have vectors, which do not change their maps; where relations are
-            fitted.
+            between entities that have vectors, which do not change their maps.
         find_lookalikes (callable): Returns :attr:`lookalikes`.
     """
 

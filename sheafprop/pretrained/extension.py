@@ -107,9 +107,7 @@ def extend(
         fitted_relations=fitted,
         trained_residuals=residual_range(state) if fitted else {},
         dimensions=state.kge.hidden_channels,
-        fitted_before=count_fitted_before(state, facts.new, fitted)
-        if on_unknown_relation == "fit"
-        else {},
+        fitted_before=count_fitted_before(state, facts.new, fitted),
         find_lookalikes=partial(grown.index.lookalikes, state.num_entities),
     )
     return grown, report
