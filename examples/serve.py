@@ -3,7 +3,7 @@ A service for one model
 =======================
 
 Serves predictions over HTTP, one thread per client. New facts replace the model by a larger one.
-To serve a stored model, call ``Service(SheafModel.load("model")).serve_forever()``.
+To serve a stored model, call ``Service(SheafModel.load("model"), 8000).serve_forever()``.
 """
 
 import json
@@ -51,7 +51,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             status, value = 200, work().to_dict("records")
         except (KeyError, ValueError) as error:  # a part that is missing, an unknown label
-            status, value = 400, {"error": str(error)}
+            missing = "the request has no " if isinstance(error, KeyError) else ""
+            status, value = 400, {"error": f"{missing}{error}"}
         body = json.dumps(value, ensure_ascii=False).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -64,16 +65,15 @@ class Handler(BaseHTTPRequestHandler):
 
 # %%
 # A model whose entities are the numbers 0 to 9, with the numbers as vectors, and new facts.
-
-graph = KnowledgeGraph.from_labels([(str(i), "plus 2", str(i + 2)) for i in range(8)])
-kge = TransE(graph.num_nodes, graph.num_relations, 1, entity_constraint=None)
-numbers = torch.tensor([[float(label)] for label in graph.entities])
-kge.load_state_dict({"node_emb.weight": numbers, "rel_emb.weight": torch.tensor([[2.0]])})
-stored = StoredModel.from_training(kge, graph.entities, graph.relations, graph.triples)
-
-service = Service(SheafModel(stored))
-threading.Thread(target=service.serve_forever, daemon=True).start()
-place = f"http://127.0.0.1:{service.server_port}"
-print(json.load(urlopen(f"{place}/extend", b'[["ten", "plus 2", "9"]]')))
-print(json.load(urlopen(f"{place}/predict?head=5&relation=plus+2&k=1")))
-service.shutdown()
+if __name__ == "__main__":
+    graph = KnowledgeGraph.from_labels([(str(i), "plus 2", str(i + 2)) for i in range(8)])
+    kge = TransE(graph.num_nodes, graph.num_relations, 1, entity_constraint=None)
+    numbers = torch.tensor([[float(label)] for label in graph.entities])
+    kge.load_state_dict({"node_emb.weight": numbers, "rel_emb.weight": torch.tensor([[2.0]])})
+    stored = StoredModel.from_training(kge, graph.entities, graph.relations, graph.triples)
+    service = Service(SheafModel(stored))
+    threading.Thread(target=service.serve_forever, daemon=True).start()
+    place = f"http://127.0.0.1:{service.server_port}"
+    print(json.load(urlopen(f"{place}/extend", b'[["ten", "plus 2", "9"]]')))
+    print(json.load(urlopen(f"{place}/predict?head=5&relation=plus+2&k=1")))
+    service.shutdown()

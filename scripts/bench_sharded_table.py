@@ -10,7 +10,7 @@ import time
 import torch
 
 from sheafprop.distributed import ShardedTable, process_group
-from sheafprop.training.row_optimizers import RowwiseAdagrad
+from sheafprop.training.optimization import RowwiseAdagrad
 
 
 def main() -> None:

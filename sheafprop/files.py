@@ -54,13 +54,10 @@ def storage_errors(path: str | PathLike[str], action: Literal["read", "written"]
 _PREFIX = ".sheafprop-"
 
 
-def write_bytes(path: str | PathLike[str], data: bytes | Iterable[bytes | memoryview]) -> None:
-    """Writes ``data``, or its parts, to ``path``, see :func:`write_with`."""
-    with written_after(path, data):
-        pass
+_Content = bytes | Iterable[bytes | memoryview] | Callable[[BinaryIO], object]
 
 
-def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+def write_bytes(path: str | PathLike[str], content: _Content) -> None:
     """Writes a file through a temporary one in the same folder, which is made if it is missing.
 
     Targets that are not files, such as ``/dev/stdout``, ``/dev/null`` or a named pipe, are opened
@@ -68,28 +65,24 @@ def write_with(path: str | PathLike[str], write: Callable[[BinaryIO], object]) -
 
     Args:
         path: The file.
-        write: Writes what it is to hold into an open file.
+        content: What it is to hold, parts of it, or what writes it into an open file.
 
     Raises:
         StorageError: If the file cannot be written. The old one is still there then.
     """
-    with written_after(path, write):
+    with written_after(path, content):
         pass
 
 
 @contextmanager
-def written_after(
-    path: str | PathLike[str],
-    content: bytes | Iterable[bytes | memoryview] | Callable[[BinaryIO], object],
-) -> Iterator[None]:
-    """Writes a file at the end of a block, if that ends well; see :func:`write_with`.
+def written_after(path: str | PathLike[str], content: _Content) -> Iterator[None]:
+    """Writes a file at the end of a block, if that ends well; see :func:`write_bytes`.
 
     What may be refused (its folder, its permissions, a full disk) is refused before the block, so
     that of two files or folders that belong together both are written or none.
 
     Args:
-        path: The file.
-        content: What it is to hold, parts of it, or what writes it into an open file.
+        path, content: See :func:`write_bytes`.
 
     Raises:
         StorageError: If the file cannot be written. The old one is still there then.
@@ -175,6 +168,12 @@ def as_json(value: Any) -> bytes:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     # Python's own reader of JSON takes lone surrogates, which may stand in labels.
     return text.encode("utf-8", "surrogatepass")
+
+
+def json_lines(rows: Iterable[dict[str, str]]) -> bytes:
+    """Plain values as JSON, one a line."""
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return "".join(lines).encode("utf-8", "surrogatepass")
 
 
 def check_plain(value: Any, where: str = "the value") -> None:

@@ -88,11 +88,5 @@ def progress_bar(
     from tqdm.auto import tqdm
 
     return tqdm(
-        total=total,
-        desc=desc,
-        unit=unit,
-        initial=initial,
-        disable=not shown,
-        leave=False,
-        delay=1,
+        total=total, desc=desc, unit=unit, initial=initial, disable=not shown, leave=False, delay=1
     )

@@ -12,8 +12,6 @@ from typing import SupportsInt
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["combine_keys", "label_keys", "seeded_integers", "seeded_normal", "seeded_uniform"]
-
 UInt64Array = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1

@@ -37,6 +37,7 @@ from sheafprop.data.partition import hash_partition, metis_partition, partition_
 from sheafprop.distributed import PartitionedGraph, PartitionedPlan, Ranks, process_group
 from sheafprop.pretrained.mapped.cost_estimate import ENTRY
 from sheafprop.sheaf import PropagationPlan
+from sheafprop.sheaf.graph_checks import GraphInput
 from sheafprop.sheaf.row_plan import count_rows, needs_labels
 
 ENTITIES, TRIPLES, WIDTH, STEPS, ROUNDS = 300_000, 3_000_000, 64, 8, 5
@@ -195,7 +196,7 @@ def predict(ranks: Ranks, constants: Record, maps: str, graph: PartitionedGraph,
     inner = int(start[graph.num_interior])
     outer = int(start[-1]) - inner
     c = entry_seconds(constants, maps, graph.num_free + graph.num_halo)
-    sent = len(graph.exchange._index) * row
+    sent = graph.exchange.num_sent * row
     most = max(sent, graph.num_halo * row)
     message = constants["alpha"] * (ranks.size - 1) + most / constants["beta"]
     hidden = max(c * inner + constants["share"] * message, message)
@@ -230,11 +231,7 @@ def measure_cases(
                 some = slice(*columns)
                 mask = torch.zeros(nodes, dtype=torch.bool)
                 rows, _ = count_rows(
-                    edges,
-                    kinds,
-                    sheaf,
-                    edge_weight=None,
-                    boundary_mask=mask,
+                    GraphInput(edges, kinds, sheaf, boundary_mask=mask),
                     labels=needs_labels(sheaf, "block"),
                     dtype=torch.float32,
                 )

@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.benchmark_cases import power_law_multigraph
 from benchmarks.measuring import interleave, time_call, with_peak
 from sheafprop.data import Vocabulary
-from sheafprop.inductive.candidate_scorer import CandidateScorer
+from sheafprop.inductive.section_scorer import CandidateScorer
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained import SheafModel, StoredModel
 from sheafprop.pretrained.blocks import RowBlocks

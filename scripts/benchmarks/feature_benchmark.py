@@ -33,6 +33,7 @@ from benchmarks.presets import Config, config_hash
 from benchmarks.tables.figures import write_picture
 from benchmarks.transductive_data import read_parts
 from sheafprop import SheafModel
+from sheafprop.checks import count_noun
 from sheafprop.config_files import load_config
 from sheafprop.data import KnowledgeGraph, Vocabulary
 from sheafprop.data.datasets.grail import ENVIRONMENT
@@ -272,7 +273,8 @@ def _extended(
     """Vectors ``[N, d]`` after an extension; entities of which nothing is known have the mean of
     training with features, and a random vector without."""
     larger = model.extend(facts, features=features) if facts or features is not None else model
-    place = larger._state.index.lookup(parts.entities.labels)
+    numbers = {label: number for number, label in enumerate(larger.labels())}
+    place = torch.tensor([numbers.get(label, -1) for label in parts.entities.labels])
     x = larger.vectors()[:, 0]
     if features is not None:
         rest = _with_means(model.kge, model.vectors()[:, 0], parts)
@@ -333,6 +335,8 @@ def feature_table(records: Sequence[Record]) -> str:
     columns = list(dict.fromkeys(r["facts"] for r in records))
     rows = []
     for dataset in _datasets(records):
+        seeds = len({r["seed"] for r in records if r["dataset"] == dataset})
+        name = f"{dataset}, {count_noun(seeds, 'seed')}"
         for method in (WITH, WITHOUT, NEAREST, MEAN):
             cells = []
             for facts in columns:
@@ -350,7 +354,7 @@ def feature_table(records: Sequence[Record]) -> str:
                     error = 100 * np.linalg.norm([r["gain_error"] for r in found]) / len(found)
                     text += f" ({gain:+.1f} ± {error:.1f})"
                 cells.append(text)
-            rows.append([dataset, method, *cells])
+            rows.append([name, method, *cells])
     names = ["all facts" if c < 0 else f"{c} fact{'s' * (c != 1)}" for c in columns]
     return markdown_table(["", "Hits@10", *names], rows)
 

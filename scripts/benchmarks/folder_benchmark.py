@@ -33,7 +33,7 @@ from sheafprop.nn import RelationPrototypes
 from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.entity_index import EntityIndex
 from sheafprop.pretrained.fact_index import FactBlock, FactIndex
-from sheafprop.pretrained.model_folder import write_model_folder
+from sheafprop.pretrained.model_folder import open_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.stored_model import ModelHead
@@ -130,7 +130,7 @@ def measure(folder: str, scratch: str) -> dict[str, Any]:
 
     passes, predictions = [], []
     for turn in range(_TURNS):
-        passes += _turns(_read_table, 1, prepare=lambda: SheafModel.load(folder))[1]
+        passes += _turns(_read_table, 1, prepare=lambda: open_model_folder(folder))[1]
         predictions += _turns(
             lambda model, turn=turn: model.predict_tails(f"e{turn}", "r1"),
             1,
@@ -164,8 +164,8 @@ def measure_plain(folder: str) -> dict[str, Any]:
     }
 
 
-def _read_table(model: SheafModel) -> None:
-    for rows in model._state.rows.slices(2**16):
+def _read_table(state: ModelState) -> None:
+    for rows in state.rows.slices(2**16):
         torch.view_as_real(rows).sum()
 
 

@@ -55,7 +55,7 @@ def read_split(name: str) -> list[LabelTriples]:
     if name == "codex-s":
         return read_parts(name)
     names = [f"{name}/{part}.txt" for part in ("train", "valid", "test")]
-    contents = GraILDataset(name=name)._read(names)
+    contents = GraILDataset(name=name).read_files(names)
     return [parse_triples(contents[n], n, columns=(0, 1, 2), header=False) for n in names]
 
 

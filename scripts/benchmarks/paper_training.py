@@ -18,8 +18,7 @@ from benchmarks.training import rank_triples
 from sheafprop.kernels.mapped_rows import groups
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kge import KGEModel
-from sheafprop.kge.distance import pairwise_distance
-from sheafprop.kge.grouped_distance import grouped_distance
+from sheafprop.kge.distance import grouped_distance, pairwise_distance
 from sheafprop.kge.transr import TransR
 from sheafprop.ranking import TripleFilter
 from sheafprop.sheaf.relation_sheaf import Side

@@ -63,7 +63,7 @@ class PyKEENBaseline:
             (self.model.entity_representations[0], entities),
             (self.model.relation_representations[0], relations),
         ):
-            weight = representation._embeddings.weight
+            (weight,) = representation.parameters()
             weight.copy_(values.reshape(weight.shape))
 
     def train(self, epochs: int, batch_size: int, after_epoch: Callable[[], None]) -> None:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from benchmarks.query_data import QueryData
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.query.graph_executor import GraphExecutor, differences_of
+from sheafprop.query.query import QueryShape, structure
 from sheafprop.query.query_batch import QueryBatch
-from sheafprop.query.query_shape import QueryShape, structure
 
 _SPLITS: tuple[Literal["train", "valid", "test"], ...] = ("train", "valid", "test")
 # Draws of a relation, to avoid a pair of consecutive ones that BetaE avoids.

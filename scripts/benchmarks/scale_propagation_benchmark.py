@@ -52,9 +52,8 @@ from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.kernels.label_table import LabelTable
 from sheafprop.kge import build_model
 from sheafprop.nn import SheafPropagation
-from sheafprop.pretrained.mapped.array_folder import ArrayFolder
+from sheafprop.pretrained.mapped.array_folder import ArrayFolder, load_rows, save_rows
 from sheafprop.pretrained.mapped.column_table import ColumnTable, split_columns
-from sheafprop.pretrained.mapped.row_files import load_rows, save_rows
 from sheafprop.pretrained.model_folder import write_model_folder
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.sheaf import PropagationPlan, RelationSheaf, plan

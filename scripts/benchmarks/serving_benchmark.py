@@ -12,8 +12,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +49,8 @@ print(json.dumps([time.perf_counter() - begin, found, errors]))
 
 
 def load_service() -> type:
-    """The class of the example, which runs once."""
-    with redirect_stdout(StringIO()):
-        return runpy.run_path(str(EXAMPLE), run_name="example")["Service"]
+    """The class of the example."""
+    return runpy.run_path(str(EXAMPLE), run_name="example")["Service"]
 
 
 def measure(service: Any, clients: int, seconds: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.command_parser import CommandParser, folder, read_facts
+from sheafprop.cli.command_parser import CommandParser, read_facts
 
 
 def run(words: Sequence[str]) -> int:
@@ -17,10 +17,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--queries", metavar="FILE", help="queries to calibrate the truth of, one per line"
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
+    parser.add_folder("the new model folder", "an existing model")
     parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
     parser.add_argument("--picture", metavar="FILE", help="also plot a reliability diagram, as PNG")
     parser.add_file_options()

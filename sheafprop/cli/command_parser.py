@@ -151,7 +151,7 @@ class CommandParser(LiteralParser):
     ) -> "SheafModel":
         """Loads the model of :meth:`model_of`."""
         folder = self.model_of(options, files)
-        from sheafprop.cli.stored_run import describe_interruption
+        from sheafprop.cli.run_folder import describe_interruption
         from sheafprop.pretrained.sheaf_model import SheafModel
 
         model = SheafModel.load(folder)
@@ -164,6 +164,28 @@ class CommandParser(LiteralParser):
             proximity=options.proximity,
             own_last=None if options.own_entity is None else options.own_entity == "last",
         )
+
+    def add_folder(self, what: str, existing: str) -> None:
+        """Adds the folder to write, and whether it replaces what is there."""
+        self.add_argument("--out", metavar="FOLDER", type=folder, required=True, help=what)
+        self.add_argument("--overwrite", action="store_true", help=f"replace {existing}")
+
+    def add_change(self, kept: str, scaled: str) -> None:
+        """Adds how a changed model gets its vectors, and where the report on it goes."""
+        add = self.add_argument
+        add(
+            "--mode",
+            choices=("keep", "refine"),
+            default="keep",
+            help=f"keep the vectors of earlier extensions{kept} (default: keep)",
+        )
+        add(
+            "--normalize-output",
+            action=argparse.BooleanOptionalAction,
+            help=f"{scaled} to the length used in training (default: yes for exact solutions if "
+            "the model trains with unit rows, otherwise as selected by the run)",
+        )
+        add("--report", metavar="FILE", help="also write the report, as JSON")
 
     def add_scoring(self) -> None:
         """Adds what a score consists of, for models with episodes or proximity."""

@@ -41,17 +41,13 @@ def run(words: Sequence[str]) -> int:
         "tables whose header is apart, TYPE=FILE of Neo4j's without a column of types",
     )
     parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="the file of facts to write, or - (optional with --literals)",
+        "--out", metavar="FILE", help="the file of facts to write, or - (optional with --literals)"
     )
     parser.add_argument(
         "--format", choices=_FORMATS, help="(default: by FILE's name: .tsv, .txt, .csv, .nt)"
     )
     parser.add_argument(
-        "--literals",
-        metavar="CSV",
-        help="write literals here, as lines entity,property,value",
+        "--literals", metavar="CSV", help="write literals here, as lines entity,property,value"
     )
     parser.add_file_options()
     options = parser.parse_args(list(words))

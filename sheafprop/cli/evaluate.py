@@ -53,9 +53,7 @@ def run(words: Sequence[str]) -> int:
         help="facts of unknown entities, for --on-unknown-entity extend",
     )
     parser.add_argument(
-        "--features",
-        metavar="FILE",
-        help="features of entities, for --on-unknown-entity extend",
+        "--features", metavar="FILE", help="features of entities, for --on-unknown-entity extend"
     )
     parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="may be repeated")
     parser.add_argument("--data.root", dest="root", help="the data of the run, if it has moved")
@@ -101,7 +99,7 @@ def run(words: Sequence[str]) -> int:
 def _of_run(
     options: argparse.Namespace, ranks: "Ranks"
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    from sheafprop.cli.stored_run import describe_interruption, read_run
+    from sheafprop.cli.run_folder import describe_interruption, read_run
     from sheafprop.data.inductive_data import renumber
     from sheafprop.distributed import rank_shares
     from sheafprop.inductive.propagation_settings import PropagationSettings

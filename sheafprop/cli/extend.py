@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from sheafprop.cli.command_parser import (
     CommandParser,
-    folder,
     is_output,
     read_facts,
     report,
@@ -39,10 +38,7 @@ def run(words: Sequence[str]) -> int:
         help="features of entities: CSV, TSV or Parquet with labels in the first column, or npy; "
         "new entities in it need no facts",
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
+    parser.add_folder("the new model folder", "an existing model")
     parser.add_argument(
         "--propagation",
         choices=("exact", "selected"),
@@ -50,12 +46,7 @@ def run(words: Sequence[str]) -> int:
         help="the exact solution where it is unique, or the settings that the run selected on "
         "validation (default: exact)",
     )
-    parser.add_argument(
-        "--mode",
-        choices=("keep", "refine"),
-        default="keep",
-        help="keep the vectors of earlier extensions, or recompute affected ones (default: keep)",
-    )
+    parser.add_change(", or recompute affected ones", "scale new vectors")
     parser.add_argument(
         "--on-unknown-relation",
         choices=("error", "drop", "fit"),
@@ -80,14 +71,7 @@ def run(words: Sequence[str]) -> int:
         metavar="N",
         help="number of facts processed at once (default: all)",
     )
-    parser.add_argument(
-        "--normalize-output",
-        action=argparse.BooleanOptionalAction,
-        help="scale new vectors to the length used in training (default: yes for exact solutions "
-        "if the model trains with unit rows, otherwise as selected by the run)",
-    )
     parser.add_argument("--seed", type=int, help="seed of random starts")
-    parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
     parser.add_file_options()
     options = parser.parse_args(list(words))
     source = parser.model_of(options, options.facts)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sheafprop.cli.command_parser import (
     CommandParser,
-    folder,
     read_facts,
     read_text,
     report,
@@ -17,8 +16,8 @@ from sheafprop.cli.command_parser import (
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
-    from sheafprop.pretrained.model_export import RelationFile
     from sheafprop.pretrained.stored_model import StoredModel
+    from sheafprop.pretrained.vector_export import RelationFile
 
 #: The relation parameters of each model, as options, as the model calls them, and what they are.
 _PARAMETERS = {
@@ -57,10 +56,7 @@ def run(words: Sequence[str]) -> int:
         "ampligraph: the checkpoint, or what save_model wrote; dglke: what "
         "--save_path was; pbg: what checkpoint_path was; graphstorm: what save_embed_path was",
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
+    parser.add_folder("the new model folder", "an existing model")
     parser.add_argument(
         "--entities",
         metavar="FILE",
@@ -224,7 +220,7 @@ def _exported_relations(options: argparse.Namespace) -> "RelationFile | None":
     if options.relation_parameters is None:
         return None
     from sheafprop.files import label_file
-    from sheafprop.pretrained.model_export import read_relation_file
+    from sheafprop.pretrained.vector_export import read_relation_file
 
     found = read_relation_file(options.relation_parameters)
     names = (*_PARAMETERS, "model", "layout", "phase_scale")

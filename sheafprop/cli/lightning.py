@@ -26,8 +26,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.command_parser import report
-from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.stored_run import own_classes, read_run, trust
+from sheafprop.cli.run_folder import RunFolder, own_classes, read_run, trust
 from sheafprop.config_files import DATA_PLACES, add_callbacks, resolve_place
 from sheafprop.errors import DataError
 from sheafprop.files import remove_temporaries, write_text
@@ -39,13 +38,14 @@ from sheafprop.training.budget import TrainingLines, apply_budget
 from sheafprop.training.checkpoint_state import (
     AFTER_TRAINING,
     check_checkpoint,
+    check_length,
     check_schedule,
+    check_trainer,
     choice_of_old_run,
     describe_unfinished_training,
     is_other_data,
     renumber_like,
 )
-from sheafprop.training.trainer_checks import check_length, check_trainer
 
 #: Where W&B puts runs and staged artifacts; left alone where the user has set them.
 _WANDB_FOLDERS = [

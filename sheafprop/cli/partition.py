@@ -6,7 +6,6 @@ from pathlib import Path
 from sheafprop.cli.command_parser import (
     CommandParser,
     file_options,
-    folder,
     input_path,
     report,
     show_progress,
@@ -32,8 +31,7 @@ def run(words: Sequence[str]) -> int:
         "graph, for more than 10^8 facts; or a .npy file with a part for each entity, in the order "
         "in which the facts first name them (default: metis)",
     )
-    add("--out", required=True, metavar="FOLDER", type=folder, help="the folder of the parts")
-    add("--overwrite", action="store_true", help="replace a folder of parts that is there")
+    parser.add_folder("the folder of the parts", "a folder of parts that is there")
     add(
         "--width",
         type=int,

@@ -36,9 +36,7 @@ def run(words: Sequence[str]) -> int:
         "--include-known", action="store_true", help="also list answers that are facts"
     )
     parser.add_argument(
-        "--skip-unknown",
-        action="store_true",
-        help="skip and count queries with unknown labels",
+        "--skip-unknown", action="store_true", help="skip and count queries with unknown labels"
     )
     parser.add_scoring()
     parser.add_file_options()

@@ -1,9 +1,8 @@
 """``sheafprop remove``: a model without some entities."""
 
-import argparse
 from collections.abc import Sequence
 
-from sheafprop.cli.command_parser import CommandParser, folder, read_text
+from sheafprop.cli.command_parser import CommandParser, read_text
 from sheafprop.errors import DataError
 
 
@@ -19,24 +18,8 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--entities", metavar="FILE", help="file with one entity per line (-: standard input)"
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=folder, required=True, help="the new model folder"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
-    parser.add_argument(
-        "--mode",
-        choices=("keep", "refine"),
-        default="keep",
-        help="keep the vectors of earlier extensions that lose a fact, or recompute them "
-        "(default: keep)",
-    )
-    parser.add_argument(
-        "--normalize-output",
-        action=argparse.BooleanOptionalAction,
-        help="with --mode refine: scale vectors to the length used in training (default: yes for "
-        "exact solutions if the model trains with unit rows, otherwise as selected by the run)",
-    )
-    parser.add_argument("--report", metavar="FILE", help="also write the report, as JSON")
+    parser.add_folder("the new model folder", "an existing model")
+    parser.add_change(" that lose a fact, or recompute them", "with --mode refine: scale vectors")
     options = parser.parse_args(list(words))
     if options.entity is None and options.entities is None:
         parser.error("give --entity or --entities FILE")

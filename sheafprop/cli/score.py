@@ -22,9 +22,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_model()
     parser.add_argument("triples", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
     parser.add_argument(
-        "--skip-unknown",
-        action="store_true",
-        help="skip and count triples with unknown labels",
+        "--skip-unknown", action="store_true", help="skip and count triples with unknown labels"
     )
     parser.add_scoring()
     parser.add_file_options()

@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafprop.cli.command_parser import (
-    CommandParser,
-    folder,
-    input_path,
-    read_facts,
-)
+from sheafprop.cli.command_parser import CommandParser, input_path, read_facts
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,9 +25,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="files of head<TAB>relation<TAB>tail lines"
     )
-    parser.add_argument(
-        "--out", metavar="FOLDER", type=folder, required=True, help="the new folder of files"
-    )
+    parser.add_folder("the new folder of files", "an existing split")
     parser.add_argument(
         "--mode",
         choices=("fully-inductive", "semi-inductive"),
@@ -69,7 +62,6 @@ def run(words: Sequence[str]) -> int:
         "between them, up to N triples (default: no limit)",
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing split")
     parser.add_file_options()
     options = parser.parse_args(list(words))
 

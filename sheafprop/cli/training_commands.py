@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sheafprop.cli.command_parser import LiteralParser, add_file_options, report_warnings
-from sheafprop.cli.run_folder import RunFolder
-from sheafprop.cli.stored_run import own_classes, read_run, read_run_to_continue
+from sheafprop.cli.run_folder import RunFolder, own_classes, read_run, read_run_to_continue
 from sheafprop.config_files import dump_yaml, load_config, merge, nest, parse_option
 from sheafprop.data import build_dataset
 from sheafprop.errors import DataError

@@ -25,12 +25,7 @@ if TYPE_CHECKING:
     from sheafprop.data.inductive_data import InductiveData
     from sheafprop.data.knowledge_graph import KnowledgeGraph
     from sheafprop.data.splits import SemiInductiveSplit, hold_out_mask, semi_inductive_split
-    from sheafprop.data.triples import (
-        as_label_triples,
-        parse_triples,
-        read_triples,
-        write_triples,
-    )
+    from sheafprop.data.triples import as_label_triples, parse_triples, read_triples, write_triples
     from sheafprop.data.vocabulary import Vocabulary
 
 # Imported at first use, so that files of triples can be read and checked before torch is there.

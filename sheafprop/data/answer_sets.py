@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -20,12 +18,12 @@ class AnswerSets:
     values: NDArray[np.int32]
 
     @classmethod
-    def from_sizes(cls, sizes: NDArray[np.int64], values: NDArray[np.int32]) -> AnswerSets:
+    def from_sizes(cls, sizes: NDArray[np.int64], values: NDArray[np.int32]) -> "AnswerSets":
         """Sets given by their sizes and all values."""
         return cls(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)]), values)
 
     @classmethod
-    def from_sets(cls, sets: Iterable[Iterable[int]]) -> AnswerSets:
+    def from_sets(cls, sets: Iterable[Iterable[int]]) -> "AnswerSets":
         """Sets of Python integers."""
         rows = [sorted(values) for values in sets]
         sizes = np.array([len(row) for row in rows], dtype=np.int64)
@@ -42,7 +40,7 @@ class AnswerSets:
         """The query of every value."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
-    def select(self, rows: NDArray[np.int64]) -> AnswerSets:
+    def select(self, rows: NDArray[np.int64]) -> "AnswerSets":
         """The sets of the queries ``rows``, in the given order."""
         sizes = self.sizes[rows]
         out = np.repeat(self.start[rows] - (np.cumsum(sizes) - sizes), sizes)

@@ -14,17 +14,9 @@ from sheafprop.checks import agree, count_noun
 from sheafprop.data.graph_counts import connected_components, first_occurrences, triple_codes
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.data.label_checks import (
-    EXAMPLES,
-    Mode,
-    check_labels,
-    format_counts,
-    lookalike_notes,
-)
+from sheafprop.data.label_checks import EXAMPLES, Mode, check_labels, format_counts, lookalike_notes
 from sheafprop.data.triples import LabelTriples, as_label_triples
 from sheafprop.data.vocabulary import Vocabulary
-
-__all__ = ["assemble"]
 
 _SPOKEN = {
     "train": "training",

@@ -9,16 +9,6 @@ from numpy.typing import NDArray
 
 from sheafprop.errors import DataError
 
-__all__ = [
-    "check_first_line",
-    "check_order",
-    "columns_by_name",
-    "is_column_name",
-    "occur",
-    "recognize_columns",
-    "show_fields",
-]
-
 LabelTriples = NDArray[np.object_]
 
 #: Names of head and tail that go together, and the names that the relation may have beside them.

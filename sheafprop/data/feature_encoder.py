@@ -12,8 +12,6 @@ from sheafprop.checks import count_noun, quote
 from sheafprop.data.features import Column, FeatureTable, Kind, as_types, is_number
 from sheafprop.errors import DataError
 
-__all__ = ["ColumnScale", "FeatureEncoder"]
-
 #: The interquartile range of a normal distribution of standard deviation one.
 _IQR = 1.349
 #: A type must have so many training entities, and a column has so many types at most.

@@ -27,8 +27,6 @@ from sheafprop.data.triples import as_label
 from sheafprop.errors import DataError
 from sheafprop.files import label_file
 
-__all__ = ["read_features"]
-
 # The header of a file with a line for each value.
 _LONG = ["entity", "property", "value"]
 

@@ -19,21 +19,6 @@ from sheafprop.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "GRAPH_ENDINGS",
-    "GRAPH_FORMATS",
-    "IRI_FORMATS",
-    "decompress",
-    "expand_stream",
-    "file_suffix",
-    "named_format",
-    "plain_name",
-    "read_file",
-    "read_parquet",
-    "recognize_format",
-    "refuse_archives",
-]
-
 # A file may grow to this size, or by this factor where that is more. Labels of knowledge graphs
 # shrink to a tenth or a fiftieth; what shrinks much further is made to fill the memory.
 _MAX_BYTES = 1 << 28

@@ -1,6 +1,7 @@
 """Names the entities or relations whose numbers are not finite."""
 
 import cmath
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
@@ -8,8 +9,6 @@ from torch import Tensor
 
 from sheafprop.checks import quote
 from sheafprop.errors import DivergenceError
-
-__all__ = ["check_finite_rows", "name_nonfinite_rows"]
 
 
 class Named(Protocol):
@@ -41,12 +40,7 @@ def name_nonfinite_rows(
 
 
 def check_finite_rows(
-    table: Tensor,
-    labels: Named,
-    what: str,
-    *,
-    kind: str = "entity",
-    ids: Tensor | None = None,
+    table: Tensor, labels: Named, what: str, *, kind: str = "entity", ids: Tensor | None = None
 ) -> None:
     r"""Refuses a table with NaN or infinity.
 
@@ -63,3 +57,11 @@ def check_finite_rows(
             f"{what}: the row of {named} is not finite, so no score would mean anything. Train "
             "again with a smaller learning rate, or correct the table"
         )
+
+
+def check_finite_parts(parts: Iterable[Tensor], labels: Named, what: str) -> None:
+    """Refuses a table that comes in parts of its rows, in order; see :func:`check_finite_rows`."""
+    start = 0
+    for rows in parts:
+        check_finite_rows(rows, labels, what, ids=torch.arange(start, start + len(rows)))
+        start += len(rows)

@@ -5,8 +5,6 @@ import torch
 from scipy.sparse import coo_array, csgraph
 from torch import Tensor
 
-__all__ = ["connected_components", "count_duplicates", "first_occurrences", "triple_codes"]
-
 
 def triple_codes(*groups: Tensor) -> list[Tensor]:
     r"""Gives equal triples equal codes, across several sets of triples.

@@ -12,27 +12,19 @@ import torch
 
 from sheafprop.checks import agree, check_choice, check_integer, count_noun
 from sheafprop.data.datasets.folder import FILES, SPLIT_RECORD
-from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.label_checks import MODES, Mode, format_counts, lookalike_notes
 from sheafprop.data.splits import (
     check_fractions,
+    disjoint_split,
     divide_triples,
     hold_out_mask,
     semi_inductive_split,
 )
 from sheafprop.data.triples import LabelTriples, as_label_triples, format_triples
 from sheafprop.errors import DataError
-from sheafprop.files import (
-    check_folder_target,
-    new_folder,
-    storage_errors,
-    write_bytes,
-    write_json,
-)
+from sheafprop.files import check_folder_target, new_folder, storage_errors, write_bytes, write_json
 from sheafprop.seeding import combine_keys, label_keys, seeded_uniform
 from sheafprop.version import __version__
-
-__all__ = ["GraphSplit", "check_split_target", "split_graph"]
 
 #: The default of ``new_fraction``.
 NEW_FRACTIONS = {"semi-inductive": 0.25, "fully-inductive": 0.35}

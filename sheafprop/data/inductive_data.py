@@ -15,8 +15,6 @@ from sheafprop.data.vocabulary import Vocabulary
 from sheafprop.errors import DataError
 from sheafprop.seeding import combine_keys, label_keys
 
-__all__ = ["InductiveData", "add_features", "renumber", "triple_set_keys"]
-
 _MEANING = {
     "semi-inductive": "entities of the training graph keep their vectors",
     "fully-inductive": "all entities of the inference graph are new",

@@ -12,8 +12,6 @@ from sheafprop.data.text_rows import BOM, decode
 from sheafprop.errors import DataError, SheafpropError
 from sheafprop.progress import progress_bar
 
-__all__ = ["InputFile"]
-
 # What is looked at to tell a format.
 _HEAD = 1 << 16
 

@@ -13,19 +13,6 @@ from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import LabelTriples
 from sheafprop.errors import DataError, UnknownRelationError
 
-__all__ = [
-    "MODES",
-    "Mode",
-    "advise_on_order",
-    "check_labels",
-    "describe_exchanged",
-    "fold",
-    "format_counts",
-    "format_lookalikes",
-    "lookalike_notes",
-    "lookalikes",
-]
-
 Mode = Literal["semi-inductive", "fully-inductive"]
 MODES: tuple[Mode, ...] = ("semi-inductive", "fully-inductive")
 EXAMPLES = 5
@@ -116,10 +103,7 @@ def format_counts(counts: Counter[str]) -> str:
 
 
 def advise_on_order(
-    triples: LabelTriples,
-    entities: Container[str],
-    relations: Container[str],
-    otherwise: str = "",
+    triples: LabelTriples, entities: Container[str], relations: Container[str], otherwise: str = ""
 ) -> str:
     """What to do about unknown labels: say the order of the columns if it may be another one.
 

@@ -10,17 +10,6 @@ from sheafprop.data.input_file import InputFile
 from sheafprop.data.text_rows import LocatedRows, decode, first_row, guess_delimiter, split_rows
 from sheafprop.errors import DataError, NotTriplesError
 
-__all__ = [
-    "NodeColumns",
-    "TableGroup",
-    "id_spaces",
-    "neo4j_columns",
-    "node_columns",
-    "read_nodes",
-    "refuse_nodes",
-    "split_group",
-]
-
 # A column of neo4j-admin, with its space of ids and options.
 _ID = re.compile(r"[^:]*:(START_ID|TYPE|END_ID|ID)(?:\(([^)]*)\))?(?:\{.*\})?")
 _PROPERTY = re.compile(r"([^:{]*)(?::(\w+)(\[\])?)?(?:\(.*\))?(?:\{.*\})?")

@@ -6,8 +6,6 @@ from typing import Any, Literal, get_args
 from sheafprop.checks import check_choice
 from sheafprop.data.formats.prefixes import Prefixes
 
-__all__ = ["FORMATS", "Columns", "Header", "InputFormat", "ReadOptions"]
-
 Columns = tuple[int | str, int | str, int | str]
 Header = Literal["auto", "yes", "no"]
 InputFormat = Literal[

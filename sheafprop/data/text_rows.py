@@ -1,7 +1,5 @@
 """Text as rows of fields, with the line of whatever is wrong."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io
@@ -15,17 +13,6 @@ import numpy as np
 
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
-
-__all__ = [
-    "BOM",
-    "LocatedRows",
-    "decode",
-    "first_row",
-    "guess_delimiter",
-    "iterate_rows",
-    "others",
-    "split_rows",
-]
 
 BOM = codecs.BOM_UTF8
 # A line that is not blank: it holds a tab, or a character that is not white space.
@@ -51,12 +38,12 @@ class LocatedRows:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def number(cls, rows: Any, word: str = "row", start: int = 0) -> LocatedRows:
+    def number(cls, rows: Any, word: str = "row", start: int = 0) -> "LocatedRows":
         """Rows of no file, numbered."""
         return cls(rows, ((word, range(start, start + len(rows))),))
 
     @classmethod
-    def join(cls, parts: Sequence[LocatedRows]) -> LocatedRows:
+    def join(cls, parts: Sequence["LocatedRows"]) -> "LocatedRows":
         """The rows of several, of arrays."""
         rows = np.concatenate([part.rows for part in parts])
         return cls(rows, tuple(place for part in parts for place in part.parts))
@@ -74,7 +61,7 @@ class LocatedRows:
         named = "; ".join(self.place(row) for row in rows[:_NAMED])
         return named + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
 
-    def select(self, rows: Sequence[int]) -> LocatedRows:
+    def select(self, rows: Sequence[int]) -> "LocatedRows":
         """Some rows in ascending order, of an array."""
         parts, start = [], 0
         for name, numbers in self.parts:

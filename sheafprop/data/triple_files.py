@@ -10,8 +10,6 @@ from sheafprop.data.formats.facts import LiteralSink, follow_aliases
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import read_located
 
-__all__ = ["read_files", "rename_rows"]
-
 # What ontologies call one relation; RDF and OBO are read with the first name.
 _SUBCLASS = {"is_a", "rdfs:subClassOf", "subClassOf", "subclass_of", "biolink:subclass_of"}
 

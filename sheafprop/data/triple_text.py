@@ -30,8 +30,6 @@ from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.text_rows import first_row, others, split_rows
 from sheafprop.errors import DataError
 
-__all__ = ["check_no_empty", "shorten_iris", "text_triples"]
-
 # Rows among which an IRI is looked for.
 _LOOKED_AT = 1000
 _NO_TRIPLES: tuple[Sequence[int], LabelTriples, None] = ((), np.empty((0, 3), dtype=object), None)

@@ -31,22 +31,6 @@ from sheafprop.data.triple_text import shorten_iris, text_triples
 from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
 
-__all__ = [
-    "LabelTriples",
-    "as_label",
-    "as_label_triples",
-    "format_triples",
-    "frame_cells",
-    "frame_triples",
-    "holds_triples",
-    "is_frame",
-    "parse_triples",
-    "read_located",
-    "read_triples",
-    "write_triples",
-]
-
-
 #: What a single label may be; see :func:`as_label`.
 LABEL = str | int | np.integer
 
@@ -238,25 +222,23 @@ def parse_triples(
     content: bytes,
     source: str,
     *,
-    columns: Any = None,
-    header: Any = None,
-    delimiter: str | None = None,
-    format: Any = None,
-    prefixes: Any = None,
     allow_empty: bool = False,
     known: Container[str] = (),
+    **reading: Any,
 ) -> LabelTriples:
     r"""Reads triples from the bytes of a file; see :func:`read_triples`.
 
     Args:
         content: The bytes.
         source: The name of the file, for error messages and its format.
+        allow_empty, known: As of :func:`read_triples`.
+        **reading: ``columns``, ``header``, ``delimiter``, ``format`` and ``prefixes``, likewise.
 
     Raises:
         DataError: As :func:`read_triples`.
         ValueError: If an option makes no sense.
     """
-    options = ReadOptions.of(columns, header, delimiter, format, prefixes)
+    options = ReadOptions.of(**reading)
     return _parse(InputFile(source, content), options, allow_empty, known).rows
 
 

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from sheafprop.distributed.halo_exchange import HaloExchange
 from sheafprop.kernels.coupling import Coupling, needs_gradient
+from sheafprop.kernels.csr_product import Terms
 from sheafprop.kernels.memory import empty
 
 _BUFFER = "_sheafprop_halo_buffer"
@@ -30,26 +31,17 @@ class HaloCoupling(Coupling):
         self._exchange.run(buffer)
         return self._inner(buffer)
 
-    def combine(
-        self,
-        x: Tensor,
-        factors: tuple[float, float, float],
-        own: Tensor | None = None,
-        gain: Tensor | None = None,
-        constant: Tensor | None = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
+    def combine(self, x: Tensor, terms: Terms) -> Tensor:
         buffer, size = self._buffer_of(x), self._exchange.num_own
         wait = self._exchange.start(buffer)
-        target = self._target(x, out)
-        given = factors, own, gain, constant, target
-        begun = self._inner.combine_rows((0, self._num_interior), buffer, *given)
+        target = self._target(x, terms.out)
+        given = terms._replace(out=target)
+        begun = self._inner.combine_rows((0, self._num_interior), buffer, given)
         wait()
         if begun:
-            self._inner.combine_rows((self._num_interior, size), buffer, *given)
+            self._inner.combine_rows((self._num_interior, size), buffer, given)
             return target
-        received = self._inner(buffer)
-        return _Received(received).combine(x, factors, own, gain, constant)
+        return _Received(self._inner(buffer)).combine(x, terms)
 
     def _buffer_of(self, x: Tensor) -> Tensor:
         """A buffer that begins with the rows of ``x``: its own one, or a copy."""

@@ -28,7 +28,7 @@ class HaloExchange:
         self.ranks, self.num_own = ranks, num_own
         self._index = torch.cat(list(sent)).to(ranks.device)
         self._sent, self._received = [len(rows) for rows in sent], list(received)
-        self.num_halo = sum(self._received)
+        self.num_sent, self.num_halo = sum(self._sent), sum(self._received)
         found, self._most = ranks.exchange_counts(self._sent)
         wrong = [rank for rank in range(ranks.size) if found[rank] != self._received[rank]]
 

@@ -7,12 +7,8 @@ from sheafprop.distributed.halo_coupling import HaloCoupling, KnownCoupling
 from sheafprop.distributed.partitioned_graph import PartitionedGraph
 from sheafprop.kernels.backend import leave_inference_mode
 from sheafprop.kernels.fact_csr import FactCSR
-from sheafprop.sheaf.plan import (
-    Normalization,
-    PropagationPlan,
-    check_normalization,
-    working_dtype,
-)
+from sheafprop.sheaf.graph_checks import GraphInput
+from sheafprop.sheaf.plan import Normalization, PropagationPlan, check_normalization, working_dtype
 from sheafprop.sheaf.plan_inputs import PlanInputs
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.row_plan import can_count_rows, check_takes_rows, needs_labels
@@ -63,12 +59,13 @@ class PartitionedPlan(PropagationPlan):
         self.boundary_mask = graph.boundary_mask
         every = torch.arange(self.num_nodes, device=graph.owned.device)
         self.free_index, self._source_index = every[: self.num_free], every[self.num_free :]
-        self.inputs = PlanInputs(*graph.edges, sheaf, graph.edge_weight, self.boundary_mask)
+        given = GraphInput(*graph.edges, sheaf, graph.edge_weight, self.boundary_mask)
+        self.inputs = PlanInputs(given)
         dtype = working_dtype(dtype or sheaf.dtype or torch.get_default_dtype(), sheaf)
         self.dtype = dtype
         sheaf = sheaf.promote(dtype)
         self._boundary_coupling = self._preconditioner = None
-        if rows is None and can_count_rows(sheaf, *graph.edges, self.boundary_mask):
+        if rows is None and can_count_rows(given._replace(sheaf=sheaf)):
             rows = graph.rows(
                 sheaf.num_relations,
                 merge=sheaf.is_constant,

@@ -10,13 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from sheafprop.distributed.roll_call import (
-    RankError,
-    RollCall,
-    describe_error,
-    is_loss,
-    is_timeout,
-)
+from sheafprop.distributed.roll_call import RankError, RollCall, describe_error, is_loss, is_timeout
 
 T = TypeVar("T")
 

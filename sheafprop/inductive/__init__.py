@@ -1,17 +1,12 @@
 """Trained models in a new graph: propagation settings and their search, episodes, ranking."""
 
-from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, episode_loss
 from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.proximity_scorer import (
-    LogProximity,
-    ProximityScorer,
-    ProximitySettings,
-)
+from sheafprop.inductive.proximity_scorer import LogProximity, ProximityScorer, ProximitySettings
 from sheafprop.inductive.rank_completion import CompletionResult, rank_completion
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.inductive.training_graph import training_graph_as_new

@@ -1,7 +1,4 @@
-"""Relation parameters that are trained through the diffusion, and the score they give.
-
-Long because settings, diffusion and score of one model stand together.
-"""
+"""Relation parameters that are trained through the diffusion, and the score they give."""
 
 import copy
 import math
@@ -17,8 +14,8 @@ from sheafprop.inductive.feature_map import Anchors, weigh_by_facts
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.nn.anchors import add_anchors
-from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.sheaf_propagation import SheafPropagation
+from sheafprop.nn.start import RelationPrototypes
 from sheafprop.ranking.triple_filter import GroupedValues
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
@@ -246,9 +243,8 @@ class EpisodeModel(torch.nn.Module):
             labels (sequence of str): The labels of the entities.
             seed (int): The seed.
         """
-        return self.maps.draw_entities(labels, seed, self.settings.num_random).to(
-            self.prototypes.device
-        )
+        drawn = self.maps.draw_entities(labels, seed, self.settings.num_random)
+        return drawn.to(self.prototypes.device)
 
     def weigh_sheaf(self) -> RelationSheaf:
         """The sheaf of the diffusion, whose relations have their weights."""
@@ -322,14 +318,7 @@ class EpisodeModel(torch.nn.Module):
             nodes=nodes,
             scale=gamma,
         )
-        plan = layer.plan(
-            graph.x,
-            graph.edge_index,
-            graph.edge_type,
-            graph.sheaf,
-            graph.edge_weight,
-            graph.boundary_mask,
-        )
+        plan = layer.plan(*graph)
         return layer.trajectory(plan, graph.x.unsqueeze(1), self.settings.times)
 
     def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
@@ -361,13 +350,11 @@ class EpisodeModel(torch.nn.Module):
             graph (DiffusedGraph): From :meth:`diffuse`.
             head, relation, tail (Tensor): The triples, ``[B]`` each.
         """
-        total = self.log_weight.new_zeros(len(head))
+        total, inverse = self.log_weight.new_zeros(len(head)), relation + self.num_relations
         for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):
             for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
                 energy = -self.score_maps.score_triples(rows, head, relation, tail)
-                both = (
-                    strength[i, relation].exp() + strength[i, relation + self.num_relations].exp()
-                )
+                both = strength[i, relation].exp() + strength[i, inverse].exp()
                 total = total + both / 4 * energy
         return total
 
@@ -375,9 +362,8 @@ class EpisodeModel(torch.nn.Module):
         """The part of the score that knows counts alone, ``[n, N]`` for distinct queries."""
         row, entity = graph.ends(query)
         table = torch.zeros(len(query), graph.num_nodes, device=query.device).to(self.log_weight)
-        place = torch.searchsorted(
-            graph.column * graph.num_nodes + graph.entity, query[row] * graph.num_nodes + entity
-        )
+        codes = graph.column * graph.num_nodes + graph.entity
+        place = torch.searchsorted(codes, query[row] * graph.num_nodes + entity)
         table[row, entity] = torch.log1p(graph.number[place])
         table = self.count_weight[query].unsqueeze(1) * table
         if not self.settings.counts:

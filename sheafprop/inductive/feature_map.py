@@ -341,11 +341,7 @@ class FeatureMap:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors by name."""
-        return {
-            "weight": self.weight,
-            "offset": self.offset,
-            "landmarks": self.basis.landmarks,
-        }
+        return {"weight": self.weight, "offset": self.offset, "landmarks": self.basis.landmarks}
 
     @classmethod
     def from_dict(

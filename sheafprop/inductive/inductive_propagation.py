@@ -11,10 +11,9 @@ from sheafprop.inductive.free_system import FreeSystem
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.section_scorer import KnownRows, SectionScorer
 from sheafprop.kge.base import KGEModel
-from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.relation_weights import relation_weights, residual_variance
 from sheafprop.nn.sheaf_propagation import SheafPropagation
-from sheafprop.nn.start import start_sections
+from sheafprop.nn.start import RelationPrototypes, start_sections
 from sheafprop.sheaf import PropagationPlan, RelationSheaf
 from sheafprop.sheaf.identity_relation import add_identity_relation
 

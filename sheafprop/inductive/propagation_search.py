@@ -27,11 +27,7 @@ def inference_filter(data: InductiveData) -> TripleFilter:
     parts = {"observed": data.inference.triples, "valid": data.valid, "test": data.test}
     if data.mode == "semi-inductive" and data.train_valid is not None:
         parts["held out of training"] = data.train_valid
-    return TripleFilter(
-        parts,
-        data.inference.num_nodes,
-        data.num_relations,
-    )
+    return TripleFilter(parts, data.inference.num_nodes, data.num_relations)
 
 
 @dataclass(frozen=True)
@@ -238,15 +234,7 @@ class PropagationSearch:
         value, chosen = best
         seconds = time.perf_counter() - begin
         return Selection(
-            chosen,
-            on,
-            self.metric,
-            value,
-            len(valid),
-            curve,
-            seconds,
-            unpropagated,
-            available,
+            chosen, on, self.metric, value, len(valid), curve, seconds, unpropagated, available
         )
 
     def _counts(self, best: int | None, quick: bool) -> tuple[int, ...]:

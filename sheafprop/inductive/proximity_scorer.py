@@ -86,10 +86,7 @@ class LogProximity:
     ) -> "LogProximity":
         """The rows with the walk of some settings."""
         return cls(
-            triples,
-            num_nodes,
-            teleport=settings.teleport,
-            num_iterations=settings.num_iterations,
+            triples, num_nodes, teleport=settings.teleport, num_iterations=settings.num_iterations
         )
 
     def __call__(self, entity: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from sheafprop.inductive.proximity_scorer import (
 from sheafprop.kge.base import KGEModel
 from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, evaluate
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
-from sheafprop.ranking.query_strata import label_queries, strata_metrics
+from sheafprop.ranking.ranking_result import label_queries, strata_metrics
 
 PROXIMITY = "proximity alone"
 FILTERED_PROXIMITY = "proximity after the edge-type filter"
@@ -158,12 +158,7 @@ def rank_completion(
         if proximity is not None:
             assert near is not None
             methods[f"{method} + proximity"] = add_proximity(
-                one,
-                near,
-                proximity,
-                data.inference.triples,
-                data.train.triples,
-                data.num_relations,
+                one, near, proximity, data.inference.triples, data.train.triples, data.num_relations
             )
         methods[method] = one
         if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):

@@ -6,10 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sheafprop.data.disjoint_split import disjoint_split
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.data.knowledge_graph import KnowledgeGraph
-from sheafprop.data.splits import hold_out_mask, semi_inductive_split
+from sheafprop.data.splits import disjoint_split, hold_out_mask, semi_inductive_split
 
 #: Share of the training triples that are held out where there are no transductive validation
 #: triples, and of those of new entities.
@@ -97,7 +96,7 @@ class TrainingParts(NamedTuple):
 
 
 def split_training_triples(triples: Tensor, num_nodes: int, *, seed: int = 0) -> TrainingParts:
-    """Splits a training graph as :func:`~sheafprop.data.disjoint_split` does.
+    """Splits a training graph as :func:`~sheafprop.data.splits` does.
 
     Args:
         triples (Tensor): The training triples ``[m, 3]``.

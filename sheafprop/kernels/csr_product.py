@@ -1,7 +1,7 @@
 """A constant sparse matrix times a block of features, differentiable in the features."""
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,39 @@ from sheafprop.kernels.threads import run_rows
 _SPARSE_DEVICES = ("cpu", "cuda")
 # Bytes of gathered rows that are held at once.
 _BLOCK_BYTES = 64 * 2**20
+
+
+class Terms(NamedTuple):
+    r"""What stands beside the messages in :math:`(f_0 + f_1 \, o) \, x + f_2 \, g \, (A x + c)`.
+
+    Args:
+        factors (tuple[float, float, float]): :math:`f`.
+        own (Tensor, optional): Real :math:`o`, ``[n, 1]`` or ``[n, d]``; None for ones.
+        gain (Tensor, optional): Real :math:`g`, likewise.
+        constant (Tensor, optional): :math:`c`, ``[n, s, d]`` or ``[n, 1, d]``; None for zero.
+        out (Tensor, optional): Where to put the result, if nothing needs gradients.
+    """
+
+    factors: tuple[float, float, float] = (0.0, 0.0, 1.0)
+    own: Tensor | None = None
+    gain: Tensor | None = None
+    constant: Tensor | None = None
+    out: Tensor | None = None
+
+    def as_rows(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Own, gain and constant as compiled loops take them, for features ``x`` in real rows."""
+        ones, dtype = rows.new_ones(1, 1), x.dtype.to_real()
+        return (
+            ones if self.own is None else self.own.detach().to(dtype),
+            ones if self.gain is None else self.gain.detach().to(dtype),
+            rows.new_empty(0, 1)
+            if self.constant is None
+            else as_real_rows(self.constant.to(x.dtype)),
+        )
+
+
+#: The messages alone.
+MESSAGES = Terms()
 
 
 class CSRProduct:
@@ -145,47 +178,32 @@ class CSRProduct:
         return _torch_product(self, x) if backend_of(x) == "torch" else self.combine(x)
 
     def combine(
-        self,
-        x: Tensor,
-        factors: tuple[float, float, float] = (0.0, 0.0, 1.0),
-        own: Tensor | None = None,
-        gain: Tensor | None = None,
-        constant: Tensor | None = None,
-        out: Tensor | None = None,
-        some: tuple[int, int] | None = None,
+        self, x: Tensor, terms: Terms = MESSAGES, some: tuple[int, int] | None = None
     ) -> Tensor:
         """What :meth:`Coupling.combine` says, by a compiled loop and without gradients.
 
         ``own`` and ``gain`` are ``[n, 1]``; ``some`` are the rows of ``out`` to fill, if not all.
         """
-        dtype = x.dtype.to_real()
-        rows = as_real_rows(x)
-        shape = (self.num_rows, *x.shape[1:])
-        if out is None:
-            out = empty(shape, x)
-        if out.numel() == 0:
-            return out
-        if rows.shape[0] == 0:
+        rows, dtype = as_real_rows(x), x.dtype.to_real()
+        out = empty((self.num_rows, *x.shape[1:]), x) if terms.out is None else terms.out
+        if out.numel() == 0 or rows.shape[0] == 0:
             # No sources: a matrix without columns.
             return out.zero_()
         target = as_real_rows(out)
-        ones = rows.new_ones(1, 1)
         arguments = (
             self._start,
             self._col,
             self._value_as(dtype) if backend_of(x) == "triton" else self._value_of_loop(dtype),
             rows,
-            ones if own is None else own.detach().to(dtype),
-            ones if gain is None else gain.detach().to(dtype),
-            rows.new_empty(0, 1) if constant is None else as_real_rows(constant.to(x.dtype)),
+            *terms.as_rows(x, rows),
         )
         if backend_of(x) == "triton":
-            triton_loops().csr_rows(*arguments, factors, target)  # type: ignore[union-attr]
+            triton_loops().csr_rows(*arguments, terms.factors, target)  # type: ignore[union-attr]
             return out
         ahead = entries_ahead(rows.shape[1] * rows.element_size())
         run_rows(
             numba_loops().csr_rows,  # type: ignore[union-attr]
-            (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
+            (*map(as_array, arguments), scalars(dtype, *terms.factors), ahead, target.numpy()),
             self._start.numpy(),
             rows.shape[1],
             some,
@@ -286,3 +304,56 @@ def _sort_entries(
     places, inverse = torch.unique_consecutive(torch.stack([row, col]), dim=1, return_inverse=True)
     values = values.new_zeros(places.shape[1]).index_add_(0, inverse, values)
     return run_starts(places[0], num_rows), compact(places[1], num_cols), values
+
+
+# Half of what a second-level cache holds at least.
+_TILE_BYTES = 2**19
+
+
+class TiledSum:
+    r"""Rows of :math:`A X` for a few Hermitian matrices :math:`X`, such as one for each relation.
+
+    Pieces of the matrices are treated one after another, so small that a piece of all of :math:`X`
+    stays in the cache: reading whole rows would fetch :math:`X` from memory for every row of the
+    result. Of real matrices on CPU the upper triangles alone are summed. No gradients.
+
+    Args:
+        product (CSRProduct): :math:`A`.
+        table (Tensor): :math:`X`, ``[n, d, d]``.
+    """
+
+    def __init__(self, product: CSRProduct, table: Tensor):
+        self._product, self._table = product, table
+        self._tiles: list[tuple[int, int, Tensor]] | None = None
+        if backend_of(table) == "numba":
+            rows = _real(table)
+            size, height, width = rows.shape
+            fitting = _TILE_BYTES // max(1, size * rows.element_size())
+            self._tiles, row = [], 0
+            while row < height:
+                column = 0 if table.is_complex() else row
+                end = row + max(1, fitting // (width - column))
+                for part in rows[:, row:end, column:].split(max(16, fitting), dim=2):
+                    self._tiles.append((row, column, part.contiguous()))
+                    column += part.shape[2]
+                row = end
+
+    def fill(self, first: int, out: Tensor) -> None:
+        """Writes rows from ``first`` on to ``out``, which is contiguous."""
+        if self._tiles is None:
+            index = torch.arange(first, first + out.shape[0], device=out.device)
+            out.copy_(self._product.rows(index)(self._table))
+            return
+        start, col, value = self._product.entries_as(out.dtype.to_real())
+        entries = start[first : first + out.shape[0] + 1].numpy(), col.numpy(), value.numpy()
+        target = _real(out).numpy()
+        for row, column, tile in self._tiles:
+            numba_loops().tile_sums(  # type: ignore[union-attr]
+                *entries, tile.numpy(), row, column, target
+            )
+
+
+def _real(x: Tensor) -> Tensor:
+    """``[n, h, w]`` as real numbers, pairs of columns for complex ones."""
+    width = 2 * x.shape[2] if x.is_complex() else x.shape[2]
+    return as_real_rows(x).view(*x.shape[:2], width)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from sheafprop.kernels.backend import backend_of, is_traced, leave_inference_mode
 from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
-from sheafprop.kernels.csr_product import CSRProduct
+from sheafprop.kernels.csr_product import CSRProduct, Terms
 from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.rows import take_rows
 from sheafprop.kernels.threads import SpareMemory, run_chunks
@@ -132,7 +132,7 @@ class DenseCoupling(Coupling):
                 spare = [empty((size,), x) for size in sizes]
         first, second = spare
         sent = self.map_out(x, first[: sections * source * k].view(source, sections, k))
-        received = self._mix.combine(sent, out=second.view(target, sections, k))
+        received = self._mix.combine(sent, Terms(out=second.view(target, sections, k)))
         out = self._gather(
             self.map_back(received, first[: sections * target * d].view(target, sections, d))
         )
@@ -149,12 +149,7 @@ class DenseCoupling(Coupling):
 
 
 def _by_bucket(
-    x: Tensor,
-    stalks: _Stalks,
-    maps: list[Tensor],
-    width: int,
-    gather: bool,
-    out: Tensor | None,
+    x: Tensor, stalks: _Stalks, maps: list[Tensor], width: int, gather: bool, out: Tensor | None
 ) -> Tensor:
     sections = x.shape[1]
     dtype = torch.promote_types(x.dtype, maps[0].dtype)

@@ -1,3 +1,4 @@
+import functools
 from typing import Any
 
 import torch
@@ -15,11 +16,17 @@ from sheafprop.kernels.backend import (
     scalars,
     triton_loops,
 )
-from sheafprop.kernels.coupling import Coupling, CouplingEntries, needs_gradient
+from sheafprop.kernels.coupling import (
+    Coupling,
+    CouplingEntries,
+    IdentityCoupling,
+    TypedEntries,
+    needs_gradient,
+)
+from sheafprop.kernels.csr_product import MESSAGES, Terms
 from sheafprop.kernels.memory import empty
 from sheafprop.kernels.rows import add_rows, take_rows
 from sheafprop.kernels.threads import run_rows
-from sheafprop.kernels.typed_entries import TypedEntries
 
 # Bytes of gathered messages the reference holds at once.
 _BLOCK_BYTES = 64 * 2**20
@@ -63,48 +70,19 @@ class DiagonalCoupling(Coupling):
             return _Messages.apply(x, table, self._entries, self._algebra)
         return messages(x, table, self._entries, self._algebra)
 
-    def combine(
-        self,
-        x: Tensor,
-        factors: tuple[float, float, float],
-        own: Tensor | None = None,
-        gain: Tensor | None = None,
-        constant: Tensor | None = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        if _backend(x, self._algebra) == "torch" or needs_gradient(
-            x, self._table, own, gain, constant
-        ):
-            return super().combine(x, factors, own, gain, constant)
+    def combine(self, x: Tensor, terms: Terms) -> Tensor:
+        if _backend(x, self._algebra) == "torch" or needs_gradient(x, self._table, *terms[1:4]):
+            return super().combine(x, terms)
         x, _ = self._promote(x)
-        return fused_messages(
-            x,
-            self._planes_as(x.dtype),
-            self._entries,
-            factors,
-            own,
-            gain,
-            constant,
-            out,
-            algebra=self._algebra,
-        )
+        planes = self._planes_as(x.dtype)
+        return fused_messages(x, planes, self._entries, terms, algebra=self._algebra)
 
-    def combine_rows(
-        self,
-        rows: tuple[int, int],
-        x: Tensor,
-        factors: tuple[float, float, float],
-        own: Tensor | None,
-        gain: Tensor | None,
-        constant: Tensor | None,
-        out: Tensor,
-    ) -> bool:
+    def combine_rows(self, rows: tuple[int, int], x: Tensor, terms: Terms) -> bool:
         fits = torch.promote_types(x.dtype, self._table.dtype) == x.dtype
         if _backend(x, self._algebra) != "numba" or not fits:
             return False
-        planes, algebra = self._planes_as(x.dtype), self._algebra
-        given = (x, planes, self._entries, factors, own, gain, constant, out, rows)
-        fused_messages(*given, algebra=algebra)
+        planes = self._planes_as(x.dtype)
+        fused_messages(x, planes, self._entries, terms, rows, algebra=self._algebra)
         return True
 
     def _planes_as(self, dtype: torch.dtype) -> Tensor:
@@ -206,25 +184,17 @@ def fused_messages(
     x: Tensor,
     planes: Tensor,
     entries: TypedEntries,
-    factors: tuple[float, float, float] = (0.0, 0.0, 1.0),
-    own: Tensor | None = None,
-    gain: Tensor | None = None,
-    constant: Tensor | None = None,
-    out: Tensor | None = None,
+    terms: Terms = MESSAGES,
     some: tuple[int, int] | None = None,
     *,
     algebra: Algebra = DIAGONAL,
 ) -> Tensor:
     """What :meth:`Coupling.combine` says, by a compiled loop and without gradients; ``some`` are
     the rows of ``out`` to fill, if not all."""
-    if out is None:
-        out = empty((entries.num_dst, *x.shape[1:]), x)
-    if out.numel() == 0:
-        return out
+    out = empty((entries.num_dst, *x.shape[1:]), x) if terms.out is None else terms.out
     rows, dtype = as_real_rows(x), x.dtype.to_real()
-    if rows.shape[0] == 0:
+    if out.numel() == 0 or rows.shape[0] == 0:
         return out.zero_()
-    ones = rows.new_ones(1, 1)
     arguments: tuple[Tensor | None, ...] = (
         entries.start,
         entries.src,
@@ -232,18 +202,16 @@ def fused_messages(
         None if entries.weight is None else entries.weight.to(dtype),
         planes,
         rows,
-        ones if own is None else own.detach().to(dtype),
-        ones if gain is None else gain.detach().to(dtype),
-        rows.new_empty(0, 1) if constant is None else as_real_rows(constant.to(x.dtype)),
+        *terms.as_rows(x, rows),
     )
     target = as_real_rows(out)
     if backend_of(x) == "triton":
-        triton_loops().typed_rows(*arguments, factors, target)  # type: ignore[union-attr]
+        triton_loops().typed_rows(*arguments, terms.factors, target)  # type: ignore[union-attr]
         return out
     ahead = entries_ahead(rows.shape[1] * rows.element_size())
     run_rows(
         algebra.loops(x.is_complex())[0],
-        (*map(as_array, arguments), scalars(dtype, *factors), ahead, target.numpy()),
+        (*map(as_array, arguments), scalars(dtype, *terms.factors), ahead, target.numpy()),
         entries.start.numpy(),
         rows.shape[1],
         some,
@@ -295,3 +263,62 @@ def _reference_label_sums(
             product = product * entries.weight[part].unsqueeze(1).to(product.dtype)
         out = add_rows(out, 0, entries.label[part].long(), product)
     return out
+
+
+# Devices that the tests, or a benchmark, have run on.
+_TRIED = ("cpu", "cuda")
+
+
+def check_device(device: torch.device) -> None:
+    """Compares small sums of messages on a device with their values, at its first use.
+
+    Args:
+        device (torch.device): Where a plan is about to be made.
+
+    Raises:
+        RuntimeError: If a sum differs.
+    """
+    if device.type not in (*_TRIED, "meta"):
+        _check(device.type)
+
+
+@functools.cache
+def _check(device_type: str) -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        _compare_sums(torch.device(device_type))
+
+
+def _compare_sums(device: torch.device) -> None:
+    """Sums of small integers, which every number type and every order of adding gives exactly."""
+
+    def on_device(values: list, dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype).to(device)
+
+    entries = CouplingEntries(
+        dst=on_device([2, 0, 2, 0, 2, 2], torch.long),
+        src=on_device([0, 1, 0, 2, 1, 0], torch.long),
+        label=on_device([0, 1, 1, 0, 1, 0], torch.long),
+        weight=on_device([1, 2, 1, 3, 1, 2], torch.float32),
+        num_dst=4,
+        num_src=3,
+    )
+    real = on_device([[[1, 2]], [[3, -1]], [[0, 5]]], torch.float32)
+    pairs = on_device([[[1, 0]], [[0, 2]], [[3, 1]]], torch.float32)
+    x = torch.view_as_complex(torch.stack([real, pairs], -1).contiguous())
+    table = torch.view_as_complex(on_device([[[1, 2], [0, 1]]], torch.float32))
+    cases: list[tuple[Coupling, Tensor, list]] = [
+        (IdentityCoupling(entries), real, [[6, 13], [0, 0], [7, 7], [0, 0]]),
+        (
+            DiagonalCoupling(entries, table),
+            x,
+            [[-12 - 3j, 1 + 17j], [0, 0], [3 + 2j, 2 + 5j], [0, 0]],
+        ),
+    ]
+    for coupling, features, expected in cases:
+        found = coupling(features).cpu().squeeze(1)
+        if not torch.equal(found, torch.tensor(expected).to(found.dtype)):
+            raise RuntimeError(
+                f"torch {torch.__version__} adds rows wrongly on the device '{device}' "
+                f"(got {found.tolist()}, expected {expected}): move the tensors to the CPU, or "
+                "take another version of torch"
+            )

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.coupling import TypedEntries
 from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.relation_incidence import RelationIncidence
-from sheafprop.kernels.typed_entries import TypedEntries
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,7 @@ def close_pairs(
 
 
 def correct_close(
-    squared: Tensor,
-    a: Tensor,
-    b: Tensor,
-    own: Tensor,
-    other: Tensor,
-    scale: Tensor | None = None,
+    squared: Tensor, a: Tensor, b: Tensor, own: Tensor, other: Tensor, scale: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Corrects the squared distances ``[B, C]`` of close pairs of ``a [B, d]`` and ``b [C, d]``,
     scaled by ``scale [B, d]``, in place, and returns these pairs.

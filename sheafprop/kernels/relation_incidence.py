@@ -24,12 +24,7 @@ class RelationIncidence:
     """
 
     def __init__(
-        self,
-        vertex: Tensor,
-        label: Tensor,
-        weight: Tensor,
-        num_vertices: int,
-        num_relations: int,
+        self, vertex: Tensor, label: Tensor, weight: Tensor, num_vertices: int, num_relations: int
     ):
         self.vertex, self.label, self.weight = vertex, label, weight
         self.num_vertices, self.num_relations = num_vertices, num_relations

@@ -20,9 +20,8 @@ from sheafprop.kernels.mapped_rows import groups
 from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS
 from sheafprop.kernels.rows import full_precision, promote, real_rows, scale_rows
 from sheafprop.kge.closed_forms import Facts
-from sheafprop.kge.distance import pairwise_distance, row_distance
+from sheafprop.kge.distance import grouped_distance, pairwise_distance, row_distance
 from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
-from sheafprop.kge.grouped_distance import grouped_distance
 from sheafprop.kge.losses import CrossEntropyLoss
 from sheafprop.kge.replaced_distance import replaced_distance
 from sheafprop.seeding import label_keys, seeded_normal, seeded_uniform
@@ -395,11 +394,7 @@ class KGEModel(torch.nn.Module, ABC):
         return self._score_rows(rows.index_select(0, tail_index), rel_type, rows, "head")
 
     def score_candidates(
-        self,
-        known: Tensor,
-        rel_type: Tensor,
-        candidates: Tensor,
-        side: Side,
+        self, known: Tensor, rel_type: Tensor, candidates: Tensor, side: Side
     ) -> Tensor:
         r"""Returns the scores of candidate vectors on one side of triples with known vectors on the
         other.
@@ -503,13 +498,7 @@ class KGEModel(torch.nn.Module, ABC):
                 )
         return losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2
 
-    def score_replaced(
-        self,
-        x: Tensor,
-        triples: Tensor,
-        entity: Tensor,
-        at_head: Tensor,
-    ) -> Tensor:
+    def score_replaced(self, x: Tensor, triples: Tensor, entity: Tensor, at_head: Tensor) -> Tensor:
         r"""Returns the scores of corrupted triples, in which an entity replaces the head or the
         tail.
 

@@ -247,11 +247,7 @@ class _Forms:
 
 
 def _residuals(
-    queries: Tensor,
-    candidates: Tensor,
-    maps: Tensor | None,
-    group: Tensor | None,
-    pairs: Pairs,
+    queries: Tensor, candidates: Tensor, maps: Tensor | None, group: Tensor | None, pairs: Pairs
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """``q - M c`` of pairs, in blocks of pairs of one map."""
     if maps is None or group is None:

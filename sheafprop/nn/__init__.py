@@ -6,12 +6,11 @@ from sheafprop.nn.anchors import AnchoredGraph, add_anchors
 from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.k_hop_batch import k_hop_batch
-from sheafprop.nn.prototypes import RelationPrototypes
 from sheafprop.nn.proximity import Proximity, proximity
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.sheaf_diffusion import SheafDiffusion
 from sheafprop.nn.sheaf_propagation import SheafPropagation
-from sheafprop.nn.start import draw_sections, rescale_sections, start_sections
+from sheafprop.nn.start import RelationPrototypes, draw_sections, rescale_sections, start_sections
 from sheafprop.nn.trainable_sheaf import TrainableSheaf
 from sheafprop.renamed import find_renamed
 

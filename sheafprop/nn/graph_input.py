@@ -1,12 +1,15 @@
-"""The graph of a call of a layer, and the graph formats of PyTorch Geometric."""
-
-from typing import NamedTuple
+"""What a layer is called with: the graph, in a format of PyTorch Geometric, and features."""
 
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 
+from sheafprop.errors import DivergenceError
+from sheafprop.kernels.backend import all_finite, outside_inference
+from sheafprop.nn.trainable_sheaf import warn_unregistered
+from sheafprop.sheaf.graph_checks import check_features, check_finite_features
+from sheafprop.sheaf.plan import PropagationPlan, working_dtype
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _SPARSE_LAYOUTS = (
@@ -16,24 +19,6 @@ _SPARSE_LAYOUTS = (
     torch.sparse_bsr,
     torch.sparse_bsc,
 )
-
-
-class GraphInput(NamedTuple):
-    """The graph of one call of a layer, in plain tensors.
-
-    Args:
-        edge_index (Tensor): Heads and tails of the triples, ``[2, E]``.
-        edge_type (Tensor): Relation ids, ``[E]``.
-        sheaf (RelationSheaf): Restriction maps and translations.
-        edge_weight (Tensor, optional): Weights ``[E]``.
-        boundary_mask (Tensor, optional): Known and fixed nodes, bool ``[N]``.
-    """
-
-    edge_index: Tensor
-    edge_type: Tensor
-    sheaf: RelationSheaf
-    edge_weight: Tensor | None = None
-    boundary_mask: Tensor | None = None
 
 
 def as_edges(
@@ -81,3 +66,59 @@ def as_edges(
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
     return edge_index, edge_type
+
+
+_HALF = (torch.float16, torch.bfloat16, torch.complex32)
+
+
+def to_sections(x: Tensor) -> Tensor:
+    """Brings ``[N, F]`` or ``[B, N, F]`` to the operators' ``[N, s, F]``."""
+    return x.unsqueeze(1) if x.dim() == 2 else x.transpose(0, 1)
+
+
+def from_sections(sections: Tensor, like: Tensor) -> Tensor:
+    """Brings sections back to the shape that :func:`to_sections` was given."""
+    return sections.squeeze(1) if like.dim() == 2 else sections.transpose(0, 1)
+
+
+def with_free(sections: Tensor, plan: PropagationPlan, free: Tensor) -> Tensor:
+    """All vertices, with new values at the free ones and the boundary untouched."""
+    if plan.num_free == plan.num_nodes:
+        return free
+    return sections.index_copy(0, plan.free_index, free)
+
+
+def prepare_features(x: Tensor, sheaf: RelationSheaf) -> Tensor:
+    """Checks features and brings them to the number type that the layers compute in."""
+    check_features(x, sheaf)
+    warn_unregistered(sheaf)
+    if torch.is_grad_enabled():
+        x = outside_inference(x)
+    return x.to(working_dtype(x.dtype, sheaf))
+
+
+def round_result(out: Tensor, x: Tensor) -> Tensor:
+    """Rounds a result to half precision where the features ``x`` are.
+
+    Raises:
+        DivergenceError: If it is too large for that type.
+    """
+    if x.dtype not in _HALF:
+        return out
+    rounded = out.to(x.dtype)
+    if not all_finite(torch.view_as_real(rounded) if rounded.is_complex() else rounded):
+        raise DivergenceError(
+            f"the values became too large for {x.dtype}: scale the features down, or take bfloat16 "
+            "or single precision"
+        )
+    return rounded
+
+
+def check_result(out: Tensor, x: Tensor) -> None:
+    """Refuses a result that is not finite, and says whether the features were to blame."""
+    if not all_finite(out):
+        check_finite_features(x)
+        raise DivergenceError(
+            f"the values became too large for {out.dtype}: scale the features or maps down, or "
+            "take double precision"
+        )

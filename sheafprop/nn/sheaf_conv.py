@@ -8,7 +8,8 @@ from torch_geometric.typing import Adj
 from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite, outside_transforms
 from sheafprop.kernels.rows import add_rows, take_rows
-from sheafprop.nn.features import (
+from sheafprop.nn.graph_input import (
+    as_edges,
     check_result,
     from_sections,
     prepare_features,
@@ -16,15 +17,14 @@ from sheafprop.nn.features import (
     to_sections,
     with_free,
 )
-from sheafprop.nn.graph_input import GraphInput, as_edges
 from sheafprop.nn.traced import TracedPropagation
-from sheafprop.sheaf.graph_checks import check_finite_features, check_graph_shapes, check_places
-from sheafprop.sheaf.plan import (
-    Normalization,
-    PropagationPlan,
-    check_normalization,
-    working_dtype,
+from sheafprop.sheaf.graph_checks import (
+    GraphInput,
+    check_finite_features,
+    check_graph_shapes,
+    check_places,
 )
+from sheafprop.sheaf.plan import Normalization, PropagationPlan, check_normalization, working_dtype
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 from sheafprop.sheaf.spectrum import largest_eigenvalue
 
@@ -223,26 +223,21 @@ class SheafConv(MessagePassing):
                 graph = graph._replace(boundary_mask=plan.boundary_mask)
             self._check_plan(plan, x, graph, "the plan", "build another one")
             return plan
-        check_places(x, *graph)
+        check_places(x, graph)
         if self._cache is not None:
             remedy = "call reset_parameters() first, or leave out cached=True"
             self._check_plan(self._cache, x, graph, "the cached plan", remedy)
             return self._cache
-        edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
         # Also for callers under autocast: D must not be summed in half precision.
         with (
             torch.autocast(x.device.type, enabled=False),
-            outside_transforms(
-                edge_index, edge_type, edge_weight, boundary_mask, *sheaf.tensors().values()
-            ),
+            outside_transforms(*graph[:2], *graph[3:], *graph.sheaf.tensors().values()),
         ):
             plan = PropagationPlan(
-                edge_index,
-                edge_type,
-                sheaf,
+                *graph[:3],
                 x.shape[-2],
-                edge_weight=edge_weight,
-                boundary_mask=boundary_mask,
+                edge_weight=graph.edge_weight,
+                boundary_mask=graph.boundary_mask,
                 normalization=self.normalization,
                 dtype=x.dtype,
             )
@@ -267,7 +262,7 @@ class SheafConv(MessagePassing):
         elif not plan.is_whole and self._sends_messages:
             found = "processes that share a graph, without messages for hooks and explainers"
         elif graph is not None:
-            found = plan.inputs.difference(*graph)
+            found = plan.inputs.difference(graph)
         if found is not None:
             raise ValueError(f"{what} was built for {found}: {remedy}")
 
@@ -322,7 +317,7 @@ class SheafConv(MessagePassing):
         return torch.compiler.is_compiling() and sheaf.is_traceable and not self._sends_messages
 
     def _trace(self, x: Tensor, graph: GraphInput) -> TracedPropagation:
-        check_places(x, *graph)
+        check_places(x, graph)
         edge_index, edge_type, _, edge_weight, boundary_mask = graph
         check_graph_shapes(edge_index, edge_type, x.shape[-2], edge_weight, boundary_mask)
         return TracedPropagation(

@@ -11,9 +11,9 @@ from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.kernels.rows import take_rows
-from sheafprop.nn.diffusion_time import affine_chebyshev, expansion_error, power_weights
-from sheafprop.nn.features import from_sections, round_result, to_sections, with_free
+from sheafprop.nn.graph_input import from_sections, round_result, to_sections, with_free
 from sheafprop.nn.sheaf_conv import SheafConv
+from sheafprop.nn.sheaf_diffusion import affine_chebyshev, expansion_error, power_weights
 from sheafprop.nn.solvers import inner, norm_of
 from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf.graph_checks import check_finite_features

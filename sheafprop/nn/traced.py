@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.rows import add_rows, take_rows
-from sheafprop.nn.graph_input import GraphInput
+from sheafprop.sheaf.graph_checks import GraphInput
 from sheafprop.sheaf.plan import Normalization
 from sheafprop.sheaf.relation_sheaf import Side
 from sheafprop.sheaf.vertex_blocks import relative_tolerance
@@ -22,12 +22,7 @@ class TracedPropagation:
     """
 
     def __init__(
-        self,
-        graph: GraphInput,
-        num_nodes: int,
-        *,
-        normalization: Normalization,
-        dtype: torch.dtype,
+        self, graph: GraphInput, num_nodes: int, *, normalization: Normalization, dtype: torch.dtype
     ):
         edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
         real = torch.zeros((), dtype=dtype).real.dtype

@@ -23,11 +23,7 @@ from sheafprop.kernels.threads import small_operations
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
 from sheafprop.pretrained.feature_input import take_features
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.new_relations import (
-    count_fitted_before,
-    fit_relations,
-    residual_range,
-)
+from sheafprop.pretrained.new_relations import count_fitted_before, fit_relations, residual_range
 
 Propagation = Literal["exact", "selected"] | PropagationSettings
 Mode = Literal["keep", "refine"]
@@ -207,11 +203,8 @@ def _choose(
 
 
 class _Facts(NamedTuple):
-    """Given facts in ids, where new entities have the numbers after those of the model.
-
-    ``distinct`` are those of known relations, each once; ``new`` are not facts of the model yet;
-    ``labels`` are those of the new entities.
-    """
+    """Given facts in ids, with new entities after those of the model, whose ``labels`` these are:
+    ``distinct`` facts of known relations, and those of them that are ``new`` to the model."""
 
     distinct: Tensor
     new: Tensor
@@ -318,10 +311,7 @@ def _neighbourhood(state: ModelState, facts: Tensor, touched: Tensor) -> tuple[T
 def _build(
     state: ModelState, facts: Tensor, free: Tensor, labels: Sequence[str]
 ) -> tuple[FreeSystem, Tensor]:
-    """The facts at free entities in local numbers, and the ids these stand for.
-
-    What draws entities to their features is behind these, and has no id.
-    """
+    """The facts at free entities in local numbers, and the ids of these; anchors have none."""
     facts = facts[torch.isin(facts[:, [0, 2]], free).any(1)]
     nodes = torch.unique(torch.cat([facts[:, [0, 2]].flatten(), free]))
     is_free = torch.isin(nodes, free)
@@ -366,11 +356,9 @@ def _solve(
 
 def _origins(state: ModelState, system: FreeSystem, nodes: Tensor) -> list[str]:
     """Where free vectors come from; added entities without an anchor are not anchors themselves."""
-    anchors = system.boundary_mask.clone()
+    anchors = system.boundary_mask
     nodes = torch.nn.functional.pad(nodes, (0, len(anchors) - len(nodes)), value=-1)
-    added = (anchors & (nodes >= state.num_trained)).nonzero().flatten()
-    origins = state.index.origins_of(nodes[added])
-    anchors[added] = torch.tensor([o != "unanchored" for o in origins], dtype=torch.bool)
+    anchors = anchors & ~state.are_unanchored(nodes.masked_fill(~anchors, -1))
     _, anchored = components(system, anchors)
     reached = anchored[~system.boundary_mask].tolist()
     return ["extended" if found else "unanchored" for found in reached]

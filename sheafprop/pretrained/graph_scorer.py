@@ -10,18 +10,9 @@ import torch
 from torch import Tensor
 
 from sheafprop.inductive.episode_model import EpisodeModel
-from sheafprop.inductive.episode_scorer import (
-    EpisodeScorer,
-    Scorer,
-    WithVectors,
-    score_spread,
-)
+from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors, score_spread
 from sheafprop.inductive.feature_map import Anchors
-from sheafprop.inductive.proximity_scorer import (
-    LogProximity,
-    ProximitySettings,
-    add_proximity,
-)
+from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings, add_proximity
 from sheafprop.kge.base import Side
 
 CandidateScores = Callable[[Tensor, Tensor, Side], Tensor]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sheafprop.data.finite_rows import Named, check_finite_rows
+from sheafprop.data.finite_rows import Named, check_finite_parts, check_finite_rows
 from sheafprop.errors import FormatError
 from sheafprop.files import sync_folder
 from sheafprop.kernels.backend import all_finite
@@ -134,12 +134,7 @@ def sharding(key: str, offset: int, dim: int) -> dict[str, str]:
 
 
 def _write_rows(
-    files: _Files,
-    key: str,
-    rows: RowBlocks,
-    sections: int | None,
-    labels: Named,
-    first: int = 0,
+    files: _Files, key: str, rows: RowBlocks, sections: int | None, labels: Named, first: int = 0
 ) -> None:
     """Writes a table: rows ``[n, m]``, or ``[n, s, m]`` where there are sections."""
     offset = 0
@@ -238,12 +233,7 @@ class Parts(NamedTuple):
                 block.check()
         for facts in self.facts.blocks:
             facts.check()
-        start = 0
-        for rows in real_rows(self.rows):
-            check_finite_rows(
-                rows, self.entities, "vectors", ids=torch.arange(start, start + len(rows))
-            )
-            start += len(rows)
+        check_finite_parts(real_rows(self.rows), self.entities, "vectors")
 
 
 def open_parts(model: KGEModel, files: Mapping[str, StoredFile], sections: int) -> Parts:

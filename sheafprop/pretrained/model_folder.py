@@ -23,12 +23,11 @@ Long because what is written and what is read of every file stand together.
 """
 
 import hashlib
-import io
 import json
 import os
 import shlex
-from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -45,6 +44,7 @@ from sheafprop.errors import FormatError
 from sheafprop.files import (
     check_folder_target,
     check_plain,
+    json_lines,
     new_folder,
     previous_folder,
     storage_errors,
@@ -135,16 +135,11 @@ def write_model_folder(
         else:
             stored = model if isinstance(model, StoredModel) else model.stored()
             with new_folder(target, replace=overwrite) as temporary:
-                write_bytes(temporary / "facts.npy", _npy(stored.facts))
-                write_bytes(
-                    temporary / "entities.jsonl",
-                    _json_lines(
-                        {"label": label, "origin": origin}
-                        for label, origin in zip(
-                            stored.entities.labels, stored.origins, strict=True
-                        )
-                    ),
-                )
+                facts = partial(np.save, arr=stored.facts.cpu().numpy(), allow_pickle=False)
+                write_bytes(temporary / "facts.npy", facts)
+                rows = zip(stored.entities.labels, stored.origins, strict=True)
+                lines = json_lines({"label": label, "origin": origin} for label, origin in rows)
+                write_bytes(temporary / "entities.jsonl", lines)
                 files = {name: _fingerprint(temporary / name) for name in _PLAIN}
                 tensors = _head_tensors(stored) | _vector_tensors(stored)
                 version = 3 if _additions(stored) else 2
@@ -239,7 +234,7 @@ def _write_common(
     write_bytes(folder / "model.safetensors", save(tensors))
     origins = [{} if o == "trained" else {"origin": o} for o in head.relation_origins()]
     rows = ({"label": n} | o for n, o in zip(head.relations.labels, origins, strict=True))
-    write_bytes(folder / "relations.jsonl", _json_lines(rows))
+    write_bytes(folder / "relations.jsonl", json_lines(rows))
     description = {
         "model": head.model.name,
         "config": head.model.config(),
@@ -331,17 +326,6 @@ def check_model_target(folder: str | PathLike[str], overwrite: bool = False) -> 
         what="a model",
         is_part=lambda name: PART.fullmatch(name) is not None,
     )
-
-
-def _npy(triples: Tensor) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, triples.cpu().numpy(), allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _json_lines(rows: Iterable[dict[str, str]]) -> bytes:
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    return "".join(lines).encode("utf-8", "surrogatepass")
 
 
 def _fingerprint(path: Path) -> tuple[int, str]:

@@ -7,17 +7,16 @@ import torch
 from torch import Tensor
 
 from sheafprop.data import Vocabulary, first_occurrences
-from sheafprop.data.finite_rows import check_finite_rows
+from sheafprop.data.finite_rows import check_finite_parts
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.errors import DataError
-from sheafprop.inductive.candidate_scorer import CandidateScorer
+from sheafprop.inductive.section_scorer import CandidateScorer
 from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel
 from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.entity_index import EntityIndex
-from sheafprop.pretrained.fact_answers import FactAnswers, FactExecutor
-from sheafprop.pretrained.fact_index import FactIndex
+from sheafprop.pretrained.fact_index import FactAnswers, FactExecutor, FactIndex
 from sheafprop.pretrained.graph_scorer import QUERIES, GraphScorer, LinkScores, spread_temperature
 from sheafprop.pretrained.stored_model import ModelHead, StoredModel, with_table, without_table
 from sheafprop.pretrained.triple_input import triple_ids
@@ -239,12 +238,8 @@ class ModelState:
 
     def check_finite(self) -> None:
         """Refuses vectors that are not finite; the first such entity is named."""
-        start = 0
-        for rows in self.rows.slices(max(1, _PIECE // self.kge.hidden_channels)):
-            if not all_finite(rows):
-                numbers = torch.arange(start, start + len(rows))
-                check_finite_rows(rows, self.index, "vectors", ids=numbers)
-            start += len(rows)
+        parts = self.rows.slices(max(1, _PIECE // self.kge.hidden_channels))
+        check_finite_parts(parts, self.index, "vectors")
 
     def query_scorer(self, prior: bool) -> EnergyScorer:
         """The scorer of queries, with a prior on the vertices between or without."""
@@ -355,6 +350,13 @@ class ModelState:
             facts=facts,
             num_trained_facts=facts.count_before(self.num_trained_facts),
         )
+
+    def are_unanchored(self, ids: Tensor) -> Tensor:
+        """Which ``ids`` are of added entities that no fact led to a trained one, bool ``[n]``."""
+        out = ids >= self.num_trained
+        origins = self.index.origins_of(ids[out])
+        out[out.clone()] = torch.tensor([o == "unanchored" for o in origins], dtype=torch.bool)
+        return out
 
     def stored(self) -> StoredModel:
         """Everything in one place, in memory, as a model folder holds it."""

@@ -1,5 +1,6 @@
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -7,18 +8,28 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from sheafprop.checks import check_integer, count_noun
+from sheafprop.checks import check_choice, check_integer, count_noun, quote
 from sheafprop.data.label_checks import advise_on_order, describe_exchanged
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import LABEL, as_label
 from sheafprop.errors import DataError
+from sheafprop.kernels.rows import real_rows
 from sheafprop.kernels.threads import small_operations
 from sheafprop.kge.base import Side
+from sheafprop.pretrained.feature_input import feature_rows
 from sheafprop.pretrained.model_state import ModelState
-from sheafprop.pretrained.triple_input import restore_integers
+from sheafprop.pretrained.triple_input import (
+    TripleInput,
+    label_triples,
+    labels_as_given,
+    restore_integers,
+    triple_ids,
+)
+from sheafprop.sheaf import edge_energy
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 # Candidates that are scored again, beyond those asked for, by the definition of the score.
 _SPARE = 64
@@ -222,3 +233,112 @@ class BestOf:
         self.found, self.value = found, value
         if len(found) == self.k:
             self._least = float(value.min())
+
+
+def explain(state: ModelState, target: str | Sequence[str]) -> "pd.DataFrame":
+    """The facts at an entity or a triple by energy; see :meth:`SheafModel.explain`."""
+    if isinstance(target, LABEL):
+        asked, ids = torch.zeros(0, 3, dtype=torch.int64), state.index.ids(target)
+    else:
+        asked = state.triple_ids(label_triples([tuple(target)]))
+        ids = asked[0, [0, 2]]
+    facts = state.facts.at(ids)
+    if len(asked):
+        facts = facts[(facts != asked).any(1)]
+    triples = torch.cat([asked, facts])
+    energy, ratio = energy_ratio(state, triples)
+    first = len(asked)
+    order = torch.sort(energy[first:], descending=True, stable=True).indices + first
+    order = torch.cat([torch.arange(first), order])
+    frame = state.frame(triples[order])
+    frame["energy"] = energy[order].tolist()
+    frame["ratio"] = ratio[order].tolist()
+    frame["fact"] = [*state.facts.contain(asked).tolist(), *[True] * len(facts)]
+    given = ([target], []) if isinstance(target, LABEL) else (target[::2], target[1:2])
+    frame = restore_integers(frame, *given)
+    for row in feature_rows(state, ids.unique()):
+        frame.loc[len(frame)] = row
+    return frame
+
+
+def score_triples(
+    state: ModelState, triples: TripleInput, skip_unknown: bool = False
+) -> "pd.DataFrame":
+    """Scores and ratios of triples; see :meth:`SheafModel.score`."""
+    if not isinstance(triples, str | PathLike) and iter(triples) is triples:
+        triples = list(triples)
+    rows = label_triples(triples, state.relations)
+    ids = triple_ids(rows, state.index, state.relations, skip_unknown)
+    frame = state.frame(ids)
+    score = state.score(*ids.unbind(1)).double()
+    state.check_scores(score)
+    frame["score"] = score.tolist()
+    frame["ratio"] = energy_ratio(state, ids)[1].tolist()
+    if state.trained.calibration is not None:
+        head, relation, tail = ids.unbind(1)
+        sides = [
+            state.probability("tail", head, relation, tail),
+            state.probability("head", tail, relation, head),
+        ]
+        frame["probability"] = ((sides[0] + sides[1]) / 2).tolist()
+    frame["known"] = state.facts.contain(ids).tolist()
+    return restore_integers(frame, *labels_as_given(triples))
+
+
+@torch.no_grad()
+def energy_ratio(state: ModelState, triples: Tensor) -> tuple[Tensor, Tensor]:
+    """The energy of triples ``[n, 3]``, and its ratio to the mean of its relation in training.
+
+    The ratio is NaN where the relation fits exactly or has no training fact.
+    """
+    if state.graph_scorer is not None and state.trained.episodes is not None:
+        return state.graph_scorer.energy_ratio(triples)
+    sections, place = state.sections(triples[:, [0, 2]])
+    energy = torch.zeros(len(triples), dtype=torch.float64)
+    for weight, x in sections:
+        energy += weight * edge_energy(x, place.T, triples[:, 1], state.trained.sheaf).double()
+    usual = state.trained.residual_variance.double()[triples[:, 1]]
+    return energy, torch.where(usual > 0, energy / usual, torch.nan)
+
+
+# How far a map may be from one that keeps all lengths up to a factor.
+_TOL = 1e-5
+
+
+@torch.no_grad()
+def query_vectors(
+    state: ModelState, entities: str | Iterable[str], relation: str, side: Side
+) -> Tensor:
+    """Vectors whose nearest neighbours are predictions; see :meth:`SheafModel.query_vectors`."""
+    check_choice("side", side, ("tail", "head"))
+    kind = state.relations.ids([relation])
+    if state.graph_scorer is not None:
+        raise ValueError(
+            "this model scores by the graph of its facts too, which no vector of a query holds: "
+            "take with_scores(episodes=False, proximity=0, own_last=False)"
+        )
+    if state.kge.p != 2 or state.num_sections > 1:
+        what = f"the {state.kge.p:g}-norm" if state.num_sections == 1 else "several vectors of each"
+        raise ValueError(
+            f"nearest neighbours by Euclidean distance are not predictions of this model, which "
+            f"scores by {what}: ask predict_tails or predict_heads"
+        )
+    sheaf, width = state.trained.sheaf, state.kge.hidden_channels
+    maps = sheaf.matrices(side, kind, width)[0]
+    square = maps.mH @ maps
+    scale = square.diagonal().real.mean()
+    eye = torch.eye(width, dtype=square.dtype, device=square.device)
+    if not (scale > 0 and bool(((square - scale * eye).abs() <= _TOL * scale).all())):
+        raise ValueError(
+            f"{type(state.kge).__name__} maps {side}s of {quote(relation)} so that distances "
+            "change, and what is near in an index of the vectors need not be near there: ask "
+            f"predict_{side}s"
+        )
+    x = state.rows.select(state.index.ids(entities))[:, 0]
+    kinds = kind.expand(len(x))
+    query = sheaf.restrict(x, kinds, "head" if side == "tail" else "tail")
+    shift = sheaf.translation_of(kinds)
+    if shift is not None:
+        query = query + shift if side == "tail" else query - shift
+    # || R x - q ||^2 = s || x - R* q / s ||^2 + what is the same for all x, where R* R = s I.
+    return real_rows(sheaf.restrict_adjoint(query, kinds, side) / scale)

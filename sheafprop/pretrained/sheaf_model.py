@@ -30,7 +30,6 @@ from sheafprop.pretrained.answers import (
 )
 from sheafprop.pretrained.calibration import CalibrationReport, calibrate
 from sheafprop.pretrained.change_reports import ExtensionReport, RemovalReport
-from sheafprop.pretrained.explanation import explain, score_triples
 from sheafprop.pretrained.extension import (
     Mode,
     Propagation,
@@ -39,15 +38,20 @@ from sheafprop.pretrained.extension import (
     remove_entities,
 )
 from sheafprop.pretrained.graph_scorer import GraphScorer
-from sheafprop.pretrained.model_export import export_model
 from sheafprop.pretrained.model_folder import Layout, open_model_folder, write_model_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.new_relations import describe_relations
-from sheafprop.pretrained.prediction import predict, predict_queries
-from sheafprop.pretrained.query_vectors import query_vectors
+from sheafprop.pretrained.prediction import (
+    explain,
+    predict,
+    predict_queries,
+    query_vectors,
+    score_triples,
+)
 from sheafprop.pretrained.stored_model import StoredModel
 from sheafprop.pretrained.triple_input import TripleInput, label_triples
 from sheafprop.pretrained.triple_ranking import UnknownEntity, rank_triples
+from sheafprop.pretrained.vector_export import export_model
 from sheafprop.query import Query
 from sheafprop.ranking import RankingResult
 
@@ -186,11 +190,7 @@ class SheafModel:
         return SectionScorer(self.kge, self.vectors(), self._state.section_weight, self.labels())
 
     def with_scores(
-        self,
-        *,
-        episodes: bool = True,
-        proximity: float | None = None,
-        own_last: bool | None = None,
+        self, *, episodes: bool = True, proximity: float | None = None, own_last: bool | None = None
     ) -> "SheafModel":
         r"""Returns a model with different scores and the same vectors and facts.
 
@@ -223,11 +223,7 @@ class SheafModel:
         return self._of(replace(self._state, trained=trained), self.report)
 
     def save(
-        self,
-        folder: str | PathLike[str],
-        *,
-        overwrite: bool = False,
-        layout: Layout = "auto",
+        self, folder: str | PathLike[str], *, overwrite: bool = False, layout: Layout = "auto"
     ) -> Path:
         """Writes a model folder atomically.
 

@@ -206,7 +206,7 @@ class StoredModel(ModelHead):
         """Builds a model with trained entities only, with prototypes and variances from its facts.
 
         Repeated facts count once. With ``features``, the map from features to vectors is fitted
-        unless it is given.
+        unless ``feature_map`` is given.
         """
         sizes = {
             "entities": (model.num_nodes, len(entities)),
@@ -300,11 +300,7 @@ class StoredModel(ModelHead):
 
 def select_entities(model: KGEModel, kept: Tensor) -> KGEModel:
     """The model with some of its entities only, given as ids ``[n]`` or bool ``[N]``."""
-    rows = model.state_dict()["node_emb.weight"][kept]
-    with torch.device("meta"):
-        smaller = build_model(model.name, **model.config() | {"num_nodes": len(rows)})
-    smaller.load_state_dict(model.state_dict() | {"node_emb.weight": rows}, assign=True)
-    return smaller
+    return _with_weight(model, model.state_dict()["node_emb.weight"][kept])
 
 
 def without_table(
@@ -317,10 +313,8 @@ def without_table(
         num_nodes (int): How many entities the table has.
         rows: Returns the rows of the table, in parts; they are read when first needed.
     """
-    with torch.device("meta"):
-        bare = build_model(model.name, **model.config() | {"num_nodes": num_nodes})
-        table = torch.empty_like(bare.node_emb.weight, dtype=model.node_emb.weight.dtype)
-    bare.load_state_dict(model.state_dict() | {"node_emb.weight": table}, assign=True)
+    own = model.node_emb.weight
+    bare = _with_weight(model, torch.empty(num_nodes, own.shape[1], dtype=own.dtype, device="meta"))
     bare.summarize_table = cache(lambda: TableSummary.of(rows()))
     return bare
 
@@ -328,10 +322,15 @@ def without_table(
 def with_table(model: KGEModel, vectors: Tensor) -> KGEModel:
     """The model with the vectors ``[n, d]`` of its entities as its table, which is not copied."""
     rows = torch.view_as_real(vectors).flatten(1) if vectors.is_complex() else vectors
+    return _with_weight(model, rows)
+
+
+def _with_weight(model: KGEModel, rows: Tensor) -> KGEModel:
+    """A model with a table of its own, which is not copied, and the other parameters of another."""
     with torch.device("meta"):
-        whole = build_model(model.name, **model.config())
-    whole.load_state_dict(model.state_dict() | {"node_emb.weight": rows}, assign=True)
-    return whole
+        other = build_model(model.name, **model.config() | {"num_nodes": len(rows)})
+    other.load_state_dict(model.state_dict() | {"node_emb.weight": rows}, assign=True)
+    return other
 
 
 def check_finite(

@@ -75,9 +75,7 @@ def _identity(path: Path) -> tuple[int, ...]:
 
 
 def write_tensors(
-    path: Path,
-    tensors: Mapping[str, Tensor | Pieces],
-    metadata: Mapping[str, str] | None = None,
+    path: Path, tensors: Mapping[str, Tensor | Pieces], metadata: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Writes tensors as safetensors without holding them in memory.
 

@@ -11,7 +11,7 @@ from sheafprop.data.label_checks import advise_on_order
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.distributed import Ranks, rank_shards, rank_shares, shard_bounds
 from sheafprop.errors import DataError
-from sheafprop.inductive.candidate_scorer import CandidateScorer
+from sheafprop.inductive.section_scorer import CandidateScorer
 from sheafprop.pretrained.extension import extend
 from sheafprop.pretrained.graph_scorer import CandidateScores
 from sheafprop.pretrained.model_state import ModelState

@@ -1,21 +1,30 @@
-"""Vectors with their labels as safetensors, npy, TSV, word2vec text and CSV for Neo4j."""
+"""Vectors with their labels as safetensors, npy, TSV, word2vec text and CSV for Neo4j; and a model
+as plain files of vectors, relations and facts, which ``import arrays`` reads again."""
 
 import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain
 from os import PathLike
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
-from sheafprop.data.finite_rows import check_finite_rows
-from sheafprop.errors import DataError
-from sheafprop.files import label_file, write_bytes, written_after
+from sheafprop.data.finite_rows import check_finite_parts
+from sheafprop.data.triples import format_triples
+from sheafprop.errors import DataError, FormatError
+from sheafprop.files import as_json, label_file, storage_errors, write_bytes, written_after
+from sheafprop.kge import KGEModel
 from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.entity_index import EntityIndex
+from sheafprop.pretrained.model_state import ModelState
 from sheafprop.pretrained.node_export import load_nodes, node_lines
 from sheafprop.pretrained.tensor_file import Pieces, tensor_bytes
 
@@ -101,11 +110,7 @@ def export_vectors(
     def parts() -> Iterator[Tensor]:
         return map(real, rows.slices(_STEP))
 
-    start = 0
-    for part in rows.slices(_STEP):
-        numbers = torch.arange(start, start + len(part))
-        check_finite_rows(part.detach(), labels, "vectors", ids=numbers)
-        start += len(part)
+    check_finite_parts(map(Tensor.detach, rows.slices(_STEP)), labels, "vectors")
     example = real(rows.blocks[0][:0])
     width = torch.Size(example.shape[1:]).numel()
     if kind == "safetensors":
@@ -117,19 +122,19 @@ def export_vectors(
         shape = {"descr": "<f4", "fortran_order": False, "shape": (len(rows), width)}
         np.lib.format.write_array_header_1_0(header, shape)
         data = (part.astype("<f4").tobytes() for part in matrix)
-        return _write_with_labels(path, _chain(header.getvalue(), data), texts())
+        return _write_with_labels(path, chain([header.getvalue()], data), texts())
     if kind == "tsv":
         bad = next((label for label in texts() if re.search("[\t\n\r]", label)), None)
         if bad is not None:
             raise DataError(f"label {bad!r} holds a tab or a line break, which TSV cannot hold")
-        write_bytes(path, _text(texts(), matrix, "\t"))
-        return [path]
-    if kind == "neo4j":
-        write_bytes(path, node_lines(texts(), matrix, table))
-        return [path]
-    _check_words(texts)
-    first = f"{len(rows)} {width}\n".encode()
-    write_bytes(path, _chain(first, _text(map(_word, texts()), matrix, " ")))
+        content = _text(texts(), matrix, "\t")
+    elif kind == "neo4j":
+        content = node_lines(texts(), matrix, table)
+    else:
+        _check_words(texts)
+        first = f"{len(rows)} {width}\n".encode()
+        content = chain([first], _text(map(_word, texts()), matrix, " "))
+    write_bytes(path, content)
     return [path]
 
 
@@ -160,11 +165,6 @@ def _check_words(labels: Callable[[], Iterable[str]]) -> None:
                 refuse(label, number, label)
 
 
-def _chain(first: bytes, more: Iterable[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from more
-
-
 def _write_with_labels(
     path: Path, content: Iterable[bytes | memoryview], labels: Iterable[str]
 ) -> list[Path]:
@@ -193,3 +193,91 @@ def _text(labels: Iterable[str], parts: Iterable[np.ndarray], separator: str) ->
             for row, label in zip(rows.tolist(), names, strict=False)
         )
         yield "".join(lines).encode("utf-8", "surrogatepass")
+
+
+_TABLE = "node_emb.weight"
+_KEY = "sheafprop"
+
+
+class RelationFile(NamedTuple):
+    """What a file of relations holds.
+
+    Args:
+        model (str): The name of the model.
+        parameters (dict): Its relation parameters by their names in the model, ``[R, ...]``.
+        p (float): The exponent of the norm of its score.
+        squared (bool): Whether its scores are squared norms.
+    """
+
+    model: str
+    parameters: dict[str, Tensor]
+    p: float
+    squared: bool
+
+
+def export_model(
+    state: ModelState,
+    path: str | PathLike[str],
+    *,
+    format: str | None = None,
+    relations: str | PathLike[str] | None = None,
+    facts: str | PathLike[str] | None = None,
+    nodes: str | PathLike[str] | None = None,
+) -> list[Path]:
+    """Writes vectors, and relations and facts where asked; see :meth:`SheafModel.export`."""
+    files: list[tuple[Path, bytes]] = []
+    if relations is not None:
+        place = Path(relations)
+        files.append((place, relation_bytes(state.kge)))
+        files.append((label_file(place), as_json(list(state.relations.labels))))
+    if facts is not None:
+        place = Path(facts)
+        rows = state.frame(state.facts.from_row(0)).to_numpy(dtype=object).tolist()
+        files.append((place, format_triples(rows, str(place))))
+    places = [place for place, _ in files]
+    taken = [Path(path), label_file(Path(path)), *places]
+    if len({place.absolute() for place in taken}) < len(taken):
+        raise DataError("vectors, relations and facts need files of their own")
+    with ExitStack() as stack:
+        for place, content in files:
+            stack.enter_context(written_after(place, content))
+        written = export_vectors(
+            path,
+            state.index,
+            state.rows,
+            format=format,
+            num_sections=state.num_sections,
+            nodes=nodes,
+        )
+    return [*written, *places]
+
+
+def relation_bytes(model: KGEModel) -> bytes:
+    """The relation parameters of a model as a safetensors file, unrounded, with its name and the
+    norm of its score in the metadata."""
+    state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items() if k != _TABLE}
+    described = {"model": model.name, "p": model.p, "squared": model.squared}
+    return save(state, metadata={_KEY: json.dumps(described)})
+
+
+def read_relation_file(path: str | PathLike[str]) -> RelationFile:
+    """Reads what :func:`relation_bytes` wrote.
+
+    Raises:
+        FormatError: If the file is something else.
+        StorageError: If it cannot be read.
+    """
+    place = Path(path).expanduser()
+    with storage_errors(place, "read"):
+        place.stat()
+        try:
+            with safe_open(place, framework="pt") as file:
+                described: Any = json.loads((file.metadata() or {})[_KEY])
+                name, p, squared = (described[key] for key in ("model", "p", "squared"))
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            return RelationFile(str(name), tensors, float(p), bool(squared))
+        except (KeyError, SafetensorError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"'{path}' does not hold relations that 'sheafprop export --relations' wrote: give "
+                "arrays of another origin by --relation-vectors and the like"
+            ) from error

@@ -8,7 +8,7 @@ from torch.linalg import matrix_norm
 
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kernels.threads import run_chunks
-from sheafprop.query.branch_energy import BranchEnergy, squares
+from sheafprop.query.candidate_scores import BranchEnergy, squares
 from sheafprop.query.elimination import RELATIVE_TOLERANCE, Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.sheaf import RelationSheaf

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.query.entity_scorer import EntityScorer
+from sheafprop.query.query import Operator, QueryShape
 from sheafprop.query.query_batch import QueryBatch
-from sheafprop.query.query_shape import Operator, QueryShape
 from sheafprop.ranking.triple_filter import check_ids
 
 # Numbers in the rows of a vertex that are kept while a query is explained, or read at once.

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sheafprop.kernels.algebra import Algebra
 from sheafprop.kernels.rows import real_rows
-from sheafprop.query.branch_energy import BranchEnergy, double, squares
+from sheafprop.query.candidate_scores import BranchEnergy, double, squares
 from sheafprop.query.elimination import Edges, Elimination
 from sheafprop.query.interior_prior import InteriorPrior
 from sheafprop.sheaf import RelationSheaf

@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sheafprop.query.branch_energy import BranchEnergy, double, squares
+from sheafprop.query.candidate_scores import BranchEnergy, double, squares
 from sheafprop.query.interior_prior import InteriorPrior
+from sheafprop.query.query import QueryShape
 from sheafprop.query.query_batch import QueryBatch
-from sheafprop.query.query_shape import QueryShape
 from sheafprop.sheaf import RelationSheaf
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -8,14 +6,8 @@ from torch import Tensor
 
 from sheafprop.errors import DataError
 from sheafprop.query.link_probabilities import LinkProbabilities
-from sheafprop.query.max_product import (
-    best_entities,
-    complement,
-    intersect,
-    raise_truth,
-    unite,
-)
-from sheafprop.query.query_shape import QueryShape
+from sheafprop.query.max_product import best_entities, complement, intersect, raise_truth, unite
+from sheafprop.query.query import QueryShape
 
 # Numbers in a block of rows.
 _BLOCK_ROWS = 2**23

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import functools
 import operator
 
@@ -10,8 +8,8 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from sheafprop.data.answer_sets import AnswerSets
+from sheafprop.query.query import QueryShape
 from sheafprop.query.query_batch import QueryBatch
-from sheafprop.query.query_shape import QueryShape
 from sheafprop.ranking.triple_filter import GroupedValues, check_ids, check_triples
 
 # Members of sets that are held at once where a set may hold every entity (16 MiB of booleans).

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -7,7 +5,7 @@ from torch import Tensor
 
 from sheafprop.kernels.pairwise_squares import BLOCK_ELEMENTS
 from sheafprop.kernels.rows import promote
-from sheafprop.query.branch_energy import double, squares
+from sheafprop.query.candidate_scores import double, squares
 from sheafprop.ranking.triple_filter import check_triples
 from sheafprop.sheaf import RelationSheaf, coboundary
 from sheafprop.sheaf.graph_checks import check_finite_features, check_finite_sheaf
@@ -50,7 +48,7 @@ class InteriorPrior:
 
     @classmethod
     @torch.no_grad()
-    def of_facts(cls, sheaf: RelationSheaf, x: Tensor, triples: Tensor) -> InteriorPrior:
+    def of_facts(cls, sheaf: RelationSheaf, x: Tensor, triples: Tensor) -> "InteriorPrior":
         """Estimates the prior from facts between known vectors.
 
         Args:

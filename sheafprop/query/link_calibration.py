@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,7 +53,7 @@ class LinkCalibration:
     @torch.no_grad()
     def fit(
         cls, rows: Iterable[ScoredRows], num_relations: int, *, prior: float = 20.0
-    ) -> LinkCalibration:
+    ) -> "LinkCalibration":
         r"""Fits the calibration to held-out links by maximum likelihood.
 
         :math:`\beta_q` maximizes :math:`\sum_{u, v} \log \mathrm{softmax}_v(\beta_q f(u, q, v))`
@@ -101,13 +99,10 @@ class LinkCalibration:
 
     def state(self) -> dict[str, Any]:
         """Returns the calibration as lists of numbers, for a JSON file."""
-        return {
-            "temperature": self.temperature.tolist(),
-            "num_answers": self.num_answers.tolist(),
-        }
+        return {"temperature": self.temperature.tolist(), "num_answers": self.num_answers.tolist()}
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> LinkCalibration:
+    def from_state(cls, state: dict[str, Any]) -> "LinkCalibration":
         """Builds the calibration from the result of :meth:`state`.
 
         Raises:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -265,7 +263,7 @@ class _Shares(NamedTuple):
         return np.concatenate(bad)
 
     def _loop(self, rows: Tensor, near: Tensor | None) -> NDArray[np.int64]:
-        from sheafprop.query.max_product_loops import share_rows
+        from sheafprop.query.loops import share_rows
 
         count, width = rows.shape
         bad = np.zeros(count, dtype=np.bool_)

@@ -1,7 +1,5 @@
 """Steps of the max-product search over entities, on the logs of truths ``[Q, N]``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -30,7 +28,7 @@ def best_entities(log_truth: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
     if backend_of(log_truth) != "numba":
         value, entity = log_truth.sort(dim=1, descending=True, stable=True)
         return entity[:, :k], value[:, :k], value[:, k]
-    from sheafprop.query.max_product_loops import best_columns
+    from sheafprop.query.loops import best_columns
 
     entity = torch.empty(count, k, dtype=torch.long)
     value, following = log_truth.new_empty(count, k), log_truth.new_empty(count)
@@ -55,7 +53,7 @@ def raise_truth(out: Tensor, rows: Tensor, query: Tensor, row: Tensor, value: Te
             index = q.unsqueeze(1).expand(-1, out.shape[1])
             out.scatter_reduce_(0, index, rows[r] + t.unsqueeze(1), "amax")
         return
-    from sheafprop.query.max_product_loops import raise_rows
+    from sheafprop.query.loops import raise_rows
 
     query, order = query.sort(stable=True)
     group, size = query.unique_consecutive(return_counts=True)

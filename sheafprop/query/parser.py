@@ -4,8 +4,7 @@ import re
 from typing import NoReturn
 
 from sheafprop.errors import DataError
-from sheafprop.query.query import Query, combine
-from sheafprop.query.query_shape import STRUCTURES
+from sheafprop.query.query import STRUCTURES, Query, combine
 
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from sheafprop.data.vocabulary import Labels
 from sheafprop.query.parser import parse_query
-from sheafprop.query.query import Query
-from sheafprop.query.query_shape import QueryShape, structure
+from sheafprop.query.query import Query, QueryShape, structure
 
 
 @dataclass(frozen=True, eq=False)

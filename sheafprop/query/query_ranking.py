@@ -1,7 +1,5 @@
 """Ranks the hard answers of logical queries, also for a baseline without vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -14,9 +12,9 @@ from tqdm.auto import tqdm
 
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.kernels.threads import run_rows
+from sheafprop.query.query import QueryShape
 from sheafprop.query.query_batch import QueryBatch
 from sheafprop.query.query_scorer import QueryScorer
-from sheafprop.query.query_shape import QueryShape
 from sheafprop.ranking import PROTOCOLS, EdgeTypeHeuristic, RankCounts
 from sheafprop.ranking.metrics import name_metrics, query_values
 from sheafprop.ranking.protocols import HITS_AT

@@ -10,11 +10,11 @@ the counts, :class:`RankMetrics` only the sums. To add a metric, add its column 
 from typing import TYPE_CHECKING, Any
 
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
+from sheafprop.ranking.metrics import sampled50_draw, sampled50_expectation
 from sheafprop.ranking.protocols import PROTOCOLS, Protocol, get_protocol
 from sheafprop.ranking.rank_counts import RankCounts, rank_counts
 from sheafprop.ranking.rank_triples import evaluate
 from sheafprop.ranking.ranking_result import RankingResult
-from sheafprop.ranking.sampled50 import sampled50_draw, sampled50_expectation
 from sheafprop.ranking.triple_filter import TripleFilter
 from sheafprop.renamed import find_renamed
 

@@ -1,7 +1,5 @@
 """A baseline without vectors: entities seen on that side of that relation."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Names the evaluation protocols, so that no figure is printed without the rules behind it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

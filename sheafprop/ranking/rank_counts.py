@@ -133,9 +133,7 @@ def nan_error(where: str) -> DivergenceError:
 
 
 def rank_counts(
-    scores: Tensor,
-    target: Tensor,
-    filter_pairs: tuple[Tensor, Tensor] | None = None,
+    scores: Tensor, target: Tensor, filter_pairs: tuple[Tensor, Tensor] | None = None
 ) -> RankCounts:
     r"""Counts the candidates that score better than, or equal to, the true one of every row.
 

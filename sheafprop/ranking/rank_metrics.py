@@ -1,7 +1,5 @@
 """Accumulates ranking metrics as sums, so that they add up over batches and processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Ranks the true entity of every triple among all candidates, block by block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

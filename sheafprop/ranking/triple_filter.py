@@ -1,7 +1,5 @@
 """Holds the known true triples that a filtered ranking excludes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -85,10 +83,7 @@ class TripleFilter:
     """
 
     def __init__(
-        self,
-        triples: Tensor | Mapping[str, Tensor | None],
-        num_nodes: int,
-        num_relations: int,
+        self, triples: Tensor | Mapping[str, Tensor | None], num_nodes: int, num_relations: int
     ) -> None:
         if num_nodes * num_relations > _INT64_MAX:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from io import BytesIO
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -60,9 +60,7 @@ def draw_derivations(answers: Sequence[Tree], path: str | PathLike[str]) -> None
     more = len(found) - len(shown)
     note = f"{more} more not shown" if more else None
     figure.legend(handles=lines, loc="outside lower center", ncols=3, fontsize=8, title=note)
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, partial(figure.savefig, format="png", dpi=120))
 
 
 def _draw(axis: Axes, tree: Tree) -> None:

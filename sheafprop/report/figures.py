@@ -1,10 +1,9 @@
 """The validation curve: what is found after how many steps of propagation."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from os import PathLike
 from typing import Any
@@ -49,9 +48,7 @@ def draw_inspection(inspection: GraphInspection, path: str | PathLike[str]) -> N
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
         axis.set_axisbelow(True)
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, partial(figure.savefig, format="png", dpi=120))
 
 
 def draw_reliability(report: Mapping[str, Any]) -> bytes:
@@ -90,8 +87,6 @@ def draw_reliability(report: Mapping[str, Any]) -> bytes:
     figure.savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
 
-
-__all__ = ["draw_inspection", "draw_reliability", "hits_by_iteration"]
 
 # Told apart also by readers who do not see all colours.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
@@ -175,9 +170,8 @@ def hits_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -
     with warnings.catch_warnings():
         # A label in a script that the font lacks is drawn as boxes: no reason to disturb a run.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
-        picture = BytesIO()
-        figure.savefig(picture, format="png", metadata={"Software": "sheafprop"})
-        write_bytes(path, picture.getvalue())
+        metadata = {"Software": "sheafprop"}
+        write_bytes(path, partial(figure.savefig, format="png", metadata=metadata))
     return True
 
 

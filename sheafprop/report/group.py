@@ -1,7 +1,5 @@
 """The report of all runs of a group."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
@@ -12,8 +10,6 @@ from sheafprop.report.own_files import own_path
 from sheafprop.report.records import read_record
 from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table
-
-__all__ = ["group_report"]
 
 
 def group_report(group_folder: str | os.PathLike[str]) -> str:

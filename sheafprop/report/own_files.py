@@ -1,7 +1,5 @@
 """Which files sheafprop wrote: a user's own file of the same name is never replaced."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,14 +1,10 @@
 """The figures others published, with marks of how far each can be trusted."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable
 from importlib import resources
 from typing import Any
-
-__all__ = ["published_query_means", "published_rows"]
 
 _TASKS = ("completion", "queries")
 #: The group of figures that lies next to a protocol, and how it differs: a figure of it is never

@@ -1,7 +1,5 @@
 """The records of runs, their ``metrics.json``: read, checked, named and grouped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

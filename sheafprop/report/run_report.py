@@ -1,7 +1,5 @@
 """The report of one run or of several, as Markdown."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,8 +28,6 @@ from sheafprop.report.tables import (
     size,
     strata_table,
 )
-
-__all__ = ["write_report"]
 
 _PICTURE = "hits_by_iteration.png"
 _GRAPH_COLUMNS = ("entities", "relations", "triples", "duplicates", "self_loops")

@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.checks import count_noun
-from sheafprop.files import write_json
+from sheafprop.files import as_json, written_after
 from sheafprop.hardware import describe_hardware, peak_bytes
 from sheafprop.report.group import group_report, record_path
 from sheafprop.report.own_files import is_own, own_path
@@ -154,8 +154,9 @@ class RunReport(Callback):
     def _write(
         self, trainer: Trainer, record: dict[str, Any], folder: Path, *, log: bool = True
     ) -> None:
-        write_json(own_path(folder, "metrics.json"), record)
-        write_report(folder, [record])
+        # Both or neither: the record comes last, as its results say that a test is done.
+        with written_after(own_path(folder, "metrics.json"), as_json(record)):
+            write_report(folder, [record])
         for logger in trainer.loggers if log else ():
             if isinstance(logger, WandbLogger):
                 _log_to_wandb(logger, record, folder)

@@ -1,7 +1,5 @@
 """Numbers, text and tables of reports; the results table, for Markdown and for a terminal."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics
@@ -20,8 +18,6 @@ from sheafprop.report.records import (
     run_name,
     tie_conventions,
 )
-
-__all__ = ["result_table", "strata_table", "terminal_table"]
 
 NOTHING = "\N{EN DASH}"
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.coupling import needs_gradient
-from sheafprop.kernels.csr_product import CSRProduct
+from sheafprop.kernels.csr_product import CSRProduct, TiledSum
 from sheafprop.kernels.hermitian_blocks import (
     definite_inverses,
     hermitian_norms,
@@ -15,7 +15,6 @@ from sheafprop.kernels.memory import announce, empty
 from sheafprop.kernels.relation_incidence import RelationIncidence, equal_rows, joint_product
 from sheafprop.kernels.rows import take_rows
 from sheafprop.kernels.threads import num_threads, run_chunks
-from sheafprop.kernels.tiled_sum import TiledSum
 from sheafprop.sheaf.vertex_blocks import (
     VertexBlocks,
     check_blocks,

@@ -1,6 +1,5 @@
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -39,21 +38,14 @@ class DiagonalSheaf(TableSheaf):
         return table.abs()
 
     def pairwise_energy(
-        self,
-        queries: Tensor,
-        candidates: Tensor,
-        edge_type: Tensor,
-        side: Side,
-        *,
-        lengths: Callable[[], Tensor] | None = None,
-        out: Tensor | None = None,
+        self, queries: Tensor, candidates: Tensor, edge_type: Tensor, side: Side, **options: Any
     ) -> Tensor:
         target, table = self.targets(queries, edge_type, side), self._map(side)
         maps = None if table is None else table[edge_type]
         if maps is None or all_ones(maps.abs()):
             target = target if maps is None else target * maps.conj()
-            return near_squares(candidates, target, lengths, out)
-        return scaled_squares(candidates, maps, target, out)
+            return near_squares(candidates, target, **options)
+        return scaled_squares(candidates, maps, target, options.get("out"))
 
 
 torch.export.register_dataclass(DiagonalSheaf)

@@ -1,4 +1,6 @@
-"""Checks of a graph against a sheaf and features, made before any kernel runs."""
+"""The graph of a call, and its checks against a sheaf and features before any kernel runs."""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,14 +11,25 @@ from sheafprop.sheaf.relation_sheaf import RelationSheaf
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def check_graph(
-    edge_index: Tensor,
-    edge_type: Tensor,
-    sheaf: RelationSheaf,
-    num_nodes: int,
-    edge_weight: Tensor | None = None,
-    boundary_mask: Tensor | None = None,
-) -> None:
+class GraphInput(NamedTuple):
+    """The graph of one call of a layer, in plain tensors.
+
+    Args:
+        edge_index (Tensor): Heads and tails of the triples, ``[2, E]``.
+        edge_type (Tensor): Relation ids, ``[E]``.
+        sheaf (RelationSheaf): Restriction maps and translations.
+        edge_weight (Tensor, optional): Weights ``[E]``.
+        boundary_mask (Tensor, optional): Known and fixed nodes, bool ``[N]``.
+    """
+
+    edge_index: Tensor
+    edge_type: Tensor
+    sheaf: RelationSheaf
+    edge_weight: Tensor | None = None
+    boundary_mask: Tensor | None = None
+
+
+def check_graph(graph: GraphInput, num_nodes: int) -> None:
     """Refuses a graph or a sheaf that the operators would misread.
 
     Raises:
@@ -24,6 +37,7 @@ def check_graph(
             finite, a mask of the wrong length, or maps that are not finite; the message names what
             was expected and what came.
     """
+    edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
     check_graph_shapes(edge_index, edge_type, num_nodes, edge_weight, boundary_mask)
     _check_range("edge_index", edge_index, num_nodes, "num_nodes")
     _check_range("edge_type", edge_type, sheaf.num_relations, "num_relations")
@@ -82,21 +96,14 @@ def check_graph_shapes(
             )
 
 
-def check_places(
-    x: Tensor,
-    edge_index: Tensor,
-    edge_type: Tensor,
-    sheaf: RelationSheaf,
-    edge_weight: Tensor | None = None,
-    boundary_mask: Tensor | None = None,
-) -> None:
+def check_places(x: Tensor, graph: GraphInput) -> None:
     """Refuses what is not a tensor, and tensors that are not where the features are.
 
     Raises:
         ValueError: The message names the first such argument.
     """
-    given = {"edge_index": edge_index, "edge_type": edge_type, "edge_weight": edge_weight}
-    given |= {"boundary_mask": boundary_mask}
+    given = graph._asdict()
+    sheaf = given.pop("sheaf")
     for name, value in given.items():
         if value is not None:
             _check_tensor(name, value)

@@ -1,6 +1,5 @@
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,10 +9,9 @@ from sheafprop.kernels.csr_product import CSRProduct
 from sheafprop.kernels.pairwise_squares import near_squares
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
-from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
-from sheafprop.sheaf.vertex_blocks import VertexBlocks
+from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,16 +118,9 @@ class IdentitySheaf(RelationSheaf):
         return IdentityCoupling(entries)
 
     def pairwise_energy(
-        self,
-        queries: Tensor,
-        candidates: Tensor,
-        edge_type: Tensor,
-        side: Side,
-        *,
-        lengths: Callable[[], Tensor] | None = None,
-        out: Tensor | None = None,
+        self, queries: Tensor, candidates: Tensor, edge_type: Tensor, side: Side, **options: Any
     ) -> Tensor:
-        return near_squares(candidates, self.targets(queries, edge_type, side), lengths, out)
+        return near_squares(candidates, self.targets(queries, edge_type, side), **options)
 
     def select(self, relations: Tensor) -> "IdentitySheaf":
         if self.translation is None:

@@ -13,21 +13,16 @@ from torch import Tensor
 from sheafprop.data.graph_counts import connected_components
 from sheafprop.kernels.backend import leave_inference_mode, outside_inference
 from sheafprop.kernels.coupling import Coupling, needs_gradient
-from sheafprop.kernels.device_check import check_device
+from sheafprop.kernels.csr_product import Terms
+from sheafprop.kernels.diagonal_coupling import check_device
 from sheafprop.kernels.fact_csr import FactCSR
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
-from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
-from sheafprop.sheaf.graph_checks import check_graph
+from sheafprop.sheaf.graph_checks import GraphInput, check_graph
 from sheafprop.sheaf.plan_inputs import PlanInputs
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
-from sheafprop.sheaf.row_plan import (
-    can_count_rows,
-    check_takes_rows,
-    count_rows,
-    needs_labels,
-)
-from sheafprop.sheaf.vertex_blocks import VertexBlocks
+from sheafprop.sheaf.row_plan import can_count_rows, check_takes_rows, count_rows, needs_labels
+from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
 
 Normalization = Literal["block", "degree"] | None
 
@@ -81,7 +76,8 @@ class PropagationPlan:
         dtype: torch.dtype | None = None,
     ):
         check_normalization(normalization)
-        check_graph(edge_index, edge_type, sheaf, num_nodes, edge_weight, boundary_mask)
+        graph = GraphInput(edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+        check_graph(graph, num_nodes)
         check_device(edge_index.device)
         edge_index, edge_type = outside_inference(edge_index), outside_inference(edge_type)
         edge_weight = None if edge_weight is None else outside_inference(edge_weight)
@@ -98,7 +94,8 @@ class PropagationPlan:
         #: Known vertices, bool ``[N]``.
         self.boundary_mask = boundary_mask
         #: The triples and weights as they were given.
-        self.inputs = PlanInputs(edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+        graph = GraphInput(edge_index, edge_type, sheaf, edge_weight, boundary_mask)
+        self.inputs = PlanInputs(graph)
         #: Ids of the free vertices, ascending, ``[n]``.
         self.free_index = (~boundary_mask).nonzero().flatten()
         self.num_free = self.free_index.numel()
@@ -110,16 +107,9 @@ class PropagationPlan:
         self._source_index = self.free_index[:0]
         self._boundary_coupling: Coupling | None = None
         self._preconditioner: VertexBlocks | None = None
-        if can_count_rows(sheaf, edge_index, edge_type, boundary_mask):
-            rows, self._source_index = count_rows(
-                edge_index,
-                edge_type,
-                sheaf,
-                edge_weight=edge_weight,
-                boundary_mask=boundary_mask,
-                labels=needs_labels(sheaf, normalization),
-                dtype=dtype.to_real(),
-            )
+        if can_count_rows(graph := graph._replace(sheaf=sheaf)):
+            labels = needs_labels(sheaf, normalization)
+            rows, self._source_index = count_rows(graph, labels=labels, dtype=dtype.to_real())
             self._take_rows(rows, sheaf)
         else:
             self._sort_ends(sheaf)
@@ -289,7 +279,7 @@ class PropagationPlan:
         r"""Applies the free block of the Laplacian, :math:`L_{UU} x_U`, to ``x_free``
         ``[n, s, d]``."""
         if isinstance(self.blocks, DiagonalBlocks):
-            return self._free_coupling.combine(x_free, (0, 1, -1), self.blocks.entries)
+            return self._free_coupling.combine(x_free, Terms((0, 1, -1), self.blocks.entries))
         return self.blocks.apply(x_free) - self.couple(x_free)
 
     def gradient(self, x_free: Tensor, constant: Tensor | None) -> Tensor:
@@ -301,8 +291,8 @@ class PropagationPlan:
             constant (Tensor, optional): :math:`C`, from :meth:`constant`; None for zero.
         """
         if isinstance(self.blocks, DiagonalBlocks):
-            own = self.blocks.entries
-            return self._free_coupling.combine(x_free, (0, 1, -1), own, constant=constant)
+            terms = Terms((0, 1, -1), self.blocks.entries, constant=constant)
+            return self._free_coupling.combine(x_free, terms)
         image = self.laplacian(x_free)
         return image if constant is None else image - constant
 
@@ -337,7 +327,7 @@ class PropagationPlan:
         h = step_size
         if self._relaxation is not None:
             own, gain = self._relaxation
-            return self._free_coupling.combine(x_free, (1, -h, h), own, gain, constant, out)
+            return self._free_coupling.combine(x_free, Terms((1, -h, h), own, gain, constant, out))
         if self.normalization != "block":
             return x_free - h * self.precondition(self.gradient(x_free, constant))
         # D^+ D is the projection on the range of D: one product less.

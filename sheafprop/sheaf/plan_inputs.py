@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.kernels.backend import is_traced
+from sheafprop.sheaf.graph_checks import GraphInput
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _State = Literal["same", "changed", "other"]
@@ -18,23 +19,14 @@ class PlanInputs:
     tensor put in the place of ``.data`` is.
 
     Args:
-        edge_index, edge_type (Tensor): The triples; none of the tensors is an inference tensor,
-            which would not count what is written to it.
-        sheaf (RelationSheaf): The sheaf.
-        edge_weight (Tensor, optional): Weights of the triples; None for ones.
-        boundary_mask (Tensor): Known vertices, a copy that nobody writes to.
+        graph (GraphInput): The graph. None of the tensors is an inference tensor, which would not
+            count what is written to it; the mask is there, a copy that nobody writes to.
     """
 
-    def __init__(
-        self,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor,
-    ):
-        self.edge_index, self.edge_type = edge_index, edge_type
-        self.edge_weight = edge_weight
+    def __init__(self, graph: GraphInput):
+        self.edge_index, self.edge_type, sheaf, self.edge_weight, boundary_mask = graph
+        edge_index, edge_type, edge_weight = self.edge_index, self.edge_type, self.edge_weight
+        assert boundary_mask is not None
         self._num_edges, self._boundary_mask = edge_type.numel(), boundary_mask
         self._edges = {"edge_index": _Record(edge_index), "edge_type": _Record(edge_type)}
         self._weight = None if edge_weight is None else _Record(edge_weight)
@@ -52,15 +44,9 @@ class PlanInputs:
             and any(record.tensor.requires_grad for record in self._maps.values())
         )
 
-    def difference(
-        self,
-        edge_index: Tensor,
-        edge_type: Tensor,
-        sheaf: RelationSheaf,
-        edge_weight: Tensor | None,
-        boundary_mask: Tensor | None,
-    ) -> str | None:
+    def difference(self, graph: GraphInput) -> str | None:
         """What differs, as the end of a sentence that begins with 'the plan was built for'."""
+        edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
         if edge_type.numel() != self._num_edges:
             return f"{self._num_edges} edges (got {edge_type.numel()})"
         for name, given in (("edge_index", edge_index), ("edge_type", edge_type)):

@@ -1,6 +1,5 @@
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -50,26 +49,19 @@ class QuaternionSheaf(TableSheaf):
         return super().promote(torch.zeros((), dtype=dtype).real.dtype)
 
     def pairwise_energy(
-        self,
-        queries: Tensor,
-        candidates: Tensor,
-        edge_type: Tensor,
-        side: Side,
-        *,
-        lengths: Callable[[], Tensor] | None = None,
-        out: Tensor | None = None,
+        self, queries: Tensor, candidates: Tensor, edge_type: Tensor, side: Side, **options: Any
     ) -> Tensor:
         target, table = self.targets(queries, edge_type, side), self._map(side)
         if table is None:
-            return near_squares(candidates, target, lengths, out)
+            return near_squares(candidates, target, **options)
         # |c x - t| = | |c| x - u t| for the conjugate u of the unit quaternion of c.
         maps = table[edge_type]
         moduli = self._moduli(maps)
         unit = torch.where(moduli > 0, maps / moduli, self.algebra.one(maps))
         target = self.algebra.multiply(self.algebra.conjugate(unit), target)
         if all_ones(moduli):
-            return near_squares(candidates, target, lengths, out)
-        return scaled_squares(candidates, moduli, target, out)
+            return near_squares(candidates, target, **options)
+        return scaled_squares(candidates, moduli, target, options.get("out"))
 
 
 torch.export.register_dataclass(QuaternionSheaf)

@@ -9,20 +9,21 @@ from torch import Tensor
 from sheafprop.kernels.backend import is_traced, numba_loops
 from sheafprop.kernels.build_fact_csr import TripleChunk, build_fact_csr, number_vertices
 from sheafprop.kernels.fact_csr import FactCSR
+from sheafprop.sheaf.graph_checks import GraphInput
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 # Triples that are numbered at once.
 _CHUNK = 2**20
 
 
-def can_count_rows(
-    sheaf: RelationSheaf, edge_index: Tensor, edge_type: Tensor, boundary_mask: Tensor
-) -> bool:
+def can_count_rows(graph: GraphInput) -> bool:
     """Whether triples can be counted into rows, which needs neither copies of them nor a sort.
 
     That is on the CPU, for column-wise maps without gradients.
     """
-    given = [edge_index, edge_type, boundary_mask, *sheaf.tensors().values()]
+    sheaf = graph.sheaf
+    given = [graph.edge_index, graph.edge_type, *sheaf.tensors().values()]
+    given += [] if graph.boundary_mask is None else [graph.boundary_mask]
     return (
         sheaf.takes_rows
         and all(tensor.device.type == "cpu" for tensor in given)
@@ -31,23 +32,16 @@ def can_count_rows(
     )
 
 
-def count_rows(
-    edge_index: Tensor,
-    edge_type: Tensor,
-    sheaf: RelationSheaf,
-    *,
-    edge_weight: Tensor | None,
-    boundary_mask: Tensor,
-    labels: bool,
-    dtype: torch.dtype,
-) -> tuple[FactCSR, Tensor]:
+def count_rows(graph: GraphInput, *, labels: bool, dtype: torch.dtype) -> tuple[FactCSR, Tensor]:
     """The messages into free vertices, and the known vertices that send some, ascending.
 
     Args:
-        edge_index, edge_type, sheaf, edge_weight, boundary_mask: Those of the plan.
+        graph (GraphInput): The graph of the plan, with its mask.
         labels (bool): Whether the labels of all ends are kept; see :func:`needs_labels`.
         dtype (torch.dtype): Real number type of weights.
     """
+    edge_index, edge_type, sheaf, edge_weight, boundary_mask = graph
+    assert boundary_mask is not None
     head, tail = edge_index.numpy()
     relation, number, weight = edge_type.numpy(), None, None
     if edge_weight is not None and not bool((edge_weight == 1).all()):

@@ -4,14 +4,12 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from sheafprop.kernels.coupling import Coupling, CouplingEntries
+from sheafprop.kernels.coupling import Coupling, CouplingEntries, TypedEntries
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from sheafprop.kernels.relation_incidence import RelationIncidence
 from sheafprop.kernels.rows import take_rows
-from sheafprop.kernels.typed_entries import TypedEntries
-from sheafprop.sheaf.diagonal_blocks import DiagonalBlocks
 from sheafprop.sheaf.relation_sheaf import RelationSheaf, Side, common_dtype
-from sheafprop.sheaf.vertex_blocks import VertexBlocks
+from sheafprop.sheaf.vertex_blocks import DiagonalBlocks, VertexBlocks
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,8 +12,7 @@ from sheafprop.testing.assertions import (
     assert_spectrum_within,
     operator_matrix,
 )
-from sheafprop.testing.dense import dense_coboundary, dense_laplacian, dense_metric
-from sheafprop.testing.multigraph import Multigraph
+from sheafprop.testing.multigraph import Multigraph, dense_coboundary, dense_laplacian, dense_metric
 from sheafprop.testing.sheaf_test_case import SheafTestCase
 
 __all__ = [

@@ -104,11 +104,7 @@ def assert_spectrum_within(
 
 
 def assert_equals_dense(
-    operator: Operator,
-    matrix: Tensor,
-    shape: tuple[int, ...],
-    *,
-    rtol: float = 1e-9,
+    operator: Operator, matrix: Tensor, shape: tuple[int, ...], *, rtol: float = 1e-9
 ) -> None:
     """Asserts that an operator is multiplication by a matrix.
 

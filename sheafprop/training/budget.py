@@ -9,14 +9,6 @@ from sheafprop.checks import check_integer
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.progress import ProgressLines
 
-__all__ = [
-    "StepBudget",
-    "TrainingLines",
-    "apply_budget",
-    "count_candidates",
-    "count_training_steps",
-]
-
 #: Up to so many entities, the cross entropy compares with all of them.
 _SMALL_TABLE = 1024
 #: Of more, it compares with such a share, and with so many at most.

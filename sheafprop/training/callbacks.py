@@ -13,11 +13,9 @@ from sheafprop.data.inductive_data import InductiveData
 from sheafprop.distributed import ShardedTable
 from sheafprop.errors import DataError
 from sheafprop.pretrained.model_folder import write_model_folder
-from sheafprop.pretrained.stored_model import StoredModel
-from sheafprop.training.checkpoint_state import KEY, AtomicCheckpointIO, count_epochs
+from sheafprop.training.checkpoint_state import KEY, AtomicCheckpointIO, count_epochs, no_step_error
 from sheafprop.training.sharded_training import remove_unnamed_rows, restore_rows
 from sheafprop.training.sheaf_completion import SheafCompletion
-from sheafprop.training.trainer_checks import no_step_error
 
 
 class Monitor(NamedTuple):
@@ -249,21 +247,7 @@ class SaveModel(Callback):
         metrics = {"training": pl_module.training_record, "selection": selection.to_dict()}
         if pl_module.episode_record is not None:
             metrics["episodes"] = pl_module.episode_record
-        train = pl_module.data.train
-        assert train.entities is not None
-        assert train.relations is not None
-        trained = StoredModel.from_training(
-            pl_module.model,
-            train.entities,
-            train.relations,
-            train.triples,
-            settings=selection.settings.to_dict(),
-            metrics=metrics,
-            episodes=pl_module.episodes,
-            proximity=pl_module.proximity,
-            features=pl_module.data.features,
-            feature_map=pl_module.fit_features()[0],
-        )
+        trained = pl_module.to_stored_model(pl_module.data, metrics)
         write_model_folder(root / "model", trained, overwrite=True)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -21,13 +21,12 @@ from torch.utils.data import DataLoader
 from sheafprop.data.splits import hold_out_mask
 from sheafprop.errors import DataError, DivergenceError
 from sheafprop.files import write_text
-from sheafprop.inductive.episode_loss import episode_loss
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, episode_loss
 from sheafprop.inductive.feature_map import Anchors
 from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel
-from sheafprop.nn.prototypes import RelationPrototypes
+from sheafprop.nn.start import RelationPrototypes
 from sheafprop.progress import progress_bar
 from sheafprop.ranking import TripleFilter, evaluate
 from sheafprop.seeding import combine_keys
@@ -103,10 +102,7 @@ class EpisodeTraining(LightningModule):
             return warm * (1 + math.cos(math.pi * min(step / self.num_steps, 1.0))) / 2
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
-        }
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def train_dataloader(self) -> DataLoader[int]:
         numbers: Any = range(self.num_steps)

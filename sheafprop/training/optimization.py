@@ -1,15 +1,281 @@
-"""Optimizers and schedules by name, and what of their options holds where a run is resumed."""
+"""Optimizers and schedules by name, and what of their options holds where a run is resumed.
+
+Also training that reads and writes only the rows of a batch: its optimizers, where it works, and
+clipping in it.
+"""
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from sheafprop.checks import check_integer
+from sheafprop.distributed import ShardedTable
 from sheafprop.kge import KGEModel
-from sheafprop.training.row_optimizers import RowAdam, RowwiseAdagrad
+
+
+class RowwiseAdagrad(torch.optim.Optimizer):
+    r"""Adagrad with one accumulator for each row of a table.
+
+    It is that of PyTorch-BigGraph (`arXiv:1903.12287 <https://arxiv.org/abs/1903.12287>`_) and of
+    fbgemm: for a row :math:`\mathbf{x}_i` of width :math:`m` with gradient :math:`\mathbf{g}_i`
+
+    .. math::
+        s_i \leftarrow s_i + \frac{1}{m} \| \mathbf{g}_i \|^2, \qquad
+        \mathbf{x}_i \leftarrow \mathbf{x}_i - \eta \, \frac{\mathbf{g}_i}{\sqrt{s_i} + \epsilon}
+
+    A row without gradient keeps its values and its accumulator, so a sparse gradient, of which only
+    its rows are read and written, gives what the dense one gives.
+
+    Args:
+        params (iterable): Parameters, or groups of them. Those of a group with
+            :obj:`rowwise=True` have one accumulator a row, the others one a number, as in
+            :class:`torch.optim.Adagrad`.
+        lr (float): The learning rate :math:`\eta`.
+        weight_decay (float, optional): Weight decay of dense gradients. (default: :obj:`0.0`)
+        eps (float, optional): :math:`\epsilon`. (default: :obj:`1e-10`)
+
+    Raises:
+        RuntimeError: In a step with weight decay and a sparse gradient.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        *,
+        weight_decay: float = 0.0,
+        eps: float = 1e-10,
+        rowwise: bool = False,
+    ) -> None:
+        super().__init__(params, dict(lr=lr, weight_decay=weight_decay, eps=eps, rowwise=rowwise))
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Performs a step, after computing gradients with the closure, if there is one."""
+        loss = _call(closure)
+        for group in self.param_groups:
+            lr, eps = group["lr"], group["eps"]
+            for parameter in group["params"]:
+                grad = parameter.grad
+                if grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    shape = parameter.shape[:1] if group["rowwise"] else parameter.shape
+                    state["sum"] = parameter.new_zeros(shape)
+                total = state["sum"]
+                if grad.is_sparse:
+                    if group["weight_decay"]:
+                        raise RuntimeError("weight decay does not go with sparse gradients")
+                    rows, grad = _rows(grad)
+                    found = total.index_select(0, rows).add_(_squares(grad, group["rowwise"]))
+                    total.index_copy_(0, rows, found)
+                    change = grad / _along(found.sqrt_().add_(eps), grad)
+                    parameter.index_add_(0, rows, change, alpha=-lr)
+                    continue
+                if group["weight_decay"]:
+                    grad = grad.add(parameter, alpha=group["weight_decay"])
+                total.add_(_squares(grad, group["rowwise"]))
+                parameter.addcdiv_(grad, _along(total.sqrt().add_(eps), grad), value=-lr)
+        return loss
+
+
+class RowAdam(torch.optim.Adam):
+    """Adam whose sparse gradients change the rows they have, and no others.
+
+    Rows of a sparse gradient, and their moments, change as in :class:`torch.optim.Adam`; all other
+    rows and moments stay, as in :class:`torch.optim.SparseAdam`. A row that is in every batch is
+    thus trained as by the dense optimizer, while one that is in few batches is not moved between
+    them by the gradient that it once had. Both have one step count, of all steps.
+
+    Args:
+        params (iterable): Parameters, or groups of them.
+        **kwargs: Arguments of :class:`torch.optim.Adam`.
+
+    Raises:
+        RuntimeError: In a step with weight decay and a sparse gradient.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Performs a step, after computing gradients with the closure, if there is one."""
+        loss, sparse = _call(closure), []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    self._step_rows(parameter, group)
+                    sparse.append((parameter, parameter.grad))
+                    parameter.grad = None
+        try:
+            super().step()
+        finally:
+            for parameter, grad in sparse:
+                parameter.grad = grad
+        return loss
+
+    def _step_rows(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        if group["weight_decay"]:
+            raise RuntimeError("weight decay does not go with sparse gradients")
+        assert parameter.grad is not None
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        step, (beta1, beta2) = float(state["step"]), group["betas"]
+        rows, grad = _rows(parameter.grad)
+        mean = state["exp_avg"].index_select(0, rows).lerp_(grad, 1 - beta1)
+        square = state["exp_avg_sq"].index_select(0, rows).mul_(beta2)
+        square.addcmul_(grad, grad, value=1 - beta2)
+        state["exp_avg"].index_copy_(0, rows, mean)
+        state["exp_avg_sq"].index_copy_(0, rows, square)
+        scale = square.sqrt_().div_((1 - beta2**step) ** 0.5).add_(group["eps"])
+        rate = group["lr"] / (1 - beta1**step)
+        parameter.index_add_(0, rows, mean.div_(scale), alpha=-rate)
+
+
+def _call(closure: Callable[[], Any] | None) -> Any:
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
+def _rows(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a sparse gradient, each once, and their values."""
+    grad = grad.coalesce()
+    return grad.indices()[0], grad.values()
+
+
+def _squares(grad: Tensor, rowwise: bool) -> Tensor:
+    return grad.square().flatten(1).mean(1) if rowwise else grad.square()
+
+
+def _along(scale: Tensor, grad: Tensor) -> Tensor:
+    """What rows or single numbers are divided by, in as many dimensions as their gradient has."""
+    return scale.view(*scale.shape, *[1] * (grad.dim() - scale.dim()))
+
+
+#: Beyond so many entities, training is sparse where it can be.
+MANY_ENTITIES = 200_000
+
+#: Optimizers that take sparse gradients and then leave all other rows alone.
+_SPARSE_OPTIMIZERS = (RowAdam, RowwiseAdagrad, torch.optim.Adagrad, torch.optim.SGD)
+
+
+def find_obstacle(
+    *, needs_negatives: bool, num_candidates: int | str | None, weight_decay: float
+) -> str | None:
+    """What in a model's options needs the whole table in every step, and what to do; or None."""
+    if not needs_negatives and num_candidates is None:
+        return (
+            "the cross entropy compares with all entities: give a number to "
+            "--model.num_candidates, or 'auto', or a loss with negatives"
+        )
+    if weight_decay:
+        return (
+            "weight decay changes every row of the table in every step: give --model.weight_decay 0"
+        )
+    return None
+
+
+def choose_sparse(
+    wanted: bool | str, num_nodes: int, obstacle: str | None, optimizer: Any, trainer: Trainer
+) -> tuple[bool, str | None]:
+    """Whether training is sparse, and what to say of it.
+
+    Args:
+        wanted (bool or str): The option; ``"auto"`` for sparse training of many entities.
+        num_nodes (int): Number of entities.
+        obstacle (str, optional): What :func:`find_obstacle` found.
+        optimizer (str or callable): The optimizer, by its name or as a function.
+        trainer (Trainer): The trainer.
+
+    Raises:
+        ValueError: If sparse training is asked for and the trainer's strategy does not allow it.
+    """
+    if wanted is False:
+        return False, None
+    if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy):
+        strategy = type(trainer.strategy).__name__
+        obstacle = f"sparse gradients go with one device or --trainer.strategy ddp (got {strategy})"
+        if wanted is True:
+            raise ValueError(f"'sparse' cannot be true: {obstacle}")
+    if wanted is True:
+        return True, None
+    if num_nodes <= MANY_ENTITIES:
+        return False, None
+    if obstacle is None and callable(optimizer):
+        obstacle = "an optimizer of a class may not take sparse gradients: try --model.sparse true"
+    if obstacle is not None:
+        return False, f"every step reads and writes all {num_nodes:,} entities, since {obstacle}"
+    return True, (
+        f"each step reads and writes only the rows of its batch, since there are {num_nodes:,} "
+        f"entities, more than {MANY_ENTITIES:,} (--model.sparse false for the whole table)"
+    )
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Refuses an optimizer that sparse gradients do not go with.
+
+    Raises:
+        ValueError: If it is of another class, or moves rows without gradient.
+    """
+    name = type(optimizer).__name__
+    if not isinstance(optimizer, _SPARSE_OPTIMIZERS):
+        known = ", ".join(kind.__name__ for kind in _SPARSE_OPTIMIZERS)
+        raise ValueError(
+            f"{name} does not go with --model.sparse true: give one of {known}, or the name 'adam'"
+        )
+    for group in optimizer.param_groups:
+        for option in ("weight_decay", "momentum"):
+            if group.get(option):
+                raise ValueError(
+                    f"{name} with {option} changes every row of the table in every step, which "
+                    f"does not go with --model.sparse true (got {option}={group[option]})"
+                )
+
+
+@torch.no_grad()
+def clip_gradients(
+    parameters: Iterable[torch.nn.Parameter],
+    bound: float,
+    algorithm: str | None,
+    shared: ShardedTable | None = None,
+) -> None:
+    """Clips gradients, sparse ones by the values of their rows, as torch clips dense ones.
+
+    Args:
+        parameters (iterable): The parameters; sparse gradients must be coalesced.
+        bound (float): The bound of each value, or of the norm of all of them together.
+        algorithm (str, optional): ``"value"`` or ``"norm"``. (default: the norm)
+        shared (ShardedTable, optional): The table, where each process has a part of it.
+    """
+    found = [(p, p.grad) for p in parameters if p.grad is not None]
+    values = [grad._values() if grad.is_sparse else grad for _, grad in found]
+    if algorithm == "value":
+        for value in values:
+            value.clamp_(-bound, bound)
+        return
+    norm = torch.nn.utils.get_total_norm(values)
+    if shared is not None:
+        # The others are the same on all processes.
+        parts: tuple[list[Tensor], list[Tensor]] = [], []
+        for (parameter, _), value in zip(found, values, strict=True):
+            parts[parameter is shared.weight].append(value)
+        others, own = (torch.nn.utils.get_total_norm(part).square() for part in parts)
+        norm = (others + shared.ranks.all_reduce(own)).sqrt()
+    scale = (bound / (norm + 1e-6)).clamp(max=1.0)
+    for value in values:
+        value.mul_(scale)
+
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,

@@ -38,6 +38,7 @@ from sheafprop.training.batch_loss import BatchLoss
 from sheafprop.training.checkpoint_state import (
     KEY,
     check_checkpoint,
+    check_trainer,
     describe_other_options,
     describe_training,
     describe_unfinished_training,
@@ -49,9 +50,13 @@ from sheafprop.training.checkpoint_state import (
 from sheafprop.training.episode_training import fingerprint, train_episodes
 from sheafprop.training.optimization import (
     build_optimizer,
+    check_optimizer,
     check_options,
+    choose_sparse,
+    clip_gradients,
     cosine_schedule,
     count_schedule_steps,
+    find_obstacle,
     move_schedule,
     prefer_options,
 )
@@ -63,13 +68,6 @@ from sheafprop.training.sharded_training import (
     table_ranks,
     temporary_table,
 )
-from sheafprop.training.sparse_rows import (
-    check_optimizer,
-    choose_sparse,
-    clip_gradients,
-    find_obstacle,
-)
-from sheafprop.training.trainer_checks import check_trainer
 from sheafprop.training.transductive_ranking import TransductiveRanking
 
 _INJECTABLE = ("optimizer", "lr_schedule")
@@ -107,7 +105,7 @@ class SheafCompletion(LightningModule):
             (triples and sampled entities), so that its cost does not depend on the size of the
             table. ``"auto"``: for more than 200 000 entities, if loss and optimizer support it.
             Adagrad and SGD give the same results as without it. Adam does not update rows and
-            moments of other entities, see :class:`~sheafprop.training.row_optimizers.RowAdam`.
+            moments of other entities, see :class:`~sheafprop.training.optimization.RowAdam`.
         table: ``"whole"``: every process holds all entities. ``"sharded"``: the processes of
             ``torchrun`` shard the entity table by rows, and training is sparse. See
             :class:`~sheafprop.training.ShardedTableStrategy`.
@@ -425,27 +423,39 @@ class SheafCompletion(LightningModule):
             DataError: If the labels of the data differ from those of the training.
         """
         data = self.data if data is None else data
-        entities, relations = data.train.entities, data.train.relations
-        assert entities is not None
-        assert relations is not None
         if self.entities is not None:
-            entities, relations = self.entities, self.relations or relations
-            data = renumber(data, entities, relations)
-        chosen = self.search.settings if self.selection is None else self.selection.settings
+            relations = self.relations or data.train.relations
+            assert relations is not None
+            data = renumber(data, self.entities, relations)
         if self.episodes is None:
             self.restore_episodes()
-        stored = StoredModel.from_training(
+        return SheafModel(self.to_stored_model(data))
+
+    def to_stored_model(
+        self, data: InductiveData, metrics: dict[str, Any] | None = None
+    ) -> StoredModel:
+        """Returns the trained weights and the chosen propagation as a model folder holds them.
+
+        Args:
+            data (InductiveData): The training data, numbered as the weights are.
+            metrics (dict, optional): What the folder says about the training.
+        """
+        train = data.train
+        assert train.entities is not None
+        assert train.relations is not None
+        chosen = self.search.settings if self.selection is None else self.selection.settings
+        return StoredModel.from_training(
             self.model,
-            entities,
-            relations,
-            data.train.triples,
+            train.entities,
+            train.relations,
+            train.triples,
             settings=chosen.to_dict(),
+            metrics=metrics,
             episodes=self.episodes,
             proximity=self.proximity,
             features=data.features,
             feature_map=self.fit_features(data)[0],
         )
-        return SheafModel(stored)
 
     def on_train_start(self) -> None:
         self._choice = None

@@ -54,9 +54,10 @@ def test_every_level_and_method_has_a_row(tmp_path, inner):
     ours = [(m, n) for n in (0, 1, 2, 4, -1) for m in ("with features", "without features")]
     assert sorted(found) == sorted([*ours, ("training mean", 0), ("nearest by features", 0)])
     assert all(0 <= r["hits@10"] <= 1 for r in records)
-    records = [r | {"dataset": "toy"} for r in records]
+    records = [r | {"dataset": "toy", "seed": seed} for r in records for seed in (0, 1)]
     table = feature_table(records).splitlines()
     assert len(table) == 6
+    assert table[2].startswith("| toy, 2 seeds | with features |")
     assert "all facts" in table[0]
     draw_features(records, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -49,7 +49,7 @@ def test_every_protocol_can_be_asked_for():
     (named, _) = typing.get_args(hints["protocols"])
     text = training_commands._HELP["test"]
     assert typing.get_args(named) == evaluate._PROTOCOLS == tuple(PROTOCOLS)
-    assert f"protocols to report: {', '.join(PROTOCOLS)}" in text
+    assert f"protocols: {', '.join(PROTOCOLS)}" in text
 
 
 def test_evaluate_ranks_triples_of_a_file(tmp_path, capsys, facts):

@@ -10,6 +10,7 @@ import yaml
 from lightning.pytorch import Trainer
 
 from sheafprop.cli.main import main
+from sheafprop.files import StorageError
 from sheafprop.training import SheafCompletion
 from tests.cli.test_main import SMALL
 from tests.toy import write_folder
@@ -166,6 +167,18 @@ def test_a_refused_test_changes_no_file(run, words):
     before = contents(run.parent)
     assert main(["test", "--run", str(run), *words]) == 1
     assert contents(run.parent) == before
+
+
+def test_a_report_that_cannot_be_written_leaves_the_record(run, monkeypatch, capsys):
+    def refuse(*_):
+        raise StorageError("no space left")
+
+    before = (run / "metrics.json").read_bytes()
+    monkeypatch.setattr("sheafprop.report.run_report_callback.write_report", refuse)
+    assert main(["test", "--run", str(run), "--reselect"]) == 1
+    assert "no space left" in capsys.readouterr().err
+    assert (run / "metrics.json").read_bytes() == before
+    assert not list(run.glob(".sheafprop-*"))
 
 
 def test_a_record_without_a_place_is_refused_before_the_test(run, capsys):

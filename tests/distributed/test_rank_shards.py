@@ -6,7 +6,7 @@ import torch
 from sheafprop.data import KnowledgeGraph
 from sheafprop.distributed import RankError, rank_shards, rank_shares, shard_bounds
 from sheafprop.errors import DivergenceError
-from sheafprop.inductive import candidate_scorer
+from sheafprop.inductive import section_scorer
 from sheafprop.kge import KGE_REGISTRY, build_model
 from sheafprop.pretrained.sheaf_model import SheafModel
 from sheafprop.pretrained.stored_model import StoredModel
@@ -113,7 +113,7 @@ KNOWN = [("n0", "far", "a4"), ("u", "next", "a1")]
 
 
 def _rank_model(ranks, name, form):
-    candidate_scorer._NUMBERS = 1  # pieces of 1024 entities, the fewest there are
+    section_scorer._NUMBERS = 1  # pieces of 1024 entities, the fewest there are
     result = _model(name, form).rank(TEST, known=KNOWN, ranks=ranks)
     return _counts(result), result.describe()
 
@@ -122,7 +122,7 @@ def _rank_model(ranks, name, form):
     ("name", "form"), [("transe", "large"), ("transr", "large"), ("rotate", "proximity")]
 )
 def test_a_model_with_added_entities_ranks_as_in_one_process(two_ranks, monkeypatch, name, form):
-    monkeypatch.setattr(candidate_scorer, "_NUMBERS", 1)
+    monkeypatch.setattr(section_scorer, "_NUMBERS", 1)
     one = _model(name, form).rank(TEST, known=KNOWN)
     for counts, box in two_ranks.run(_rank_model, name, form):
         assert box == one.describe()

@@ -6,7 +6,7 @@ import torch
 from sheafprop.distributed import ShardedTable
 from sheafprop.distributed.sharded_table import read_rows
 from sheafprop.files import StorageError
-from sheafprop.training.row_optimizers import RowAdam, RowwiseAdagrad
+from sheafprop.training.optimization import RowAdam, RowwiseAdagrad
 
 WIDTH = 3
 OPTIMIZERS = {

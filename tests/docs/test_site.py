@@ -59,7 +59,6 @@ def test_every_public_subpackage_is_in_the_reference():
         "sheafprop",
         "sheafprop.data.datasets",
         "sheafprop.data.formats",
-        "sheafprop.kge.losses",
         "sheafprop.cli",
         "sheafprop.configs",
         "sheafprop.kernels",

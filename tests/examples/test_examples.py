@@ -120,7 +120,9 @@ def test_serve(capsys, monkeypatch, tmp_path):
         with pytest.raises(HTTPError) as caught:
             urlopen(f"{place}{path}", body)
         assert caught.value.code == 400
-        assert json.load(caught.value)["error"]
+        error = json.load(caught.value)["error"]
+        assert error
+        assert (error == "the request has no 'relation'") == (path == "/predict?head=5")
     # Threads that ask and extend at once: every answer is of a whole model.
     labels = [f"m{i}" for i in range(8)]
 
@@ -138,6 +140,9 @@ def test_serve(capsys, monkeypatch, tmp_path):
     assert set(labels) < set(service.model.labels())
     service.shutdown()
     service.server_close()
+    # Imported, it serves nothing of its own.
+    (path,) = (path for path in EXAMPLES if path.stem == "serve")
+    assert "service" not in runpy.run_path(str(path), run_name="serve")
 
 
 def run_on_rank(ranks, path):

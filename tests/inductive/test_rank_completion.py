@@ -21,7 +21,7 @@ from sheafprop.inductive.rank_completion import (
 )
 from sheafprop.nn import proximity
 from sheafprop.ranking import PROTOCOLS
-from sheafprop.ranking.query_strata import STRATA
+from sheafprop.ranking.ranking_result import STRATA
 from sheafprop.training.episode_training import train_episodes
 from tests.inductive.test_inductive_propagation import trained
 from tests.toy import parts, toy_data

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sheafprop.data import KnowledgeGraph, assemble
-from sheafprop.data.disjoint_split import disjoint_split
+from sheafprop.data.splits import disjoint_split
 from sheafprop.errors import DataError
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch

@@ -1,8 +1,10 @@
 import pytest
 import torch
 
+from sheafprop.kernels import coupling
 from sheafprop.kernels.backend import use_backend
-from sheafprop.kernels.coupling import EmptyCoupling, IdentityCoupling, needs_gradient
+from sheafprop.kernels.coupling import EmptyCoupling, IdentityCoupling, TypedEntries, needs_gradient
+from sheafprop.kernels.csr_product import Terms
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from tests.kernels.cases import RELATIONS, WIDTH, make_entries, random, written_out
 
@@ -19,7 +21,7 @@ def test_messages_of_identity_maps_and_their_combination(dtype, backend):
     with use_backend(backend):
         coupling = IdentityCoupling(entries)
         assert torch.allclose(coupling(x), received, atol=1e-12)
-        out = coupling.combine(x, (0.25, -0.5, 3.0), own, gain, constant)
+        out = coupling.combine(x, Terms((0.25, -0.5, 3.0), own, gain, constant))
     expected = (0.25 - 0.5 * own.unsqueeze(1)) * x + 3 * gain.unsqueeze(1) * (received + constant)
     assert torch.allclose(out, expected, atol=1e-12)
 
@@ -28,7 +30,7 @@ def test_no_messages_leave_what_a_step_keeps():
     coupling, x = EmptyCoupling(4), random(4, 2, 3, dtype=torch.float64)
     assert torch.equal(coupling(x), torch.zeros_like(x))
     constant = random(4, 1, 3, dtype=torch.float64, seed=1)
-    out = coupling.combine(x, (1.0, 0.0, 0.5), constant=constant)
+    out = coupling.combine(x, Terms((1.0, 0.0, 0.5), constant=constant))
     assert torch.allclose(out, x + 0.5 * constant, atol=1e-14)
 
 
@@ -48,14 +50,59 @@ def test_some_rows_alone_are_those_of_all(kind):
     coupling = IdentityCoupling(entries) if kind == "identity" else DiagonalCoupling(entries, table)
     x = random(entries.num_src, 2, WIDTH, dtype=dtype)
     own, gain = random(2, entries.num_dst, 1, dtype=torch.float64, seed=1)
-    given = x, (0.25, -0.5, 3.0), own, gain, random(entries.num_dst, 2, WIDTH, dtype=dtype, seed=2)
+    constant = random(entries.num_dst, 2, WIDTH, dtype=dtype, seed=2)
     out = torch.zeros_like(x)
+    terms = Terms((0.25, -0.5, 3.0), own, gain, constant)
+    given = x, terms._replace(out=out)
     with use_backend("torch"):
-        assert not coupling.combine_rows((0, 2), *given, out)
+        assert not coupling.combine_rows((0, 2), *given)
     with use_backend("numba"):
-        whole = coupling.combine(*given)
+        whole = coupling.combine(x, terms)
         for rows in ((0, 2), (2, 2), (2, entries.num_dst)):
-            assert coupling.combine_rows(rows, *given, out)
+            assert coupling.combine_rows(rows, *given)
             assert torch.equal(out[: rows[1]], whole[: rows[1]])
             assert not out[rows[1] :].any()
-    assert not EmptyCoupling(4).combine_rows((0, 2), *given, out)
+    assert not EmptyCoupling(4).combine_rows((0, 2), *given)
+
+
+def listed(dst, src, label, weight):
+    weight = torch.ones(len(dst)) if weight is None else weight
+    columns = (part.tolist() for part in (dst, src, label, weight))
+    return sorted(zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_entries_are_those_of_the_coupling_sorted(weighted):
+    coupling = make_entries(weighted=weighted)
+    entries = TypedEntries.from_coupling(coupling, RELATIONS)
+    assert (entries.weight is None) == (not weighted)
+    assert entries.num_dst == coupling.num_dst
+    found = listed(entries.dst(), entries.src, entries.label, entries.weight)
+    assert found == listed(coupling.dst, coupling.src, coupling.label, coupling.weight)
+    order = list(zip(entries.dst().tolist(), entries.src.tolist(), strict=True))
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_adjoint_exchanges_both_ends(symmetric):
+    entries = TypedEntries.from_coupling(make_entries(symmetric=symmetric), RELATIONS)
+    table = random(2 * RELATIONS, 1, dtype=torch.float64)
+
+    def dense(entries, table):
+        out = torch.zeros(entries.num_dst, entries.num_src, dtype=torch.float64)
+        value = table.flatten()[entries.label.long()] * entries.weight
+        return out.index_put((entries.dst(), entries.src.long()), value, accumulate=True)
+
+    adjoint, renamed = entries.adjoint(table)
+    assert torch.allclose(dense(adjoint, renamed), dense(entries, table).T, atol=1e-13)
+
+
+def test_pieces_hold_one_label_and_all_entries(monkeypatch):
+    monkeypatch.setattr(coupling, "_PIECE", 4)
+    entries = TypedEntries.from_coupling(make_entries(num_edges=70), RELATIONS)
+    pieces = entries.pieces
+    sizes = pieces.start.diff()
+    assert int(sizes.max()) <= 4
+    label = torch.repeat_interleave(pieces.label, sizes)
+    found = listed(pieces.dst, pieces.src, label, pieces.weight)
+    assert found == listed(entries.dst(), entries.src, entries.label, entries.weight)

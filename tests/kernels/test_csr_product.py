@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from sheafprop.kernels.backend import use_backend
-from sheafprop.kernels.csr_product import CSRProduct
+from sheafprop.kernels.csr_product import CSRProduct, Terms, TiledSum
 from tests.kernels.cases import random
 
 
@@ -48,7 +48,7 @@ def test_a_combination_in_one_pass():
     constant = random(3, 1, 4, dtype=torch.float64, seed=3)
     with use_backend("numba"):
         product = CSRProduct(row, col, value, 3, 3)
-        out = product.combine(x, (0.5, -2.0, 3.0), own, gain, constant)
+        out = product.combine(x, Terms((0.5, -2.0, 3.0), own, gain, constant))
     expected = (0.5 - 2 * own.unsqueeze(1)) * x + 3 * gain.unsqueeze(1) * (product(x) + constant)
     assert torch.allclose(out, expected, atol=1e-13)
 
@@ -63,3 +63,28 @@ def test_some_rows_of_a_product():
         assert torch.allclose(product.rows(index)(table), product(table)[index], atol=1e-13)
         transposed = product.rows(index).transpose()(random(len(index), 2, dtype=torch.float64))
         assert transposed.shape == (5, 2)
+
+
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("width", [0, 1, 5, 40])
+@pytest.mark.parametrize("size", [1, 900, 9000])
+def test_equals_the_product(size, width, dtype, backend):
+    g = torch.Generator().manual_seed(0)
+    num_rows, num_entries = 30, 200
+    # The last rows stay empty.
+    row = torch.randint(num_rows - 4, (num_entries,), generator=g)
+    col = torch.randint(size, (num_entries,), generator=g)
+    value = torch.rand(num_entries, generator=g, dtype=torch.float64).to(dtype.to_real())
+    table = torch.randn(size, width, width, generator=g, dtype=dtype)
+    table = table + table.mH
+    dense = torch.zeros(num_rows, size, dtype=dtype)
+    dense.index_put_((row, col), value.to(dtype), accumulate=True)
+    expected = (dense @ table.flatten(1)).view(num_rows, width, width).triu()
+    product = CSRProduct(row, col, value, num_rows, size)
+    with use_backend(backend):
+        sums = TiledSum(product, table)
+        for first, last in ((0, num_rows), (0, 7), (5, 29), (29, 30)):
+            out = torch.full((last - first, width, width), float("nan"), dtype=dtype)
+            sums.fill(first, out)
+            torch.testing.assert_close(out.triu(), expected[first:last])

@@ -7,6 +7,7 @@ import torch
 
 from sheafprop.kernels.backend import numba_loops, triton_loops, use_backend
 from sheafprop.kernels.coupling import IdentityCoupling
+from sheafprop.kernels.csr_product import Terms
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling
 from tests.kernels.cases import RELATIONS, WIDTH, make_entries, random, written_out
 
@@ -83,7 +84,7 @@ def test_combination_in_one_pass(kind, own_width, gain_width, constant_sections,
     expected = (0.25 - 0.5 * scale) * x + 3 * expected
     out = torch.full_like(x, float("nan"))
     for target in (None, out):
-        ours = coupling.combine(x, (0.25, -0.5, 3), own, gain, constant, target)
+        ours = coupling.combine(x, Terms((0.25, -0.5, 3), own, gain, constant, target))
         assert ours.dtype == dtype
         assert torch.allclose(ours, expected, **tolerance(dtype))
 

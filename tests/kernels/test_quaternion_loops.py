@@ -3,8 +3,9 @@ import torch
 
 from sheafprop.kernels.algebra import QUATERNIONS
 from sheafprop.kernels.backend import use_backend
+from sheafprop.kernels.coupling import TypedEntries
+from sheafprop.kernels.csr_product import Terms
 from sheafprop.kernels.diagonal_coupling import DiagonalCoupling, label_sums, messages
-from sheafprop.kernels.typed_entries import TypedEntries
 from sheafprop.sheaf import QuaternionSheaf
 from tests.kernels.cases import RELATIONS, make_entries, random, written_out
 
@@ -31,7 +32,7 @@ def test_a_step_is_one_pass(width):
     table = random(RELATIONS, WIDTH, dtype=torch.float64, seed=7)
     x, constant = random(2, 11, 2, WIDTH, dtype=torch.float64)
     own, gain = random(2, 11, width, dtype=torch.float64, seed=4)
-    arguments = (x, (0.5, -0.75, 2.0), own, gain, constant)
+    arguments = (x, Terms((0.5, -0.75, 2.0), own, gain, constant))
     results = []
     for backend in ("numba", "torch"):
         with use_backend(backend):

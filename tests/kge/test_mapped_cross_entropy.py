@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from sheafprop.kernels import threads
-from sheafprop.kge import CrossEntropyLoss
+from sheafprop.kge import CrossEntropyLoss, build_model
 from sheafprop.kge import distance_cross_entropy as blocks_of
 from sheafprop.kge.base import KGEModel
 from sheafprop.kge.distance import row_distance
 from sheafprop.kge.distance_cross_entropy import distance_cross_entropy
-from sheafprop.kge.registry import build_model
 from tests.kge.test_distance_cross_entropy import LEFT_OUT, without
 
 GROUP = torch.tensor([0, 0, 0, 1, 2, 2, 2])

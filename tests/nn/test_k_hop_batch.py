@@ -19,7 +19,7 @@ from sheafprop.nn import (
     k_hop_batch,
     rescale_sections,
 )
-from sheafprop.nn.diffusion_time import exponential_weights
+from sheafprop.nn.sheaf_diffusion import exponential_weights
 from tests.sheaf_cases import SHEAF_KINDS, WIDTH, make_case, make_sheaf
 
 NUM_NODES = 60

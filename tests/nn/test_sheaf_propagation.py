@@ -16,6 +16,7 @@ from sheafprop.errors import DivergenceError
 from sheafprop.kernels.backend import numba_loops
 from sheafprop.nn import SheafConv, SheafPropagation, draw_sections
 from sheafprop.sheaf import DiagonalSheaf, IdentitySheaf, edge_energy
+from sheafprop.sheaf.graph_checks import GraphInput
 from sheafprop.sheaf.row_plan import count_rows, needs_labels
 from tests.nn.steps import run_steps
 from tests.sheaf_cases import SHEAF_KINDS, WIDTH, dense_limit, dense_system, make_case, same_numbers
@@ -358,15 +359,9 @@ def test_gradients_of_long_runs():
 
 
 def counted_rows(case, normalization="block"):
-    rows, sources = count_rows(
-        case.edge_index,
-        case.edge_type,
-        case.sheaf,
-        edge_weight=case.edge_weight,
-        boundary_mask=case.boundary_mask,
-        labels=needs_labels(case.sheaf, normalization),
-        dtype=torch.float64,
-    )
+    graph = GraphInput(*case.graph, case.edge_weight, case.boundary_mask)
+    labels = needs_labels(case.sheaf, normalization)
+    rows, sources = count_rows(graph, labels=labels, dtype=torch.float64)
     return rows, case.x.unsqueeze(1)[sources]
 
 

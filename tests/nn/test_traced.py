@@ -8,9 +8,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch_geometric import EdgeIndex
 
 from sheafprop.nn import HarmonicExtension, SheafConv, SheafDiffusion, SheafPropagation
-from sheafprop.nn.graph_input import GraphInput
 from sheafprop.nn.traced import TracedPropagation
 from sheafprop.sheaf import DenseSheaf, DiagonalSheaf, IdentitySheaf
+from sheafprop.sheaf.graph_checks import GraphInput
 from tests.sheaf_cases import SHEAF_KINDS, make_case
 
 

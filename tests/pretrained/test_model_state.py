@@ -90,8 +90,8 @@ def test_what_was_removed_is_gone_from_what_is_stored():
 
 
 def test_scores_in_blocks_are_those_in_one_piece(monkeypatch):
-    monkeypatch.setattr("sheafprop.inductive.candidate_scorer._NUMBERS", 1)
-    monkeypatch.setattr("sheafprop.inductive.candidate_scorer.max", lambda *x: 5, raising=False)
+    monkeypatch.setattr("sheafprop.inductive.section_scorer._NUMBERS", 1)
+    monkeypatch.setattr("sheafprop.inductive.section_scorer.max", lambda *x: 5, raising=False)
     state = sheaf_model("pairre").extend(FACTS)._state
     entity, relation = torch.arange(15), torch.arange(15) % 3
     found = list(state.score_blocks(entity, relation, "head"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sheafprop.inductive import candidate_scorer
+from sheafprop.inductive import section_scorer
 from sheafprop.kernels import pairwise_squares
 from sheafprop.kge import KGE_REGISTRY
 from tests.pretrained.models import FACTS, SETTINGS, sheaf_model
@@ -30,7 +30,7 @@ def test_what_is_held_at_once_changes_no_rank_and_no_prediction(monkeypatch, nam
     seen = []
     for held in (None, 1, 7 * 15, 10**9):
         if held is not None:
-            monkeypatch.setattr(candidate_scorer, "_SCORES", held)
+            monkeypatch.setattr(section_scorer, "_SCORES", held)
             monkeypatch.setattr(pairwise_squares, "_CHUNK_NUMBERS", held)
         model = sheaf_model(name).extend(FACTS, propagation=propagation)
         result = model.rank(triples)

@@ -3,6 +3,7 @@ import torch
 
 from sheafprop.sheaf import IdentitySheaf
 from sheafprop.sheaf.graph_checks import (
+    GraphInput,
     check_features,
     check_finite_features,
     check_graph,
@@ -26,23 +27,23 @@ EDGES = torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])
     ],
 )
 def test_bad_graphs_are_named(change, message):
-    good = {"edge_index": EDGES[0], "edge_type": EDGES[1], "sheaf": SHEAF, "num_nodes": 3}
-    check_graph(**good)
+    good = GraphInput(*EDGES, SHEAF)
+    check_graph(good, 3)
     with pytest.raises(ValueError, match=message):
-        check_graph(**good | change)
+        check_graph(good._replace(**change), 3)
 
 
 def test_features_must_fit_the_sheaf():
     x = torch.ones(4, 3)
     check_features(x, SHEAF)
-    check_places(x, *EDGES, SHEAF)
+    check_places(x, GraphInput(*EDGES, SHEAF))
     for wrong, message in ((x[:, :2], "stalks, 3 .got 2"), (x.long(), "floating point or complex")):
         with pytest.raises(ValueError, match=message):
             check_features(wrong, SHEAF)
     with pytest.raises(ValueError, match="must be complex too"):
         check_features(x, IdentitySheaf(torch.ones(2, 3, dtype=torch.complex64)))
     with pytest.raises(ValueError, match="'edge_type' must be a tensor"):
-        check_places(x, EDGES[0], [0, 1], SHEAF)
+        check_places(x, GraphInput(EDGES[0], [0, 1], SHEAF))
 
 
 def test_rows_must_be_finite():

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sheafprop.kernels.backend import numba_loops
 from sheafprop.sheaf import DenseSheaf, PropagationPlan, plan
+from sheafprop.sheaf.graph_checks import GraphInput
 from sheafprop.sheaf.row_plan import can_count_rows, check_takes_rows, count_rows, needs_labels
 from tests.sheaf_cases import NUM_NODES, NUM_RELATIONS, WIDTH, make_sheaf, same_numbers
 
@@ -95,11 +96,7 @@ def test_columns_are_those_of_the_whole(kind, graph, normalization):
     edge_index, edge_type, weight, mask = graph
     whole, _ = both(graph, sheaf, normalization, dtype)
     rows, sources = count_rows(
-        edge_index,
-        edge_type,
-        sheaf,
-        edge_weight=weight,
-        boundary_mask=mask,
+        GraphInput(edge_index, edge_type, sheaf, weight, mask),
         labels=needs_labels(sheaf, normalization),
         dtype=torch.float64,
     )
@@ -121,10 +118,11 @@ def test_columns_are_those_of_the_whole(kind, graph, normalization):
 def test_what_cannot_be_counted():
     mask = torch.zeros(3, dtype=torch.bool)
     edges = torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])
-    assert can_count_rows(make_sheaf("identity"), *edges, mask)
-    assert not can_count_rows(make_sheaf("dense, pair"), *edges, mask)
+    graph = GraphInput(*edges, make_sheaf("identity"), boundary_mask=mask)
+    assert can_count_rows(graph)
+    assert not can_count_rows(graph._replace(sheaf=make_sheaf("dense, pair")))
     graded = make_sheaf("identity").map_tensors(lambda tensor: tensor.clone().requires_grad_())
-    assert not can_count_rows(graded, *edges, mask)
+    assert not can_count_rows(graph._replace(sheaf=graded))
 
 
 def test_labels_are_needed_where_relations_count_for_more_than_messages():

@@ -6,10 +6,4 @@ from sheafprop.data.datasets.grail import GraILDataset
 from sheafprop.data.datasets.inductive_dataset import InductiveDataset
 from sheafprop.data.datasets.pykeen import PykeenDataset
 
-__all__ = [
-    "FolderDataset",
-    "GraILDataset",
-    "InductiveDataset",
-    "PykeenDataset",
-    "build_dataset",
-]
+__all__ = ["FolderDataset", "GraILDataset", "InductiveDataset", "PykeenDataset", "build_dataset"]

@@ -1,7 +1,5 @@
 """A folder of the user's own files."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re
@@ -97,7 +95,7 @@ class FolderDataset(InductiveDataset):
         self.seed = seed
         self.reading = ReadOptions.of(columns, header, delimiter, format, prefixes)
 
-    def load(self) -> InductiveData:
+    def load(self) -> "InductiveData":
         # Only here, so that the files can be checked without torch.
         from sheafprop.data.assembly import assemble
         from sheafprop.data.knowledge_graph import KnowledgeGraph

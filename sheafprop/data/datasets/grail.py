@@ -1,7 +1,5 @@
 """The inductive benchmark of GraIL, from a folder, an archive or the internet."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -68,7 +66,7 @@ class GraILDataset(InductiveDataset):
         self.root = None if root is None else Path(root).expanduser().absolute()
         self.mode: Mode = mode
 
-    def load(self) -> InductiveData:
+    def load(self) -> "InductiveData":
         # Only here, so that the files can be checked without torch.
         from sheafprop.data.assembly import assemble
 
@@ -85,13 +83,21 @@ class GraILDataset(InductiveDataset):
             "valid": f"{self.name}_ind/valid.txt",
             "test": f"{self.name}_ind/test.txt",
         }
-        contents = self._read(list(files.values()))
+        contents = self.read_files(list(files.values()))
         return {
             key: parse_triples(contents[member], member, columns=(0, 1, 2), header=False)
             for key, member in files.items()
         }
 
-    def _read(self, members: list[str]) -> dict[str, bytes]:
+    def read_files(self, members: list[str]) -> dict[str, bytes]:
+        """Returns the contents of some files of the benchmark by their names.
+
+        Args:
+            members: The names, such as ``fb237_v1/train.txt``.
+
+        Raises:
+            DataError: If one is missing, or not the released one.
+        """
         archive = f"{self.name.rpartition('_')[0]}.tar.gz"
         searched = []
         for place in self._places():

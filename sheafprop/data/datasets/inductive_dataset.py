@@ -1,7 +1,5 @@
 """The common face of all data sets."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ class InductiveDataset(ABC):
         self.name = name
 
     @abstractmethod
-    def load(self) -> InductiveData:
+    def load(self) -> "InductiveData":
         r"""Reads the data set, with all checks.
 
         Raises:

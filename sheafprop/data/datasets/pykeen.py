@@ -1,7 +1,5 @@
 """Small graphs from the files inside an installed PyKEEN."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +39,7 @@ class PykeenDataset(InductiveDataset):
         self.seed = seed
         self.new_fraction = new_fraction
 
-    def load(self) -> InductiveData:
+    def load(self) -> "InductiveData":
         # Only here, so that the files can be checked without torch.
         from sheafprop.data.assembly import assemble
         from sheafprop.data.knowledge_graph import KnowledgeGraph

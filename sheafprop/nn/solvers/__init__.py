@@ -1,9 +1,7 @@
 """Solvers of the limit: each applies the same pseudo-inverse, in its own way."""
 
-from sheafprop.nn.solvers.cg import solve_cg
-from sheafprop.nn.solvers.chebyshev import solve_chebyshev
 from sheafprop.nn.solvers.direct import is_cheap, solve_direct
-from sheafprop.nn.solvers.euler import solve_euler
+from sheafprop.nn.solvers.iterative import solve_cg, solve_chebyshev, solve_euler
 from sheafprop.nn.solvers.linear_system import LinearSystem, Solution, inner, norm_of
 
 #: Solvers by name; all take ``(system, rhs, *, tol, max_iterations)``.

@@ -106,11 +106,7 @@ def import_arrays(
         config["relation_channels"] = state["rel_map"].shape[1]
     with torch.device("meta"):
         built = build_model(
-            model,
-            num_nodes=len(names),
-            num_relations=len(kinds),
-            hidden_channels=width,
-            **config,
+            model, num_nodes=len(names), num_relations=len(kinds), hidden_channels=width, **config
         )
     wanted = {name: list(value.shape) for name, value in built.state_dict().items()}
     state["node_emb.weight"] = rows
@@ -158,8 +154,8 @@ def norm_notes(p: float) -> list[str]:
     if p == 2.0:
         return []
     return [
-        f"the model scores by the {p:g}-norm, and propagation minimizes squared 2-norms: "
-        "vectors of new entities are a compromise"
+        f"the model scores by the {p:g}-norm, but propagation minimizes squared 2-norms: vectors "
+        "of new entities are approximations"
     ]
 
 
@@ -194,9 +190,8 @@ def _fit_notes(model: KGEModel, facts: Tensor, is_layout_open: bool) -> list[str
     notes = []
     if share < _CHANCE:
         notes.append(
-            f"facts score above random triples in {100 * share:.0f} % of comparisons only, and 50 "
-            "are chance: are model, norm, layout and phases right, and the labels in the order of "
-            "the rows?"
+            f"facts score above random triples in only {100 * share:.0f} % of comparisons (chance: "
+            "50 %): check model, norm, layout, phases, and the order of the labels"
         )
     if is_layout_open and model.__class__.__name__ == "RotatE":
         turned = copy.deepcopy(model)
@@ -204,8 +199,8 @@ def _fit_notes(model: KGEModel, facts: Tensor, is_layout_open: bool) -> list[str
         other = fact_share(turned, facts)
         if other is not None and other > max(share, _CHANCE):
             notes.append(
-                f"as halves, {100 * other:.0f} % do, as pairs {100 * share:.0f} %: the vectors are "
-                "halves, it seems (--layout halves)"
+                f"as halves {100 * other:.0f} %, as pairs {100 * share:.0f} %: the vectors seem to "
+                "be halves (--layout halves)"
             )
     for note in notes:
         warnings.warn(note, stacklevel=3)

@@ -116,7 +116,6 @@ def import_dglke(
         blocks=row_blocks(vectors),
         width=width,
         parameters=parameters,
-        halves=kind == "rotate",
         facts=facts,
         keep_unused=keep_unused,
         scratch=scratch,

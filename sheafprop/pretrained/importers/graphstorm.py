@@ -27,11 +27,7 @@ from sheafprop.pretrained.importers.tables import (
 from sheafprop.pretrained.stored_model import StoredModel
 
 #: The decoders with a sheaf, and the exponents of their norms.
-_DECODERS = {
-    "transe_l1": ("transe", 1.0),
-    "transe_l2": ("transe", 2.0),
-    "rotate": ("rotate", 1.0),
-}
+_DECODERS = {"transe_l1": ("transe", 1.0), "transe_l2": ("transe", 2.0), "rotate": ("rotate", 1.0)}
 #: Where training stores its options, in the folder of the model.
 CONFIG = "GRAPHSTORM_RUNTIME_UPDATED_TRAINING_CONFIG.yaml"
 
@@ -114,7 +110,6 @@ def import_graphstorm(
         blocks=_blocks(files, width),
         width=width,
         parameters=parameters,
-        halves=kind == "rotate",
         facts=facts,
         keep_unused=keep_unused,
         scratch=scratch,

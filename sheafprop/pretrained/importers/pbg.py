@@ -128,7 +128,6 @@ def import_pbg(
         blocks=_blocks(parts, dimension, config.get("max_norm")),
         width=dimension,
         parameters=parameters,
-        halves=kind == "rotate",
         facts=facts,
         keep_unused=keep_unused,
         scratch=scratch,

@@ -37,7 +37,6 @@ def import_table(
     blocks: Iterable[Block],
     width: int,
     parameters: Mapping[str, Tensor],
-    halves: bool = False,
     facts: Facts | None = None,
     keep_unused: bool = False,
     scratch: str | os.PathLike[str] | None = None,
@@ -53,7 +52,6 @@ def import_table(
         blocks (iterable): Numbers of rows and rows, every row once.
         width (int): Columns of a row.
         parameters (mapping): The relation parameters.
-        halves (bool): Whether rows hold all real parts first.
         facts (iterable, optional): The training triples as labels.
         keep_unused (bool): Whether entities that no fact names are kept too.
         scratch (path, optional): Where the file lies. (default: the folder for temporary files)
@@ -81,7 +79,7 @@ def import_table(
             f"{len(entities) - len(kept)} of the {len(entities)} entities occur in no fact, so "
             "they were never trained and are left out (keep_unused keeps them)"
         )
-    table = _copy(blocks, len(entities), width, kept, halves, scratch)
+    table = _copy(blocks, len(entities), width, kept, model == "rotate", scratch)
     return import_arrays(
         model,
         entities=names,

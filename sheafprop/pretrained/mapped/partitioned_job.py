@@ -3,16 +3,14 @@
 Every process leaves the vectors of its own entities in files of the work folder, block by block of
 columns; the first one brings them into rows at the end. Blocks that all processes have finished are
 not computed again.
-
-Long because the stages of a job, and what each leaves for the next, stand together.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,27 +23,29 @@ from sheafprop.distributed.ranks import Ranks
 from sheafprop.errors import DataError, UnknownRelationError
 from sheafprop.files import storage_errors
 from sheafprop.kernels.fact_csr import FactCSR
-from sheafprop.kernels.rows import scale_rows
-from sheafprop.nn.sheaf_propagation import LEAP, SheafPropagation
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable, split_columns
-from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem, show_bytes
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, clear_work, work_folder
+from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, show_bytes
+from sheafprop.pretrained.mapped.job_record import (
+    JobRecord,
+    checksum,
+    clear_work,
+    run_unhurried,
+    work_folder,
+)
 from sheafprop.pretrained.mapped.part_folder import RECORD, read_part, read_parts
 from sheafprop.pretrained.mapped.propagation_job import (
+    Job,
+    NamedRows,
     PropagationInput,
-    check_input,
     start_rows,
     weight_relations,
 )
-from sheafprop.pretrained.mapped.unhurried import run_unhurried
-from sheafprop.pretrained.mapped.vector_folder import check_vector_target, write_vector_folder
+from sheafprop.pretrained.mapped.vector_folder import check_vector_target
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.progress import progress_bar
-from sheafprop.sheaf.plan import working_dtype
-from sheafprop.sheaf.row_plan import needs_labels
 
-# Numbers of rows that are drawn or copied together, and labels that are looked up together.
-_NUMBERS, _LABELS = 2**20, 2**18
+# Labels that are looked up together.
+_LABELS = 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,20 +59,17 @@ class _Entities:
     known: np.ndarray
 
 
-class PartitionedJob:
+class PartitionedJob(Job):
     """Carries a model's vectors to new entities by ranks that own a part of the graph each.
 
     The vectors are those of :class:`PropagationJob`. The work folder ``.OUT.partial`` and the
     folder that is asked for must be seen by all ranks.
 
     Args:
-        state (ModelState): The model.
+        state, out, memory, **options: Those of :class:`Job`.
         given (PropagationInput): Settings; its facts are the record of the parts.
         parts (Path): A folder of ``sheafprop partition``.
-        out (Path): The folder to write.
-        memory (int): Bytes that a process may take.
         ranks (Ranks): The processes, one for each part.
-        restart, overwrite, shown (bool): Those of :class:`PropagationJob`.
 
     Raises:
         DataError: If parts, model and ranks do not go together.
@@ -86,12 +83,9 @@ class PartitionedJob:
         out: Path,
         memory: int,
         ranks: Ranks,
-        *,
-        restart: bool = False,
-        overwrite: bool = False,
-        shown: bool = True,
+        **options: Any,
     ):
-        check_input(state, given)
+        super().__init__(state, given, out, memory, ranks, **options)
         self._about = read_parts(parts)
         if self._about["num_parts"] != ranks.size:
             raise DataError(
@@ -99,14 +93,7 @@ class PartitionedJob:
                 f"{count_noun(ranks.size, 'rank')}): start as many processes by torchrun, or "
                 f"make the parts anew by 'sheafprop partition --parts {ranks.size}'"
             )
-        self._state, self._given, self._sheaf = state, given, state.trained.sheaf
-        self._parts, self._memory, self._ranks = parts, memory, ranks
-        self._out = Path(os.path.realpath(out))
-        self._restart, self._overwrite = restart, overwrite
-        self._shown = shown and ranks.is_first
-        self._work = self._out.with_name(f".{self._out.name}.partial")
-        self._own = self._work / f"rank-{ranks.rank:05d}"
-        self._dtype = working_dtype(state.rows.blocks[0].dtype, self._sheaf)
+        self._parts, self._own = parts, self._work / f"rank-{ranks.rank:05d}"
 
     def estimate(self) -> str:
         """What a process will take, in words; the same on all ranks."""
@@ -248,26 +235,16 @@ class PartitionedJob:
                 "these facts"
             )
         _ = self._rows  # in memory, so that it counts as held
-        width, sections = self._state.kge.hidden_channels, settings.num_sections
-        kind = "complex" if self._dtype.is_complex else "real"
-        self._problem = Problem(
+        width, sections = self._width, settings.num_sections
+        self._costs = problem = self._problem(
             facts=len(self._facts),
             num_free=graph.num_free + graph.num_halo,
             num_known=len(graph.owned) - graph.num_free,
-            num_sections=sections,
-            width=width,
-            itemsize=self._dtype.itemsize,
-            kind="identity" if sheaf.is_constant else kind,
-            iterations=settings.iterations,
             entry_bytes=6,
             has_constant=True,
-            keeps_start=settings.teleport > 0,
-            leaps=settings.iterations >= LEAP,
-            has_diagonal=not sheaf.is_constant and needs_labels(sheaf, settings.normalization),
-            unit=sheaf.algebra.block,
         )
         found = self._ranks.run_together(
-            lambda: CostEstimate.of(self._problem, self._memory, torch.get_num_threads())
+            lambda: CostEstimate.of(problem, self._memory, torch.get_num_threads())
         )
         widest = max(s * c for s, c in (block.shape for block in found.blocks))
         most = int(self._ranks.all_reduce(torch.tensor(widest), "min"))
@@ -278,8 +255,8 @@ class PartitionedJob:
 
     def _describe(self, blocks: list[Block]) -> str:
         graph, sizes = self._entities.graph, self._sizes
-        found = CostEstimate.of_blocks(self._problem, blocks, torch.get_num_threads())
-        row = self._problem.num_sections * self._problem.width * self._dtype.itemsize
+        found = CostEstimate.of_blocks(self._costs, blocks, torch.get_num_threads())
+        row = self._costs.num_sections * self._width * self._dtype.itemsize
         most = torch.tensor([found.memory, row * graph.num_halo])
         memory, received = self._ranks.all_reduce(most, "max").tolist()
         return (
@@ -288,17 +265,12 @@ class PartitionedJob:
             f"{count_noun(self._ranks.size, 'part')}, {count_noun(len(blocks), 'block')} of "
             "columns\n"
             f"estimated for a process: memory {show_bytes(memory)}, "
-            f"received {show_bytes(received)} a step ({self._problem.iterations} steps)"
+            f"received {show_bytes(received)} a step ({self._costs.iterations} steps)"
         )
 
     def _propagate(self, blocks: list[Block]) -> None:
         settings, ranks, graph = self._given.settings, self._ranks, self._entities.graph
-        layer = SheafPropagation(
-            settings.iterations,
-            step_size=settings.step_size,
-            normalization=settings.normalization,
-            teleport=settings.teleport,
-        )
+        layer = self._layer()
         order = torch.argsort(graph.owned[: graph.num_free])
         steps, every = max(1, settings.iterations), slice(0, self._width)
         with progress_bar(
@@ -333,10 +305,6 @@ class PartitionedJob:
                 self._record.save()
                 del x
 
-    @property
-    def _width(self) -> int:
-        return int(self._state.kge.hidden_channels)
-
     def _start(self, block: Block) -> Tensor:
         """The start of owned new entities in some columns."""
         places, rows = self._entities.new, self._rows
@@ -354,19 +322,11 @@ class PartitionedJob:
         rows = self._state.rows.select(ids).detach().expand(-1, sections, -1)
         return rows[:, block.sections, block.columns].to(self._dtype)
 
-    def _pieces(self, size: int) -> Iterator[tuple[int, int]]:
-        step = max(1, _NUMBERS // (self._given.settings.num_sections * self._width))
-        for start in range(0, size, step):
-            yield start, min(start + step, size)
-
     def _write_reached(self) -> None:
         """Numbers of owned new entities, and whether facts lead to them from one with an anchor."""
         graph, rows, ranks = self._entities.graph, self._rows, self._ranks
         ids = torch.from_numpy(self._ids)
-        anchors = ids >= 0
-        added = (ids >= self._state.num_trained).nonzero().flatten()
-        origins = self._state.index.origins_of(ids[added])
-        anchors[added] = torch.tensor([o != "unanchored" for o in origins], dtype=torch.bool)
+        anchors = (ids >= 0) & ~self._state.are_unanchored(ids)
         every = np.concatenate([self._part.owned, self._part.remote])
         place = np.argsort(every)
         met = np.searchsorted(every, graph.known_sources.numpy(), sorter=place)
@@ -394,7 +354,6 @@ class PartitionedJob:
 
     def _finish(self, blocks: list[Block]) -> None:
         """Brings the results of all ranks into rows, in the order of the facts."""
-        settings, kge, sizes = self._given.settings, self._state.kge, self._sizes
         with ExitStack() as stack:
             parts = [read_part(self._parts, rank) for rank in range(self._ranks.size)]
             folders = [self._work / f"rank-{rank:05d}" for rank in range(self._ranks.size)]
@@ -404,16 +363,14 @@ class PartitionedJob:
                 for folder, new in zip(folders, found, strict=True)
             ]
             readers = [stack.enter_context(table.open_rows()) for table in tables]
-            length = kge.trained_length() if settings.normalize_output else None
-            step = max(1, _NUMBERS // (settings.num_sections * self._width))
 
-            def pieces() -> Iterator[tuple[Tensor, list[str], np.ndarray]]:
+            def pieces() -> Iterator[NamedRows]:
                 begin = [0] * len(parts)
-                for first in range(0, self._about["entities"], step):
+                for _, last in self._pieces(self._about["entities"]):
                     vectors, numbers, labels, reached = [], [], [], []
                     for rank, (numbered, marks) in enumerate(found):
                         a = begin[rank]
-                        b = begin[rank] = int(np.searchsorted(numbered, first + step))
+                        b = begin[rank] = int(np.searchsorted(numbered, last))
                         vectors.append(readers[rank].next(b - a))
                         numbers.append(numbered[a:b])
                         reached.append(marks[a:b].astype(bool))
@@ -421,24 +378,10 @@ class PartitionedJob:
                         labels += parts[rank].labels.labels(places)
                     order = np.argsort(np.concatenate(numbers))
                     x = torch.cat(vectors)[torch.from_numpy(order)]
-                    x = x if length is None else scale_rows(x, length)
                     yield x, [labels[i] for i in order], np.concatenate(reached)[order]
 
-            write_vector_folder(
-                self._out,
-                pieces(),
-                shape=(sizes["new_entities"], settings.num_sections, self._width),
-                dtype=self._dtype,
-                about={
-                    "model": str(self._given.model.parent),
-                    "settings": settings.to_dict(),
-                    "section_weight": list(settings.section_weight),
-                    **sizes,
-                    "parts": self._ranks.size,
-                },
-                overwrite=self._overwrite,
-                work=self._work,
-            )
+            size = self._sizes["new_entities"]
+            self._write(pieces(), size, **self._sizes, parts=self._ranks.size)
 
 
 def _ends(part: slice) -> tuple[int, int]:

@@ -30,21 +30,27 @@ from sheafprop.kernels.rows import scale_rows
 from sheafprop.nn.relation_weights import relation_weights
 from sheafprop.nn.sheaf_propagation import LEAP, SheafPropagation
 from sheafprop.nn.start import start_values
-from sheafprop.pretrained.mapped.array_folder import ArrayFolder
+from sheafprop.pretrained.mapped.array_folder import ArrayFolder, load_rows, save_rows
 from sheafprop.pretrained.mapped.column_table import Block, ColumnTable
 from sheafprop.pretrained.mapped.cost_estimate import CostEstimate, Problem
 from sheafprop.pretrained.mapped.fact_ids import FactIds, read_fact_ids, write_fact_ids
-from sheafprop.pretrained.mapped.job_record import JobRecord, checksum, clear_work, work_folder
-from sheafprop.pretrained.mapped.row_files import load_rows, save_rows
-from sheafprop.pretrained.mapped.unhurried import run_unhurried
+from sheafprop.pretrained.mapped.job_record import (
+    JobRecord,
+    checksum,
+    clear_work,
+    run_unhurried,
+    work_folder,
+)
 from sheafprop.pretrained.mapped.vector_folder import check_vector_target, write_vector_folder
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.progress import progress_bar
 from sheafprop.sheaf.plan import working_dtype
 from sheafprop.sheaf.row_plan import needs_labels
 
-# Numbers of rows that are drawn or copied together.
-_NUMBERS = 2**20
+#: Numbers of rows that are drawn or copied together.
+NUMBERS = 2**20
+#: Vectors, labels, and whether a known entity is reached.
+NamedRows = tuple[Tensor, list[str], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -66,20 +72,105 @@ class PropagationInput:
     on_unknown_relation: str = "error"
 
 
-class PropagationJob:
-    """Carries a model's vectors to new entities through files, and goes on where it was stopped.
+class Job:
+    """What jobs that go on where they were stopped have in common.
 
-    The vectors are those of :meth:`SheafModel.extend` with the same settings. Work is kept in
-    ``.OUT.partial`` beside the folder that is asked for.
+    Work is kept in ``.OUT.partial`` beside the folder that is asked for.
 
     Args:
         state (ModelState): The model.
         given (PropagationInput): Files and settings.
         out (Path): The folder to write.
-        memory (int): Bytes that the process may take.
+        memory (int): Bytes that a process may take.
+        ranks (Ranks): The processes.
         restart (bool): Whether to drop what an earlier process left.
         overwrite (bool): Whether ``out`` may be replaced.
         shown (bool): Whether progress is shown.
+    """
+
+    def __init__(
+        self,
+        state: ModelState,
+        given: PropagationInput,
+        out: Path,
+        memory: int,
+        ranks: Ranks,
+        *,
+        restart: bool = False,
+        overwrite: bool = False,
+        shown: bool = True,
+    ):
+        check_input(state, given)
+        self._state, self._given, self._sheaf = state, given, state.trained.sheaf
+        self._out, self._memory, self._ranks = Path(os.path.realpath(out)), memory, ranks
+        self._restart, self._overwrite = restart, overwrite
+        self._shown = shown and ranks.is_first
+        self._work = self._out.with_name(f".{self._out.name}.partial")
+        self._dtype = working_dtype(state.rows.blocks[0].dtype, self._sheaf)
+        self._width = int(state.kge.hidden_channels)
+
+    def _problem(self, **sizes: Any) -> Problem:
+        """The problem of some ``sizes``, and all that settings and maps say of it."""
+        settings, sheaf = self._given.settings, self._sheaf
+        kind = "complex" if self._dtype.is_complex else "real"
+        return Problem(
+            num_sections=settings.num_sections,
+            width=self._width,
+            itemsize=self._dtype.itemsize,
+            kind="identity" if sheaf.is_constant else kind,
+            iterations=settings.iterations,
+            unit=sheaf.algebra.block,
+            keeps_start=settings.teleport > 0,
+            leaps=settings.iterations >= LEAP,
+            has_diagonal=not sheaf.is_constant and needs_labels(sheaf, settings.normalization),
+            **sizes,
+        )
+
+    def _layer(self) -> SheafPropagation:
+        settings = self._given.settings
+        return SheafPropagation(
+            settings.iterations,
+            step_size=settings.step_size,
+            normalization=settings.normalization,
+            teleport=settings.teleport,
+        )
+
+    def _pieces(self, size: int) -> Iterator[tuple[int, int]]:
+        """Bounds of rows that are drawn or copied together."""
+        step = max(1, NUMBERS // (self._given.settings.num_sections * self._width))
+        for start in range(0, size, step):
+            yield start, min(start + step, size)
+
+    def _write(self, pieces: Iterator[NamedRows], size: int, **counts: Any) -> None:
+        """Writes the folder that is asked for, from vectors before they are scaled."""
+        settings, kge = self._given.settings, self._state.kge
+        length = kge.trained_length() if settings.normalize_output else None
+        write_vector_folder(
+            self._out,
+            (
+                (x if length is None else scale_rows(x, length), labels, reached)
+                for x, labels, reached in pieces
+            ),
+            shape=(size, settings.num_sections, self._width),
+            dtype=self._dtype,
+            about={
+                "model": str(self._given.model.parent),
+                "settings": settings.to_dict(),
+                "section_weight": list(settings.section_weight),
+                **counts,
+            },
+            overwrite=self._overwrite,
+            work=self._work,
+        )
+
+
+class PropagationJob(Job):
+    """Carries a model's vectors to new entities through files, and goes on where it was stopped.
+
+    The vectors are those of :meth:`SheafModel.extend` with the same settings.
+
+    Args:
+        state, given, out, memory, **options: Those of :class:`Job`.
         ranks (Ranks, optional): Processes that share the columns; they must see the folder. What
             comes before and after is done by the first one. (default: one process)
     """
@@ -91,26 +182,16 @@ class PropagationJob:
         out: Path,
         memory: int,
         *,
-        restart: bool = False,
-        overwrite: bool = False,
-        shown: bool = True,
         ranks: Ranks | None = None,
+        **options: Any,
     ):
-        self._ranks = ranks = ranks or Ranks.alone()
-        sheaf = state.trained.sheaf
-        if not sheaf.takes_rows:
+        if not state.trained.sheaf.takes_rows:
             raise DataError(
                 f"'propagate' needs a model whose maps act on every column by itself, such as "
                 f"transe, rotate or su2e (got {state.kge.name!r}, whose maps mix them): "
                 "'sheafprop extend --propagation selected' takes any model"
             )
-        check_input(state, given)
-        self._state, self._given, self._sheaf = state, given, sheaf
-        self._out, self._memory = Path(os.path.realpath(out)), memory
-        self._shown, self._overwrite = shown and ranks.is_first, overwrite
-        self._restart = restart
-        self._work = self._out.with_name(f".{self._out.name}.partial")
-        self._dtype = working_dtype(state.rows.blocks[0].dtype, sheaf)
+        super().__init__(state, given, out, memory, ranks or Ranks.alone(), **options)
 
     # Steps that a command takes ------------------------------------------------------------------
 
@@ -216,24 +297,14 @@ class PropagationJob:
         return uses_prototypes(settings) or needs_labels(self._sheaf, settings.normalization)
 
     def _estimate(self) -> CostEstimate:
-        facts, settings, sheaf = self._facts, self._given.settings, self._sheaf
-        kind = "complex" if self._dtype.is_complex else "real"
+        facts, sheaf = self._facts, self._sheaf
         small_labels = 2 * sheaf.num_relations <= 2**15
-        problem = Problem(
+        problem = self._problem(
             facts=facts.num_facts,
             num_free=len(facts.new),
             num_known=len(facts.known),
-            num_sections=settings.num_sections,
-            width=self._state.kge.hidden_channels,
-            itemsize=self._dtype.itemsize,
-            kind="identity" if sheaf.is_constant else kind,
-            iterations=settings.iterations,
             entry_bytes=(6 if small_labels else 8) + (4 if self._weight is not None else 0),
             has_constant=bool(len(facts.known)) or sheaf.end_translations() is not None,
-            unit=sheaf.algebra.block,
-            keeps_start=settings.teleport > 0,
-            leaps=settings.iterations >= LEAP,
-            has_diagonal=not sheaf.is_constant and needs_labels(sheaf, settings.normalization),
         )
         threads = torch.get_num_threads()
         if (chosen := self._record.content.get("blocks")) is None:
@@ -337,12 +408,6 @@ class PropagationJob:
             self._done[name] = sorted({*done, *missing})
             self._record.save()
 
-    def _pieces(self, size: int) -> Iterator[tuple[int, int]]:
-        numbers = self._given.settings.num_sections * self._state.kge.hidden_channels
-        step = max(1, _NUMBERS // numbers)
-        for start in range(0, size, step):
-            yield start, min(start + step, size)
-
     def _known_rows(self) -> Iterator[Tensor]:
         sections = self._given.settings.num_sections
         ids = torch.from_numpy(self._facts.known)
@@ -357,13 +422,7 @@ class PropagationJob:
 
     def _propagate(self, rows: FactCSR) -> None:
         settings, tables = self._given.settings, self._tables
-        layer = SheafPropagation(
-            settings.iterations,
-            step_size=settings.step_size,
-            normalization=settings.normalization,
-            teleport=settings.teleport,
-        )
-        ranks = self._ranks
+        layer, ranks = self._layer(), self._ranks
         left, size = ranks.run_together(self._left), len(tables["result"].blocks)
         total, steps = size * max(1, settings.iterations), max(1, settings.iterations)
         with progress_bar(
@@ -410,44 +469,20 @@ class PropagationJob:
 
     def _finish(self) -> None:
         self._record.check_inputs()
-        facts, table, kge = self._facts, self._tables["result"], self._state.kge
-        settings = self._given.settings
-        rows, reached = self._rows(), None
-        reached = self._reached(rows)
-        del rows
+        facts, reached = self._facts, self._reached(self._rows())
 
-        def pieces() -> Iterator[tuple[Tensor, list[str], np.ndarray]]:
-            length = kge.trained_length() if settings.normalize_output else None
-            with table.open_rows() as reader:
+        def pieces() -> Iterator[NamedRows]:
+            with self._tables["result"].open_rows() as reader:
                 for start, stop in self._pieces(len(facts.new)):
                     x = reader.next(stop - start)
-                    if length is not None:
-                        x = scale_rows(x, length)
                     yield x, facts.new_labels(start, stop), reached[start:stop]
 
-        write_vector_folder(
-            self._out,
-            pieces(),
-            shape=(len(facts.new), settings.num_sections, kge.hidden_channels),
-            dtype=self._dtype,
-            about={
-                "model": str(self._given.model.parent),
-                "settings": settings.to_dict(),
-                "section_weight": list(settings.section_weight),
-                **facts.counts,
-            },
-            overwrite=self._overwrite,
-            work=self._work,
-        )
+        self._write(pieces(), len(facts.new), **facts.counts)
 
     def _reached(self, rows: FactCSR) -> np.ndarray:
         """New entities that facts lead to from a known one with an anchor, bool ``[n]``."""
         known = torch.from_numpy(self._facts.known)
-        anchors = torch.ones(len(known), dtype=torch.bool)
-        added = (known >= self._state.num_trained).nonzero().flatten()
-        origins = self._state.index.origins_of(known[added])
-        anchors[added] = torch.tensor([o != "unanchored" for o in origins], dtype=torch.bool)
-        return rows.reached_from(anchors).numpy()
+        return rows.reached_from(~self._state.are_unanchored(known)).numpy()
 
 
 def check_input(state: ModelState, given: PropagationInput) -> None:
@@ -492,12 +527,7 @@ def start_rows(
 
 
 def _plain(block: Block) -> list[int]:
-    return [
-        block.sections.start,
-        block.sections.stop,
-        block.columns.start,
-        block.columns.stop,
-    ]
+    return [block.sections.start, block.sections.stop, block.columns.start, block.columns.stop]
 
 
 def _block(plain: Sequence[int]) -> Block:

@@ -7,9 +7,7 @@
 ================== =============================================================================
 """
 
-import json
 import os
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,9 @@ import torch
 from torch import Tensor
 
 from sheafprop.errors import DivergenceError
-from sheafprop.files import check_folder_target, new_folder, storage_errors, write_json
+from sheafprop.files import check_folder_target, json_lines, new_folder, storage_errors, write_json
 from sheafprop.kernels.backend import all_finite
+from sheafprop.pretrained.mapped.job_record import checksum
 from sheafprop.version import __version__
 
 _VECTORS, _ENTITIES, _MANIFEST = "vectors.npy", "entities.jsonl", "manifest.json"
@@ -33,11 +32,7 @@ def check_vector_target(folder: Path, overwrite: bool) -> None:
         ValueError: If something is there that must stay.
     """
     check_folder_target(
-        folder,
-        overwrite,
-        names=(_VECTORS, _ENTITIES),
-        record=_MANIFEST,
-        what="a folder of vectors",
+        folder, overwrite, names=(_VECTORS, _ENTITIES), record=_MANIFEST, what="a folder of vectors"
     )
 
 
@@ -84,15 +79,9 @@ def write_vector_folder(
             for x, labels, reached in pieces:
                 _check_finite(x, labels)
                 vectors.write(x.contiguous().numpy().data)
-                lines = (
-                    json.dumps(
-                        {"label": label, "origin": "extended" if found else "unanchored"},
-                        ensure_ascii=False,
-                    )
-                    for label, found in zip(labels, reached.tolist(), strict=True)
-                )
-                text = "".join(f"{line}\n" for line in lines)
-                entities.write(text.encode("utf-8", "surrogatepass"))
+                origins = ("extended" if found else "unanchored" for found in reached.tolist())
+                rows = zip(labels, origins, strict=True)
+                entities.write(json_lines({"label": a, "origin": b} for a, b in rows))
             for file in (vectors, entities):
                 file.flush()
                 os.fsync(file.fileno())
@@ -108,8 +97,4 @@ def _check_finite(x: Tensor, labels: list[str]) -> None:
 
 
 def _describe(path: Path) -> dict[str, int]:
-    value = 0
-    with open(path, "rb") as file:
-        while piece := file.read(2**22):
-            value = zlib.crc32(piece, value)
-        return {"size": file.tell(), "crc32": value}
+    return {"size": path.stat().st_size, "crc32": checksum(path)}

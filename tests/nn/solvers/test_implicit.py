@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from sheafprop.nn.solvers import LinearSystem
-from sheafprop.nn.solvers.cg import solve_cg
 from sheafprop.nn.solvers.implicit import affine_gradient, implicit_limit, sheaf_tensors
+from sheafprop.nn.solvers.iterative import solve_cg
 from sheafprop.sheaf import PropagationPlan
 from tests.sheaf_cases import NUM_NODES, SHEAF_KINDS, dense_limit, dense_system, make_case
 

@@ -146,7 +146,7 @@ def test_layout_and_phase_scale_give_the_model_that_was_trained():
         stored = import_arrays("rotate", **wrong, **names)
     notes = " ".join(stored.metrics["import"]["notes"])
     assert "taken in turn" in notes
-    assert "the vectors are halves, it seems" in notes
+    assert "the vectors seem to be halves" in notes
     assert len(caught) == len(stored.metrics["import"]["notes"])
 
 
@@ -161,7 +161,7 @@ def test_facts_that_fit_no_better_than_chance_are_reported():
     assert good.metrics["import"]["notes"] == []
     shuffled = exact[torch.randperm(40, generator=generator)]
     for rows in (vectors, shuffled):
-        with pytest.warns(UserWarning, match="50 are chance"):
+        with pytest.warns(UserWarning, match="chance: 50 %"):
             import_arrays("transe", vectors=rows, parameters={"rel_emb.weight": step}, **given)
 
 

@@ -57,7 +57,7 @@ def test_halves_become_pairs():
     phases = {"rel_emb.weight": torch.zeros(2, 4)}
     common = dict(entities=ENTITIES, relations=RELATIONS, parameters=phases)
     whole = import_arrays("rotate", vectors=rows, layout="halves", **common)
-    found = import_table("rotate", blocks=row_blocks(rows), width=8, halves=True, **common)
+    found = import_table("rotate", blocks=row_blocks(rows), width=8, **common)
     assert torch.equal(found.model.entity_vectors(), whole.model.entity_vectors())
 
 

@@ -1,8 +1,10 @@
 import os
+import time
+from types import SimpleNamespace
 
 import pytest
 
-from sheafprop.distributed import Ranks
+from sheafprop.distributed import RankError, Ranks
 from sheafprop.errors import DataError
 from sheafprop.pretrained.mapped.job_record import (
     JobRecord,
@@ -10,8 +12,10 @@ from sheafprop.pretrained.mapped.job_record import (
     describe_input,
     is_unchanged,
     read_record,
+    run_unhurried,
     work_folder,
 )
+from tests.distributed.rank_pool import pool
 
 
 def test_what_is_no_record_is_none(tmp_path):
@@ -80,3 +84,64 @@ def test_a_record_is_taken_up_by_the_same_work_alone(tmp_path):
     path.write_text("abcd")
     with pytest.raises(DataError, match="was changed since"):
         JobRecord.take_up(tmp_path, wanted, [path])
+
+
+def work_on(ranks, folder, working, failing):
+    """The results, or the error; ``working`` ranks return 10 and more, ``failing`` ones raise."""
+    order = []
+
+    def work():
+        time.sleep(0.05 * ranks.rank)
+        order.append("worked")
+        if ranks.rank in failing:
+            raise ValueError("the disk is full")
+        return 10 + ranks.rank
+
+    together = ranks.run_together
+
+    def run_together(function):
+        # The messages come once all marks are there, so that none has to wait for them.
+        assert len(list(folder.glob("done-*.json"))) == ranks.size
+        return together(function)
+
+    ranks.run_together = run_together
+    try:
+        found = run_unhurried(ranks, folder, work if ranks.rank in working else None)
+    except Exception as error:
+        return type(error).__name__, str(error), order
+    finally:
+        del ranks.run_together
+    return found, order
+
+
+def test_all_ranks_get_the_results_once_all_are_done(tmp_path):
+    folder = tmp_path / "new"
+    found = pool(2).run(work_on, folder, [0, 1], [])
+    assert found == [([10, 11], ["worked"])] * 2
+    assert pool(2).run(work_on, folder, [0], []) == [([10, None], ["worked"]), ([10, None], [])]
+    assert list(folder.iterdir()) == []
+
+
+def test_an_error_ends_all_of_them(tmp_path):
+    here, there = pool(2).run(work_on, tmp_path, [0, 1], [0])
+    assert here[:2] == ("ValueError", "the disk is full")
+    assert there[0] == "RankError"
+    assert "rank 0 of 2" in there[1]
+    assert "the disk is full" in there[1]
+
+
+def test_a_rank_that_hears_of_a_lost_one_does_not_wait_for_its_mark(tmp_path):
+    def lost():
+        raise RankError("rank 1 of 2 ended")
+
+    two = SimpleNamespace(size=2, rank=0, gather=lambda value: [value, value])
+    with pytest.raises(RankError, match="rank 1 of 2 ended"):
+        run_unhurried(two, tmp_path, lost)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_waits_for_nobody(tmp_path):
+    assert run_unhurried(Ranks.alone(), tmp_path / "none", lambda: 3) == [3]
+    with pytest.raises(ZeroDivisionError):
+        run_unhurried(Ranks.alone(), tmp_path / "none", lambda: 1 // 0)
+    assert not (tmp_path / "none").exists()

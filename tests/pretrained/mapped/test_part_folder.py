@@ -80,5 +80,5 @@ def test_what_is_no_folder_of_parts_is_refused(tmp_path):
         read_part(out, 1)
     record = json.loads((out / "parts.json").read_text())
     (out / "parts.json").write_text(json.dumps({"library": record["library"]}))
-    with pytest.raises(DataError, match="no folder of parts"):
+    with pytest.raises(DataError, match="is not a folder of parts"):
         read_parts(out)
