@@ -13,6 +13,7 @@ from sheafprop.pretrained.mapped.job_record import (
     is_unchanged,
     read_record,
     run_unhurried,
+    work_folder,
 )
 from tests.distributed.rank_pool import pool
 
@@ -37,6 +38,7 @@ def test_changes_of_a_file_are_noticed(tmp_path):
     os.utime(path, ns=(2, 2))
     assert not is_unchanged(path, recorded)
     path.write_text("abcd")
+    os.utime(path, ns=(recorded["mtime"], recorded["mtime"]))
     assert not is_unchanged(path, recorded)
     path.unlink()
     assert not is_unchanged(path, recorded)
@@ -50,6 +52,17 @@ def test_checksum_tells_contents_apart(tmp_path):
     first = checksum(path)
     path.write_bytes(b"a" * 4_999_999 + b"b")
     assert checksum(path) != first
+
+
+def test_a_folder_of_work_is_without_what_a_killed_process_was_writing(tmp_path):
+    folder = tmp_path / "x" / ".v.partial"
+    for name in ("job.json", "rank-0/job.json", "rows/start.bin", ".sheafprop-ab.tmp/vectors.npy"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    kept = {"job.json", "rank-0", "rows"}
+    for restart, left in ((False, kept), (True, set())):
+        with work_folder(folder, Ranks.alone(), restart=restart):
+            assert {path.name for path in folder.iterdir()} == left
 
 
 def test_a_record_is_taken_up_by_the_same_work_alone(tmp_path):
