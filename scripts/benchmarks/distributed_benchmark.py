@@ -40,7 +40,8 @@ from sheafprop.sheaf import PropagationPlan
 from sheafprop.sheaf.graph_checks import GraphInput
 from sheafprop.sheaf.row_plan import count_rows, needs_labels
 
-ENTITIES, TRIPLES, WIDTH, STEPS, ROUNDS = 300_000, 3_000_000, 64, 8, 5
+ENTITIES, TRIPLES, STEPS, ROUNDS = 300_000, 3_000_000, 8, 5
+WIDTHS = (64, 128)
 MAPS = ("identity", "diagonal")
 _RELATIONS, _COMMUNITY = 200, 100
 Record = dict[str, Any]
@@ -252,7 +253,7 @@ def measure_cases(
             sent = torch.tensor(bytes_sent // max(1, rounds_run))
             records.append(
                 {
-                    "name": f"{ranks.size} ranks, {maps}, {split}",
+                    "name": f"{ranks.size} ranks, {maps}, width {width}, {split}",
                     "ranks": ranks.size,
                     "maps": maps,
                     "split": split,
@@ -269,7 +270,8 @@ def measure_cases(
     for record in records:
         if record["predicted"]:
             record["ratio_predicted"] = record["predicted"] / record["seconds"]
-    constants |= {"name": f"{ranks.size} ranks, constants", "ranks": ranks.size, "split": None}
+    name = f"{ranks.size} ranks, width {width}, constants"
+    constants |= {"name": name, "ranks": ranks.size, "split": None}
     return [constants | {"width": width, "threads": threads}, *records]
 
 
@@ -380,30 +382,30 @@ def tables(records: Sequence[Record]) -> str:
     constants = [r for r in records if "beta" in r]
     sent = {(r["ranks"], r["split"][7:]): r for r in records if str(r["split"])[:5] == "parts"}
     lines = [
-        "| ranks | maps | split | against one thread | processor time a rank | sent a rank and "
-        "step | predicted / measured |",
-        "|--:|---|---|--:|--:|--:|--:|",
+        "| ranks | width | maps | split | against one thread | processor time a rank | "
+        "sent a rank and step | predicted / measured |",
+        "|--:|--:|---|---|--:|--:|--:|--:|",
     ]
     for r in cases:
         predicted = f"{r['ratio_predicted']:.2f}" if r.get("ratio_predicted") else ""
         low, high = r["ranges"]["ratio"]
         lines.append(
-            f"| {r['ranks']} | {r['maps']} | {r['split']} | {r['ratio']:.2f}x ({low:.2f} to "
-            f"{high:.2f}) | {r['processor']:.2f} | {r['bytes_sent'] / 2**20:.1f} MiB | "
-            f"{predicted} |"
+            f"| {r['ranks']} | {r['width']} | {r['maps']} | {r['split']} | {r['ratio']:.2f}x "
+            f"({low:.2f} to {high:.2f}) | {r['processor']:.2f} | "
+            f"{r['bytes_sent'] / 2**20:.1f} MiB | {predicted} |"
         )
     where = {f"{r['hardware']}, torch {r['torch']}, commit {r['commit']}" for r in cases}
     lines += ["", f"{'; '.join(sorted(where))}. Constants:", ""]
-    lines += ["| ranks | ns an entry, identity and complex | alpha | beta | pack | share |"]
-    lines += ["|--:|---|--:|--:|--:|--:|"]
+    lines += ["| ranks | width | ns an entry, identity and complex | alpha | beta | pack | share |"]
+    lines += ["|--:|--:|---|--:|--:|--:|--:|"]
     for r in constants:
         entry = ", ".join(
             f"{1e9 * r['entry'][maps][0][1]:.1f} to {1e9 * r['entry'][maps][1][1]:.1f}"
             for maps in MAPS
         )
         lines.append(
-            f"| {r['ranks']} | {entry} | {1e6 * r['alpha']:.0f} us | {r['beta'] / 1e9:.2f} GB/s | "
-            f"{1e12 * r['pack']:.0f} ps a byte | {r['share']:.2f} |"
+            f"| {r['ranks']} | {r['width']} | {entry} | {1e6 * r['alpha']:.0f} us | "
+            f"{r['beta'] / 1e9:.2f} GB/s | {1e12 * r['pack']:.0f} ps a byte | {r['share']:.2f} |"
         )
     lines += [
         "",
@@ -413,7 +415,7 @@ def tables(records: Sequence[Record]) -> str:
         "| machines | split | s a step | received a machine and step | memory a machine |",
         "|--:|---|--:|--:|--:|",
     ]
-    graph = 91.2e6, 601e6, WIDTH * 2
+    graph = 91.2e6, 601e6, 128
     for machines in (8, 64):
         kinds: list[tuple[str, Record]] = [("columns", {"rows_sent": 0.0})]
         for method in ("metis", "hash"):
@@ -444,6 +446,7 @@ def main(words: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=integer(2), nargs="+", default=[2, 4])
+    parser.add_argument("--width", type=integer(4), nargs="+", default=WIDTHS, help="real columns")
     parser.add_argument("--rounds", type=integer(1), default=ROUNDS)
     parser.add_argument("--quick", action="store_true", help="a hundredth of the graph, one round")
     parser.add_argument("--json", type=Path, default=RESULTS / "distributed.jsonl")
@@ -453,7 +456,7 @@ def main(words: Sequence[str] | None = None) -> None:
         here = measured_here()
         if not options.quick:
             check_hardware(options.json, here["hardware"])
-        records = measure(options.ranks, options.quick, options.rounds)
+        records = measure(options.ranks, options.width, options.quick, options.rounds)
         records = [record | here for record in records]
         if not options.quick:
             merge_cases(options.json, records)
@@ -464,7 +467,7 @@ def main(words: Sequence[str] | None = None) -> None:
             write_docs(options.docs, text)
 
 
-def measure(sizes: Sequence[int], quick: bool, rounds: int) -> list[Record]:
+def measure(sizes: Sequence[int], widths: Sequence[int], quick: bool, rounds: int) -> list[Record]:
     """All records, without where they were measured."""
     part, steps = (100, 2) if quick else (1, STEPS)
     entities, triples = ENTITIES // part, TRIPLES // part
@@ -481,5 +484,6 @@ def measure(sizes: Sequence[int], quick: bool, rounds: int) -> list[Record]:
             for name, partition in by.items():
                 np.save(folder / f"{name}-{size}.npy", partition.assignment)
             turns = 1 if quick else rounds
-            records += run_ranks(size, measure_cases, folder, WIDTH, steps, turns, 1)
+            for width in widths:
+                records += run_ranks(size, measure_cases, folder, width, steps, turns, 1)
     return records + measure_rows_sent(entities, [8, 64])

@@ -35,7 +35,7 @@ def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path)
     assert parts[0]["rows_sent"] < parts[1]["rows_sent"]
     assert parts[0]["inner"] > parts[1]["inner"] >= 0
     text = benchmark.tables([r | here for r in (constants, *records, *parts)])
-    assert "| 2 | identity | metis |" in text
+    assert "| 2 | 8 | identity | metis |" in text
     assert "| 8 | columns | 2.1 | 0.0 GB |" in text
     page = tmp_path / "page.md"
     page.write_text("before\n" + "\nold\n".join(benchmark._MARKS) + "\nafter\n")
