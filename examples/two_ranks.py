@@ -3,6 +3,7 @@ Propagation by several processes
 ================================
 
 Each process owns some entities of the graph and exchanges vectors with the others before each step.
+
 Run it with two processes::
 
     torchrun --standalone --nproc-per-node 2 examples/two_ranks.py
