@@ -1,9 +1,9 @@
 """A command that kills its own process (SIGKILL).
 
 Its one argument is a JSON object: ``words`` for the command line, ``journal`` (a file that gets the
-number of each epoch as it begins), and when to kill: ``delay`` seconds after training has begun, or
-at the ``rename``-th renaming of a file whose name ends in ``suffix``: ``before`` it, ``within`` the
-writing that precedes it, or ``after`` it.
+number of each epoch as it begins), and when to kill: ``delay`` seconds after the ``epoch``-th epoch
+of this process has begun, or at the ``rename``-th renaming of a file whose name ends in ``suffix``:
+``before`` it, ``within`` the writing that precedes it, or ``after`` it.
 """
 
 import json
@@ -43,11 +43,15 @@ def killing_replace(job):
 
 
 def run(job):
+    begun = 0
+
     def on_train_epoch_start(module):
+        nonlocal begun
+        begun += 1
         with open(job["journal"], "a") as journal:
             journal.write(f"{module.current_epoch}\n")
-        if (delay := job.pop("delay", None)) is not None:
-            timer = threading.Timer(delay, kill)
+        if begun == job.get("epoch"):
+            timer = threading.Timer(job["delay"], kill)
             timer.daemon = True
             timer.start()
         _begin(module)

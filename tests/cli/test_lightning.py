@@ -115,7 +115,7 @@ def test_the_default_trains_by_the_size_and_chooses_on_the_training_graph(
     assert "training: " in printed.err
     assert "choosing iterations on training graph: " in printed.err
     text = (run / "report.md").read_text()
-    assert "tried on the training graph with its entities taken as new (best" in text
+    assert "tried on training entities that are treated as new (best" in text
     stored = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)
     assert stored["sheafprop"]["selection"]["on"] == "training graph"
     assert main(["test", "--run", str(run)]) == 0

@@ -67,8 +67,8 @@ def test_a_terminal_shows_six_digits_and_files_all(tmp_path, monkeypatch, capsys
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("score", "'ratio' is the energy over its mean in training for that relation"),
-        ("explain", "'ratio' is the energy over its mean in training for that relation"),
+        ("score", "'ratio' is the energy divided by its mean in training for that relation"),
+        ("explain", "'ratio' is the energy divided by its mean in training for that relation"),
         ("answer", "The 'truth' of an answer, from 0 to 1, is that of its best derivation"),
     ],
 )
