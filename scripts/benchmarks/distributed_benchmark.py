@@ -436,7 +436,8 @@ def tables(records: Sequence[Record]) -> str:
 def write_docs(path: Path, text: str) -> None:
     """Puts a text between the marks of a page."""
     page = path.read_text("utf-8")
-    begin, end = page.index(_MARKS[0]) + len(_MARKS[0]), page.index(_MARKS[1])
+    begin = page.index(_MARKS[0]) + len(_MARKS[0])
+    end = page.index(_MARKS[1], begin)
     path.write_text(f"{page[:begin]}\n\n{text}\n\n{page[end:]}", "utf-8")
 
 

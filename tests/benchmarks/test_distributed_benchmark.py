@@ -38,9 +38,10 @@ def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path)
     assert "| 2 | 8 | identity | metis |" in text
     assert "| 8 | columns | 2.1 | 0.0 GB |" in text
     page = tmp_path / "page.md"
-    page.write_text("before\n" + "\nold\n".join(benchmark._MARKS) + "\nafter\n")
+    before = f"before\n<!-- results f.jsonl other -->\n{benchmark._MARKS[1]}\n"
+    page.write_text(before + "\nold\n".join(benchmark._MARKS) + "\nafter\n")
     benchmark.write_docs(page, text)
-    assert page.read_text().startswith(f"before\n{benchmark._MARKS[0]}\n\n{text}\n\n")
+    assert page.read_text().startswith(f"{before}{benchmark._MARKS[0]}\n\n{text}\n\n")
     assert page.read_text().endswith(f"{benchmark._MARKS[1]}\nafter\n")
 
 
