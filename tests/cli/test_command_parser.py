@@ -302,6 +302,7 @@ def test_rows_come_out_whatever_the_encoding(tmp_path, encoding):
 def test_what_was_reported_is_not_warned_of_again_where_once_is_enough(capsys):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         for once in (True, False):
             with report_warnings(once=once):
                 warnings.warn(f"said (once: {once})", stacklevel=1)

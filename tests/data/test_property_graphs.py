@@ -28,6 +28,7 @@ def folder(tmp_path, monkeypatch):
 def read(path, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         located = read_located(path, **options)
     return located, "".join(str(warning.message) for warning in caught)
 
@@ -105,6 +106,7 @@ def literals(path):
     found = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         located = read_files([path], literals=lambda *row: found.append(row))
     return found, located.rows.tolist(), "".join(str(w.message) for w in caught)
 

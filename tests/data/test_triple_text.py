@@ -13,6 +13,7 @@ from sheafprop.errors import DataError
 def read(text, name="f.csv", **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         rows = parse_triples(text.encode(), name, **options).tolist()
     return rows, "".join(str(warning.message) for warning in caught)
 
@@ -108,6 +109,7 @@ def test_iris_in_pieces_of_tables_are_those_of_the_whole(tmp_path, monkeypatch):
     for prefixes, begin in (("common", "GO:1"), (None, "<http://purl")):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
+            warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
             blocks = list(triple_blocks(path, prefixes=prefixes))
         heads = [block.labels(row)[0] for block in blocks for row in range(len(block))]
         assert len(heads) == 6

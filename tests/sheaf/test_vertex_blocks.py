@@ -72,6 +72,7 @@ def test_maps_too_small_for_their_squares_are_reported(
     x = torch.tensor([[3.0, -2], [1, 1]], dtype=dtype)
     with warnings.catch_warnings(record=True) as log:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         SheafConv(normalization=normalization)(x, edge, RELATION, sheaf, boundary_mask=KNOWN)
     assert any("maps of 2 coordinates" in str(w.message) for w in log) == found
 
@@ -239,6 +240,7 @@ def test_limits_report_maps_too_small_for_their_squares(size, dtype, lost, dense
     x = torch.tensor([[3.0, -2], [1, 1]], dtype=dtype)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         out, result = HarmonicExtension()(
             x, *ONE_TRIPLE, sheaf, boundary_mask=torch.tensor([True, False]), return_result=True
         )

@@ -57,6 +57,7 @@ instance_of: X:1
 def read(text, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         triples = parse_triples(text.encode(), "f.obo", **options).tolist()
     return triples, "".join(str(warning.message) for warning in caught)
 

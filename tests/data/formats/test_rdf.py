@@ -23,6 +23,7 @@ HEAD = (
 def read(text, name, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         content = text if isinstance(text, bytes) else text.encode()
         triples = parse_triples(content, name, **options).tolist()
     return triples, "".join(str(warning.message) for warning in caught)

@@ -53,6 +53,7 @@ def read(content, format="auto", name="f.txt", **options):
 def test_real_files_have_their_counts(name, count, first, words):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         triples = read_triples(FORMATS / name)
     assert len(triples) == count
     assert tuple(triples[0, 1:]) == first

@@ -59,6 +59,7 @@ def exact_limit(x, b, weight):
 def solve(x, sheaf, weight, mask, **settings):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         x = x.to(sheaf.dtype or x.dtype)
         layer = HarmonicExtension("direct", **({"tol": 1e-10} | settings))
         out, result = layer(

@@ -69,6 +69,7 @@ def test_scores_are_those_of_pykeen(tmp_path, name, arguments, inverse):
     folder = saved(tmp_path / "run", model, factory)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries
         stored = import_pykeen(folder)
     printed = " ".join(str(w.message) for w in caught)
     assert ("1-norm" in printed) == (model.interaction.p == 1)
