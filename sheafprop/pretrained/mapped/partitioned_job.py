@@ -66,7 +66,7 @@ class PartitionedJob(Job):
     folder that is asked for must be seen by all ranks.
 
     Args:
-        state, out, memory, **options: Those of :class:`Job`.
+        state, out, memory: Those of :class:`Job`, which also takes the other options.
         given (PropagationInput): Settings; its facts are the record of the parts.
         parts (Path): A folder of ``sheafprop partition``.
         ranks (Ranks): The processes, one for each part.

@@ -170,7 +170,7 @@ class PropagationJob(Job):
     The vectors are those of :meth:`SheafModel.extend` with the same settings.
 
     Args:
-        state, given, out, memory, **options: Those of :class:`Job`.
+        state, given, out, memory: Those of :class:`Job`, which also takes the other options.
         ranks (Ranks, optional): Processes that share the columns; they must see the folder. What
             comes before and after is done by the first one. (default: one process)
     """
