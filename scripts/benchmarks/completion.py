@@ -52,7 +52,7 @@ def cells(
             continue  # the paper has no settings for it
         if preset == "peers" and family == "WN18RR":
             continue  # its preset has none
-        if preset in _EPISODES and model not in WITH_EPISODES:
+        if model not in (WITH_EPISODES[family] if preset in _EPISODES else MODELS):
             continue
         config = completion_config(preset, family, version, model)
         key = {"dataset": f"{family}_{version}", "model": model, "preset": preset, "seed": seed}
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> None:
     add = parser.add_argument
     add("--family", nargs="+", choices=FAMILIES, default=["fb237"], help="benchmarks (fb237)")
     add("--version", nargs="+", choices=VERSIONS, default=["v1"], help="their versions (v1)")
-    add("--model", nargs="+", choices=MODELS, default=["rotate"], help="models (rotate)")
+    add("--model", nargs="+", choices=(*MODELS, "pairre"), default=["rotate"], help="models (rotate)")
     add("--preset", nargs="+", choices=PRESETS, default=["best"], help="settings (best)")
     add("--seeds", nargs="+", type=int, default=[0], help="seeds (0)")
     add("--all", action="store_true", help="all families, versions and models")

@@ -48,8 +48,8 @@ def run_episode_cell(
     The settings of episodes and proximity are those of the preset, from the training graphs alone,
     so that figures of ``merged`` are compared. The propagation of the rows without episodes is
     chosen on validation, so these have no ``merged``. Where proximity has peers, there are rows
-    with and without them; only those with them, unless ``whole``. ``data`` stand in the place of the configured
-    ones.
+    with and without them; only those with them, unless ``whole``. ``data`` stand in the place of
+    the configured ones.
     """
     data = load_data(config, root) if data is None else data
     module = SheafCompletion(**(config["model"] | {"seed": seed}))

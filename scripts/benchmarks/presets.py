@@ -16,8 +16,12 @@ FAMILIES = ("fb237", "WN18RR", "nell")
 VERSIONS = ("v1", "v2", "v3", "v4")
 MODELS = ("transe", "rotate", "transr", "se")
 PRESETS = ("best", "episodes", "peers", "paper", "reference")
-#: Models that have a preset ``episodes``.
-WITH_EPISODES = ("rotate",)
+#: Models that have a preset ``episodes``, by family; other than RotatE with its settings.
+WITH_EPISODES = {
+    "fb237": ("rotate", "transe", "se", "pairre"),
+    "WN18RR": ("rotate",),
+    "nell": ("rotate",),
+}
 #: Proximity of the preset ``episodes`` where ``peers`` is another, as it was before peers.
 _WITHOUT_PEERS = {"fb237": {"weight": 0.4, "share": 0.4}, "nell": {"weight": 0.8, "share": 0.3}}
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
@@ -42,7 +46,8 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
     ``peers`` is ``episodes`` with the proximity of peers, which was added after the test results of
-    ``episodes`` were known; WN18RR has none. ``reference`` is ``best``, trained on the inference graph itself.
+    ``episodes`` were known; WN18RR has none. ``reference`` is ``best``, trained on the inference
+    graph itself.
 
     Raises:
         ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,

@@ -155,9 +155,9 @@ class ProximityScorer:
 
     where the sum is over the peers of :math:`e`: other entities :math:`u` of which :math:`v` is an
     observed answer to :math:`q`, see :class:`LogProximity`. So a candidate is ranked before others
-    where it answers the query for entities near :math:`e`; an observed triple does not speak for
-    itself. The proximity of the public benchmarks' entities says much about their missing triples, whatever
-    the relation; reports print the score with and without it, and proximity alone.
+    where it answers the query for entities near :math:`e`; an observed triple does not count for
+    itself. The proximity of the public benchmarks' entities says much about their missing triples,
+    whatever the relation; reports print the score with and without it, and proximity alone.
 
     Args:
         scorer (Scorer, optional): What gives :math:`f`; None for zero: proximity alone.

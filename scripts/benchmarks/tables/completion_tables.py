@@ -29,7 +29,8 @@ __all__ = ["ablation_table", "completion_cost_table", "completion_report", "comp
 
 Record = dict[str, Any]
 
-FAMILIES, NAMES = figures.FAMILIES, figures.NAMES
+FAMILIES = figures.FAMILIES
+NAMES = figures.NAMES | {"pairre": "PairRE"}
 _MARKS = ("paper", "read", "second-hand", "recalled")
 _NEAR = "†"  # beside figures of a neighbouring protocol
 _PRESETS = {
