@@ -83,7 +83,13 @@ def main(arguments: list[str] | None = None) -> None:
     add = parser.add_argument
     add("--family", nargs="+", choices=FAMILIES, default=["fb237"], help="benchmarks (fb237)")
     add("--version", nargs="+", choices=VERSIONS, default=["v1"], help="their versions (v1)")
-    add("--model", nargs="+", choices=(*MODELS, "pairre"), default=["rotate"], help="models (rotate)")
+    add(
+        "--model",
+        nargs="+",
+        choices=(*MODELS, "pairre"),
+        default=["rotate"],
+        help="models (rotate)",
+    )
     add("--preset", nargs="+", choices=PRESETS, default=["best"], help="settings (best)")
     add("--seeds", nargs="+", type=int, default=[0], help="seeds (0)")
     add("--all", action="store_true", help="all families, versions and models")

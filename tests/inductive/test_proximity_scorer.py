@@ -7,6 +7,7 @@ from sheafprop.inductive.episode_scorer import score_spread
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
+    ProximitySettings,
     rank_own_last_,
     relations_with_loops,
 )
@@ -86,6 +87,13 @@ def test_the_proximity_of_peers_is_the_sum_over_observed_triples(side, kept, mon
     else:
         found, without = (one.score_heads(relation, entity) for one in (both, plain))
     torch.testing.assert_close(found, without + 0.7 * 0.3 * expected)
+
+
+@pytest.mark.parametrize("name", ["weight", "share", "peers"])
+@pytest.mark.parametrize("value", [-0.1, math.inf, math.nan])
+def test_weights_are_finite_and_not_negative(name, value):
+    with pytest.raises(ValueError, match=f"'{name}' must be finite and not negative"):
+        ProximitySettings(**{name: value})
 
 
 def test_an_observed_triple_is_no_peer_of_its_own_query():
