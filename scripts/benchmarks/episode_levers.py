@@ -438,26 +438,28 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def lever_table(records: Sequence[dict[str, Any]]) -> str:
-    """The gain of every lever in points of MRR + Hits@10, as Markdown: over all, by data set."""
+    """The gain of every lever in points of MRR + Hits@10, as Markdown: over all, by family."""
     datasets = list(dict.fromkeys(r["dataset"] for r in records))
+    columns = list(dict.fromkeys(name.rpartition("_")[0] for name in datasets))
     rows = []
     for name in dict.fromkeys(r["setting"] for r in records):
         if name == _BASE:
             continue
-        own = {}
+        own, number = {}, 0
         for dataset in datasets:
             # One record a split: a lever may have been measured among others before.
             mine = (r for r in records if (r["dataset"], r["setting"]) == (dataset, name))
             splits = {r["split"]: (r["gain"], r["error"]) for r in mine}
             if splits:
                 own[dataset] = _mean(list(splits.values()))
+                number += len(splits)
         families: dict[str, list[tuple[float, float]]] = {}
         for dataset, found in own.items():
             families.setdefault(dataset.rpartition("_")[0], []).append(found)
-        whole = _points(*_mean([_mean(part) for part in families.values()]))
-        each = [_points(*own[d]) if d in own else NOTHING for d in datasets]
-        rows.append([name, whole, *each])
-    return markdown_table(["lever", "mean of the families", *datasets], rows)
+        means = {family: _mean(part) for family, part in families.items()}
+        each = [_points(*means[c]) if c in means else NOTHING for c in columns]
+        rows.append([name, _points(*_mean(list(means.values()))), *each, str(number)])
+    return markdown_table(["lever", "mean of the families", *columns, "splits"], rows)
 
 
 def _mean(gains: Sequence[tuple[float, float]]) -> tuple[float, float]:
