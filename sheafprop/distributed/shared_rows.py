@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ class SharedRows:
         self._row_bytes = like.element_size() * self._shape.numel()
         self._step = max(1, piece_bytes // max(1, self._row_bytes * (ranks.size - 1)))
         near = [host == ranks.host and rank != ranks.rank for rank, host in enumerate(ranks.hosts)]
-        rows = [min(len(s), self._step) * is_near for s, is_near in zip(sent, near, strict=True)]
+        rows = [min(len(s), self._step) * int(n) for s, n in zip(sent, near, strict=True)]
         memories, self._offers = self._map(near, rows)
         found = ranks.gather([memory is not None for memory in memories])
         #: The ranks that get rows this way, and those that rows come from.
@@ -74,7 +75,8 @@ class SharedRows:
         self.sources = [
             rank for rank in range(ranks.size) if received[rank] and memories[rank] is not None
         ]
-        self._sent, self._received, self._memories = list(sent), list(received), memories
+        self._sent, self._received = list(sent), list(received)
+        self._memories: list[Any] = memories
         linked = {*self.targets, *self.sources}
         self._links = [int(rank in linked) for rank in range(ranks.size)]
         self._notes = torch.zeros(2, sum(self._links), dtype=torch.uint8)
@@ -88,7 +90,7 @@ class SharedRows:
         file, refusal, name = -1, "", f"sheafprop-{secrets.token_hex(16)}"
         memories: list[np.ndarray | None] = [None] * ranks.size
         try:
-            if sum(rows):
+            if any(rows):
                 file = os.memfd_create(name)
                 # Reserved here: memory that is missing later would end the process.
                 os.posix_fallocate(file, 0, size)
