@@ -91,7 +91,7 @@ def _advise(key: str, given: str, base: type) -> str:
     return advice
 
 
-def _subclasses(base: type) -> Iterator[type]:
-    for kind in base.__subclasses__():
-        yield kind
-        yield from _subclasses(kind)
+def _subclass_names(base: type) -> set[str]:
+    """The names of the classes that derive from one, as far as they are imported."""
+    derived = base.__subclasses__()
+    return {kind.__name__ for kind in derived}.union(*map(_subclass_names, derived))
