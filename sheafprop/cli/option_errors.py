@@ -78,9 +78,7 @@ def _classes(kind: Any) -> Iterator[type]:
 
 def _advise(key: str, given: str, base: type) -> str:
     """How to give a class, with the name that is nearest."""
-    names = sorted(
-        {kind.__name__ for kind in _subclasses(base) if not kind.__name__.startswith("_")}
-    )
+    names = sorted(name for name in _subclass_names(base) if not name.startswith("_"))
     near = [name for name in names if given.lower() in name.lower()]
     near = near or difflib.get_close_matches(given, names, 1, cutoff=0.5)
     example = f", such as {near[0]}" if near and given else ""
