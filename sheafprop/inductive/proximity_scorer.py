@@ -12,8 +12,8 @@ from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 
 #: What is added to a probability before its logarithm.
 _FLOOR = 1e-6
-# Rows of all entities are kept where they need at most so many numbers (256 MiB).
-_KEPT = 2**26
+# Rows of all entities are kept where they need at most so many numbers (1 GiB, taken row by row).
+_KEPT = 2**28
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 from benchmarks import entity_cell
-from benchmarks.entity_cell import KeptResults, TrainedCell, compare_settings, standard_error
+from benchmarks.entity_cell import (
+    KeptResults,
+    TrainedCell,
+    compare_settings,
+    criterion,
+    rank_in_parts,
+    standard_error,
+)
 from benchmarks.entity_links import EntitySettings, ObservedLinks, scorer_of_sections
 from benchmarks.query_cell import TYPES
 from benchmarks.query_sampling import sample_queries
@@ -13,6 +20,8 @@ from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask
 from benchmarks.tables.query_tables import NEGATION, entity_summary, entity_table
 
+from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.pretrained.graph_scorer import ByVectors
 from sheafprop.query import QueryRanking
 from sheafprop.ranking import RankCounts
 from sheafprop.report.tables import NOTHING
@@ -112,12 +121,36 @@ def test_sections_are_scored_together_where_energies_add(data):
     for squared in (False, True):
         model.squared = squared
         scorer = scorer_of_sections(model, x, weight)
-        assert len(scorer._groups) == (1 if squared else 3)
-        found = scorer.score_tails(ids, torch.tensor([1, 0]))
-        wanted = sum(
-            a * model.score_tails(x[:, i], ids, torch.tensor([1, 0])) for i, a in enumerate(weight)
-        )
-        assert torch.allclose(found, wanted, atol=1e-5)
+        assert isinstance(scorer, ByVectors if squared else SectionScorer)
+        kinds = torch.tensor([1, 0])
+        wanted = [a * model.score_tails(x[:, i], ids, kinds) for i, a in enumerate(weight)]
+        assert torch.allclose(scorer.score_tails(ids, kinds), sum(wanted), atol=1e-5)
+        wanted = [a * model.score_heads(x[:, i], kinds, ids) for i, a in enumerate(weight)]
+        assert torch.allclose(scorer.score_heads(kinds, ids), sum(wanted), atol=1e-5)
+
+
+def test_settings_share_scores_of_the_same_vectors_alone(data):
+    links, asked = links_of(data, "valid"), []
+    compute = links._score_links
+    links._score_links = lambda *key: asked.append(key) or compute(*key)
+    ids = torch.tensor([4, 2, 7])
+    for keep in (2**20, 2 * links.count):  # all of them fit, or one
+        links.scorer(EntitySettings(proximity=0.1), keep=keep)
+        whole = links.score_links(ids, 1, True)
+        assert torch.allclose(whole, compute(ids, 1, True), atol=1e-2)
+        asked.clear()
+        links.scorer(EntitySettings(proximity=0.2, temperature=9.0), keep=keep)
+        again = links.score_links(ids[[2, 0]], 1, True)
+        assert torch.allclose(again, whole[[2, 0]], atol=1e-5)
+        assert len(asked) == (keep < 2**20)
+        links.score_links(ids, 1, False)
+        links.scorer(EntitySettings(iterations=3), keep=keep)
+        asked.clear()
+        assert not torch.allclose(links.score_links(ids, 1, True), whole, atol=1e-2)
+        assert asked
+    # Without, nothing is rounded.
+    links.scorer(EntitySettings())
+    assert torch.equal(links.score_links(ids, 1, True), compute(ids, 1, True))
 
 
 def test_the_steps_that_rank_best_are_chosen_and_kept(data, tmp_path, monkeypatch):
@@ -126,14 +159,52 @@ def test_the_steps_that_rank_best_are_chosen_and_kept(data, tmp_path, monkeypatc
     cell.valid = links.task
     monkeypatch.setattr(TrainedCell, "links", lambda self, task: links)
     monkeypatch.setattr(entity_cell, "ITERATIONS", (1, 3))
+    monkeypatch.setattr(entity_cell, "GRID", {"proximity": (0.1, 0.8), "temperature": (2.5, 9.0)})
+    values = {(0.1, 2.5): 0.3, (0.8, 2.5): 0.4, (0.8, 9.0): 0.35}
+    monkeypatch.setattr(
+        entity_cell, "criterion", lambda _, one: values[one.proximity, one.temperature]
+    )
     chosen = cell.settings(8)
     tried = [replace(EntitySettings(), iterations=count) for count in (1, 3)]
-    values = [value for _, value in compare_settings(links, tried, 8, ("1p",))]
-    assert chosen == tried[values[1] > values[0]]
-    # A second call asks nothing again.
+    found = [value for _, value in compare_settings(links, tried, 8, ("1p",))]
+    assert chosen == replace(tried[found[1] > found[0]], proximity=0.8)
+    assert list(cell.kept["tried settings"].values()) == [0.3, 0.4, 0.35]
+    # A second call asks nothing again; what is missing is asked for.
     monkeypatch.setattr(QueryTask, "rank", None)
+    values[0.8, 9.0] = 0.5
     cell.kept = KeptResults(tmp_path)
     assert cell.settings(8) == chosen
+    del cell.kept["tried settings"]["proximity 0.8, temperature 9.0"]
+    assert cell.settings(8) == replace(chosen, temperature=9.0)
+
+
+def test_the_criterion_is_the_mean_over_all_types(data, monkeypatch):
+    monkeypatch.setattr(entity_cell, "SELECTION", (10, 2))
+    links, one = links_of(data, "valid"), EntitySettings(proximity=0.2)
+    values = []
+    for kind in (*TYPES, *NEGATION):
+        most = 2 if kind in ("2p", "3p", "pi", "ip", "up", "inp", "pin", "pni") else 10
+        ranking = links.task.rank(links.scorer(one), kind, most)
+        assert ranking.num_queries <= most
+        if len(ranking.counts):
+            metrics = ranking.metrics("macro")
+            values.append(metrics["mrr"] + metrics["hits@10"])
+    assert criterion(links, one) == pytest.approx(sum(values) / len(values), abs=2e-2)
+
+
+def test_ranks_of_parts_are_those_of_all_queries_and_are_kept(data, tmp_path, monkeypatch):
+    links = links_of(data, "test")
+    scorer = links.scorer(EntitySettings())
+    whole = links.task.rank(scorer, "2p", 7)
+    monkeypatch.setattr(entity_cell, "_PART", 3)
+    for _ in range(2):  # the second time from what is kept
+        parts = rank_in_parts(links.task, scorer, "2p", 7, tmp_path)
+        assert torch.equal(parts.query, whole.query)
+        assert torch.equal(parts.counts.better, whole.counts.better)
+        assert torch.equal(parts.counts.candidates, whole.counts.candidates)
+        assert (parts.num_queries, parts.num_candidates) == (7, whole.num_candidates)
+        monkeypatch.setattr(QueryTask, "rank", None)
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_standard_errors_are_over_queries():
