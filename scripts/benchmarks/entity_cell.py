@@ -36,8 +36,11 @@ from sheafprop.training.episode_training import train_episodes
 SAMPLE = 2000
 #: Numbers of steps to choose from.
 ITERATIONS = (1, 2, 4, 8)
-#: What is chosen next, one after the other, each beside the best of those before.
-GRID = {"proximity": (0.2, 0.3, 0.4, 0.5, 0.65), "temperature": (1.8, 2.5, 3.5)}
+#: What is chosen next: from one setting to the best of its neighbours, until none is better.
+GRID = {
+    "proximity": (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5),
+    "temperature": (0.9, 1.3, 1.8, 2.5, 3.5, 5.0),
+}
 #: Validation queries of each type that choose them: types without entities between, and with them,
 #: which need rows for each of these entities.
 SELECTION = (240, 60)
@@ -123,17 +126,15 @@ class TrainedCell:
         best = replace(EntitySettings(), iterations=steps)
         links, name = self.links(self.valid), "tried settings"
         tried: dict[str, float] = dict(self.kept.found.get(name, {}))
-        for option, values in GRID.items():
-            found = {}
-            for value in values:
-                one = replace(best, **{option: value})
-                key = f"proximity {one.proximity}, temperature {one.temperature}"
-                if key not in tried:
-                    tried[key] = criterion(links, one)
-                    self.kept.put(name, tried)
-                found[one] = tried[key]
-            best = max(found, key=found.__getitem__)
-        return best
+
+        def judge(one: EntitySettings) -> float:
+            key = f"proximity {one.proximity}, temperature {one.temperature}"
+            if key not in tried:
+                tried[key] = criterion(links, one)
+                self.kept.put(name, tried)
+            return tried[key]
+
+        return climb(best, judge)
 
     def _choose_steps(self, most: int) -> int:
         links = self.links(self.valid)
@@ -213,6 +214,25 @@ def compare_settings(
         hits = [r.metrics("macro")["hits@10"] for r in rankings if len(r.counts)]
         found.append((one, sum(hits) / len(hits)))
     return found
+
+
+def climb(best: EntitySettings, judge: Callable[[EntitySettings], float]) -> EntitySettings:
+    """The settings where no neighbour in the grid is better, from given ones on.
+
+    One option is changed at a time, as long as that helps.
+    """
+    options, idle = list(GRID), 0
+    while idle < len(options):
+        option = options[0]
+        options.append(options.pop(0))
+        values, start, moved = GRID[option], best, True
+        while moved:
+            place = values.index(getattr(best, option))
+            near = [replace(best, **{option: v}) for v in values[max(place - 1, 0) : place + 2]]
+            better = max(near, key=lambda one: (judge(one), one == best))
+            moved, best = better != best, better
+        idle = idle + 1 if best == start else 1
+    return best
 
 
 def criterion(links: ObservedLinks, settings: EntitySettings) -> float:

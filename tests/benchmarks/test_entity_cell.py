@@ -6,8 +6,10 @@ import pytest
 import torch
 from benchmarks import entity_cell
 from benchmarks.entity_cell import (
+    GRID,
     KeptResults,
     TrainedCell,
+    climb,
     compare_settings,
     criterion,
     rank_in_parts,
@@ -159,23 +161,41 @@ def test_the_steps_that_rank_best_are_chosen_and_kept(data, tmp_path, monkeypatc
     cell.valid = links.task
     monkeypatch.setattr(TrainedCell, "links", lambda self, task: links)
     monkeypatch.setattr(entity_cell, "ITERATIONS", (1, 3))
-    monkeypatch.setattr(entity_cell, "GRID", {"proximity": (0.1, 0.8), "temperature": (2.5, 9.0)})
-    values = {(0.1, 2.5): 0.3, (0.8, 2.5): 0.4, (0.8, 9.0): 0.35}
     monkeypatch.setattr(
-        entity_cell, "criterion", lambda _, one: values[one.proximity, one.temperature]
+        entity_cell, "criterion", lambda _, one: -abs(one.proximity - 0.62) - one.temperature
     )
     chosen = cell.settings(8)
     tried = [replace(EntitySettings(), iterations=count) for count in (1, 3)]
     found = [value for _, value in compare_settings(links, tried, 8, ("1p",))]
-    assert chosen == replace(tried[found[1] > found[0]], proximity=0.8)
-    assert list(cell.kept["tried settings"].values()) == [0.3, 0.4, 0.35]
+    assert chosen == replace(tried[found[1] > found[0]], proximity=0.65, temperature=0.9)
+    assert cell.kept["tried settings"]["proximity 0.65, temperature 1.8"] == pytest.approx(-1.83)
     # A second call asks nothing again; what is missing is asked for.
     monkeypatch.setattr(QueryTask, "rank", None)
-    values[0.8, 9.0] = 0.5
+    monkeypatch.setattr(entity_cell, "criterion", lambda _, one: one.temperature)
     cell.kept = KeptResults(tmp_path)
     assert cell.settings(8) == chosen
-    del cell.kept["tried settings"]["proximity 0.8, temperature 9.0"]
-    assert cell.settings(8) == replace(chosen, temperature=9.0)
+    del cell.kept["tried settings"]["proximity 0.65, temperature 1.3"]
+    assert cell.settings(8) == replace(chosen, temperature=1.3)
+
+
+@pytest.mark.parametrize("start", [(0.5, 2.5), (0.0, 5.0), (1.5, 0.9)])
+def test_the_climb_ends_where_no_neighbour_is_better(start):
+    asked = {}
+
+    def judge(one):
+        # A ridge that no single option follows to its end at once.
+        value = -((one.proximity - one.temperature / 9) ** 2) - 0.01 * (one.temperature - 3.4) ** 2
+        return asked.setdefault(one, value)
+
+    best = climb(EntitySettings(proximity=start[0], temperature=start[1]), judge)
+    for option, values in GRID.items():
+        place = values.index(getattr(best, option))
+        for value in values[max(place - 1, 0) : place + 2]:
+            assert judge(replace(best, **{option: value})) <= judge(best)
+    assert (best.proximity, best.temperature) == (0.4, 3.5)
+    assert len(asked) < len(GRID["proximity"]) * len(GRID["temperature"]) / 2
+    # Of equal ones the first stays.
+    assert climb(EntitySettings(), lambda one: 0.5) == EntitySettings()
 
 
 def test_the_criterion_is_the_mean_over_all_types(data, monkeypatch):
