@@ -16,8 +16,8 @@ from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 _FLOOR = 1e-6
 #: What is added to the proximity of peers before its logarithm.
 _PEER_FLOOR = 1e-5
-# Rows of all entities are kept where they need at most so many numbers (256 MiB).
-_KEPT = 2**26
+# Rows of all entities are kept where they need at most so many numbers (1 GiB, taken row by row).
+_KEPT = 2**28
 
 
 @dataclass(frozen=True)
