@@ -2,7 +2,9 @@
 A custom sheaf
 ==============
 
-Every relation reflects its heads. Layers, models, extension and queries require three methods.
+Every relation reflects its heads. Layers, models, extension and queries require three methods. The
+tensors of the maps are fields of a dataclass, with a row for each relation and the width of the
+vectors as the last dimension; for tensors of other shapes, override ``stalk_dim`` as well.
 """
 
 from dataclasses import dataclass

@@ -35,9 +35,12 @@ class RelationSheaf(ABC):
     features promote, at least in single precision.
 
     A custom sheaf defines :meth:`restrict`, :meth:`restrict_adjoint`, :meth:`translation_of` and,
-    unless it is a dataclass with tensors as fields, :meth:`tensors`. All other methods have a
-    default that materializes the maps as matrices; override them if a cheaper form exists. Sheaves
-    are immutable; those of the package are frozen dataclasses, registered as pytrees.
+    unless it is a dataclass with tensors as fields, :meth:`tensors`. Every tensor has a row for
+    each relation; the last dimension of the first one is :math:`d`, unless :attr:`stalk_dim` is
+    overridden as well. All other methods have a default that materializes the maps as matrices;
+    override them if a cheaper form exists. Sheaves are immutable; those of the package are frozen
+    dataclasses, registered as pytrees with ``torch.export.register_dataclass``, which
+    ``torch.export`` requires.
 
     See Cobb and Gebhart, "Feature Propagation on Knowledge Graphs Using Cellular Sheaves", and
     Hansen and Ghrist, "Toward a spectral theory of cellular sheaves" (2019).
@@ -116,7 +119,9 @@ class RelationSheaf(ABC):
     def stalk_dim(self) -> int | None:
         """Dimension :math:`d` of the vertex stalks; None if the sheaf supports any width.
 
-        By default, the last dimension of the first tensor.
+        By default, the last dimension of the first tensor. A sheaf with None also has to define
+        what writes the maps out as matrices: :meth:`vertex_blocks`, :meth:`coupling`,
+        :meth:`end_norms`. A field of the sheaf for the width avoids this.
         """
         return next(iter(self.tensors().values())).shape[-1]
 
@@ -146,7 +151,10 @@ class RelationSheaf(ABC):
         relations = self._relations() if relations is None else relations
         size = self.stalk_dim or width
         if size is None:
-            raise ValueError("a sheaf without translations takes any width: give 'width'")
+            raise ValueError(
+                f"the maps of {type(self).__name__} cannot be written out as matrices, because its "
+                "'stalk_dim' is None: return the width of the features there (or give 'width')"
+            )
         eye = torch.eye(size, dtype=self.dtype, device=relations.device)
         columns = self.restrict(eye.unsqueeze(1).expand(-1, len(relations), -1), relations, side)
         return columns.permute(1, 2, 0)
@@ -307,16 +315,19 @@ class RelationSheaf(ABC):
         r"""Returns the sheaf whose energy weights relation :math:`r` by :math:`w_r`.
 
         Its maps and translations are those of this sheaf times :math:`\sqrt{w_r}`; the result is
-        differentiable in the weights.
+        differentiable in the weights. By default, it is a :class:`DenseSheaf`.
 
         Args:
             weight (Tensor): :math:`w_r > 0`, real ``[R]``.
             width (int, optional): Dimension :math:`d`, for a sheaf that supports any width.
         """
-        root = weight.sqrt()
-        return self.map_tensors(
-            lambda tensor: tensor * root.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))
-        )
+        from sheafprop.sheaf.dense_sheaf import DenseSheaf  # a subclass
+
+        tail = self.matrices("tail", width=width)
+        head = tail if self.shares_maps else self.matrices("head", width=width)
+        # The tensors of a sheaf need not scale its maps: they may be angles, or get normalized.
+        dense = DenseSheaf(head, tail, self.translation_of(self._relations()))
+        return dense.scale_energy(weight)
 
     def promote(self, dtype: torch.dtype) -> Self:
         """Returns the sheaf with all tensors converted to ``dtype``, or itself if they have this
