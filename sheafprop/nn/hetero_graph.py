@@ -25,8 +25,8 @@ class HeteroGraph:
     zeros, ones and False.
 
     Features of different widths are projected in the model and joined there, so that the
-    projections are trained: ``graph.join({kind: linear[kind](data[kind].x) for kind in linear})``
-    for a graph read with ``x=None``.
+    projections are trained: ``graph.join({kind: layer(data[kind].x) for kind, layer in
+    linear.items()})`` for a graph read with ``x=None``.
 
     :meth:`split` returns the rows of every type in their original order. For a
     :class:`~torch_geometric.data.Batch`,

@@ -1,3 +1,8 @@
+"""What every sheaf has, and its defaults.
+
+Long because the defaults of all methods, with their documentation, are those of one class.
+"""
+
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
@@ -315,19 +320,13 @@ class RelationSheaf(ABC):
         r"""Returns the sheaf whose energy weights relation :math:`r` by :math:`w_r`.
 
         Its maps and translations are those of this sheaf times :math:`\sqrt{w_r}`; the result is
-        differentiable in the weights. By default, it is a :class:`DenseSheaf`.
+        differentiable in the weights.
 
         Args:
             weight (Tensor): :math:`w_r > 0`, real ``[R]``.
             width (int, optional): Dimension :math:`d`, for a sheaf that supports any width.
         """
-        from sheafprop.sheaf.dense_sheaf import DenseSheaf  # a subclass
-
-        tail = self.matrices("tail", width=width)
-        head = tail if self.shares_maps else self.matrices("head", width=width)
-        # The tensors of a sheaf need not scale its maps: they may be angles, or get normalized.
-        dense = DenseSheaf(head, tail, self.translation_of(self._relations()))
-        return dense.scale_energy(weight)
+        return _Weighted(self, weight.sqrt())
 
     def promote(self, dtype: torch.dtype) -> Self:
         """Returns the sheaf with all tensors converted to ``dtype``, or itself if they have this
@@ -357,6 +356,39 @@ class RelationSheaf(ABC):
     def _relations(self) -> Tensor:
         device = next((tensor.device for tensor in self.tensors().values()), None)
         return torch.arange(self.num_relations, device=device)
+
+
+class _Weighted(RelationSheaf):
+    """The maps and translations of a ``sheaf``, each times the ``root`` of its relation.
+
+    The tensors of a sheaf need not scale its maps: they may be angles, or get normalized."""
+
+    def __init__(self, sheaf: RelationSheaf, root: Tensor) -> None:
+        self.sheaf, self.root = sheaf, root
+
+    def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        return self.sheaf.restrict(x, edge_type, side) * self.root[edge_type, None]
+
+    def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        return self.sheaf.restrict_adjoint(y, edge_type, side) * self.root[edge_type, None]
+
+    def translation_of(self, edge_type: Tensor) -> Tensor | None:
+        shift = self.sheaf.translation_of(edge_type)
+        return None if shift is None else shift * self.root[edge_type, None]
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {**self.sheaf.tensors(), "root of the weights": self.root}
+
+    @property
+    def stalk_dim(self) -> int | None:
+        return self.sheaf.stalk_dim
+
+    @property
+    def shares_maps(self) -> bool:
+        return self.sheaf.shares_maps
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "_Weighted":
+        return _Weighted(self.sheaf.map_tensors(function), function(self.root))
 
 
 def double_precision(tensor: Tensor) -> Tensor:

@@ -106,6 +106,19 @@ def test_weights_of_relations_scale_maps_whose_tensors_do_not():
     weighted.sum().backward()
     expected = torch.zeros(3).double().index_add(0, graph.edge_type, energy)
     torch.testing.assert_close(weight.grad, expected)
+    # All else is that of its matrices.
+    scaled = sheaf.scale_energy(weight.detach())
+    dense = DenseSheaf(scaled.matrices("head"), scaled.matrices("tail"))
+    layer = SheafPropagation(5)
+    torch.testing.assert_close(graph.call(layer, x, scaled), graph.call(layer, x, dense))
+    part = scaled.select(torch.tensor([2, 1]))
+    torch.testing.assert_close(part.matrices("tail"), dense.matrices("tail")[[2, 1]])
+    single = scaled.promote(torch.float32)
+    assert (single.dtype, single.num_relations) == (torch.float32, 3)
+    plain = Plain(*tensors(4)).scale_energy(weight.detach())
+    written = DenseSheaf(*tensors(4)).scale_energy(weight.detach())
+    x = graph.features(written, 3)
+    torch.testing.assert_close(graph.call(layer, x, plain), graph.call(layer, x, written))
 
 
 def test_a_width_that_the_maps_need_is_asked_for():
