@@ -67,7 +67,7 @@ class RowwiseAdagrad(torch.optim.Optimizer):
                 total = state["sum"]
                 if grad.is_sparse:
                     if group["weight_decay"]:
-                        raise RuntimeError("weight decay does not support sparse gradients")
+                        raise RuntimeError("weight decay is not compatible with sparse gradients")
                     rows, grad = _rows(grad)
                     found = total.index_select(0, rows).add_(_squares(grad, group["rowwise"]))
                     total.index_copy_(0, rows, found)
@@ -116,7 +116,7 @@ class RowAdam(torch.optim.Adam):
 
     def _step_rows(self, parameter: Tensor, group: dict[str, Any]) -> None:
         if group["weight_decay"]:
-            raise RuntimeError("weight decay does not support sparse gradients")
+            raise RuntimeError("weight decay is not compatible with sparse gradients")
         assert parameter.grad is not None
         state = self.state[parameter]
         if not state:

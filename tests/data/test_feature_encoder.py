@@ -54,7 +54,7 @@ def test_columns_are_found_by_name_whatever_their_order():
     rows, _ = encoder.encode(TRAIN)
     turned = FeatureTable(TRAIN.labels, TRAIN.columns[::-1])
     np.testing.assert_array_equal(encoder.encode(turned)[0], rows)
-    order = "the columns are in another order than in training: matched by name"
+    order = "the columns are in another order than in training; matched by name"
     assert encoder.notes(turned)[0] == order
     assert order not in encoder.notes(TRAIN)
     assert encoder.notes(TRAIN)[0].startswith("1 type of 'kind'")

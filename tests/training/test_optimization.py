@@ -509,7 +509,7 @@ def test_stored_state_goes_on_as_if_nothing_had_happened(build):
 
 @pytest.mark.parametrize("kind", [RowwiseAdagrad, RowAdam])
 def test_weight_decay_is_of_dense_gradients_alone(kind):
-    with pytest.raises(RuntimeError, match="weight decay does not support sparse gradients"):
+    with pytest.raises(RuntimeError, match="weight decay is not compatible with sparse gradients"):
         apply_steps(lambda *p: kind(p, lr=0.1, weight_decay=0.1), sparse=True)
     twin = {RowwiseAdagrad: torch.optim.Adagrad, RowAdam: torch.optim.Adam}[kind]
     ours, theirs = (
