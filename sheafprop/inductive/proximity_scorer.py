@@ -91,10 +91,10 @@ class LogProximity:
 
     def __call__(self, entity: Tensor) -> Tensor:
         """Returns the rows ``[B, N]`` of some entities."""
-        unique, place = torch.unique(entity, return_inverse=True)
         if not len(self._rows):
+            unique, place = torch.unique(entity, return_inverse=True)
             return (self._near(unique) + _FLOOR).log_()[place]
-        missing = unique[~self._known[unique]]
+        missing = entity[~self._known[entity]].unique()
         if missing.numel():
             self._rows[missing] = (self._near(missing) + _FLOOR).log_().to(self._rows)
             self._known[missing] = True
