@@ -43,8 +43,8 @@ def result_table(records: Sequence[Record]) -> str:
     Hits are in percent. Protocols stand in groups, in each the methods in the order of their runs,
     which begins with the run's own. Runs of the same configuration that differ only in their seed
     are averaged, with the standard error of the mean; runs of different configurations, and runs
-    that share a seed, are shown separately, by name. A baseline that needs no model is shown once, the edge-type heuristic by both
-    conventions for ties. Several data sets give several tables.
+    that share a seed, are shown separately, by name. A baseline that needs no model is shown once,
+    the edge-type heuristic by both conventions for ties. Several data sets give several tables.
 
     Args:
         records (list): The records of the runs (their ``metrics.json``).
