@@ -11,6 +11,7 @@ import secrets
 import shlex
 import sys
 import warnings
+from argparse import ArgumentError
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +27,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.command_parser import report
+from sheafprop.cli.option_errors import describe_option_error
 from sheafprop.cli.run_folder import RunFolder, own_classes, read_run, trust
 from sheafprop.config_files import DATA_PLACES, add_callbacks, resolve_place
 from sheafprop.errors import DataError
@@ -154,7 +156,11 @@ class SheafCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         # The base class warns of what is done here on purpose: our parser has read sys.argv.
-        self.config = parser.parse_args(args)
+        try:
+            self.config = parser.parse_args(args)
+        except ArgumentError as error:
+            text = describe_option_error(str(error), self._parser(args[0]))
+            raise DataError(text) from error
 
     def _parse_ckpt_path(self) -> None:
         """The run folder holds the configuration; what a checkpoint stores must not override it."""

@@ -277,7 +277,8 @@ def test_bad_words_are_reported(tmp_path, monkeypatch, capsys, words, message):
     [
         ("--model.kge=foo", "model.kge"),
         ("--model.nonsense=1", "nonsense"),
-        ("--model.lr=fast", "model.lr"),
+        ("--model.lr=fast", "'--model.lr' must be a number (got 'fast')"),
+        ("--trainer.logger=tensorboard", "or a configuration: --config logger/csv, --config log"),
         ("--data.batch_size=0", "'batch_size' must be an integer of at least 1"),
         ("--data.mode=both", "data.mode"),
         ("--data.hold_out=2", "'hold_out' must be"),

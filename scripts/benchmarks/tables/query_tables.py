@@ -208,7 +208,7 @@ def entity_summary(records: Sequence[Record]) -> str:
         ("conjunctive", CONJUNCTIVE),
     ):
         header = [f"{len(types)} types {title}", *ratios, f"mean of {len(ratios)}"]
-        own = [*cells.items(), (f"{_GNN} (published, paper)", gnn)]
+        own = [*cells.items(), (f"{_GNN} (published, paper; macro, ties by an unstable sort)", gnn)]
         rows = []
         for name, by_ratio in own:
             row = [_mean_of(by_ratio.get(ratio, {}), types) for ratio in ratios]
@@ -218,7 +218,8 @@ def entity_summary(records: Sequence[Record]) -> str:
         for name, figures in published.items():
             if title in figures:
                 means = f"{100 * figures[title]['hits@10']:.1f} / {figures[title]['mrr']:.3f}"
-                name = f"{name} (published, {figures['mark']}; {figures['ties']} ties, 9 ratios)"
+                ties = f"{figures['averaging']}, {figures['ties']} ties"
+                name = f"{name} (published, {figures['mark']}; {ties}, 9 ratios)"
                 rows.append([escape(name), *[NOTHING] * len(ratios), means])
         parts.append(markdown_table(header, rows))
     return "\n\n".join(parts)
