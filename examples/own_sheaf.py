@@ -2,9 +2,7 @@
 A custom sheaf
 ==============
 
-Every relation reflects its heads. Layers, models, extension and queries require three methods. The
-tensors of the maps are fields of a dataclass, with a row for each relation and the width of the
-vectors as the last dimension; for tensors of other shapes, override ``stalk_dim`` as well.
+Every relation reflects its heads. A sheaf has three methods, and its first tensor is ``[R, ..., d]``.
 """
 
 from dataclasses import dataclass
