@@ -2,7 +2,7 @@
 A custom sheaf
 ==============
 
-Every relation reflects its heads. A sheaf has three methods, and its first tensor is ``[R, ..., d]``.
+Every relation reflects its heads. A sheaf has three methods and a first tensor ``[R, ..., d]``.
 """
 
 from dataclasses import dataclass
