@@ -57,17 +57,17 @@ def test_more_columns_than_three():
         (
             "a\tb\tc\na b c\n",
             "\t",
-            r"line 2: expected 3 tab-separated .* this line has spaces only",
+            r"line 2: expected 3 tab-separated .* this line has only spaces",
         ),
         ("a\tb\tc\na\n", "\t", "line 2: .*; this line has none"),
-        ("a\tb c\n", "\t", "There is a space where a tab may be meant"),
+        ("a\tb c\n", "\t", "A space may be used instead of a tab"),
         ("a\tb\tc\td\ne\tf\n", "\t", r"line 1: .* Keep three columns.* \(1 more such lines.\)"),
         ("a,b,c\n\na,b\n", ",", "line 3: expected 3 comma-separated fields"),
         ("a;b;c\na;b\n", ";", "line 2: expected 3 ;-separated fields"),
         ("a;b;c\n", ",", r"separated by ';'\? Give --delimiter ';'"),
         ("a\tb\tc\nNew York|in|b\n", "\t", r"line 2: .* separated by '\|'\? Give --delimiter"),
         ("a\tb\tc\n", ";", r"separated by '\\t'\?"),
-        ('a,b,c\n"a,b,c\n', ",", "line 2: a quotation mark opens a field and is not closed"),
+        ('a,b,c\n"a,b,c\n', ",", "line 2: a quoted field is not closed"),
     ],
 )
 def test_the_first_wrong_line_is_named(text, delimiter, message):
