@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sheafprop.checks import count_noun
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
@@ -228,6 +229,11 @@ def _csv_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, lis
         reason = str(error)
         if reason == "unexpected end of data":
             reason = "a quotation mark opens a field and is not closed"
+        elif "expected after" in reason:
+            reason = (
+                "a quotation mark closes a field, and the field goes on. Write a quotation mark "
+                "inside a quoted field twice; one that opens a field may not be closed"
+            )
         raise DataError(f"{source}, line {first}: {reason}") from error
 
 
@@ -246,8 +252,10 @@ def _check_fields(
     if not wrong:
         return
     row = rows[wrong[0]]
-    names = "as in the header" if given else f"columns {columns}"
-    names = "head, relation, tail" if columns is None and not given else names
+    names = "as in the header" if given else "head, relation, tail"
+    if columns is not None:
+        is_first = len(rows[0]) == width
+        names = "as in the first row" if is_first else "columns " + ",".join(map(str, columns))
     advice = ""
     if other := _other_delimiter(row, width, delimiter):
         advice = f" Are they separated by {other!r}? Give --delimiter {other!r}."
@@ -259,9 +267,13 @@ def _check_fields(
     elif columns is None and not given and len(row) > 3:
         advice = " Keep three columns, or say which (--columns 0,1,2 or --columns NAME,NAME,NAME)"
         advice += ", or give the file of their header before this one (HEADER,FILE)."
+    if not other and separator != "tab" and len(row) > width:
+        advice += f" A label that contains {delimiter!r} must be in quotation marks."
+    shown = show_fields(row)
+    shown += "" if shown.endswith("...") else "."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
-        f"({names}), got {len(row)}: {show_fields(row)}.{advice}" + others(len(wrong))
+        f"({names}), got {len(row)}: {shown}{advice}" + others(len(wrong))
     )
 
 
@@ -273,4 +285,4 @@ def _other_delimiter(row: list[str], width: int, delimiter: str) -> str | None:
 
 def others(count: int) -> str:
     """How many more lines have a fault, for the end of a message."""
-    return "" if count == 1 else f" ({count - 1} more such lines.)"
+    return "" if count == 1 else f" ({count_noun(count - 1, 'more such line')}.)"
