@@ -100,7 +100,7 @@ class SharedRows:
         try:
             offers = ranks.gather(_Offer(os.getpid(), file, name, rows, refusal))
             for rank, offer in enumerate(offers):
-                if near[rank] and sum(offer.rows) and not offer.refusal:
+                if near[rank] and any(offer.rows) and not offer.refusal:
                     try:
                         memories[rank] = _map_other(offer, self._row_bytes)
                     except OSError as error:

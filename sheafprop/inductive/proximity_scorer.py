@@ -112,10 +112,10 @@ class LogProximity:
 
     def probabilities(self, entity: Tensor) -> Tensor:
         r"""Returns the rows :math:`\pi_e` ``[B, N]`` of some entities."""
-        unique, place = torch.unique(entity, return_inverse=True)
         if not len(self._rows):
+            unique, place = torch.unique(entity, return_inverse=True)
             return self._near(unique)[place]
-        missing = unique[~self._known[unique]]
+        missing = entity[~self._known[entity]].unique()
         if missing.numel():
             self._rows[missing] = self._near(missing).to(self._rows)
             self._known[missing] = True

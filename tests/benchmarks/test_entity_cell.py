@@ -269,6 +269,14 @@ def test_the_summary_has_means_over_ratios_and_published_ones():
     gnn = "NodePiece-QE w/ GNN (published, paper; macro, ties by an unstable sort)"
     assert f"{gnn} | 33.7 | 11.9 | 22.8 |" in three
     assert "NodePiece" not in one + two
+    # A row has all ratios, whatever number of queries was ranked.
+    for limits, text in (
+        ((None, 2000), "2,000 queries per type or all"),
+        ((500, 500), "500 queries per type"),
+        ((1000, 500), "500 to 1,000 queries per type"),
+    ):
+        other = [r | {"limit": limits[r["ratio"] == "550"]} for r in records]
+        assert f"| RotatE, best: entities ({text}) | 50.0 / 0.250 | 40.0" in entity_summary(other)
     # A mean over ratios needs all of them.
     some = [r for r in records if (r["ratio"], r["type"]) != ("550", "2in")]
     assert "40.0 / 0.500 | 45.0" in entity_summary(some)

@@ -112,7 +112,7 @@ def test_nodes_of_neo4j_become_features_alone_or_beside_their_facts(tmp_path, ca
     # What is there to read is said, and nothing is written.
     words = ["convert", "nodes.csv", "--out", "other.tsv"]
     assert "this is a file of nodes" in failing(capsys, *words)
-    assert "no file holds a triple" in failing(capsys, *words, "--literals", "other.csv")
+    assert "the files hold no triples" in failing(capsys, *words, "--literals", "other.csv")
     with pytest.raises(SystemExit):
         main(["convert", "edges.csv"])
     assert "give --out FILE, --literals FILE or both" in capsys.readouterr().err

@@ -192,7 +192,7 @@ def test_processes_share_columns_or_parts_of_the_graph(tmp_path, capsys, model):
     output(capsys, "propagate", facts, "--model", model, "--out", tmp_path / "one")
     wanted = vectors(tmp_path / "one")
     for given, split, why in (
-        (parts, "auto", "split: columns, as all ranks read"),
+        (parts, "auto", "split: columns; all ranks read"),
         (facts, "columns", ""),
         (parts, "columns", ""),
         (parts, "halo", ""),
@@ -223,7 +223,7 @@ def test_auto_says_why_parts_are_needed(tmp_path, capsys, facts):
     output(capsys, "partition", facts, "--parts", 2, "--method", "hash", "--out", parts)
     words = ["propagate", parts, "--model", model]
     found = pool(2).run(call, [*words, "--estimate"])
-    assert "split: halo, as the maps of transr mix columns" in found[0][2]
+    assert "split: halo, since the maps of transr mix columns" in found[0][2]
     assert "received" in found[0][1]
     assert found[1] == (0, "", "")
     for code, _, text in pool(2).run(call, ["propagate", facts, "--model", model, *out]):
@@ -244,7 +244,7 @@ def test_auto_says_why_parts_are_needed(tmp_path, capsys, facts):
         assert found[1][1:] == ("", "")
     for option in (["--columns", "2,1,0"], ["--header", "no"], ["--input-format", "tsv"]):
         said = failing(capsys, *words, *out, *option)
-        assert f"{option[0]} says how files are read, and the parts in '{parts}'" in said
+        assert f"{option[0]} does not apply to the parts in '{parts}'" in said
     halo = ["propagate", facts, "--model", model, "--split", "halo"]
     assert "takes a folder of parts" in failing(capsys, *halo, *out)
     assert not (tmp_path / "v").exists()

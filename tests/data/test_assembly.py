@@ -223,7 +223,7 @@ def test_equal_triples_of_different_graphs_are_no_overlap():
         (semi, {"observed": []}, "no observed triple"),
         (fully, {"observed": []}, "no observed triple"),
         (semi, {"train": []}, "no training triple"),
-        (semi, {"test": [("x", "r")]}, "test: a triple has 3 labels"),
+        (semi, {"test": [("x", "r")]}, "test: a triple must have 3 labels"),
         (semi, {"observed": [("x", "r", 3.0)]}, "observed: labels must be strings or integers"),
     ],
 )

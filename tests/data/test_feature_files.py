@@ -77,7 +77,7 @@ def test_numbers_types_and_gaps_of_text_files(tmp_path, ending):
             "entity,property,value\na,age,3\nb,age,inf\n",
             "line 3: the column 'age' must hold finite numbers (got inf at 'b')",
         ),
-        ("id,size,size\na,1,2\n", "the column 'size' is there several times"),
+        ("id,size,size\na,1,2\n", "the column 'size' exists more than once"),
         ("id\na\nb\n", "line 1: expected a header"),
         ("id,size\na,1,2\n", "line 2: expected 2 fields"),
         ("", "line 1"),

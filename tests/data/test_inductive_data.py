@@ -66,7 +66,7 @@ def test_other_labels_are_refused_and_named(kind):
     with pytest.raises(DataError, match=f"{len(labels)} {kind} that are not .*'someone else'"):
         renumber(data, **changed)
     labels = list(vocabularies[kind])[:-1]
-    with pytest.raises(DataError, match=r"1 label it does not know \(first: "):
+    with pytest.raises(DataError, match=r"1 label unknown to the model \(first: "):
         renumber(data, **(vocabularies | {kind: Vocabulary(labels, kind=kind)}))
 
 

@@ -29,7 +29,7 @@ def test_relationships_of_neo4j_by_their_header(delimiter):
         ["2", "LIKES", "1"],
     ]
     assert ("separated by" in said) == (delimiter != ",")
-    assert ":START_ID, :TYPE, :END_ID are taken as head, relation and tail" in said
+    assert ":START_ID, :TYPE, :END_ID are used as head, relation and tail" in said
 
 
 def test_ids_stand_behind_the_name_of_their_space():
@@ -45,7 +45,7 @@ def test_an_export_of_apoc_holds_nodes_too():
     text = '"_id","_labels","name","_start","_end","_type"\n"1",":P","Ada",,,\n,,,"1","2","KNOWS"\n'
     rows, said = read(text)
     assert rows == [["1", "KNOWS", "2"]]
-    assert "left out: nodes (1)" in said
+    assert "skipped: nodes (1)" in said
     with pytest.raises(DataError, match=r"f\.csv, line 3: a label is empty"):
         read(text.replace('"2"', ""))
 
@@ -56,7 +56,7 @@ def test_an_export_of_apoc_holds_nodes_too():
         ("id:ID,name,:LABEL", "this is a file of nodes"),
         ("_id,_labels,name", "this is a file of nodes"),
         ("id,category,name", "this is a file of nodes"),
-        ("entity,property,value", "this is a file of literals.*--features"),
+        ("entity,property,value", "this file holds literals.*--features"),
         (":START_ID,:END_ID,since", "missing :TYPE"),
         (":START_ID,:TYPE,x", "missing :END_ID"),
     ],
@@ -86,9 +86,7 @@ IRIS = (
 def test_iris_in_tables_stay_with_a_note_until_prefixes_are_given():
     rows, said = read(IRIS, "f.tsv")
     assert rows[0][0] == "<http://purl.obolibrary.org/obo/GO_1>"
-    assert (
-        "f.tsv: labels of tables are taken as they are, and this one is 'GO:1' in files of" in said
-    )
+    assert "f.tsv: labels of tables are not shortened, and this one is 'GO:1' in files of" in said
     assert said.count("--prefixes common") == 1
     for name, text in (("f.tsv", IRIS), ("f.csv", IRIS.replace("\t", ","))):
         short, said = read(text, name, prefixes="common")

@@ -97,7 +97,7 @@ def test_round_trip(tmp_path_factory, rows):
         ("a\tr\tb\rc\tr\td\r", "line 1: a carriage return"),
         ("", r"no triple \(0 bytes\)"),
         ("\n \n", "no triple"),
-        ("a r\tb\n", "There is a space where a tab may be meant"),
+        ("a r\tb\n", "A space may be used instead of a tab"),
         ("head\trelation\ttail\nhead\tr\tb\n", "line 1: this looks like column names"),
         ("from\tedge\tto\na\tr\tb\n", "line 1: this looks like column names"),
         ("\n Subject\tPREDICATE\tobject\n", "line 2: this looks like column names"),

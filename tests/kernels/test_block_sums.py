@@ -35,7 +35,7 @@ def numbers(*shape, dtype, seed=0, whole=False):
 
 
 def written_out(start, col, factor, x):
-    """``out_v = sum_e factor_e * x[col_e]`` for factors ``[m, 1]`` or ``[m, d]`` of all sections."""
+    """``out_v = sum_e factor_e * x[col_e]``, whose factors repeat in every section."""
     out = np.zeros((ROWS, x.shape[1]), x.dtype)
     for v in range(ROWS):
         for e in range(start[v], start[v + 1]):

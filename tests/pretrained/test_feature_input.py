@@ -167,7 +167,7 @@ def test_what_the_report_says_and_what_is_refused():
         model.extend(FACTS, features=frame().rename(index=str.upper))
     with pytest.raises(DataError, match=r"there is no triple"):
         model.extend(())
-    with pytest.raises(DataError, match=r"no column is one that the model knows"):
+    with pytest.raises(DataError, match=r"must be a feature of the model"):
         grown.extend((), features=other[["colour"]])
     assert model.feature_map is None
 

@@ -92,7 +92,7 @@ def _convert(
     if tables and len(tables[0]) == 2 * num_relations:
         # With inverse triples, relation r has the rows 2r and 2r + 1.
         tables = [table[0::2] for table in tables]
-        notes.append("the relations' inverses were left out: propagation needs none")
+        notes.append("the relations' inverses were skipped: propagation needs none")
     p = float(interaction.get("p", 2))
     powered = bool(interaction.get("power_norm", False))
     if powered and p not in (1.0, 2.0):

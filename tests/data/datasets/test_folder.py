@@ -85,7 +85,7 @@ def test_required_files(folder, name):
 def test_a_folder_in_the_place_of_a_file_is_named(folder, name):
     (folder / name).unlink()
     (folder / name).mkdir()
-    with pytest.raises(DataError, match=f"{name} is a folder: it must be a file of triples"):
+    with pytest.raises(DataError, match=rf"{name} must be a file of triples \(got a folder\)"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -127,7 +127,7 @@ def test_unknown_relations(folder):
 
 def test_overlaps(folder):
     write_triples(folder / "inference_test.txt", FILES["inference.txt"])
-    with pytest.warns(UserWarning, match="2 triples are both among the observed and the test"):
+    with pytest.warns(UserWarning, match="2 triples occur in both the observed and the test"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -208,7 +208,7 @@ def test_files_are_checked_without_torch(folder, file, content, message):
 )
 def test_close_names_are_pointed_out(folder, missing, close):
     (folder / missing).rename(folder / close)
-    said = f"'{close}' was not read: if it is meant, call it {missing}"
+    said = f"'{close}' is ignored; to use it, rename it to {missing}"
     dataset = FolderDataset(folder, "semi-inductive")
     assert said in dataset.load().report["notes"]
     with pytest.warns(UserWarning, match=said.replace(".", r"\.")):
@@ -217,7 +217,7 @@ def test_close_names_are_pointed_out(folder, missing, close):
 
 def test_close_names_of_files_that_are_needed_are_in_the_error(folder):
     (folder / "inference.txt").rename(folder / "inferences.txt")
-    with pytest.raises(DataError, match=r"inference.txt missing.*'inferences.txt' was not read"):
+    with pytest.raises(DataError, match=r"inference.txt missing.*'inferences.txt' is ignored"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -228,7 +228,7 @@ def test_other_files_are_left_alone_and_counted(folder, recwarn):
     (folder / "split.json").write_text("{}")  # of 'sheafprop split': nothing to mention
     data = FolderDataset(folder, "semi-inductive").load()
     notes = data.report["notes"]
-    assert "3 other files not read (README, entity2id.txt, train2id.txt)" in notes
+    assert "3 other files ignored (README, entity2id.txt, train2id.txt)" in notes
     assert not any("call it" in note for note in notes)
     FolderDataset(folder, "semi-inductive").check()
     assert not recwarn.list
@@ -261,7 +261,7 @@ def test_reading_options_go_with_folders(name):
 
 def test_two_files_for_one_part_are_refused(folder):
     (folder / "train.tsv").write_bytes((folder / "train.txt").read_bytes())
-    with pytest.raises(DataError, match=r"several files may be train.txt \(train.tsv, train.txt\)"):
+    with pytest.raises(DataError, match=r"is ambiguous train.txt \(train.tsv, train.txt\)"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -290,7 +290,7 @@ def test_files_of_rdf_are_parts_like_any_other(tmp_path, prefixes):
     (tmp_path / "train.nt").write_text("\n".join([*lines, f'<{wikidata}Q1> <http://e/n> "x" .']))
     text = f"@prefix w: <{wikidata}> .\nw:Q9 <http://e/p> w:Q1, w:Q2 .\n"
     (tmp_path / "inference.ttl.gz").write_bytes(gzip.compress(text.encode()))
-    with pytest.warns(UserWarning, match=r"train\.nt: read as N-Triples; left out: literals \(1\)"):
+    with pytest.warns(UserWarning, match=r"train\.nt: read as N-Triples; skipped: literals \(1\)"):
         data = FolderDataset(tmp_path, "semi-inductive", prefixes=prefixes).load()
     begin = "wd:" if prefixes is None else wikidata
     assert f"{begin}Q9" in data.inference.entities.labels
