@@ -307,8 +307,8 @@ class SheafCLI(LightningCLI):
         )
 
     def _loggers(self, given: Any) -> Any:
-        """The loggers with their folders inside the run folder, W&B only where it is installed."""
-        kept = []
+        """The loggers with their folders in the run folder; CSV if their packages are missing."""
+        kept, missing = [], []
         for logger in given if isinstance(given, list) else [given]:
             arguments = getattr(logger, "init_args", None)
             kind = getattr(logger, "class_path", "").rpartition(".")[2]
@@ -316,7 +316,7 @@ class SheafCLI(LightningCLI):
             if is_wandb and os.environ.get("WANDB_MODE") == "disabled":
                 continue
             if kind in _PACKAGES and (reason := _unusable(*_PACKAGES[kind])):
-                self.notes.messages.append(f"{reason}: this run is logged without it")
+                missing.append(reason)
                 continue
             if arguments is not None and "save_dir" in arguments:
                 arguments.save_dir = str(self.folder.path / (arguments.save_dir or "."))
@@ -337,6 +337,13 @@ class SheafCLI(LightningCLI):
                     self.online = True
                     _check_wandb_key()
             kept.append(logger)
+        how = "without it" if kept else "to CSV"
+        self.notes.messages += [f"{reason}: this run is logged {how}" for reason in missing]
+        if missing and not kept:
+            arguments = Namespace(save_dir=str(self.folder.path), name="csv")
+            kept = [
+                Namespace(class_path="lightning.pytorch.loggers.CSVLogger", init_args=arguments)
+            ]
         return kept if isinstance(given, list) else (kept[0] if kept else False)
 
 

@@ -105,7 +105,8 @@ class PropagationSearch:
         metric: ``"mrr"`` or ``"hits@k"``; the larger wins, the fewer iterations break a tie.
         settings: Everything else.
         max_triples: Triples that decide, at most: a seeded choice of them, the same in every run.
-            The others only filter. ``quick`` looks at a quarter of them. None for all.
+            The others only filter. Validations during training rank a quarter of them. None for
+            all.
         patience: Counts in a row that may stay behind the best one before the rest of the list is
             left untried. A later start or step size begins with the count before the best one. None
             to try the whole list every time.

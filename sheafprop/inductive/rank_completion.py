@@ -26,6 +26,7 @@ from sheafprop.ranking.ranking_result import label_queries, strata_metrics
 
 PROXIMITY = "proximity alone"
 FILTERED_PROXIMITY = "proximity after the edge-type filter"
+PEERS = "proximity and peers alone"
 MEAN = "mean of messages, one step"
 NO_FEATURES = "without features"
 
@@ -167,7 +168,8 @@ def rank_completion(
         unpropagated = f"{name}, {settings.start} start (no propagation)"
         methods[unpropagated] = without.scorer(0)
         by_selection.add(unpropagated)
-    free = baselines(model, plain, near, seed)
+    peers = 0.0 if proximity is None else proximity.peers
+    free = baselines(model, plain, near, seed, peers)
     known = inference_filter(data)
     dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
     dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
@@ -202,7 +204,11 @@ def proximity_is_cheap(data: InductiveData, num_iterations: int = 20) -> bool:
 
 
 def baselines(
-    model: KGEModel, data: InductiveData, near: LogProximity | None, seed: int = 0
+    model: KGEModel,
+    data: InductiveData,
+    near: LogProximity | None,
+    seed: int = 0,
+    peers: float = 0.0,
 ) -> dict[str, Scorer]:
     """The baselines of an inference graph, by name.
 
@@ -212,6 +218,7 @@ def baselines(
         near (LogProximity, optional): Proximity in the observed inference graph; None to do without
             its baselines.
         seed (int): Seed of the random vectors.
+        peers (float): The share of peers in proximity, which has a baseline of its own; 0 for none.
     """
     name = type(model).__name__
     random = InductivePropagation(
@@ -229,4 +236,6 @@ def baselines(
     if near is not None:
         found[PROXIMITY] = ProximityScorer(None, near)
         found[FILTERED_PROXIMITY] = ProximityScorer(None, near, filtered_by=heuristic)
+        if peers:
+            found[PEERS] = ProximityScorer(None, near, peers=peers)
     return found

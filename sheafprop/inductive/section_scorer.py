@@ -2,13 +2,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sheafprop.data.finite_rows import name_nonfinite_rows
+from sheafprop.kernels.backend import backend_of
 from sheafprop.kernels.pairwise_squares import chunks_of, square_lengths
 from sheafprop.kernels.rows import full_precision
-from sheafprop.kernels.threads import run_chunks
+from sheafprop.kernels.threads import run_chunks, run_rows
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.sheaf import RelationSheaf
 
@@ -16,6 +18,8 @@ from sheafprop.sheaf import RelationSheaf
 # table that several threads share, read once from where it lies.
 _SCORES = 2**24
 _NUMBERS = 2**25
+# Queries from which on threads share these, and not the candidates.
+_ROWS = 8
 
 
 class Rows(Protocol):
@@ -140,6 +144,12 @@ class CandidateScorer:
 
     def _finish(self, squares: Tensor) -> None:
         """Replaces squared distances by scores."""
+        if len(squares) >= _ROWS and squares.is_contiguous() and backend_of(squares) == "numba":
+            from sheafprop.kernels.distance_loops import scores_of_squares
+
+            bounds = np.arange(len(squares) + 1) * squares.shape[1]
+            run_rows(scores_of_squares, (squares.numpy(), not self.model.squared), bounds, 4)
+            return
 
         def finish(part: slice) -> None:
             some = squares[:, part].clamp_(min=0)

@@ -59,6 +59,7 @@ class BatchLoss:
         number: Tensor,
         epoch: int,
         known: TripleFilter | None = None,
+        num_triples: int | None = None,
     ) -> Tensor:
         """Returns the loss of a batch.
 
@@ -69,9 +70,11 @@ class BatchLoss:
                 depend on them and on the epoch.
             epoch (int): The epoch.
             known (TripleFilter, optional): True triples, excluded from the candidates.
+            num_triples (int, optional): The size of the training set, which ``"auto"`` depends on.
+                (default: that of the batch)
         """
         if not self.loss.needs_negatives:
-            ids = self._draw_candidates(model.num_nodes, triples, number, epoch)
+            ids = self._draw_candidates(model.num_nodes, triples, number, epoch, num_triples)
             excluded = None if known is None else _known_answers(known, triples, ids, self.sides)
             if ids is None and model.node_emb.sparse:
                 ids = torch.arange(model.num_nodes, device=triples.device)
@@ -92,15 +95,22 @@ class BatchLoss:
         return self.loss(scores[:, 0], scores[:, 1:])
 
     def _draw_candidates(
-        self, num_nodes: int, triples: Tensor, number: Tensor, epoch: int
+        self,
+        num_nodes: int,
+        triples: Tensor,
+        number: Tensor,
+        epoch: int,
+        num_triples: int | None = None,
     ) -> Tensor | None:
         """Returns the sorted entities of a batch and of a sample, or None for all entities."""
         wanted = self.num_candidates
-        count = count_candidates(num_nodes) if isinstance(wanted, str) else wanted
-        if count is None or count >= num_nodes:
+        if isinstance(wanted, str):
+            size = len(triples) if num_triples is None else num_triples
+            wanted = count_candidates(num_nodes, size)
+        if wanted is None or wanted >= num_nodes:
             return None
         key = combine_keys(epoch, number[:1].cpu().numpy())
-        drawn = torch.from_numpy(seeded_integers(key, count, num_nodes, self.seed)).flatten()
+        drawn = torch.from_numpy(seeded_integers(key, wanted, num_nodes, self.seed)).flatten()
         return torch.cat([triples[:, [0, 2]].flatten(), drawn.to(triples.device)]).unique()
 
 

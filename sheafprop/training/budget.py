@@ -11,6 +11,9 @@ from sheafprop.progress import ProgressLines
 
 #: Number of entities up to which all of them are candidates of the cross entropy.
 _SMALL_TABLE = 1024
+#: Number of pairs of a training triple and an entity up to which all entities are candidates, too:
+#: an epoch is cheap there, and small graphs have the fewest triples to learn from.
+_SMALL_EPOCH = 2**24
 #: Fraction of the entities that are candidates of larger graphs, and the maximum number.
 _SHARE, _MOST = 0.4, 2048
 #: Number of steps between validations. Few suffice, since the learning rate decays to zero and the
@@ -18,16 +21,18 @@ _SHARE, _MOST = 0.4, 2048
 _STEPS_OF_CHECK = 400
 
 
-def count_candidates(num_nodes: int) -> int | None:
+def count_candidates(num_nodes: int, num_triples: int) -> int | None:
     """Returns the number of candidates sampled for a batch in addition to its own entities, None
     for all.
 
-    Two fifths of the entities, 2048 at most; up to 1024 entities, all of them.
+    Two fifths of the entities, 2048 at most. All of them up to 1024 entities, or where entities
+    times triples are at most 16.8 million (:math:`2^{24}`).
 
     Args:
         num_nodes (int): Number of training entities.
+        num_triples (int): Number of training triples.
     """
-    if num_nodes <= _SMALL_TABLE:
+    if num_nodes <= _SMALL_TABLE or num_nodes * num_triples <= _SMALL_EPOCH:
         return None
     return min(_MOST, math.ceil(_SHARE * num_nodes))
 

@@ -472,10 +472,12 @@ class SheafCompletion(LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         triples, number = batch
+        train = self.data.train
         if self._trained_on is None and self.hparams["leave_out_known"]:
-            train = self.data.train
             self._trained_on = TripleFilter(train.triples, train.num_nodes, self.data.num_relations)
-        loss = self.batch_loss(self.model, triples, number, self.current_epoch, self._trained_on)
+        loss = self.batch_loss(
+            self.model, triples, number, self.current_epoch, self._trained_on, train.num_edges
+        )
         if not bool(torch.isfinite(loss)):
             what = f"the training loss became {loss.item()}"
             raise self._divergence(what, "lower it, or constrain the entities")

@@ -193,11 +193,21 @@ def test_tensorboard_logs_into_the_run_or_says_what_to_install(tmp_path, capsys,
         assert list((group / "rotate" / "tensorboard").rglob("events.out.*"))
     monkeypatch.setattr(lightning, "find_spec", lambda name: None)
     assert fit(folder, group, "--config=logger/tensorboard", "--run.name=without") == 0
-    message = (
-        "tensorboard is not installed (pip install tensorboard): this run is logged without it"
-    )
+    message = "tensorboard is not installed (pip install tensorboard): this run is logged to CSV"
     assert message in capsys.readouterr().err
     assert (group / "without" / "metrics.json").is_file()
+    (curve,) = (group / "without" / "csv").rglob("metrics.csv")
+    assert "train/loss" in curve.read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("model.protocols", "strict"), ("model.propagation.start", "prototype")],
+)
+def test_a_single_value_for_a_list_is_shown_as_a_list(tmp_path, capsys, option, value):
+    folder = write_folder(tmp_path / "ring")
+    assert fit(folder, tmp_path / "runs", f"--{option}={value}") != 0
+    assert f"Expected a list, such as '[{value}]' (got {value})" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])

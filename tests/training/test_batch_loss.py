@@ -111,9 +111,9 @@ def test_training_excludes_the_triples_of_its_graph(tmp_path, monkeypatch):
     data, seen = toy_data(), []
     batch_loss = BatchLoss.__call__
 
-    def watched(self, model, triples, number, epoch, known=None):
+    def watched(self, model, triples, number, epoch, known=None, size=None):
         seen.append(known)
-        return batch_loss(self, model, triples, number, epoch, known)
+        return batch_loss(self, model, triples, number, epoch, known, size)
 
     monkeypatch.setattr(BatchLoss, "__call__", watched)
     fit(tmp_path / "0", 1, data)
