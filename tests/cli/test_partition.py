@@ -41,7 +41,7 @@ def test_a_file_gives_the_parts_and_files_are_read_as_by_other_commands(tmp_path
 def test_what_is_refused(tmp_path, capsys, facts):
     with pytest.raises(SystemExit):
         main(["partition", str(facts), "--parts", "0", "--out", str(tmp_path / "p")])
-    assert "1 or more" in capsys.readouterr().err
+    assert "must be at least 1 (got 0)" in capsys.readouterr().err
     words = ["--parts", 2, "--out", tmp_path / "p"]
     assert "none.tsv" in failing(capsys, "partition", tmp_path / "none.tsv", *words)
     assert "m.npy" in failing(capsys, "partition", facts, "--method", "m.npy", *words)

@@ -61,7 +61,7 @@ def test_more_columns_than_three():
         ),
         ("a\tb\tc\na\n", "\t", "line 2: .*; this line has none"),
         ("a\tb c\n", "\t", "A space may be used instead of a tab"),
-        ("a\tb\tc\td\ne\tf\n", "\t", r"line 1: .* Keep three columns.* \(1 more such lines.\)"),
+        ("a\tb\tc\td\ne\tf\n", "\t", r"line 1: .* Select three columns.* \(1 more such lines.\)"),
         ("a,b,c\n\na,b\n", ",", "line 3: expected 3 comma-separated fields"),
         ("a;b;c\na;b\n", ";", "line 2: expected 3 ;-separated fields"),
         ("a;b;c\n", ",", r"separated by ';'\? Give --delimiter ';'"),
