@@ -19,7 +19,7 @@ def test_parts_are_written_and_what_a_step_costs_is_printed(tmp_path, capsys, fa
     assert done.out.strip() == str(tmp_path / "p")
     assert f"10 facts of 9 entities in 2 parts by {method}" in done.err
     costs = read_parts(tmp_path / "p")["costs"]
-    assert f"cut {costs['cut']:.1%} of the facts" in done.err
+    assert f"{costs['cut']:.1%} of the facts are cut" in done.err
     assert f"rows sent per entity: {costs['rows_sent']:.2f};" in done.err
     assert f"receives at most {show_bytes(max(costs['halo']) * 512)} per step" in done.err
     assert "--overwrite" in failing(capsys, *words)

@@ -72,7 +72,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are():
         DataError, match=r"line 1: the column 'type' does not exist.*'a', 'kind', 'b'"
     ):
         parse_triples(content, "f", columns="a,type,b")
-    with pytest.raises(ValueError, match="'columns' must be numbers if 'header' says"):
+    with pytest.raises(ValueError, match="'columns' must be numbers if 'header' is 'no'"):
         parse_triples(content, "f", columns="a,kind,b", header="no")
 
 

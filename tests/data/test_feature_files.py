@@ -107,7 +107,7 @@ def test_arrays_and_tables_that_are_no_features(tmp_path):
         with pytest.raises(DataError, match=r"real matrix"):
             read_features(path)
     path.write_bytes(b"\x93NUMPY nothing")
-    with pytest.raises(DataError, match=r"no array"):
+    with pytest.raises(DataError, match=r"not an array"):
         read_features(path)
     with pytest.raises(DataError, match=r"cannot be read"):
         read_features(tmp_path / "no.csv")

@@ -81,7 +81,7 @@ def test_what_is_no_table_of_features_is_refused():
         FeatureTable.of(np.ones((2, 3)))
     with pytest.raises(DataError, match=r"the labels of the entities are missing"):
         FeatureTable.of(pd.DataFrame(np.ones((2, 3))))
-    with pytest.raises(DataError, match=r"one length \(got 2 and, at 'b', 1\)"):
+    with pytest.raises(DataError, match=r"same length \(got 2 and, at 'b', 1\)"):
         FeatureTable.of(pd.DataFrame({"t": [[1.0, 2.0], [3.0]]}, index=["a", "b"]))
     with pytest.raises(DataError, match=r"row 0: .* must hold only numbers, only text, or lists"):
         FeatureTable.of(pd.DataFrame({"t": [object(), 1.0]}, index=["a", "b"]))

@@ -263,7 +263,7 @@ def test_reading_options_go_with_folders(name):
 
 def test_two_files_for_one_part_are_refused(folder):
     (folder / "train.tsv").write_bytes((folder / "train.txt").read_bytes())
-    with pytest.raises(DataError, match=r"is ambiguous train.txt \(train.tsv, train.txt\)"):
+    with pytest.raises(DataError, match=r"train.txt is ambiguous \(train.tsv, train.txt\)"):
         FolderDataset(folder, "semi-inductive").load()
 
 
