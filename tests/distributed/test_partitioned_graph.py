@@ -70,8 +70,10 @@ def test_owned_entities_are_in_the_order_of_their_rows(two_ranks):
 
 def refused(ranks, assignment, other):
     case = case_of("identity", 2)
-    if other and ranks.rank == 1:
-        case.edge_type = case.edge_type.flip(0)
+    if other == "assignment":
+        assignment = (assignment + ranks.rank) % ranks.size
+    elif other and ranks.rank == 1:
+        setattr(case, other, getattr(case, other).roll(1, -1))
     try:
         share(ranks, case, assignment)
     except Exception as error:
@@ -81,7 +83,8 @@ def refused(ranks, assignment, other):
 
 def test_what_does_not_go_together_is_refused(two_ranks):
     assignment = torch.arange(NUM_NODES) % 3
-    for name, text in two_ranks.run(refused, assignment, False):
+    for name, text in two_ranks.run(refused, assignment, None):
         assert (name, "from 0 to 1 (got 0 to 2)" in text) == ("ValueError", True)
-    for name, text in two_ranks.run(refused, assignment % 2, True):
-        assert (name, text.startswith("the graph of rank 1")) == ("RankError", True)
+    for other in ("edge_index", "edge_type", "edge_weight", "boundary_mask", "assignment"):
+        for name, text in two_ranks.run(refused, assignment % 2, other):
+            assert (name, text.startswith("the graph of rank 1")) == ("RankError", True), other

@@ -85,7 +85,8 @@ def test_limits_and_flows_are_those_of_one_process(two_ranks, four_ranks):
 
 def spectrum(ranks, case, assignment, normalization):
     plan = PartitionedPlan(share(ranks, case, assignment), case.sheaf, normalization=normalization)
-    width = case.x.shape[1]
+    width, values = case.x.shape[1], torch.arange(3.0)
+    assert plan.total(values).equal(values * ranks.size)
     return largest_eigenvalue(plan, width), upper_bound(plan), reaches_two(plan, width)
 
 
