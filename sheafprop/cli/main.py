@@ -1,7 +1,6 @@
 """The command ``sheafprop``: imports only what the given command needs."""
 
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -131,12 +130,7 @@ def _describe(error: Exception) -> str:
     from sheafprop.errors import SheafpropError
 
     if isinstance(error, SheafpropError | ValueError | OSError | ArgumentError):
-        # A single value for a list, in jsonargparse's words.
-        return re.sub(
-            r"Expected a <class '(?:tuple|list)'>\. Got value: (\S+)",
-            r"Expected a list, such as '[\1]' (got \1)",
-            str(error),
-        )
+        return str(error)
     return f"{type(error).__name__}: {error} (SHEAFPROP_DEBUG=1 shows where)"
 
 

@@ -201,16 +201,6 @@ def test_tensorboard_logs_into_the_run_or_says_what_to_install(tmp_path, capsys,
     assert "train/loss" in curve.read_text()
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("model.protocols", "strict"), ("model.propagation.start", "prototype")],
-)
-def test_a_single_value_for_a_list_is_shown_as_a_list(tmp_path, capsys, option, value):
-    folder = write_folder(tmp_path / "ring")
-    assert fit(folder, tmp_path / "runs", f"--{option}={value}") != 0
-    assert f"Expected a list, such as '[{value}]' (got {value})" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
 def test_two_processes_of_one_command_share_one_run_folder(tmp_path, strategy):
     folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"

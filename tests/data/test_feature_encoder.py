@@ -84,7 +84,7 @@ def test_columns_are_found_by_name_whatever_their_order():
 def test_another_unit_is_reported(size, found):
     encoder = FeatureEncoder.fit(TRAIN)
     given = table(size=pd.Series(size, dtype=float).to_numpy(), same=[7.0] * len(size))
-    notes = [note for note in encoder.notes(given) if "unlike those of training" in note]
+    notes = [note for note in encoder.notes(given) if "differ from those in training" in note]
     assert bool(notes) == found
     assert not found or "'size'" in notes[0]
 
@@ -128,7 +128,7 @@ def test_unknown_columns_and_other_kinds():
         encoder.encode(table(colour=["red"]))
     with pytest.raises(
         DataError,
-        match=r"row 0: .* 'size' must hold .*: number \(got types, such as 'big' at 'e0'\)",
+        match=r"row 0: .* 'size' must have .*: number \(got types, such as 'big' at 'e0'\)",
     ):
         encoder.encode(table(size=["big", "small"]))
     with pytest.raises(DataError, match=r"vector of 2 \(got vector of 3\)"):

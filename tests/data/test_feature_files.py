@@ -120,10 +120,10 @@ def test_arrays_and_tables_that_are_no_features(tmp_path):
         read_features(path)
     for wrong in (np.ones(3), np.ones((2, 2), dtype=complex), np.array([["a"]])):
         np.save(path, wrong)
-        with pytest.raises(DataError, match=r"matrix of real numbers"):
+        with pytest.raises(DataError, match=r"real matrix"):
             read_features(path)
     path.write_bytes(b"\x93NUMPY nothing")
-    with pytest.raises(DataError, match=r"no array"):
+    with pytest.raises(DataError, match=r"not an array"):
         read_features(path)
     with pytest.raises(DataError, match=r"cannot be read"):
         read_features(tmp_path / "no.csv")
@@ -197,7 +197,7 @@ def test_a_number_far_from_all_others_that_often_stands_for_none_is_reported(tmp
 def test_a_first_line_of_numbers_is_reported(tmp_path):
     path = tmp_path / "features.csv"
     path.write_text("a,1,2\nb,3,4\n")
-    with pytest.warns(UserWarning, match=r"line 1: the first line is taken for the names of"):
+    with pytest.warns(UserWarning, match=r"line 1: the first line must hold the names of"):
         assert read_features(path).labels == ("b",)
 
 

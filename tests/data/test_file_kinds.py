@@ -74,7 +74,7 @@ def test_zstandard_without_its_library_is_named(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(file_kinds.importlib, "import_module", missing)
-    with pytest.raises(DataError, match=r"Zstandard files need.*pip install 'sheafprop\[zstd\]'"):
+    with pytest.raises(DataError, match=r"Zstandard needs.*pip install 'sheafprop\[zstd\]'"):
         parse_triples(b"\x28\xb5\x2f\xfd\x00\x00", "f.zst")
 
 

@@ -79,11 +79,11 @@ def test_a_type_before_the_files(folder):
     (folder / "p0.csv").write_text("1,2\n2,1\n")
     located, said = read(f"LIKES={folder}/h.csv,{folder}/p0.csv")
     assert located.rows.tolist() == [["1", "LIKES", "2"], ["2", "LIKES", "1"]]
-    assert ":START_ID, :END_ID are taken" in said
+    assert ":START_ID, :END_ID are used" in said
 
 
 def test_what_is_wrong_is_named_with_its_file(folder):
-    with pytest.raises(DataError, match=r"h\.csv, line 1: .*give them together, as h\.csv,FILE"):
+    with pytest.raises(DataError, match=r"h\.csv, line 1: .*give them together as h\.csv,FILE"):
         read("h.csv")
     (folder / "p1.csv").write_text("1,2\n")
     with pytest.raises(DataError, match=r"p1\.csv, line 1: expected 4 comma-separated fields"):
@@ -178,7 +178,7 @@ def test_nodes_of_a_group_have_its_header_and_its_labels(tmp_path, monkeypatch):
         DataError, match=r"n\.csv: a node file must start with a header.*got '1,Ada'"
     ):
         read_nodes("n.csv")
-    with pytest.raises(DataError, match=r"h\.csv: there is no node"):
+    with pytest.raises(DataError, match=r"h\.csv: the files hold no nodes"):
         read_nodes("h.csv")
 
 

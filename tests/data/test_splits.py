@@ -173,7 +173,7 @@ def test_a_graph_with_nothing_to_train_on():
         ({"new_fraction": 1}, "new_fraction"),
         ({"observed_fraction": 1.5}, "observed_fraction"),
         ({"valid_fraction": -0.1}, "valid_fraction"),
-        ({"observed_fraction": 0.8, "valid_fraction": 0.3}, "together"),
+        ({"observed_fraction": 0.8, "valid_fraction": 0.3}, "must not exceed 1"),
     ],
 )
 def test_bad_fractions(options, message):

@@ -318,7 +318,10 @@ def test_the_trainer_accumulates_clips_and_scales_sparse_gradients(tmp_path, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(), "the cross entropy uses all entities as candidates: give a number to"),
+        (
+            dict(),
+            "the cross entropy uses all entities as candidates: set --model.num_candidates to",
+        ),
         (dict(loss="nssa", weight_decay=0.1), "weight decay changes every row of the table"),
     ],
 )

@@ -51,7 +51,7 @@ def test_optional_files(folder, name, state):
     parts = dict(zip(list(FILES), [0, data.train_valid, 0, data.valid, data.test], strict=True))
     assert parts.pop(name) is None
     assert None not in parts.values()
-    note = f"there is no {name}" if state == "missing" else f"{name} is empty"
+    note = f"{name} is missing" if state == "missing" else f"{name} is empty"
     assert note in data.report["notes"]
 
 
@@ -61,7 +61,9 @@ def test_a_graph_in_the_place_of_a_folder_is_answered_with_the_commands_to_type(
     graph.write_text("")
     for place in (graph, graph.parent):
         dataset = FolderDataset(place, "fully-inductive", columns=("a", "b", "c"), format="csv")
-        with pytest.raises(DataError, match=r"a file \(got|train\.txt and inference") as caught:
+        with pytest.raises(
+            DataError, match=r"the data folder is a file|train\.txt and inference"
+        ) as caught:
             dataset.load()
         split = f"split '{graph}' --out 'my graph_split' --mode fully-inductive --columns=a,b,c "
         assert f"sheafprop {split}--input-format=csv && sheafprop fit " in str(caught.value)
@@ -255,13 +257,13 @@ def test_files_are_read_by_the_options_and_by_their_names(folder):
 
 @pytest.mark.parametrize("name", ["columns", "header", "delimiter", "input_format"])
 def test_reading_options_go_with_folders(name):
-    with pytest.raises(ValueError, match=rf"data\.{name} says how .*got dataset='pykeen'"):
+    with pytest.raises(ValueError, match=rf"data\.{name} applies only to .*got dataset='pykeen'"):
         build_dataset("pykeen", name="umls", **{name: "0,1,2"})
 
 
 def test_two_files_for_one_part_are_refused(folder):
     (folder / "train.tsv").write_bytes((folder / "train.txt").read_bytes())
-    with pytest.raises(DataError, match=r"is ambiguous train.txt \(train.tsv, train.txt\)"):
+    with pytest.raises(DataError, match=r"train.txt is ambiguous \(train.tsv, train.txt\)"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -275,7 +277,7 @@ def test_a_header_is_refused_in_any_file_unless_its_fields_are_known(folder):
     for name in ("train.txt", "inference_test.txt"):
         content = (folder / name).read_text()
         (folder / name).write_text("vertex\tlink\tother\n" + content + "y\tr\tx\n")
-        with pytest.raises(DataError, match=f"{name}, line 1: this occurs nowhere else"):
+        with pytest.raises(DataError, match=f"{name}, line 1: this row occurs nowhere else"):
             FolderDataset(folder, "semi-inductive").load()
         (folder / name).write_text(content)
     # Sparse files share labels with the training triples only.
@@ -308,7 +310,7 @@ def test_alternative_ids_of_an_ontology_mean_its_terms_in_every_part(tmp_path):
     )
     prefixes = {"X": "http://purl.obolibrary.org/obo/X_", "N": "http://n/"}
     dataset = FolderDataset(tmp_path, "semi-inductive", prefixes=prefixes)
-    with pytest.warns(UserWarning, match=r"inference\.tsv: alternative ids of another .*\(1\)"):
+    with pytest.warns(UserWarning, match=r"inference\.tsv: alternative ids from another .*\(1\)"):
         data = dataset.load()
     assert set(data.inference.entities.labels) == {"N:1", *(f"X:{i}" for i in range(5))}
     assert data.train.relations.labels == ("is_a",)

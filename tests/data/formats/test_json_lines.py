@@ -50,7 +50,7 @@ def test_keys_may_have_any_names_and_order():
         ({**EDGE, "object": ""}, "must be strings or integers, and not empty"),
         ({**EDGE, "subject": 1.5}, "must be strings or integers, and not empty"),
         ({**EDGE, "predicate": ["p"]}, "must be strings or integers, and not empty"),
-        ({"subject": "a", "object": "b"}, "neither an edge"),
+        ({"subject": "a", "object": "b"}, "expected an edge"),
     ],
 )
 def test_other_lines_are_named(line, words):
@@ -59,7 +59,7 @@ def test_other_lines_are_named(line, words):
 
 
 def test_missing_keys_and_bytes_are_named():
-    with pytest.raises(DataError, match=r"f\.jsonl, line 1: the column 'x' is not there"):
+    with pytest.raises(DataError, match=r"f\.jsonl, line 1: the column 'x' does not exist"):
         read({"h": 1}, columns="x,y,z")
     with pytest.raises(DataError, match=r"f\.jsonl, line 2: not UTF-8 text \(byte 0xff\)"):
         parse_triples(json.dumps(EDGE).encode() + b'\n{"a": "\xff"}\n', "f.jsonl", format="jsonl")

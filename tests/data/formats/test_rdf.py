@@ -203,7 +203,7 @@ def test_alternative_ids_of_an_ontology_mean_their_terms():
     assert "facts of obsolete terms (2)" in said
     # The prefix that the table lacks is named, with what makes the labels those of OBO.
     (line,) = re.findall(r"--prefixes FILE with (\{.*?\}) makes", said)
-    assert "lacks, so that OBO files have other labels: Q ('obo:Q_1' is 'Q:1' there)" in said
+    assert "labels differ from those of OBO files: Q ('obo:Q_1' is 'Q:1' there)" in said
     triples, said = read(text, "f.ttl", prefixes=json.loads(line))
     assert triples[1] == ["GO:2", "RO:1", "Q:1"]
     assert "lacks" not in said

@@ -64,7 +64,7 @@ def test_real_files_have_their_counts(name, count, first, words):
 @pytest.mark.skipif(not FORMATS.is_dir(), reason="SHEAFPROP_DATA names no folder with formats/")
 def test_nodes_of_kgx_are_features():
     path = FORMATS / "graph_nodes.tsv"
-    with pytest.raises(NotTriplesError, match=r"nodes\.tsv, line 1: this is a file of nodes"):
+    with pytest.raises(NotTriplesError, match=r"nodes\.tsv, line 1: this file holds nodes"):
         read_triples(path)
     found = []
     with pytest.warns(UserWarning, match=r"nodes read \(534\); literals written \(1,\d+\)"):
@@ -81,7 +81,7 @@ def test_nodes_of_kgx_are_features():
 
 
 def test_a_file_of_nodes_is_named_as_one():
-    with pytest.raises(NotTriplesError, match=r"f\.csv, line 1: this is a file of nodes"):
+    with pytest.raises(NotTriplesError, match=r"f\.csv, line 1: this file holds nodes"):
         read("personId:ID(Person),name,:LABEL\n1,Ada,Person\n", name="f.csv")
 
 
