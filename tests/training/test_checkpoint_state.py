@@ -39,7 +39,7 @@ def test_a_module_loads_without_a_trainer_and_becomes_a_model(tmp_path, kge):
         torch.tensor(model.score(rows)["score"].to_numpy()).float(), expected, atol=1e-5
     )
     assert "new" in model.extend([("new", "next", rows[0][0])]).labels()
-    with pytest.raises(DataError, match="entities that are not"):
+    with pytest.raises(DataError, match="entities of the model must be"):
         module.to_sheaf_model(toy_data("fully-inductive"))
 
 
