@@ -1,8 +1,8 @@
 """The command ``sheafprop``: imports only what the given command needs."""
 
 import os
-import re
 import sys
+import warnings
 from collections.abc import Sequence
 
 from sheafprop.version import __version__
@@ -75,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         # Messages in any encoding; tables keep their labels, see write_output.
         sys.stdout.reconfigure(errors="backslashreplace")
+    # torch 2.14 warns of torch.jit.script, which PyTorch Geometric calls when it is imported.
+    warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", FutureWarning)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_HELP, end="")
         return 0
@@ -128,12 +130,7 @@ def _describe(error: Exception) -> str:
     from sheafprop.errors import SheafpropError
 
     if isinstance(error, SheafpropError | ValueError | OSError | ArgumentError):
-        # A single value for a list, in jsonargparse's words.
-        return re.sub(
-            r"Expected a <class '(?:tuple|list)'>\. Got value: (\S+)",
-            r"Expected a list, such as '[\1]' (got \1)",
-            str(error),
-        )
+        return str(error)
     return f"{type(error).__name__}: {error} (SHEAFPROP_DEBUG=1 shows where)"
 
 

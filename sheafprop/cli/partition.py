@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sheafprop.cli.command_parser import (
+    FACTS_HELP,
     CommandParser,
     file_options,
     input_path,
@@ -21,7 +22,7 @@ def run(words: Sequence[str]) -> int:
         "sheafprop partition facts.tsv --parts 8 --method metis --out parts",
     )
     add = parser.add_argument
-    add("facts", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    add("facts", nargs="+", help=FACTS_HELP)
     add("--parts", type=int, required=True, metavar="P", help="number of parts, one per process")
     add(
         "--method",

@@ -7,7 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafprop.cli.command_parser import CommandParser, file_options, folder, input_path, report
+from sheafprop.cli.command_parser import (
+    FACTS_HELP,
+    CommandParser,
+    file_options,
+    folder,
+    input_path,
+    report,
+)
 
 if TYPE_CHECKING:
     from sheafprop.distributed import Ranks
@@ -45,7 +52,7 @@ def _add_options(parser: CommandParser) -> None:
     add(
         "facts",
         nargs="+",
-        help="files of head<TAB>relation<TAB>tail lines, or a folder of 'sheafprop partition'",
+        help=f"{FACTS_HELP}; or a folder of 'sheafprop partition'",
     )
     add("--model", required=True, metavar="RUN", help="run folder or model folder")
     add("--out", metavar="FOLDER", type=folder, help="output folder of the vectors")

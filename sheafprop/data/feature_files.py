@@ -70,9 +70,17 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
     first = text.partition("\n")[0]
     separator = "," if suffix == ".csv" or ("\t" not in first and "," in first) else "\t"
     if separator not in first:
-        raise DataError(
-            f"{source}, line 1: expected a header that names the column of labels and at least one "
-            f"feature, separated by {'commas' if separator == ',' else 'tabs'} (got {first[:80]!r})"
+        other = next((c for c in ";\t" if c in first), None) if suffix == ".csv" else None
+        if other is None:
+            raise DataError(
+                f"{source}, line 1: expected a header that names the column of labels and at "
+                f"least one feature, separated by {'commas' if separator == ',' else 'tabs'} (got "
+                f"{first[:80]!r})"
+            )
+        separator = other
+        warnings.warn(
+            f"{source}: fields are separated by {other!r} in the first row, and taken so in all",
+            stacklevel=2,
         )
     rows: list[list[str]] = []
     numbers: list[int] = []

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -137,6 +137,13 @@ def advise_on_order(
         )
     if all(label in entities for label in columns[0] | columns[2]):
         return otherwise
+    if isinstance(relations, Collection):
+        folded = {fold(label) for label in relations}
+        if all(fold(label) in folded for label in unknown):
+            return (
+                "The unknown relations differ from known ones only in case, white space, Unicode "
+                f"form or hidden characters: correct them. {otherwise}".rstrip()
+            )
     hint = f"If the columns are in another order, give {how}"
     return f"{hint}. Otherwise {otherwise[0].lower()}{otherwise[1:]}" if otherwise else hint
 

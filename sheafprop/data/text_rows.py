@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sheafprop.checks import count_noun
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
@@ -224,6 +225,11 @@ def _csv_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, lis
         reason = str(error)
         if reason == "unexpected end of data":
             reason = "a quoted field is not closed"
+        elif "expected after" in reason:
+            reason = (
+                "a quoted field continues after its closing quotation mark. Double the quotation "
+                "marks inside a quoted field, and close the quoted fields before this one"
+            )
         raise DataError(f"{source}, line {first}: {reason}") from error
 
 
@@ -242,8 +248,10 @@ def _check_fields(
     if not wrong:
         return
     row = rows[wrong[0]]
-    names = "as in the header" if given else f"columns {columns}"
-    names = "head, relation, tail" if columns is None and not given else names
+    names = "as in the header" if given else "head, relation, tail"
+    if columns is not None:
+        is_first = len(rows[0]) == width
+        names = "as in the first row" if is_first else "columns " + ",".join(map(str, columns))
     advice = ""
     if other := _other_delimiter(row, width, delimiter):
         advice = f" Are they separated by {other!r}? Give --delimiter {other!r}."
@@ -255,9 +263,13 @@ def _check_fields(
     elif columns is None and not given and len(row) > 3:
         advice = " Select three columns (--columns 0,1,2 or --columns NAME,NAME,NAME), or give the "
         advice += "file with the header before this one (HEADER,FILE)."
+    if not other and separator != "tab" and len(row) > width:
+        advice += f" A label that contains {delimiter!r} must be in quotation marks."
+    shown = show_fields(row)
+    shown += "" if shown.endswith("...") else "."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
-        f"({names}), got {len(row)}: {show_fields(row)}.{advice}" + others(len(wrong))
+        f"({names}), got {len(row)}: {shown}{advice}" + others(len(wrong))
     )
 
 
@@ -269,4 +281,4 @@ def _other_delimiter(row: list[str], width: int, delimiter: str) -> str | None:
 
 def others(count: int) -> str:
     """Returns the number of further malformed lines, to end a message with."""
-    return "" if count == 1 else f" ({count - 1} more such lines.)"
+    return "" if count == 1 else f" ({count_noun(count - 1, 'more such line')}.)"

@@ -110,6 +110,9 @@ class SharedRows:
         finally:
             if file >= 0:
                 os.close(file)
+        if refusals:
+            # Said once: rows of other kinds are sent at once.
+            ranks.shares_memory = False
         if refusals and ranks.is_first:
             _LOGGER.warning(
                 "ranks of one host exchange rows by its network interface, which takes longer, "

@@ -373,7 +373,7 @@ class FeatureMap:
         return (
             f"{count_noun(len(self.encoder.columns), 'feature')} of {self.count:,} training "
             f"entities predict {100 * max(0.0, self.explained):.1f} % of the variance of the "
-            f"vectors of those left out; beside one fact they count as {self.gamma:.2g} facts"
+            f"vectors of those left out; relative to one fact, their weight is {self.gamma:.2g}"
         )
 
     def __repr__(self) -> str:

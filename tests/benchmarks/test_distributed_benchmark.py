@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,7 @@ from benchmarks.distributed_cases import ROUTES, community_graph, measure_cases,
 from benchmarks.processes import run_plain
 
 from sheafprop.data.partition import hash_partition
+from tests import forked
 from tests.distributed.rank_pool import pool
 
 
@@ -14,7 +17,10 @@ def cases(ranks, folder):
         return measure_cases(ranks, folder, 8, 2, 1, 1)
 
 
-def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path):
+def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path, monkeypatch):
+    # Processes that have imported everything.
+    made = SimpleNamespace(get_context=lambda name: forked.context())
+    monkeypatch.setattr("benchmarks.processes.multiprocessing", made)
     edges, kinds = community_graph(600, 4000, 0.2)
     edges[:, 0] = 599, 0
     np.save(tmp_path / "edges.npy", edges)

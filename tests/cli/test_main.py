@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -198,16 +199,6 @@ def test_tensorboard_logs_into_the_run_or_says_what_to_install(tmp_path, capsys,
     assert (group / "without" / "metrics.json").is_file()
     (curve,) = (group / "without" / "csv").rglob("metrics.csv")
     assert "train/loss" in curve.read_text()
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("model.protocols", "strict"), ("model.propagation.start", "prototype")],
-)
-def test_a_single_value_for_a_list_is_shown_as_a_list(tmp_path, capsys, option, value):
-    folder = write_folder(tmp_path / "ring")
-    assert fit(folder, tmp_path / "runs", f"--{option}={value}") != 0
-    assert f"Expected a list, such as '[{value}]' (got {value})" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
@@ -415,6 +406,14 @@ def test_a_folder_laid_over_a_benchmark_names_the_run(tmp_path, monkeypatch):
     over.insert(1, "--config=data/folder")
     assert main(["fit", *over, "--data.root=mine", "--trainer.max_epochs=1"]) == 0
     assert (tmp_path / "runs" / "mine" / "rotate" / "model").is_dir()
+
+
+def test_a_deprecated_call_of_pyg_is_not_reported(recwarn):
+    main(["--version"])
+    text = "`torch.jit.script` is deprecated. Please switch to `torch.compile` or `torch.export`."
+    warnings.warn(text, FutureWarning, stacklevel=1)
+    warnings.warn("`torch.load` is deprecated", FutureWarning, stacklevel=1)
+    assert [str(w.message) for w in recwarn] == ["`torch.load` is deprecated"]
 
 
 def test_version_is_the_package_version(capsys):

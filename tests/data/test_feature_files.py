@@ -94,6 +94,22 @@ def test_malformed_files_are_named_with_the_place(tmp_path, text, problem):
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_csv_with_another_separator_is_read_and_reported(tmp_path, separator):
+    path = tmp_path / "features.csv"
+    path.write_text("id,size,kind\na,1.5,x|y\nb,,x\n".replace(",", separator))
+    with pytest.warns(UserWarning, match="fields are separated by"):
+        table = read_features(path)
+    assert table.labels == ("a", "b")
+    assert kinds(table) == {"size": "number", "kind": "types"}
+    path.write_text(f"id{separator}size\na{separator}1,5\nb{separator}2,25\n")
+    with (
+        pytest.warns(UserWarning, match="separated by"),
+        pytest.raises(DataError, match="with a point"),
+    ):
+        read_features(path)
+
+
 def test_arrays_and_tables_that_are_no_features(tmp_path):
     path = tmp_path / "text.npy"
     np.save(path, np.ones((2, 3)))
