@@ -16,8 +16,8 @@ from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 _FLOOR = 1e-6
 #: What is added to the proximity of peers before its logarithm.
 _PEER_FLOOR = 1e-5
-# Rows of all entities are kept where they need at most so many numbers (256 MiB).
-_KEPT = 2**26
+# Rows of all entities are kept where they need at most so many numbers (1 GiB, taken row by row).
+_KEPT = 2**28
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ class LogProximity:
 
     def probabilities(self, entity: Tensor) -> Tensor:
         r"""Returns the rows :math:`\pi_e` ``[B, N]`` of some entities."""
-        unique, place = torch.unique(entity, return_inverse=True)
         if not len(self._rows):
+            unique, place = torch.unique(entity, return_inverse=True)
             return self._near(unique)[place]
-        missing = unique[~self._known[unique]]
+        missing = entity[~self._known[entity]].unique()
         if missing.numel():
             self._rows[missing] = self._near(missing).to(self._rows)
             self._known[missing] = True

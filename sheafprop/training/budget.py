@@ -1,4 +1,4 @@
-"""How long to train, and how many entities to compare with, by the size of the graph."""
+"""Derives the number of training steps and of candidates from the size of the graph."""
 
 import math
 from typing import Any
@@ -9,25 +9,30 @@ from sheafprop.checks import check_integer
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.progress import ProgressLines
 
-#: Up to so many entities, the cross entropy compares with all of them.
+#: Number of entities up to which all of them are candidates of the cross entropy.
 _SMALL_TABLE = 1024
-#: Of more, it compares with such a share, and with so many at most.
+#: Number of pairs of a training triple and an entity up to which all entities are candidates, too:
+#: an epoch is cheap there, and small graphs have the fewest triples to learn from.
+_SMALL_EPOCH = 2**24
+#: Fraction of the entities that are candidates of larger graphs, and the maximum number.
 _SHARE, _MOST = 0.4, 2048
-#: Training is validated once in so many steps: the learning rate falls to zero, so that the last
-#: weights are nearly always the best.
+#: Number of steps between validations. Few suffice, since the learning rate decays to zero and the
+#: last weights are nearly always the best.
 _STEPS_OF_CHECK = 400
 
 
-def count_candidates(num_nodes: int) -> int | None:
+def count_candidates(num_nodes: int, num_triples: int) -> int | None:
     """Returns the number of candidates sampled for a batch in addition to its own entities, None
     for all.
 
-    Two fifths of the entities, 2048 at most; up to 1024 entities, all of them.
+    Two fifths of the entities, 2048 at most. All of them up to 1024 entities, or where entities
+    times triples are at most 16.8 million (:math:`2^{24}`).
 
     Args:
         num_nodes (int): Number of training entities.
+        num_triples (int): Number of training triples.
     """
-    if num_nodes <= _SMALL_TABLE:
+    if num_nodes <= _SMALL_TABLE or num_nodes * num_triples <= _SMALL_EPOCH:
         return None
     return min(_MOST, math.ceil(_SHARE * num_nodes))
 
@@ -93,7 +98,7 @@ def apply_budget(trainer: Trainer, datamodule: Any) -> None:
 
 
 class TrainingLines(Callback):
-    """Writes a line on standard error now and then, where no bar can be seen."""
+    """Prints progress lines on standard error, for outputs without a progress bar."""
 
     def __init__(self) -> None:
         self._lines: ProgressLines | None = None

@@ -114,6 +114,36 @@ def test_cells_of_different_variants_differ_in_their_hash():
     assert one.key["trained"] == "released"
 
 
+def test_a_training_that_ends_early_is_another_cell_and_says_so(toy, tmp_path, monkeypatch):
+    (whole,) = procedure.cells(["WN18RR_v2"], "rotate", ["as we do"], [0])
+    (short,) = procedure.cells(["WN18RR_v2"], "rotate", ["as we do"], [0], epochs=3)
+    assert short.key["trained"] == "as we do, 3 epochs"
+    assert short.key["config_hash"] != whole.key["config_hash"]
+    config, name, *_ = short.arguments
+    assert (name, config["trainer"]["max_epochs"]) == ("as we do", 3)
+    assert whole.arguments[0]["trainer"]["max_epochs"] == 500
+
+
+def test_a_step_size_that_oscillates_is_compared_with_a_smaller_one(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr(procedure, "published_iterations", lambda config: 3)
+    sizes = []
+
+    def trajectory(model, data, start, step_size, counts):
+        sizes.append(step_size)
+        return iter([(3, start.unsqueeze(1))])
+
+    for name in ("text_trajectory", "released_trajectory"):
+        monkeypatch.setattr(procedure, name, trajectory)
+    found = {}
+    for size in (1.0, 0.8):
+        config = config_of("rotate")
+        config["model"]["propagation"]["step_size"] = [size]
+        records = procedure.run_variant(config, "as we do", 0, folder=tmp_path / str(size))
+        found[size] = {r["step"] for r in records}
+    assert found[1.0] - found[0.8] == {"step of the text, h = 0.9"}
+    assert sizes == [1.0] * 4 + [0.9] * 2 + [0.8] * 4
+
+
 def test_the_paper_prints_these_numbers_of_iterations():
     (cell,) = procedure.cells(["WN18RR_v4"], "transr", ["released"], [0])
     assert procedure.published_iterations(cell.arguments[0]) == 555

@@ -9,6 +9,7 @@ from sheafprop import progress
 from sheafprop.kge import build_model
 from sheafprop.training import (
     InductiveDataModule,
+    SheafCompletion,
     StepBudget,
     budget,
     count_candidates,
@@ -77,10 +78,11 @@ def test_a_run_that_goes_on_has_the_same_end():
 
 
 def test_small_tables_are_compared_as_a_whole(monkeypatch):
-    assert count_candidates(1000) is None
-    assert count_candidates(2000) == 800
-    assert count_candidates(100_000) == 2048
+    assert count_candidates(1000, 10**9) is None
+    assert count_candidates(2000, 10**9) == 800
+    assert count_candidates(100_000, 10**6) == 2048
     monkeypatch.setattr(budget, "_SMALL_TABLE", 12)
+    monkeypatch.setattr(budget, "_SMALL_EPOCH", 0)
     data = toy_data()
     model = build_model(
         "rotate", num_nodes=data.train.num_nodes, num_relations=3, hidden_channels=4
@@ -88,16 +90,41 @@ def test_small_tables_are_compared_as_a_whole(monkeypatch):
     model.reset_parameters(0)
     triples = data.train.triples[:2]
     number = torch.arange(2)
-    few = count_candidates(data.train.num_nodes)
+    size = data.train.num_edges
+    few = count_candidates(data.train.num_nodes, size)
     assert 0 < few < data.train.num_nodes
     losses = {
-        count: BatchLoss(num_candidates=count, seed=1)(model, triples, number, 0)
+        count: BatchLoss(num_candidates=count, seed=1)(model, triples, number, 0, None, size)
         for count in ("auto", few, None)
     }
     assert losses["auto"] == losses[few]
     assert losses["auto"] != losses[None]
     monkeypatch.setattr(budget, "_SMALL_TABLE", 24)
-    assert BatchLoss(num_candidates="auto", seed=1)(model, triples, number, 0) == losses[None]
+    assert (
+        BatchLoss(num_candidates="auto", seed=1)(model, triples, number, 0, None, size)
+        == losses[None]
+    )
+
+
+def test_epochs_of_few_comparisons_have_all_entities():
+    most = budget._SMALL_EPOCH
+    for count in (2048, 8192):
+        assert count_candidates(count, most // count) is None
+        assert count_candidates(count, most // count + 1) == min(2048, math.ceil(0.4 * count))
+
+
+def test_training_gives_the_size_of_its_graph_to_the_choice_of_candidates(monkeypatch):
+    data, seen = toy_data(), []
+
+    def count(num_nodes, num_triples):
+        seen.append((num_nodes, num_triples))
+
+    monkeypatch.setattr("sheafprop.training.batch_loss.count_candidates", count)
+    module = SheafCompletion("rotate", hidden_channels=4, num_candidates="auto")
+    trainer(max_epochs=1, limit_val_batches=0).fit(
+        module, datamodule=InductiveDataModule.from_data(data, batch_size=16)
+    )
+    assert set(seen) == {(data.train.num_nodes, data.train.num_edges)}
 
 
 def test_training_writes_lines_where_no_bar_is_seen(monkeypatch, capsys):

@@ -11,7 +11,7 @@ from benchmarks.tables.figures import FAMILIES, NAMES
 from sheafprop.report.published import published_rows
 from sheafprop.report.tables import NOTHING, duration, markdown_table, mean_with_error
 
-__all__ = ["curve_table", "leak_table", "procedure_table", "seeds_table"]
+__all__ = ["curve_table", "leak_table", "procedure_table", "seeds_table", "steps_table"]
 
 Record = dict[str, Any]
 Choice = tuple[str, str, str, str]
@@ -34,6 +34,7 @@ def procedure_table(records: Sequence[Record]) -> str:
     """
     if not records:
         return _NOT_RUN
+    records = [r for r in records if not r["trained"].endswith("epochs")]
     columns = list(dict.fromkeys((r["dataset"], r["model"]) for r in records))
     found: dict[tuple[Choice, tuple[str, str]], dict[int, float]] = {}
     for r in records:
@@ -79,6 +80,30 @@ def seeds_table(records: Sequence[Record]) -> str:
         return _NOT_RUN
     header = ["data set", "model", "procedure", "seeds", "least", "mean", "best", "deviation"]
     return markdown_table([*header, "paper"], rows, "lllrrrrrr")
+
+
+def steps_table(records: Sequence[Record]) -> str:
+    r"""Returns test Hits@10 in percent of trainings that end early, by step and start.
+
+    Args:
+        records (list): What ``scripts/paper_procedure.py --epochs`` stores.
+    """
+    found: dict[tuple[str, ...], dict[str, Record]] = {}
+    for r in records:
+        if r["trained"].endswith("epochs"):
+            row = r["dataset"], NAMES[r["model"]], r["trained"], r["step"], r["start"]
+            found.setdefault(row, {})[r["evaluated"]] = r
+    rows = []
+    for row, by in found.items():
+        cells = []
+        for choice in (OURS[3], THEIRS[3]):
+            r = by.get(choice, {})
+            cells.append(f"{100 * r['hits@10']:.1f} ({r['iterations']:,})" if r else NOTHING)
+        rows.append([*row, *cells])
+    if not rows:
+        return _NOT_RUN
+    header = ["data set", "model", "training", "step", "start", "iterations by validation"]
+    return markdown_table([*header, THEIRS[3]], rows, "lllllrr")
 
 
 def leak_table(records: Sequence[Record]) -> str:

@@ -53,6 +53,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "folder": benchmark_tables.folder_table,
     "paper-procedure": paper_tables.procedure_table,
     "paper-seeds": paper_tables.seeds_table,
+    "paper-steps": paper_tables.steps_table,
     "propagation": benchmark_tables.propagation_table,
     "propagation-headline": benchmark_tables.propagation_headline,
     "queries": query_summary,

@@ -137,8 +137,9 @@ def _entities(records: Sequence[Record]) -> list[list[str]]:
         hits = {(r["ratio"], r["type"]): r["hits@10"] for r in own if r["type"] in types}
         if not hits or len(hits) < len(ratios) * len(types):
             continue
-        limits = {record["limit"] for record in own} - {None}
-        chosen = f", {min(limits):,} queries per type" if limits else ""
+        limits = sorted({record["limit"] for record in own} - {None})
+        numbers = " to ".join(dict.fromkeys(f"{limit:,}" for limit in (*limits[:1], *limits[-1:])))
+        chosen = f", {numbers} queries per type" if limits else ""
         best, figures = max(
             ((name, row[title]) for name, row in published_query_means().items()),
             key=lambda pair: pair[1]["hits@10"],

@@ -5,6 +5,7 @@ from benchmarks.tables.paper_tables import (
     leak_table,
     procedure_table,
     seeds_table,
+    steps_table,
 )
 
 from sheafprop.report.tables import NOTHING
@@ -76,6 +77,23 @@ def test_the_spread_over_seeds_has_its_least_and_its_best():
     (line,) = seeds_table([*records, record(THEIRS, 0.5)]).splitlines()[2:]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells == ["fb237_v1", "TransE", "ours", "3", "40.0", "45.0", "50.0", "5.0", "50.5"]
+
+
+def test_trainings_that_end_early_have_a_table_of_their_own():
+    short = changed(OURS, trained="as we do, 40 epochs")
+    theirs = changed(short, evaluated=THEIRS[3])
+    records = [record(), record(short, 0.3) | {"iterations": 1024}]
+    records.append(record(theirs, 0.2) | {"iterations": 700})
+    records.append(record(changed(short, step="released step"), 0.1) | {"iterations": 4})
+    assert procedure_table(records) == procedure_table(records[:1])
+    lines = [
+        [c.strip() for c in x.strip("|").split("|")] for x in steps_table(records).splitlines()
+    ]
+    name = ["fb237_v1", "TransE", "as we do, 40 epochs"]
+    assert lines[2:] == [
+        [*name, "step of the text", "our start", "30.0 (1,024)", "20.0 (700)"],
+        [*name, "released step", "our start", "10.0 (4)", NOTHING],
+    ]
 
 
 def test_curves_are_in_the_order_of_their_epochs():
