@@ -34,12 +34,6 @@ _METHODS = (
         "RotatE + episodes + proximity",
         ("full", "merged", "sampled50"),
     ),
-    (
-        "peers",
-        "rotate + episodes + proximity + peers",
-        "RotatE + episodes + proximity + peers",
-        ("full", "merged", "sampled50"),
-    ),
 )
 _QUERIES = "RotatE, best"
 
