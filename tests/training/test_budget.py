@@ -100,7 +100,10 @@ def test_small_tables_are_compared_as_a_whole(monkeypatch):
     assert losses["auto"] == losses[few]
     assert losses["auto"] != losses[None]
     monkeypatch.setattr(budget, "_SMALL_TABLE", 24)
-    assert BatchLoss(num_candidates="auto", seed=1)(model, triples, number, 0, None, size) == losses[None]
+    assert (
+        BatchLoss(num_candidates="auto", seed=1)(model, triples, number, 0, None, size)
+        == losses[None]
+    )
 
 
 def test_epochs_of_few_comparisons_have_all_entities():

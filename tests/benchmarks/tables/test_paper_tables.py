@@ -86,7 +86,9 @@ def test_trainings_that_end_early_have_a_table_of_their_own():
     records.append(record(theirs, 0.2) | {"iterations": 700})
     records.append(record(changed(short, step="released step"), 0.1) | {"iterations": 4})
     assert procedure_table(records) == procedure_table(records[:1])
-    lines = [[c.strip() for c in x.strip("|").split("|")] for x in steps_table(records).splitlines()]
+    lines = [
+        [c.strip() for c in x.strip("|").split("|")] for x in steps_table(records).splitlines()
+    ]
     name = ["fb237_v1", "TransE", "as we do, 40 epochs"]
     assert lines[2:] == [
         [*name, "step of the text", "our start", "30.0 (1,024)", "20.0 (700)"],
