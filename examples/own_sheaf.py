@@ -2,7 +2,7 @@
 A custom sheaf
 ==============
 
-Every relation reflects its heads. Layers, models, extension and queries require three methods.
+Every relation reflects its heads. A sheaf has three methods and a first tensor ``[R, ..., d]``.
 """
 
 from dataclasses import dataclass

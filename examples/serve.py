@@ -51,8 +51,8 @@ class Handler(BaseHTTPRequestHandler):
         try:
             status, value = 200, work().to_dict("records")
         except (KeyError, ValueError) as error:  # a part that is missing, an unknown label
-            missing = "the request has no " if isinstance(error, KeyError) else ""
-            status, value = 400, {"error": f"{missing}{error}"}
+            known = {KeyError: "the request has no ", json.JSONDecodeError: "not JSON: "}
+            status, value = 400, {"error": f"{known.get(type(error), '')}{error}"}
         body = json.dumps(value, ensure_ascii=False).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))

@@ -202,9 +202,10 @@ def _find(path: str) -> Path:
     for place in (given, config_root() / inside, (config_root() / inside).with_suffix(".yaml")):
         if place.is_file():
             return place.absolute()
-    known = sorted(
-        str(p.relative_to(config_root())) for p in config_root().glob("experiment/*.yaml")
-    )
+    folder = config_root() / inside.parent
+    if inside.is_absolute() or ".." in inside.parts or not list(folder.glob("*.yaml")):
+        folder = config_root() / "experiment"
+    known = sorted(str(p.relative_to(config_root())) for p in folder.glob("*.yaml"))
     raise DataError(f"there is no configuration '{path}'; the package has {', '.join(known)}")
 
 

@@ -144,6 +144,24 @@ def test_an_unknown_name_lists_what_there_is():
 
 
 @pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("logger/tensorbord", r"has logger/csv\.yaml, logger/tensorboard\.yaml, logger/wandb"),
+        ("configs/model/rotat.yaml", r"has model/lineare\.yaml, .*model/rotate\.yaml"),
+        ("preset/best/nowhere", r"has preset/best/WN18RR_rotate\.yaml"),
+        ("nowhere/rotate", r"has experiment/"),
+        ("/nowhere/rotate.yaml", r"has experiment/"),
+        ("../logger/csvv", r"has experiment/"),
+        ("nowhere.yaml", r"has experiment/"),
+    ],
+)
+def test_an_unknown_name_lists_those_of_its_folder(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=message):
+        load_config(name)
+
+
+@pytest.mark.parametrize(
     "text", ["1e5", "12e3", "7E-2", "007", "1_000", "true", "no", "2024-01-01"]
 )
 def test_names_and_folders_are_text_whatever_they_look_like(tmp_path, text):

@@ -8,6 +8,7 @@ where it was.
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 #: Starts without propagation have a name of their own as their model, which the hash tells as well.
 KEYS = ("dataset", "preset", "seed", "config_hash")
 FIELDS = ("model", "protocol", "hits@10", "mrr")
+#: Presets whose cells have a record for each method.
+_EPISODES = ("episodes", "peers")
 
 
 def cells(
@@ -47,14 +50,17 @@ def cells(
     for seed, preset, version, family, model in combine(*axes):
         if preset == "paper" and family == "nell":
             continue  # the paper has no settings for it
-        if preset == "episodes" and model not in WITH_EPISODES:
+        if preset == "peers" and family == "WN18RR":
+            continue  # its preset has none
+        if model not in (WITH_EPISODES[family] if preset in _EPISODES else MODELS):
             continue
         config = completion_config(preset, family, version, model)
         key = {"dataset": f"{family}_{version}", "model": model, "preset": preset, "seed": seed}
         key["config_hash"] = config_hash(config)
-        if preset == "episodes":
+        if preset in _EPISODES:
             del key["model"]  # a record for each method
-            found.append(Cell(key, run_episode_cell, (config, seed, root)))
+            run = partial(run_episode_cell, whole=preset == "episodes")
+            found.append(Cell(key, run, (config, seed, root)))
             continue
         found.append(Cell(key, run_cell, (config, preset, seed, root)))
     return found
@@ -67,8 +73,8 @@ def heuristic_cell(name: str, root: str | None) -> Cell:
 
 
 def proximity_cell(name: str, root: str | None) -> Cell:
-    """Proximity alone and after the edge-type filter, which need no model."""
-    key = {"dataset": name, "preset": "none", "seed": 0, "config_hash": "proximity"}
+    """Proximity alone, after the edge-type filter and with peers, which need no model."""
+    key = {"dataset": name, "preset": "none", "seed": 0, "config_hash": "proximity, peers"}
     return Cell(key, proximity_records, (name, root))
 
 
@@ -77,7 +83,13 @@ def main(arguments: list[str] | None = None) -> None:
     add = parser.add_argument
     add("--family", nargs="+", choices=FAMILIES, default=["fb237"], help="benchmarks (fb237)")
     add("--version", nargs="+", choices=VERSIONS, default=["v1"], help="their versions (v1)")
-    add("--model", nargs="+", choices=MODELS, default=["rotate"], help="models (rotate)")
+    add(
+        "--model",
+        nargs="+",
+        choices=(*MODELS, "pairre"),
+        default=["rotate"],
+        help="models (rotate)",
+    )
     add("--preset", nargs="+", choices=PRESETS, default=["best"], help="settings (best)")
     add("--seeds", nargs="+", type=int, default=[0], help="seeds (0)")
     add("--all", action="store_true", help="all families, versions and models")
@@ -122,7 +134,7 @@ def _run(options: argparse.Namespace, store: CellStore) -> None:
     wanted = [{name: cell.key[name] for name in KEYS} for cell in selection]
     for record in store.records():
         if {name: record[name] for name in KEYS} in wanted and (
-            "iterations" in record or record["preset"] == "episodes"
+            "iterations" in record or record["preset"] in _EPISODES
         ):
             figures = f"Hits@10 {record['hits@10']:.3f}  MRR {record['mrr']:.3f}"
             named = (record[key] for key in ("dataset", "model", "preset", "seed", "protocol"))

@@ -7,315 +7,41 @@ these. Before, each process measures constants on the links and the cores that i
     T = max over ranks of max(c A_in + k m, m) + c A_bd + p b,     m = alpha (P - 1) + b / beta
 
 for A_in entries of rows without halo and A_bd others, c seconds an entry, b bytes received or sent,
-p seconds a byte to pack, and k the share of the time of an exchange in which it needs a core that
-computes as well (0 where there are more cores than processes). "estimate" is this formula for
-machines that are not here.
+p seconds a byte to pack (a part of m where ranks share memory), and k the share of the time of an
+exchange in which it needs a core that computes as well (for sockets, 0 where there are more cores
+than processes). "estimate" is this formula for machines that are not here.
+
+Under torchrun, the processes that it started, which may be on several hosts, measure their links
+alone, and nothing is stored.
 """
 
 import argparse
-import math
-import multiprocessing
 import os
-import socket
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from benchmarks.benchmark_cases import STEP_SIZE, make_features, make_sheaf
 from benchmarks.cells import RESULTS, check_hardware, merge_cases, read_records
 from benchmarks.command_line import integer, report_errors
+from benchmarks.distributed_cases import (
+    MAPS,
+    ROUTES,
+    Record,
+    community_graph,
+    measure_cases,
+    measure_ceilings,
+    measure_links,
+)
 from benchmarks.measuring import measured_here
+from benchmarks.processes import run_plain, run_ranks
 from sheafprop.data.partition import hash_partition, metis_partition, partition_costs
-from sheafprop.distributed import PartitionedGraph, PartitionedPlan, Ranks, process_group
+from sheafprop.distributed import process_group
 from sheafprop.pretrained.mapped.cost_estimate import ENTRY
-from sheafprop.sheaf import PropagationPlan
-from sheafprop.sheaf.graph_checks import GraphInput
-from sheafprop.sheaf.row_plan import count_rows, needs_labels
 
 ENTITIES, TRIPLES, STEPS, ROUNDS = 300_000, 3_000_000, 8, 5
 WIDTHS = (64, 128)
-MAPS = ("identity", "diagonal")
-_RELATIONS, _COMMUNITY = 200, 100
-Record = dict[str, Any]
-
-
-def community_graph(
-    num_nodes: int, num_triples: int, mixing: float, *, power: float = 1.0, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Heads and tails ``[2, E]`` and relations; a share ``mixing`` of the tails is drawn anywhere.
-
-    Within communities of 100 vertices and among them, ranks are drawn as a power of uniform
-    numbers: a power of 1 gives about equal degrees, larger ones a long tail. Ids are shuffled.
-    """
-    rng = np.random.default_rng(seed)
-
-    def draw(size: int) -> np.ndarray:
-        return (rng.random(num_triples) ** power * size).astype(np.int64)
-
-    count = num_nodes // _COMMUNITY
-    own = draw(count)
-    head, tail = own * _COMMUNITY + draw(_COMMUNITY), own * _COMMUNITY + draw(_COMMUNITY)
-    far = rng.random(num_triples) < mixing
-    tail = np.where(far, draw(num_nodes), tail)
-    tail = np.where(head == tail, (tail + 1) % num_nodes, tail)
-    return rng.permutation(num_nodes)[np.stack([head, tail])], rng.integers(
-        _RELATIONS, size=num_triples
-    )
-
-
-# Processes ---------------------------------------------------------------------------------------
-
-
-def run_ranks(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``function(ranks, *arguments)`` returns on rank 0 of new processes of one thread."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    started = [
-        context.Process(target=_rank, args=(rank, size, port, there, function, arguments))
-        for rank in range(size)
-    ]
-    for process in started:
-        process.start()
-    there.close()
-    try:
-        return here.recv()
-    except EOFError:
-        raise RuntimeError("a process ended without a result") from None
-    finally:
-        for process in started:
-            process.join()
-
-
-def _rank(
-    rank: int, size: int, port: int, pipe: Any, function: Callable[..., Any], arguments: Any
-) -> None:
-    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ |= {name: str(value) for name, value in numbers.items()}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
-    with process_group(timeout=3600) as ranks, torch.no_grad():
-        found = function(ranks, *arguments)
-        if rank == 0:
-            pipe.send(found)
-
-
-class Clock:
-    """Wall and processor seconds of a block that all ranks begin together, the largest of them."""
-
-    def __init__(self, ranks: Ranks):
-        self._ranks = ranks
-
-    @contextmanager
-    def measure(self, steps: int = 1) -> Iterator[list[float]]:
-        """Puts both, for each of some steps, into the list that it yields."""
-        found: list[float] = []
-        self._ranks.barrier()
-        begin, cpu = time.perf_counter(), time.process_time()
-        yield found
-        spent = torch.tensor([time.perf_counter() - begin, time.process_time() - cpu])
-        found += (self._ranks.all_reduce(spent, "max") / steps).tolist()
-
-
-# Constants ---------------------------------------------------------------------------------------
-
-
-def measure_constants(
-    ranks: Ranks, entities: int, triples: int, width: int, rounds: int
-) -> dict[str, Any]:
-    """The constants of the formula, by all ranks at once."""
-    clock, size = Clock(ranks), ranks.size
-    found: dict[str, Any] = {"entry": {}}
-    for maps in MAPS:
-        lines = []
-        # As many own rows as there will be, with few and with many rows of others behind them.
-        for rows in (entities // size, entities):
-            edges, kinds = community_graph(rows, rows * triples // entities, 1.0)
-            sheaf, x = make_sheaf(maps, _RELATIONS, width), make_features(maps, rows, width)
-            plan = PropagationPlan(
-                torch.from_numpy(edges), torch.from_numpy(kinds), sheaf, rows, dtype=x.dtype
-            )
-            steps, times = _Steps(plan, x), []
-            for _ in range(rounds):
-                with clock.measure() as spent:
-                    steps.run(1)
-                times.append(spent[0])
-            lines.append([rows, statistics.median(times) / (2 * edges.shape[1])])
-        found["entry"][maps] = lines
-    row = torch.zeros(1, width)
-    times, shares = [], []
-    sizes = (16, max(1024, entities // size // 2))
-    for count in sizes:
-        sending, into = (row.repeat(count * (size - 1), 1) for _ in range(2))
-        counts = [count * (rank != ranks.rank) for rank in range(size)]
-        spent_here = []
-        for _ in range(4 * rounds + 1):
-            with clock.measure() as spent:
-                ranks.exchange(into, sending, received=counts, sent=counts, most=count)
-            spent_here.append(spent)
-        pairs = zip(*spent_here[1:], strict=True)
-        wall, cpu = (statistics.median(values) for values in pairs)
-        times.append(wall)
-        shares.append(cpu / wall)
-    sent = [count * (size - 1) * width * 4 for count in sizes]
-    slope = max(times[1] - times[0], 1e-9) / (sent[1] - sent[0])
-    found["beta"] = 1 / slope
-    found["alpha"] = max(0.0, times[0] - sent[0] * slope) / (size - 1)
-    found["share"] = min(1.0, shares[1]) if (os.cpu_count() or 1) <= size else 0.0
-    source = torch.zeros(entities // size, width)
-    index = torch.randint(len(source), (sizes[1],))
-    packed, packs = source[index], []
-    for _ in range(rounds):
-        with clock.measure() as spent:
-            torch.index_select(source, 0, index, out=packed)
-        packs.append(spent[0])
-    found["pack"] = statistics.median(packs) / (sizes[1] * width * 4)
-    return found
-
-
-def entry_seconds(constants: Record, maps: str, rows: int) -> float:
-    """Seconds an entry among so many rows, by the logarithm between what was measured."""
-    (small, low), (large, high) = constants["entry"][maps]
-    share = math.log(max(rows, 1) / small) / math.log(large / small) if large > small else 0.0
-    return low + min(max(share, 0.0), 1.0) * (high - low)
-
-
-def predict(ranks: Ranks, constants: Record, maps: str, graph: PartitionedGraph, row: int) -> float:
-    """Seconds of a step by the formula."""
-    rows = graph.rows(_RELATIONS, merge=maps == "identity", ends=False, dtype=torch.float32)
-    start = rows.free.start
-    inner = int(start[graph.num_interior])
-    outer = int(start[-1]) - inner
-    c = entry_seconds(constants, maps, graph.num_free + graph.num_halo)
-    sent = graph.exchange.num_sent * row
-    most = max(sent, graph.num_halo * row)
-    message = constants["alpha"] * (ranks.size - 1) + most / constants["beta"]
-    hidden = max(c * inner + constants["share"] * message, message)
-    seconds = torch.tensor(hidden + c * outer + constants["pack"] * sent)
-    return float(ranks.all_reduce(seconds, "max"))
-
-
-# Cases -------------------------------------------------------------------------------------------
-
-
-def measure_cases(
-    ranks: Ranks, folder: Path, width: int, steps: int, rounds: int, threads: int
-) -> list[Record]:
-    """Constants, then all cases, each in turns with one thread of the first rank."""
-    edges = torch.from_numpy(np.load(folder / "edges.npy"))
-    kinds = torch.from_numpy(np.load(folder / "kinds.npy"))
-    nodes = int(edges.max()) + 1
-    constants = measure_constants(ranks, nodes, len(kinds), width, rounds)
-    records = []
-    for maps in MAPS:
-        sheaf, x = make_sheaf(maps, _RELATIONS, width), make_features(maps, nodes, width)
-        whole = None
-        if ranks.is_first:
-            whole = _Steps(PropagationPlan(edges, kinds, sheaf, nodes, dtype=x.dtype), x)
-        for split in ("columns", "metis", "hash"):
-            about: Record = {"predicted": None, "rows_sent": 0.0}
-            if split == "columns":
-                columns = (
-                    x.shape[2] * ranks.rank // ranks.size,
-                    x.shape[2] * (ranks.rank + 1) // ranks.size,
-                )
-                some = slice(*columns)
-                mask = torch.zeros(nodes, dtype=torch.bool)
-                rows, _ = count_rows(
-                    GraphInput(edges, kinds, sheaf, boundary_mask=mask),
-                    labels=needs_labels(sheaf, "block"),
-                    dtype=torch.float32,
-                )
-                plan = PropagationPlan.from_rows(rows, sheaf, columns=some, dtype=x.dtype)
-                graph, shared = None, _Steps(plan, x[:, :, some].contiguous())
-            else:
-                assignment = torch.from_numpy(np.load(folder / f"{split}-{ranks.size}.npy"))
-                graph = PartitionedGraph.of_triples(ranks, edges, kinds, assignment)
-                plan = PartitionedPlan(graph, sheaf, dtype=x.dtype)
-                shared = _Steps(plan, x[graph.owned])
-                row = x[:1].numel() * x.element_size()
-                about["predicted"] = predict(ranks, constants, maps, graph, row)
-                sent = torch.tensor(graph.num_halo)
-                about["rows_sent"] = int(ranks.all_reduce(sent)) / nodes
-            times = _take_turns(ranks, whole, shared, steps, rounds)
-            bytes_sent = 0 if graph is None else graph.exchange.bytes_sent
-            rounds_run = 0 if graph is None else graph.exchange.rounds
-            sent = torch.tensor(bytes_sent // max(1, rounds_run))
-            records.append(
-                {
-                    "name": f"{ranks.size} ranks, {maps}, width {width}, {split}",
-                    "ranks": ranks.size,
-                    "maps": maps,
-                    "split": split,
-                    "entities": nodes,
-                    "triples": len(kinds),
-                    "width": width,
-                    "bytes_sent": int(ranks.all_reduce(sent, "max")),
-                    "threads": threads,
-                    "runs": rounds,
-                    **about,
-                    **times,
-                }
-            )
-    for record in records:
-        if record["predicted"]:
-            record["ratio_predicted"] = record["predicted"] / record["seconds"]
-    name = f"{ranks.size} ranks, width {width}, constants"
-    constants |= {"name": name, "ranks": ranks.size, "split": None}
-    return [constants | {"width": width, "threads": threads}, *records]
-
-
-class _Steps:
-    """Steps that go on from each other. The first two, which compile and make the two tensors that
-    the others write into, are run here."""
-
-    def __init__(self, plan: PropagationPlan, x: Tensor):
-        self._plan, self._constant = plan, plan.constant(x)
-        self._last = plan.step(x, self._constant, STEP_SIZE)
-        self._spare = plan.step(self._last, self._constant, STEP_SIZE)
-
-    def run(self, count: int) -> None:
-        for _ in range(count):
-            done = self._plan.step(self._last, self._constant, STEP_SIZE, self._spare)
-            self._last, self._spare = done, self._last
-
-
-def _take_turns(
-    ranks: Ranks, alone: _Steps | None, shared: _Steps, steps: int, rounds: int
-) -> Record:
-    """Seconds of a step by one thread and by all ranks, and the ratio of each round."""
-    clock = Clock(ranks)
-    walls, ratios, shares = [], [], []
-    for _ in range(rounds):
-        with clock.measure(steps) as one:
-            if alone is not None:
-                alone.run(steps)
-        with clock.measure(steps) as several:
-            shared.run(steps)
-        walls.append((one[0], several[0]))
-        ratios.append(one[0] / several[0])
-        shares.append(several[1] / one[1])
-    ranges = {"ratio": [min(ratios), max(ratios)], "processor": [min(shares), max(shares)]}
-    return {
-        "seconds_alone": statistics.median(w for w, _ in walls),
-        "seconds": statistics.median(w for _, w in walls),
-        "ratio": statistics.median(ratios),
-        "processor": statistics.median(shares),
-        "ranges": ranges,
-    }
-
-
-# Estimates ---------------------------------------------------------------------------------------
 
 
 def measure_rows_sent(entities: int, parts: Sequence[int]) -> list[Record]:
@@ -379,34 +105,38 @@ _MARKS = "<!-- measured by bench_distributed -->", "<!-- end -->"
 def tables(records: Sequence[Record]) -> str:
     """What was measured and estimated, as Markdown."""
     cases = [r for r in records if r.get("ratio")]
-    constants = [r for r in records if "beta" in r]
+    constants = [r for r in records if "entry" in r]
     sent = {(r["ranks"], r["split"][7:]): r for r in records if str(r["split"])[:5] == "parts"}
+    by_name = {r["name"]: r for r in cases}
     lines = [
         "| ranks | width | maps | split | against one thread | processor time a rank | "
-        "sent a rank and step | predicted / measured |",
-        "|--:|--:|---|---|--:|--:|--:|--:|",
+        "sent a rank and step | predicted / measured | for comparison |",
+        "|--:|--:|---|---|--:|--:|--:|--:|--:|",
     ]
     for r in cases:
-        predicted = f"{r['ratio_predicted']:.2f}" if r.get("ratio_predicted") else ""
+        if r["split"].endswith(", sockets"):
+            continue
         low, high = r["ranges"]["ratio"]
+        if sockets := by_name.get(f"{r['name']}, sockets"):
+            other = f"sockets {sockets['ratio']:.2f}x, {sockets['ratio_predicted']:.2f}"
+        else:
+            other = f"independent {r['ceiling']:.2f}x"
+        predicted = f"{r['ratio_predicted']:.2f}" if "ratio_predicted" in r else ""
         lines.append(
             f"| {r['ranks']} | {r['width']} | {r['maps']} | {r['split']} | {r['ratio']:.2f}x "
             f"({low:.2f} to {high:.2f}) | {r['processor']:.2f} | "
-            f"{r['bytes_sent'] / 2**20:.1f} MiB | {predicted} |"
+            f"{r['bytes_sent'] / 2**20:.1f} MiB | {predicted} | {other} |"
         )
     where = {f"{r['hardware']}, torch {r['torch']}, commit {r['commit']}" for r in cases}
     lines += ["", f"{'; '.join(sorted(where))}. Constants:", ""]
-    lines += ["| ranks | width | ns an entry, identity and complex | alpha | beta | pack | share |"]
-    lines += ["|--:|--:|---|--:|--:|--:|--:|"]
+    lines += ["| ranks | width | ns an entry, identity and complex | by | alpha | beta | share |"]
+    lines += ["|--:|--:|---|---|--:|--:|--:|"]
     for r in constants:
         entry = ", ".join(
             f"{1e9 * r['entry'][maps][0][1]:.1f} to {1e9 * r['entry'][maps][1][1]:.1f}"
             for maps in MAPS
         )
-        lines.append(
-            f"| {r['ranks']} | {r['width']} | {entry} | {1e6 * r['alpha']:.0f} us | "
-            f"{r['beta'] / 1e9:.2f} GB/s | {1e12 * r['pack']:.0f} ps a byte | {r['share']:.2f} |"
-        )
+        lines += [f"| {r['ranks']} | {r['width']} | {entry} | {text} |" for text in links(r)]
     lines += [
         "",
         "Estimated, for 91.2 M entities, 601 M facts, 128 float32 columns, identity maps, machines "
@@ -433,6 +163,15 @@ def tables(records: Sequence[Record]) -> str:
     return "\n".join(lines)
 
 
+def links(constants: Record) -> list[str]:
+    """Latency, bandwidth and share of each route as cells of a table."""
+    return [
+        f"{route} | {1e6 * c['alpha']:.0f} us | {c['beta'] / 1e9:.2f} GB/s | {c['share']:.2f}"
+        for route in ROUTES
+        for c in (constants[route],)
+    ]
+
+
 def write_docs(path: Path, text: str) -> None:
     """Puts a text between the marks of a page."""
     page = path.read_text("utf-8")
@@ -454,6 +193,13 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--docs", type=Path, help="put the tables of the results into this page")
     options = parser.parse_args(words)
     with report_errors(parser):
+        if "WORLD_SIZE" in os.environ:
+            with process_group() as ranks:
+                for width in options.width:
+                    found = measure_links(ranks, ENTITIES // ranks.size, width, options.rounds)
+                    if ranks.is_first:
+                        print(*links(found), f"pack {1e12 * found['pack']:.0f} ps a byte", sep="\n")
+            return
         here = measured_here()
         if not options.quick:
             check_hardware(options.json, here["hardware"])
@@ -486,5 +232,11 @@ def measure(sizes: Sequence[int], widths: Sequence[int], quick: bool, rounds: in
                 np.save(folder / f"{name}-{size}.npy", partition.assignment)
             turns = 1 if quick else rounds
             for width in widths:
-                records += run_ranks(size, measure_cases, folder, width, steps, turns, 1)
+                given = folder, width, steps, turns
+                found = run_ranks(size, measure_cases, *given, 1)
+                ceilings = run_plain(size, measure_ceilings, *given)
+                for record in found:
+                    if record["split"] == "columns":
+                        record["ceiling"] = ceilings[record["maps"]]
+                records += found
     return records + measure_rows_sent(entities, [8, 64])

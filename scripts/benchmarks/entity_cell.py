@@ -1,9 +1,10 @@
 """Queries over entities beside the energy: a cell ranks the queries of a ratio by one method, once.
 
 Vertices between are entities, facts are certain, and the scores of propagated vectors predict the
-other links, with proximity beside them. The number of steps is chosen on validation queries of one
-hop; the rest of :class:`EntitySettings` was chosen once, on validation queries of ratios 550 and
-175. The cells of a ratio share its trained model; what is finished of a cell is kept in its folder.
+other links, with proximity beside them. Validation queries of the ratio choose the number of steps
+(Hits@10 of one hop), then the weight of proximity and the temperature, one after the other, by the
+mean over all types of MRR + Hits@10. The cells of a ratio share its trained model; what is finished
+of a cell is kept in its folder.
 """
 
 import json
@@ -25,8 +26,8 @@ from sheafprop.files import write_json
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.kge import KGEModel, build_model
-from sheafprop.query import QueryRanking, QueryScorer
-from sheafprop.ranking import PROTOCOLS
+from sheafprop.query import QueryRanking, QueryScorer, QueryShape, structure
+from sheafprop.ranking import PROTOCOLS, RankCounts
 from sheafprop.ranking.metrics import query_values
 from sheafprop.ranking.protocols import MAIN_METRICS
 from sheafprop.training.episode_training import train_episodes
@@ -35,12 +36,23 @@ from sheafprop.training.episode_training import train_episodes
 SAMPLE = 2000
 #: Numbers of steps to choose from.
 ITERATIONS = (1, 2, 4, 8)
+#: What is chosen next: from one setting to the best of its neighbours, until none is better.
+GRID = {
+    "proximity": (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.85, 1.1, 1.5),
+    "temperature": (0.9, 1.3, 1.8, 2.5, 3.5, 5.0),
+}
+#: Validation queries of each type that choose them: types without entities between, and with them,
+#: which need rows for each of these entities.
+SELECTION = (240, 60)
+# Bytes of scores that settings share, and queries after which the ranks are kept.
+_SHARED_SCORES, _PART = 2**30, 4000
 # Random sections of episodes, a quarter of the preset's: a row costs in proportion.
 _SECTIONS = 8
 #: Methods by name: what differs from the chosen settings, or None for the energy, whose vertices
 #: between are free.
 METHODS: dict[str, dict[str, Any] | None] = {
     "entities": {},
+    "entities, one setting for all ratios": {"proximity": 0.5, "temperature": 2.5},
     "energy": None,
     "energy without prior": None,
     "entities without proximity": {"proximity": 0.0},
@@ -105,13 +117,26 @@ class TrainedCell:
         )
 
     def settings(self, most: int) -> EntitySettings:
-        """The settings with the number of steps that ranks validation queries of one hop best."""
-        return replace(
-            EntitySettings(),
-            iterations=self.kept.get(f"steps {most}", lambda: self._choose(most)),
-        )
+        """The settings that validation queries of the ratio choose.
 
-    def _choose(self, most: int) -> int:
+        Args:
+            most: Validation queries that choose the number of steps, at most.
+        """
+        steps = self.kept.get(f"steps {most}", lambda: self._choose_steps(most))
+        best = replace(EntitySettings(), iterations=steps)
+        links, name = self.links(self.valid), "tried settings"
+        tried: dict[str, float] = dict(self.kept.found.get(name, {}))
+
+        def judge(one: EntitySettings) -> float:
+            key = f"proximity {one.proximity}, temperature {one.temperature}"
+            if key not in tried:
+                tried[key] = criterion(links, one)
+                self.kept.put(name, tried)
+            return tried[key]
+
+        return climb(best, judge)
+
+    def _choose_steps(self, most: int) -> int:
         links = self.links(self.valid)
         tried = [replace(EntitySettings(), iterations=count) for count in ITERATIONS]
         found = compare_settings(links, tried, most, ("1p",))
@@ -161,6 +186,7 @@ def run_entities(
     else:
         chosen = replace(cell.settings(most_valid), **changed)
         more |= {"chosen": asdict(chosen), "most_valid": most_valid}
+        more["tried_settings"] = cell.kept["tried settings"]
 
         def build() -> QueryScorer:
             return cell.links(test).scorer(chosen)
@@ -170,7 +196,7 @@ def run_entities(
         if kind not in kept:
             scorer = scorer or build()
             begin = time.perf_counter()
-            found = list(figures(test.rank(scorer, kind, most_test)))
+            found = list(figures(rank_in_parts(test, scorer, kind, most_test, folder)))
             seconds = round(time.perf_counter() - begin, 1)
             kept.put(kind, [record | {"seconds": seconds} for record in found])
         records += [{"type": kind} | record | more for record in kept[kind]]
@@ -188,6 +214,68 @@ def compare_settings(
         hits = [r.metrics("macro")["hits@10"] for r in rankings if len(r.counts)]
         found.append((one, sum(hits) / len(hits)))
     return found
+
+
+def climb(best: EntitySettings, judge: Callable[[EntitySettings], float]) -> EntitySettings:
+    """The settings where no neighbour in the grid is better, from given ones on.
+
+    One option is changed at a time, as long as that helps.
+    """
+    options, idle = list(GRID), 0
+    while idle < len(options):
+        option = options[0]
+        options.append(options.pop(0))
+        values, start, moved = GRID[option], best, True
+        while moved:
+            place = values.index(getattr(best, option))
+            near = [replace(best, **{option: v}) for v in values[max(place - 1, 0) : place + 2]]
+            better = max(near, key=lambda one: (judge(one), one == best))
+            moved, best = better != best, better
+        idle = idle + 1 if best == start else 1
+    return best
+
+
+def criterion(links: ObservedLinks, settings: EntitySettings) -> float:
+    """MRR + Hits@10 on queries of a split, macro, the mean over all types."""
+    scorer, values = links.scorer(settings, keep=_SHARED_SCORES), []
+    for kind in (*TYPES, *NEGATION):
+        between = waits_between(structure(kind))
+        ranking = links.task.rank(scorer, kind, SELECTION[between])
+        if len(ranking.counts):
+            metrics = ranking.metrics("macro")
+            values.append(metrics["mrr"] + metrics["hits@10"])
+    return sum(values) / len(values)
+
+
+def waits_between(shape: QueryShape) -> bool:
+    """Whether a query has a vertex between its anchors and its answer."""
+    return any(
+        node.operator == "via" and node.branches[0].operator != "anchor" for node in shape.walk()
+    )
+
+
+def rank_in_parts(
+    task: QueryTask, scorer: QueryScorer, kind: str, most: int | None, folder: Path
+) -> QueryRanking:
+    """Ranks the hard answers of the queries of a type; what is ranked is kept in a folder.
+
+    Queries of a part share their last relation as far as possible.
+    """
+    batch = task.queries(kind, most)[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = []
+    for number, rows in enumerate(batch.order_by_relation().split(_PART)):
+        path = folder / f"{kind} {number}.pt"
+        if not path.exists():
+            found = task.rank(scorer, kind, most, rows=rows)
+            counts = [found.counts.better, found.counts.ties, found.counts.candidates]
+            torch.save([*counts, rows[found.query]], path.with_suffix(".tmp"))
+            path.with_suffix(".tmp").replace(path)
+        parts.append(torch.load(path, weights_only=True))
+    *counts, query = (torch.cat(column) for column in zip(*parts, strict=True))
+    order = query.argsort(stable=True)
+    own = RankCounts(*(count[order] for count in counts))
+    return QueryRanking(own, query[order], len(batch), task.data.candidates(task.split).numel())
 
 
 def figures(ranking: QueryRanking) -> Iterator[Record]:

@@ -14,10 +14,18 @@ from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.proximity_scorer import LogProximity, relations_with_loops
-from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.inductive.proximity_scorer import relations_with_loops
+from sheafprop.inductive.section_scorer import CandidateScorer, SectionScorer
 from sheafprop.kge import KGEModel
+from sheafprop.nn import Proximity
+from sheafprop.pretrained.blocks import RowBlocks
+from sheafprop.pretrained.graph_scorer import ByVectors
 from sheafprop.query import EntityScorer, LinkProbabilities, QueryBatch, QueryScorer
+
+# What is added to a proximity before its logarithm.
+_FLOOR = 1e-6
+# Bytes of the rows of links that queries of a type share.
+_CACHE = 2**28
 
 
 @dataclass(frozen=True)
@@ -71,12 +79,24 @@ class ObservedLinks:
         head, relation, tail = data.observed(task.split).T
         self.facts = torch.stack([self.place[head], relation, self.place[tail]], dim=1)
         self._loops = relations_with_loops(data.graphs["train_graph"], len(data.relations))
-        self._near: Callable[[Tensor], Tensor] | None = None
+        self._near: Tensor | None = None
         self._scorer: Scorer | None = None
+        self._scored: tuple[str, int] | None = None
+        self._kept: KeptScores | None = None
 
-    def scorer(self, settings: EntitySettings) -> "SplitScorer":
-        """The scorer of queries, in the ids of the data set."""
-        self._scorer = self._score(settings)
+    def scorer(self, settings: EntitySettings, keep: int = 0) -> "SplitScorer":
+        """The scorer of queries, in the ids of the data set.
+
+        Args:
+            keep: Bytes of scores that scorers with the same vectors share.
+        """
+        scored = settings.scores, settings.iterations
+        if scored != self._scored:
+            self._scorer, self._scored, self._kept = self._score(settings), scored, None
+        if keep and self._kept is None:
+            self._kept = KeptScores(self._score_links, self.count, keep)
+        elif not keep:
+            self._kept = None
         links = LinkProbabilities(
             self.facts if settings.facts else self.facts[:0],
             self.count,
@@ -85,13 +105,16 @@ class ObservedLinks:
             temperature=settings.temperature,
             log_proximity=self._log_proximity() if settings.proximity else None,
             proximity_weight=settings.proximity,
-            cache_bytes=2**30,
+            cache_bytes=_CACHE,
         )
         return SplitScorer(EntityScorer(links, settings.beam), self.place)
 
-    @torch.no_grad()
     def score_links(self, entities: Tensor, relation: int, inverse: bool) -> Tensor:
         """Scores of all entities at the other end of a relation."""
+        return (self._kept or self._score_links)(entities, relation, inverse)
+
+    @torch.no_grad()
+    def _score_links(self, entities: Tensor, relation: int, inverse: bool) -> Tensor:
         assert self._scorer is not None
         own = int(self.task.relations[relation + inverse * len(self.task.data.relations)])
         backwards, own = divmod(own, self.model.num_relations)
@@ -118,19 +141,28 @@ class ObservedLinks:
 
     def _log_proximity(self) -> Callable[[Tensor], Tensor]:
         if self._near is None:
-            self._near = KeptRows(LogProximity(self.facts, self.count), self.count)
-        return self._near
+            near = Proximity(self.facts[:, [0, 2]].T, self.count)
+            # Most of them are needed, and many at once take the least time.
+            self._near = torch.empty(self.count, self.count)
+            for part in torch.arange(self.count).split(1024):
+                self._near[part] = torch.log(near(part) + _FLOOR)
+        return self._near.__getitem__
 
 
-def scorer_of_sections(model: KGEModel, x: Tensor, weight: Iterable[float]) -> SectionScorer:
-    """Scores by all sections; where energies are scores and maps are linear, in one product."""
+def scorer_of_sections(model: KGEModel, x: Tensor, weight: Iterable[float]) -> Scorer:
+    """Scores by all sections; in one product where the energy is quadratic and each column has maps
+    of its own."""
     weights = tuple(weight)
+    sheaf = model.sheaf().map_tensors(torch.Tensor.detach)
     every = torch.arange(model.num_relations)
-    if model.squared and model.sheaf().translation_of(every) is None:
-        # The energy is quadratic in the vectors.
-        scale = torch.tensor(weights).sqrt().to(x.real)
-        return SectionScorer(model, x * scale[:, None], (1.0,) * len(weights))
-    return SectionScorer(model, x, weights)
+    linear = sheaf.translation_of(every) is None
+    if not (model.squared and model.p == 2.0 and sheaf.independent_columns and linear):
+        return SectionScorer(model, x, weights)
+    scale = torch.tensor(weights).sqrt().to(x.real)
+    rows = RowBlocks([(x * scale[:, None]).flatten(1).unsqueeze(1)])
+    wide = sheaf.map_tensors(lambda table: table.repeat(1, len(weights)))
+    scorer = CandidateScorer(model, wide, rows, (1.0,))
+    return ByVectors(lambda entity, kind, side: scorer.scores(rows.select(entity), kind, side))
 
 
 class SplitScorer(QueryScorer):
@@ -158,17 +190,30 @@ class SplitScorer(QueryScorer):
         return self.scorer.blocks(batch, own, batch_size=batch_size)
 
 
-class KeptRows:
-    """Rows of all entities, each computed once and kept in half precision."""
+class KeptScores:
+    """Scores of links in half precision, each computed once, as many as fit.
 
-    def __init__(self, rows: Callable[[Tensor], Tensor], count: int):
-        self._compute = rows
-        self._rows = torch.from_numpy(np.empty((count, count), dtype=np.float16))
-        self._known = torch.zeros(count, dtype=torch.bool)
+    Args:
+        score: Gives the scores ``[n, N]`` of entities, a relation and whether it is inverse.
+        count: The number of entities.
+        limit: Bytes of the scores.
+    """
 
-    def __call__(self, entities: Tensor) -> Tensor:
-        """The rows ``[n, N]`` of some entities."""
-        for missing in entities[~self._known[entities]].split(256):
-            self._rows[missing] = self._compute(missing).half()
-            self._known[missing] = True
-        return self._rows[entities].float()
+    def __init__(self, score: Callable[[Tensor, int, bool], Tensor], count: int, limit: int):
+        self._score, self._count, self._used = score, count, 0
+        shape = (limit // (2 * count), count)
+        self._rows = torch.from_numpy(np.empty(shape, dtype=np.float16))
+        self._slots: dict[tuple[int, bool], Tensor] = {}
+
+    def __call__(self, entities: Tensor, relation: int, inverse: bool) -> Tensor:
+        """The scores of some entities."""
+        slots = self._slots.setdefault((relation, inverse), torch.full((self._count,), -1))
+        missing = entities[slots[entities] < 0]
+        end = self._used + len(missing)
+        if end > len(self._rows):
+            return self._score(entities, relation, inverse)
+        if len(missing):
+            self._rows[self._used : end] = self._score(missing, relation, inverse)
+            slots[missing] = torch.arange(self._used, end)
+            self._used = end
+        return self._rows[slots[entities]].float()

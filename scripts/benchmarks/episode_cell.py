@@ -1,6 +1,7 @@
 """A cell of the preset ``episodes``: train, learn relations through the diffusion, rank once."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ from sheafprop.inductive.proximity_scorer import (
     ProximitySettings,
     add_proximity,
 )
-from sheafprop.inductive.rank_completion import FILTERED_PROXIMITY, PROXIMITY
+from sheafprop.inductive.rank_completion import FILTERED_PROXIMITY, PEERS, PROXIMITY
 from sheafprop.ranking import EdgeTypeHeuristic, evaluate
 from sheafprop.training.episode_training import train_episodes
 from sheafprop.training.sheaf_completion import SheafCompletion
 
 _PLAIN = ("full", "sampled50")
+#: The share of peers in the preset ``peers``.
+_PEERS = 0.5
 
 
 def run_episode_cell(
@@ -38,13 +41,15 @@ def run_episode_cell(
     *,
     folder: Path,
     data: InductiveData | None = None,
+    whole: bool = True,
 ) -> list[Record]:
     """Ranks with episodes and proximity, each with and without the other.
 
     The settings of episodes and proximity are those of the preset, from the training graphs alone,
     so that figures of ``merged`` are compared. The propagation of the rows without episodes is
-    chosen on validation, so these have no ``merged``. ``data`` stand in the place of the configured
-    ones.
+    chosen on validation, so these have no ``merged``. Where proximity has peers, there are rows
+    with and without them; only those with them, unless ``whole``. ``data`` stand in the place of
+    the configured ones.
     """
     data = load_data(config, root) if data is None else data
     module = SheafCompletion(**(config["model"] | {"seed": seed}))
@@ -69,12 +74,16 @@ def run_episode_cell(
     seconds["propagate"] = time.process_time() - begin
     near = _near(data, near_settings)
     records: list[Record] = []
-    both = _beside(scorer, near, near_settings, data)
+    walks = {" + proximity": replace(near_settings, peers=0.0)} if whole else {}
+    if near_settings.peers:
+        walks = {" + proximity + peers": near_settings} | walks
     common = times(seconds) | {"num_steps": record.num_steps, "tried": record.tried}
     own: dict[str, Scorer] = {
-        f"{name} + episodes + proximity": both,
-        f"{name} + episodes": scorer,
+        f"{name} + episodes{walk}": _beside(scorer, near, settings, data)
+        for walk, settings in walks.items()
     }
+    if whole:
+        own[f"{name} + episodes"] = scorer
     for label, one in own.items():
         begin = time.process_time()
         found = _rank(one, data, (*_PLAIN, "merged"))
@@ -86,26 +95,35 @@ def run_episode_cell(
     more: Record = {"selected_on": "validation"} | times(chosen_seconds)
     propagation = InductivePropagation(model, data, chosen)
     plain = propagation.scorer()
-    beside = _beside(plain, near, near_settings, data)
-    for label, one in ((f"{name} + proximity", beside), (name, plain)):
+    rest: dict[str, Scorer] = {
+        name + walk: _beside(plain, near, settings, data) for walk, settings in walks.items()
+    }
+    if whole:
+        rest[name] = plain
+    for label, one in rest.items():
         records += [{"model": label} | row | more for row in _rank(one, data, _PLAIN)]
     return records
 
 
 def proximity_records(name: str, root: str | None, *, folder: Path) -> list[Record]:
-    """Ranks by proximity alone, and after the edge-type filter: neither has anything to choose."""
+    """Ranks by proximity alone, after the edge-type filter, and with peers: there is nothing to
+    choose."""
     return rank_proximity(load_data({"data": {"dataset": "grail", "name": name}}, root))
 
 
 def rank_proximity(data: InductiveData) -> list[Record]:
-    """The records of proximity alone and after the edge-type filter on some data."""
+    """The records of the baselines of proximity on some data."""
     near = _near(data, ProximitySettings())
     heuristic = EdgeTypeHeuristic(
         data.inference.triples, data.inference.num_nodes or 0, data.num_relations
     )
     records: list[Record] = []
-    for label, filtered_by in ((PROXIMITY, None), (FILTERED_PROXIMITY, heuristic)):
-        scorer = ProximityScorer(None, near, filtered_by=filtered_by)
+    scorers = {
+        PROXIMITY: ProximityScorer(None, near),
+        FILTERED_PROXIMITY: ProximityScorer(None, near, filtered_by=heuristic),
+        PEERS: ProximityScorer(None, near, peers=_PEERS),
+    }
+    for label, scorer in scorers.items():
         found = _rank(scorer, data, (*_PLAIN, "merged"))
         records += [{"model": label} | row for row in found]
     return records

@@ -28,7 +28,10 @@ from benchmarks.proximity_weights import HiddenQueries, fit_weights, score_hidde
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.files import write_text
 from sheafprop.inductive.episode_model import DiffusedGraph, EpisodeModel, EpisodeSettings
+from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors
 from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.free_system import FreeSystem
+from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximitySettings,
@@ -39,6 +42,7 @@ from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.kge.base import Side
+from sheafprop.nn.start import RelationPrototypes
 from sheafprop.report.tables import NOTHING, markdown_table
 from sheafprop.sheaf import DiagonalSheaf, RelationSheaf
 from sheafprop.training.episode_training import (
@@ -55,6 +59,11 @@ FIELDS = ("gain", "error", "hits@10", "mrr")
 #: Draws of hidden triples that judge, and that weights are fitted to.
 _DRAWS = 4
 _BASE = "preset"
+#: Diffusion steps of vectors beside the episodes.
+_STEPS = 3
+#: Shares of peers in the weight of proximity, and factors of that weight.
+_PEERS = (0.0, 0.25, 0.5, 0.75)
+_FACTORS = (1, 0.9, 0.6)
 
 
 class NearEpisodes(EpisodeModel):
@@ -175,7 +184,8 @@ def run_levers(
     settings, near = module.episode_settings, module.proximity
     assert settings is not None
     trained = settings.maps == "trained"
-    kge = _build_model(config, data, folder, trained=trained)
+    vectors = trained or "propagated vectors" in levers
+    kge = _build_model(config, data, folder, trained=vectors)
     assert near is not None
     assert data.valid is not None
     triples, judge = (
@@ -185,8 +195,15 @@ def run_levers(
     judge = torch.unique(judge, dim=0)
     may_loop = relations_with_loops(triples, data.num_relations)
 
-    def hidden(model: EpisodeModel, graph: Tensor, share: float) -> list[HiddenQueries]:
-        return [score_hidden(model, graph, near, share=share, seed=s) for s in range(_DRAWS)]
+    def hidden(
+        model: EpisodeModel,
+        graph: Tensor,
+        share: float,
+        walk: ProximitySettings = near,
+        **more: Any,
+    ) -> list[HiddenQueries]:
+        draws = range(_DRAWS)
+        return [score_hidden(model, graph, walk, share=share, seed=s, **more) for s in draws]
 
     episodes, _ = train_episodes(kge, triples, settings)
     parts = hidden(episodes, judge, 0.25)
@@ -238,6 +255,25 @@ def run_levers(
         elif name == "two diffusions":
             two = train_variant(SeveralDiffusions, kge, triples, settings)
             add(name, hidden(two, judge, 0.25), near.weight, begin)
+        elif name == "peers":
+            for share in _PEERS:
+                both = hidden(episodes, judge, 0.25, replace(near, peers=share))
+                for factor in _FACTORS:
+                    label = f"share {share}, {factor} of the weight, {name}"
+                    if share or factor != 1:
+                        add(label, both, factor * near.weight, begin)
+        elif name == "other walks":
+            for change in ({"teleport": 0.05}, {"teleport": 0.3}, {"num_iterations": 4}):
+                ((key, value),) = change.items()
+                text, other_walk = f"{key} {value}", replace(near, **change)
+                add(
+                    f"{text}, {name}", hidden(episodes, judge, 0.25, other_walk), near.weight, begin
+                )
+        elif name == "propagated vectors":
+            for share in (0.1, 0.2, 0.35):
+                beside = partial(_with_vectors, module, kge, triples, share)
+                summed = hidden(episodes, judge, 0.25, beside=beside)
+                add(f"share {share}, {name}", summed, near.weight, begin)
         elif name == "another seed":
             other = train_variant(EpisodeModel, kge, triples, settings, seed=1)
             add(name, hidden(other, judge, 0.25), near.weight, begin)
@@ -281,6 +317,30 @@ def run_levers(
         )
     write_text(folder / "records.json", json.dumps(records))
     return records
+
+
+def _with_vectors(
+    module: SheafCompletion,
+    kge: KGEModel,
+    triples: Tensor,
+    share: float,
+    observed: Tensor,
+    episodes: EpisodeScorer,
+    seed: int,
+) -> Scorer:
+    """The scores of episodes and, at a share of their spread, those of propagated vectors."""
+    x, count = kge.entity_vectors().detach(), episodes.graph.num_nodes
+    edges = observed[:, [0, 2]].T, observed[:, 1]
+    known = torch.zeros(count, dtype=torch.bool)
+    labels = [str(i) for i in range(count)]
+    system = FreeSystem(x.new_zeros(count, 1, x.shape[1]), known, *edges, labels)
+    settings = replace(module.search.settings, iterations=_STEPS, seed=seed)
+    ends = triples[:, [0, 2]].T, triples[:, 1]
+    prototypes = RelationPrototypes.from_triples(x, *ends, kge.num_relations)
+    propagation = InductivePropagation.from_system(
+        kge, system, settings, sheaf=kge.sheaf(), prototypes=prototypes
+    )
+    return WithVectors(episodes, propagation.scorer(), share, observed)
 
 
 def _twice(settings: EpisodeSettings) -> EpisodeSettings:
@@ -338,6 +398,9 @@ def paired_gain(difference: Tensor, triple: Tensor) -> tuple[float, float]:
 
 #: The levers, by name.
 LEVERS = (
+    "peers",
+    "other walks",
+    "propagated vectors",
     "fitted on the training graph",
     "fitted on a part",
     "trained in the episode",
@@ -375,26 +438,28 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def lever_table(records: Sequence[dict[str, Any]]) -> str:
-    """The gain of every lever in points of MRR + Hits@10, as Markdown: over all, by data set."""
+    """The gain of every lever in points of MRR + Hits@10, as Markdown: over all, by family."""
     datasets = list(dict.fromkeys(r["dataset"] for r in records))
+    columns = list(dict.fromkeys(name.rpartition("_")[0] for name in datasets))
     rows = []
     for name in dict.fromkeys(r["setting"] for r in records):
         if name == _BASE:
             continue
-        own = {}
+        own, number = {}, 0
         for dataset in datasets:
             # One record a split: a lever may have been measured among others before.
             mine = (r for r in records if (r["dataset"], r["setting"]) == (dataset, name))
             splits = {r["split"]: (r["gain"], r["error"]) for r in mine}
             if splits:
                 own[dataset] = _mean(list(splits.values()))
+                number += len(splits)
         families: dict[str, list[tuple[float, float]]] = {}
         for dataset, found in own.items():
             families.setdefault(dataset.rpartition("_")[0], []).append(found)
-        whole = _points(*_mean([_mean(part) for part in families.values()]))
-        each = [_points(*own[d]) if d in own else NOTHING for d in datasets]
-        rows.append([name, whole, *each])
-    return markdown_table(["lever", "mean of the families", *datasets], rows)
+        means = {family: _mean(part) for family, part in families.items()}
+        each = [_points(*means[c]) if c in means else NOTHING for c in columns]
+        rows.append([name, _points(*_mean(list(means.values()))), *each, str(number)])
+    return markdown_table(["lever", "mean of the families", *columns, "splits"], rows)
 
 
 def _mean(gains: Sequence[tuple[float, float]]) -> tuple[float, float]:

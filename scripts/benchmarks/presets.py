@@ -15,9 +15,18 @@ Config = dict[str, Any]
 FAMILIES = ("fb237", "WN18RR", "nell")
 VERSIONS = ("v1", "v2", "v3", "v4")
 MODELS = ("transe", "rotate", "transr", "se")
-PRESETS = ("best", "episodes", "paper", "reference")
-#: Models that have a preset ``episodes``.
-WITH_EPISODES = ("rotate",)
+PRESETS = ("best", "episodes", "peers", "paper", "reference")
+#: Models that have a preset ``episodes``, by family; other than RotatE with its settings.
+WITH_EPISODES = {
+    "fb237": ("rotate", "transe", "se", "pairre"),
+    "WN18RR": ("rotate",),
+    "nell": ("rotate",),
+}
+#: Proximity of the preset ``peers``.
+_PEERS = {
+    "fb237": {"weight": 0.25, "share": 0.3, "peers": 0.5},
+    "nell": {"weight": 0.7, "share": 0.6, "peers": 0.5},
+}
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 QUERY_PRESETS = ("best", "no-prior", "paper")
 #: Models whose preset ``best`` has a prior of the interior of a query; the others have no preset
@@ -39,14 +48,24 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``reference`` is ``best``, trained on the inference graph itself.
+    ``peers`` is ``episodes`` with the proximity of peers and weights that were chosen with it;
+    WN18RR has none. ``reference`` is ``best``, trained on the inference
+    graph itself.
 
     Raises:
-        ValueError: If the preset has no settings for the data set; the paper has none for NELL-995.
+        ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,
+            and WN18RR has no ``peers``.
     """
     data = {"data": {"dataset": "grail", "name": f"{family}_{version}"}}
-    if preset == "episodes":
-        return merge(load_config(f"preset/episodes/{family}_{model}.yaml"), data)
+    if preset in ("episodes", "peers"):
+        config = merge(load_config(f"preset/episodes/{family}_{model}.yaml"), data)
+        if preset == "peers" and family not in _PEERS:
+            raise ValueError(f"'peers' has no settings for '{family}'")
+        return (
+            config
+            if preset == "episodes"
+            else merge(config, {"model": {"proximity": _PEERS[family]}})
+        )
     if preset != "paper":
         return merge(load_config(f"preset/best/{family}_{model}.yaml"), data)
     config = merge(load_config(f"preset/paper/{model}.yaml"), data)

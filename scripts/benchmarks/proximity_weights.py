@@ -1,6 +1,6 @@
 """Weights of proximity beside the score of episodes, by the likelihood of hidden triples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sheafprop.data.splits import hold_out_mask
 from sheafprop.inductive.episode_model import EpisodeModel
-from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings
 from sheafprop.kge.base import Side
 from sheafprop.ranking.triple_filter import TripleFilter
@@ -24,7 +24,7 @@ class HiddenQueries(NamedTuple):
 
     Args:
         score (Tensor): The score of episodes ``[B, N]``; other known answers have ``-inf``.
-        near (Tensor): The logarithm of proximity ``[B, N]``.
+        near (Tensor): The logarithm of proximity ``[B, N]``, with that of peers at its share.
         query (Tensor): The relation, or that plus the number of relations for heads, ``[B]``.
         answer (Tensor): The hidden entity, ``[B]``.
         triple (Tensor): The number of the hidden triple, ``[B]``.
@@ -45,15 +45,18 @@ def score_hidden(
     *,
     share: float = 0.2,
     seed: int = 0,
+    beside: Callable[[Tensor, EpisodeScorer, int], Scorer] | None = None,
 ) -> HiddenQueries:
     """Hides triples of a graph, diffuses over the others, and scores the hidden ones' queries.
 
     Args:
         model (EpisodeModel): The trained model.
         triples (Tensor): Distinct triples of the graph, whose entities are numbered from 0 on.
-        settings (ProximitySettings): The walk.
+        settings (ProximitySettings): The walk, and the share of peers.
         share (float): Share of the triples that are hidden; every entity keeps one.
         seed (int): Seed of the draw and of the random sections.
+        beside (callable, optional): Makes the scorer that is taken, from the observed triples, the
+            scorer of episodes and the seed. (default: the scorer of episodes)
     """
     num_nodes = int(triples[:, [0, 2]].max()) + 1
     mask = hold_out_mask(triples, fraction=share, seed=seed)
@@ -62,6 +65,7 @@ def score_hidden(
     if len(number) > most:
         number = number[:: -(-len(number) // most)]
     scorer = EpisodeScorer(model, triples[~mask], [str(i) for i in range(num_nodes)], seed)
+    taken = scorer if beside is None else beside(triples[~mask], scorer, seed)
     near = LogProximity.of_settings(settings, triples[~mask], num_nodes)
     known = TripleFilter({"all": triples}, num_nodes, model.num_relations)
     head, relation, tail = triples[number].unbind(1)
@@ -71,11 +75,17 @@ def score_hidden(
     ]
     scores, nears = [], []
     for side, entity, answer, (row, other) in sides:
-        score = model.score(scorer.graph, entity, relation, side)
+        if side == "tail":
+            score = taken.score_tails(entity, relation)
+        else:
+            score = taken.score_heads(relation, entity)
         excluded = other != answer[row]
         score[row[excluded], other[excluded]] = -torch.inf
         scores.append(score)
-        nears.append(near(entity))
+        rows = near(entity)
+        if settings.peers:
+            rows += settings.peers * near.peers(entity, relation, side)
+        nears.append(rows)
     return HiddenQueries(
         torch.cat(scores),
         torch.cat(nears),

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import integer, report_errors
-from benchmarks.entity_cell import ITERATIONS, METHODS, SAMPLE, run_entities
+from benchmarks.entity_cell import GRID, ITERATIONS, METHODS, SAMPLE, SELECTION, run_entities
 from benchmarks.entity_links import EntitySettings
 from benchmarks.presets import MODELS, QUERY_PRESETS, RATIOS, WITH_PRIOR, query_config
 from benchmarks.query_cell import SHARES, heuristic_records, run_cell, run_curve
@@ -112,7 +112,7 @@ def entity_cells(
         for cell in cells(ratios, models, presets, seeds, folder):
             config, seed = cell.arguments[2:]
             model = trained / config.hash(cell.key["ratio"], seed)
-            chosen: Any = (EntitySettings(), METHODS[method], ITERATIONS)
+            chosen: Any = (EntitySettings(), METHODS[method], ITERATIONS, GRID, SELECTION)
             own = config.hash(cell.key["ratio"], seed, repr(chosen), most_valid, most_test)
             arguments = (*cell.arguments, method, most_valid, most_test, model)
             key = cell.key | {"method": method, "config_hash": own}
@@ -175,7 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="N",
         type=integer(1),
         default=SAMPLE,
-        help=f"for --entities: validation queries that choose ({SAMPLE:,} at most)",
+        help=f"for --entities: validation queries that choose the steps ({SAMPLE:,} at most)",
     )
     add(
         "--most-test",

@@ -122,9 +122,21 @@ class QueryTask:
             self._queries[kind, limit] = batch, easy, hard
         return self._queries[kind, limit]
 
-    def rank(self, scorer: QueryScorer, kind: str, limit: int | None = None) -> QueryRanking:
-        """Ranks the hard answers of the queries of a type, or of a seeded choice of them."""
+    def rank(
+        self,
+        scorer: QueryScorer,
+        kind: str,
+        limit: int | None = None,
+        rows: Tensor | None = None,
+    ) -> QueryRanking:
+        """Ranks the hard answers of the queries of a type, or of a seeded choice of them.
+
+        Args:
+            rows (Tensor, optional): The places of some of these queries, which alone are ranked.
+        """
         batch, easy, hard = self.queries(kind, limit)
+        if rows is not None:
+            batch, easy, hard = batch[rows], easy.select(rows.numpy()), hard.select(rows.numpy())
         if isinstance(scorer, EnergyScorer):
             slots, columns = batch.slots.clone(), list(batch.shape.relation_slots)
             slots[:, columns] = self.relations[slots[:, columns]]

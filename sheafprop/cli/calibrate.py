@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sheafprop.cli.command_parser import CommandParser, read_facts
+from sheafprop.cli.command_parser import FACTS_HELP, CommandParser, read_facts
 
 
 def run(words: Sequence[str]) -> int:
@@ -13,7 +13,7 @@ def run(words: Sequence[str]) -> int:
         "sheafprop calibrate extended held_out.tsv --queries queries.txt --out calibrated",
     )
     parser.add_model()
-    parser.add_argument("triples", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_argument("triples", nargs="+", help=FACTS_HELP)
     parser.add_argument(
         "--queries", metavar="FILE", help="queries to calibrate the truth of, one per line"
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sheafprop.pretrained.sheaf_model import SheafModel
 
 FORMATS = ("tsv", "csv", "json", "parquet")
+FACTS_HELP = "files of facts: lines head<TAB>relation<TAB>tail, CSV, or another --input-format"
 #: What columns of tables hold, for the help of commands.
 SCORE = "'score' is higher for better triples of one relation"
 RATIO = (

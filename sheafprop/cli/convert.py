@@ -1,4 +1,4 @@
-"""``sheafprop convert``: facts of any format as plain triples, their literals apart."""
+"""``sheafprop convert``: converts facts of any format to triples, and literals to features."""
 
 import argparse
 import csv
@@ -22,32 +22,34 @@ from sheafprop.errors import DataError
 
 _FORMATS = ("tsv", "csv", "ntriples")
 _SUFFIXES = {".txt": "tsv", ".tsv": "tsv", ".csv": "csv", ".nt": "ntriples"}
-# Bytes that are copied at once.
+# Number of bytes copied at once.
 _STEP = 1 << 20
 
 
 def run(words: Sequence[str]) -> int:
-    """Writes the facts of files as triples."""
+    """Converts files of facts to triples."""
     parser = CommandParser(
         "convert",
-        "Write the facts of files in any format that is read (RDF, OWL, OBO, KGX, Neo4j, tables) as"
-        " plain triples, and their literals and the properties of nodes as a file of features.",
+        "Convert facts from any supported format (RDF, OWL, OBO, KGX, Neo4j, tables) to triples, "
+        "and literals and properties of nodes to a file of features.",
         "sheafprop convert go.owl --out go.tsv --literals go_features.csv",
     )
     parser.add_argument(
         "files",
         nargs="+",
-        help="files of facts (-: standard input); with --literals also of nodes; HEADER,FILE of "
-        "tables whose header is apart, TYPE=FILE of Neo4j's without a column of types",
+        help="files of facts, or - for standard input; with --literals also files of nodes. "
+        "HEADER,FILE: tables with a separate header; TYPE=FILE: Neo4j files without a type column",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="the file of facts to write, or - (optional with --literals)"
+        "--out", metavar="FILE", help="output file of facts, or - (optional with --literals)"
     )
     parser.add_argument(
-        "--format", choices=_FORMATS, help="(default: by FILE's name: .tsv, .txt, .csv, .nt)"
+        "--format",
+        choices=_FORMATS,
+        help="output format (default: by the suffix of FILE: .tsv, .txt, .csv, .nt)",
     )
     parser.add_argument(
-        "--literals", metavar="CSV", help="write literals here, as lines entity,property,value"
+        "--literals", metavar="CSV", help="output file of literals, as lines entity,property,value"
     )
     parser.add_file_options()
     options = parser.parse_args(list(words))
@@ -58,7 +60,7 @@ def run(words: Sequence[str]) -> int:
         target = Path(options.literals).expanduser()
         is_same = place is not None and target.resolve() == place.resolve()
         if is_output(options.literals) or is_same:
-            raise DataError("--literals needs a file of its own, apart from --out")
+            raise DataError("--literals must be a file other than --out")
     _convert(options, place)
     for path in (options.out, options.literals):
         if path is not None and not is_output(path):
@@ -67,12 +69,12 @@ def run(words: Sequence[str]) -> int:
 
 
 def _place(options: argparse.Namespace) -> Path:
-    """Where facts are written; sets their format."""
+    """Returns the output file and sets its format."""
     shown = is_output(options.out)
     place = Path("/dev/stdout" if shown else options.out).expanduser()
     options.format = options.format or ("tsv" if shown else _SUFFIXES.get(place.suffix.lower()))
     if options.format is None:
-        raise DataError(f"--out {place}: give --format, one of {', '.join(_FORMATS)}")
+        raise DataError(f"--out {place}: unknown suffix; give --format {'|'.join(_FORMATS)}")
     return place
 
 
@@ -96,7 +98,7 @@ def _convert(options: argparse.Namespace, place: Path | None) -> None:
             files = map(input_path, options.files)
             triples = read_files(files, literals=literals, **file_options(options)).rows
         if place is not None and not len(triples):
-            raise DataError("no file holds a triple: give --literals without --out")
+            raise DataError("the files hold no triples: give --literals without --out")
         content = [] if place is None else list(_format(triples, place, options))
         if options.literals is not None:
             file.flush()

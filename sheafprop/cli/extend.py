@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sheafprop.cli.command_parser import (
+    FACTS_HELP,
     CommandParser,
     is_output,
     read_facts,
@@ -31,7 +32,7 @@ def run(words: Sequence[str]) -> int:
         "sheafprop extend runs/umls/rotate new_facts.tsv --out extended",
     )
     parser.add_model()
-    parser.add_argument("facts", nargs="*", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_argument("facts", nargs="*", help=FACTS_HELP)
     parser.add_argument(
         "--features",
         metavar="FILE",

@@ -11,6 +11,7 @@ import secrets
 import shlex
 import sys
 import warnings
+from argparse import ArgumentError
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +27,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.command_parser import report
+from sheafprop.cli.option_errors import describe_option_error
 from sheafprop.cli.run_folder import RunFolder, own_classes, read_run, trust
 from sheafprop.config_files import DATA_PLACES, add_callbacks, resolve_place
 from sheafprop.errors import DataError
@@ -154,7 +156,11 @@ class SheafCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         # The base class warns of what is done here on purpose: our parser has read sys.argv.
-        self.config = parser.parse_args(args)
+        try:
+            self.config = parser.parse_args(args)
+        except ArgumentError as error:
+            text = describe_option_error(str(error), self._parser(args[0]))
+            raise DataError(text) from error
 
     def _parse_ckpt_path(self) -> None:
         """The run folder holds the configuration; what a checkpoint stores must not override it."""
@@ -301,8 +307,8 @@ class SheafCLI(LightningCLI):
         )
 
     def _loggers(self, given: Any) -> Any:
-        """The loggers with their folders inside the run folder, W&B only where it is installed."""
-        kept = []
+        """The loggers with their folders in the run folder; CSV if their packages are missing."""
+        kept, missing = [], []
         for logger in given if isinstance(given, list) else [given]:
             arguments = getattr(logger, "init_args", None)
             kind = getattr(logger, "class_path", "").rpartition(".")[2]
@@ -310,7 +316,7 @@ class SheafCLI(LightningCLI):
             if is_wandb and os.environ.get("WANDB_MODE") == "disabled":
                 continue
             if kind in _PACKAGES and (reason := _unusable(*_PACKAGES[kind])):
-                self.notes.messages.append(f"{reason}: this run is logged without it")
+                missing.append(reason)
                 continue
             if arguments is not None and "save_dir" in arguments:
                 arguments.save_dir = str(self.folder.path / (arguments.save_dir or "."))
@@ -331,6 +337,13 @@ class SheafCLI(LightningCLI):
                     self.online = True
                     _check_wandb_key()
             kept.append(logger)
+        how = "without it" if kept else "to CSV"
+        self.notes.messages += [f"{reason}: this run is logged {how}" for reason in missing]
+        if missing and not kept:
+            arguments = Namespace(save_dir=str(self.folder.path), name="csv")
+            kept = [
+                Namespace(class_path="lightning.pytorch.loggers.CSVLogger", init_args=arguments)
+            ]
         return kept if isinstance(given, list) else (kept[0] if kept else False)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from sheafprop.version import __version__
@@ -74,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         # Messages in any encoding; tables keep their labels, see write_output.
         sys.stdout.reconfigure(errors="backslashreplace")
+    # torch 2.14 warns of torch.jit.script, which PyTorch Geometric calls when it is imported.
+    warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", FutureWarning)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_HELP, end="")
         return 0

@@ -1,9 +1,10 @@
-"""``sheafprop partition``: a graph in parts, one for each process that is to work on it."""
+"""``sheafprop partition``: partitions a graph for propagation by several processes."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from sheafprop.cli.command_parser import (
+    FACTS_HELP,
     CommandParser,
     file_options,
     input_path,
@@ -13,36 +14,37 @@ from sheafprop.cli.command_parser import (
 
 
 def run(words: Sequence[str]) -> int:
-    """Cuts files of facts into parts and prints what a step of propagation will cost with them."""
+    """Partitions files of facts and prints the costs of a propagation step."""
     parser = CommandParser(
         "partition",
-        "Cut a graph into parts, one for each process of 'torchrun -m sheafprop propagate', and "
-        "print what these will exchange.",
+        "Partition a graph for the processes of 'torchrun -m sheafprop propagate', and print how "
+        "much they will exchange.",
         "sheafprop partition facts.tsv --parts 8 --method metis --out parts",
     )
     add = parser.add_argument
-    add("facts", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
-    add("--parts", type=int, required=True, metavar="P", help="how many processes there will be")
+    add("facts", nargs="+", help=FACTS_HELP)
+    add("--parts", type=int, required=True, metavar="P", help="number of parts, one per process")
     add(
         "--method",
         default="metis",
         metavar="METHOD",
-        help="metis: few facts between the parts (needs pymetis); hash: even parts, blind to the "
-        "graph, for more than 10^8 facts; or a .npy file with a part for each entity, in the order "
-        "in which the facts first name them (default: metis)",
+        help="metis: few facts between parts (needs pymetis); hash: parts of equal size that "
+        "ignore the graph, for more than 10^8 facts; or a .npy file with one part per entity, in "
+        "the order of first appearance in the facts (default: metis)",
     )
-    parser.add_folder("the folder of the parts", "a folder of parts that is there")
+    parser.add_folder("output folder of the parts", "an existing folder of parts")
     add(
         "--width",
         type=int,
         default=128,
         metavar="W",
-        help="numbers in a vector, all sections together, for the printed bytes (default: 128)",
+        help="dimension of the vectors times number of sections, for the printed sizes (default: "
+        "128)",
     )
     parser.add_file_options()
     options = parser.parse_args(list(words))
     if options.parts < 1:
-        parser.error("--parts must be 1 or more")
+        parser.error(f"--parts must be at least 1 (got {options.parts})")
 
     from sheafprop.data.partition import import_metis, read_partition
     from sheafprop.pretrained.mapped.part_folder import (
@@ -54,7 +56,7 @@ def run(words: Sequence[str]) -> int:
 
     out = Path(options.out).expanduser()
     check_parts_target(out, options.overwrite)
-    # Before facts are read for minutes.
+    # Checked first, since reading the facts takes minutes.
     if options.method == "metis":
         import_metis()
     elif options.method != "hash":
@@ -91,19 +93,19 @@ def _partition(method, numbers, parts):  # type: ignore[no-untyped-def]
 
 
 def _summary(record, width):  # type: ignore[no-untyped-def]
-    """What a step costs, for vectors of so many 4-byte numbers if all entities are new."""
+    """Formats the costs of a step for float32 vectors of a width, if all entities are new."""
     from sheafprop.checks import count_noun
     from sheafprop.pretrained.mapped.cost_estimate import show_bytes
 
     costs, row = record["costs"], 4 * width
     sizes = zip(costs["entities"], costs["halo"], costs["messages"], strict=True)
-    # Features, results, translations and the start, and what brings facts into rows, as measured.
+    # Features, results, translations and the start, and the measured memory of indexing the facts.
     memory = max((own + halo) * 4 * row + 96 * m for own, halo, m in sizes)
     return (
         f"{count_noun(record['facts'], 'fact')} of {count_noun(record['entities'], 'entity')} in "
         f"{count_noun(record['num_parts'], 'part')} by {record['method']}\n"
-        f"cut {costs['cut']:.1%} of the facts, rows sent {costs['rows_sent']:.2f} an entity, "
-        f"largest part {costs['balance']:.2f} of the mean\n"
-        f"for {width} numbers of 4 bytes an entity: a process receives at most "
-        f"{show_bytes(max(costs['halo']) * row)} a step and takes about {show_bytes(memory)}"
+        f"{costs['cut']:.1%} of the facts are cut; rows sent per entity: "
+        f"{costs['rows_sent']:.2f}; largest part: {costs['balance']:.2f} times the mean\n"
+        f"with {width} float32 numbers per entity, a process receives at most "
+        f"{show_bytes(max(costs['halo']) * row)} per step and needs about {show_bytes(memory)}"
     )

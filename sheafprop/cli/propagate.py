@@ -1,4 +1,4 @@
-"""``sheafprop propagate``: vectors for the new entities of files that are larger than memory."""
+"""``sheafprop propagate``: computes vectors of new entities out of core."""
 
 import argparse
 import tempfile
@@ -7,7 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sheafprop.cli.command_parser import CommandParser, file_options, folder, input_path, report
+from sheafprop.cli.command_parser import (
+    FACTS_HELP,
+    CommandParser,
+    file_options,
+    folder,
+    input_path,
+    report,
+)
 
 if TYPE_CHECKING:
     from sheafprop.distributed import Ranks
@@ -17,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def run(words: Sequence[str]) -> int:
-    """Propagates a model's vectors through files, block by block, and writes a folder of them."""
+    """Propagates the vectors of a model through files of facts, in blocks of bounded memory."""
     parser = CommandParser(
         "propagate",
-        "Give vectors to the new entities of large files of facts within a given memory, by the "
-        "propagation that the run chose; an interrupted command goes on where it was.",
+        "Compute vectors for the new entities of large files of facts within a memory limit, with "
+        "the propagation settings selected by the run. An interrupted command resumes.",
         "sheafprop propagate facts.tsv --model runs/wikidata --memory 16GB --out vectors",
     )
     _add_options(parser)
@@ -36,7 +43,7 @@ def run(words: Sequence[str]) -> int:
         if options.out is not None:
             return _run(options, Path(options.out).expanduser(), ranks)
         with tempfile.TemporaryDirectory() as place:
-            # One folder for all, in which they look for each other's marks.
+            # All processes need the same folder, since they exchange files there.
             return _run(options, Path(ranks.gather(place)[0]) / "vectors", ranks)
 
 
@@ -45,54 +52,59 @@ def _add_options(parser: CommandParser) -> None:
     add(
         "facts",
         nargs="+",
-        help="files of head<TAB>relation<TAB>tail lines, or a folder of 'sheafprop partition'",
+        help=f"{FACTS_HELP}; or a folder of 'sheafprop partition'",
     )
-    add("--model", required=True, metavar="RUN", help="a run folder, or a model folder")
-    add("--out", metavar="FOLDER", type=folder, help="the folder of the vectors")
-    add("--overwrite", action="store_true", help="replace a folder of vectors that is there")
+    add("--model", required=True, metavar="RUN", help="run folder or model folder")
+    add("--out", metavar="FOLDER", type=folder, help="output folder of the vectors")
+    add("--overwrite", action="store_true", help="replace an existing folder of vectors")
     add(
         "--memory",
         metavar="SIZE",
-        help="what the process may take, such as 16GB (default: half of the machine's memory)",
+        help="memory limit of the process, such as 16GB (default: half of the machine's memory)",
     )
     add(
         "--estimate",
         action="store_true",
-        help="read the facts, say what the rest takes in memory, disk and time, and stop",
+        help="read the facts, print the required memory, disk space and time, and stop",
     )
-    add("--restart", action="store_true", help="drop what an interrupted command left")
-    add("--iterations", type=int, metavar="K", help="steps (default: as the run chose)")
-    add("--step-size", type=float, metavar="H", help="size of a step (default: likewise)")
+    add("--restart", action="store_true", help="discard the work of an interrupted command")
+    add("--iterations", type=int, metavar="K", help="number of steps (default: of the run)")
+    add("--step-size", type=float, metavar="H", help="step size (default: of the run)")
     add(
         "--start",
         choices=("random", "zeros", "prototype", "mixed"),
-        help="where new entities start (default: likewise)",
+        help="initial vectors of new entities (default: of the run)",
     )
-    add("--num-random", type=int, metavar="S", help="random sections (default: likewise)")
-    add("--seed", type=int, help="of random starts")
+    add(
+        "--num-random",
+        type=int,
+        metavar="S",
+        help="number of random sections (default: of the run)",
+    )
+    add("--seed", type=int, help="seed of random initial vectors (default: of the run)")
     add(
         "--normalize-output",
         action=argparse.BooleanOptionalAction,
-        help="scale vectors to the length that the model trains with (default: as the run chose)",
+        help="scale vectors to the norm of the training (default: of the run)",
     )
     add(
         "--on-unknown-relation",
         choices=("error", "drop"),
         default="error",
-        help="what to do with facts of relations that the model does not know (default: error)",
+        help="how to handle facts of relations unknown to the model (default: error)",
     )
     add(
         "--split",
         choices=("auto", "columns", "halo"),
         default="auto",
-        help="what the processes of torchrun share: columns, which need no exchange, or entities, "
-        "each with a part of the graph (default: auto, which says why)",
+        help="how the processes of torchrun split the work: by columns, without communication, or "
+        "by entities, one part of the graph each (halo); auto reports its choice (default: auto)",
     )
     add(
         "--timeout",
         type=float,
         metavar="S",
-        help="seconds after which a process that does not answer is given up (default: 300)",
+        help="timeout of a process that does not respond, in seconds (default: 300)",
     )
     parser.add_file_options()
 
@@ -103,9 +115,9 @@ def _run(options: argparse.Namespace, out: Path, ranks: "Ranks") -> int:
     from sheafprop.pretrained.mapped.partitioned_job import PartitionedJob
     from sheafprop.pretrained.mapped.propagation_job import PropagationJob
 
-    # What a rank refuses, all do before the first collective of a job, and one of them says it.
+    # An error on one rank is raised on all before the first collective, and printed once.
     memory, state, given, parts = ranks.run_together(lambda: _read_input(options, out, ranks))
-    # Both say by hashes what is in other files.
+    # Both hold hashes of the other files.
     records = [given.model, *([] if parts is None else [parts / RECORD])]
     content = ranks.run_together(lambda: [path.read_bytes() for path in records])
     ranks.compare("model, parts, settings and options", repr(vars(options)), given, *content)
@@ -125,8 +137,8 @@ def _run(options: argparse.Namespace, out: Path, ranks: "Ranks") -> int:
 
     if ranks.is_first and state.trained.features is not None:
         report(
-            "note: the model has a map from features of entities, which propagate does not use; "
-            "new vectors come from facts alone ('sheafprop extend --features' uses them)"
+            "note: propagate does not use the features of the model: new vectors are computed from "
+            "facts alone ('sheafprop extend --features' uses features)"
         )
     with report_warnings():
         if options.estimate:
@@ -143,7 +155,7 @@ def _run(options: argparse.Namespace, out: Path, ranks: "Ranks") -> int:
 def _read_input(
     options: argparse.Namespace, out: Path, ranks: "Ranks"
 ) -> "tuple[int, ModelState, PropagationInput, Path | None]":
-    """The memory of a process, the model, what is to be done, and the folder of parts if any."""
+    """Returns the memory limit, the model, the input, and the folder of parts if there is one."""
     from sheafprop.errors import DataError
     from sheafprop.pretrained.mapped.cost_estimate import parse_bytes, physical_memory
     from sheafprop.pretrained.mapped.part_folder import is_part_folder, read_parts
@@ -165,8 +177,8 @@ def _read_input(
             if value is not None:
                 option = {"format": "input-format"}.get(name, name)
                 raise DataError(
-                    f"--{option} says how files are read, and the parts in '{parts}' are read "
-                    "already: leave it out, or make parts with it by 'sheafprop partition'"
+                    f"--{option} does not apply to the parts in '{parts}'; give it to 'sheafprop "
+                    "partition'"
                 )
         about = read_parts(parts)
         files = [Path(name) for name in about["inputs"]]
@@ -188,14 +200,14 @@ def _takes_halo(
     state: "ModelState",
     parts: Path | None,
 ) -> bool:
-    """Whether ranks own entities and exchange rows, in place of sharing columns; says why."""
+    """Whether ranks split entities instead of columns; reports the reason."""
     from sheafprop.errors import DataError
     from sheafprop.pretrained.mapped.cost_estimate import physical_memory
     from sheafprop.pretrained.mapped.part_folder import read_parts
 
     if options.split == "halo" and parts is None:
         raise DataError(
-            "--split halo takes a folder of parts: make one by 'sheafprop partition FACTS --parts "
+            "--split halo needs a folder of parts: create it by 'sheafprop partition FACTS --parts "
             f"{ranks.size} --out PARTS'"
         )
     if options.split != "auto" or (parts is None and ranks.size == 1):
@@ -208,9 +220,9 @@ def _takes_halo(
     elif parts is None:
         why = ""
     elif missing:
-        why = f"'{missing[0]}', from which the parts were made, is not here"
+        why = f"'{missing[0]}', from which the parts were created, is missing"
     elif hosts > 1:
-        why = f"the ranks are on {hosts} hosts, which need not share a disk for the messages"
+        why = f"the ranks are on {hosts} hosts, which may not share a disk for the messages"
     elif columns < ranks.size:
         why = f"there are {columns} columns for {ranks.size} ranks"
     elif 16 * read_parts(parts)["facts"] > physical_memory() // 2:
@@ -218,11 +230,11 @@ def _takes_halo(
     else:
         why = ""
     if ranks.is_first and ranks.size > 1:
-        column = "all ranks read the messages of all facts, and nothing is exchanged"
-        report(f"split: halo, as {why}" if why else f"split: columns, as {column}")
+        column = "all ranks read the messages of all facts and exchange nothing"
+        report(f"split: halo, since {why}" if why else f"split: columns; {column}")
     if why and parts is None:
         raise DataError(
-            f"{why}: make parts by 'sheafprop partition FACTS --parts {ranks.size} --out PARTS'"
+            f"{why}: create parts by 'sheafprop partition FACTS --parts {ranks.size} --out PARTS'"
         )
     return bool(why)
 
@@ -232,7 +244,7 @@ def _columns(stored: Any) -> Any:
 
 
 def _settings(options: argparse.Namespace, chosen: dict[str, Any]) -> Any:
-    """The propagation that the run chose, with what was given instead."""
+    """Returns the propagation settings of the run, overridden by the options."""
     from sheafprop.inductive.propagation_settings import PropagationSettings
 
     names = ("iterations", "step_size", "start", "num_random", "seed", "normalize_output")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sheafprop.cli.command_parser import (
+    FACTS_HELP,
     RATIO,
     SCORE,
     CommandParser,
@@ -20,7 +21,7 @@ def run(words: Sequence[str]) -> int:
         "sheafprop score extended candidates.tsv --out scores.csv",
     )
     parser.add_model()
-    parser.add_argument("triples", nargs="+", help="files of head<TAB>relation<TAB>tail lines")
+    parser.add_argument("triples", nargs="+", help=FACTS_HELP)
     parser.add_argument(
         "--skip-unknown", action="store_true", help="skip and count triples with unknown labels"
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sheafprop.cli.command_parser import CommandParser, input_path, read_facts
+from sheafprop.cli.command_parser import FACTS_HELP, CommandParser, input_path, read_facts
 from sheafprop.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def run(words: Sequence[str]) -> int:
         "files on every machine, for any order of the lines.",
         "sheafprop split graph.tsv --out my_split --mode fully-inductive",
     )
-    parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="files of head<TAB>relation<TAB>tail lines"
-    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help=FACTS_HELP)
     parser.add_folder("the new folder of files", "an existing split")
     parser.add_argument(
         "--mode",

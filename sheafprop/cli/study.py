@@ -107,7 +107,9 @@ class Study:
             words = ["--config", dump_yaml(config)]
             prints, self._prints = self._prints, "nothing"
             launch("fit", place, config_digest(config), words, [watch], prints=prints)
-            state, value = TrialState.COMPLETE, _value(place.path, watch)
+            value, metric = _value(place.path, watch)
+            trial.set_user_attr("metric", metric)
+            state = TrialState.COMPLETE
         except optuna.TrialPruned:
             state = TrialState.PRUNED
         except Exception as error:
@@ -126,7 +128,7 @@ class Study:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        shown = f"{value:.4f}" if value is not None else reason or "pruned"
+        shown = describe_value(trial, value) if value is not None else reason or "pruned"
         options = ", ".join(f"{option}={value}" for option, value in values.items())
         print(f"trial {trial.number}: {shown} ({options})", flush=True)
 
@@ -209,15 +211,20 @@ class _Watch(Callback):
             raise optuna.TrialPruned
 
 
-def _value(run: Path, watch: _Watch) -> float:
-    """The validation value of the propagation that the run chose, else of the model alone."""
+def describe_value(trial: optuna.Trial | FrozenTrial, value: float) -> str:
+    """The validation value of a finished trial, with the name of its metric."""
+    return f"{trial.user_attrs.get('metric', '')} {value:.4f}".lstrip()
+
+
+def _value(run: Path, watch: _Watch) -> tuple[float, str]:
+    """The validation value of the chosen propagation, else of the model alone, and its metric."""
     selection = json.loads((run / "metrics.json").read_text(encoding="utf-8"))["selection"]
     values = [row[selection["metric"]] for row in selection["curve"]]
     if values:
-        return max(values)
+        return max(values), selection["metric"]
     if watch.best is None:
         raise DataError("no epoch was validated: lower trainer.check_val_every_n_epoch")
-    return watch.best
+    return watch.best, watch.monitor
 
 
 def _is_interrupted(trial: FrozenTrial) -> bool:

@@ -103,8 +103,8 @@ options:
   --data.root FOLDER        the data, if it has moved. Results on other data are written to a
                             subfolder of the run; their propagation settings are selected on
                             their own validation triples or, without these, are those of the run
-  --model.protocols LIST    protocols: full, sampled50, merged, strict
-                            ([full, sampled50])
+  --model.protocols LIST    list of protocols: full, sampled50, merged, strict; the results
+                            replace earlier ones of the run ('[full, sampled50]')
   --reselect                repeat the selection on validation instead of using that of 'fit'
   --trust MODULE            allow the run to import your classes from this module
   --model.reference true    also train a reference model on the inference graph itself

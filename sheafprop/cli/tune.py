@@ -92,7 +92,7 @@ def run(words: Sequence[str]) -> int:
         space = SearchSpace.load(options.space or f"search/paper_{kge}")
         stored = {"config": config, "space": space.options, "pruner": options.pruner or "median"}
         place = RunFolder(Path(options.group or "runs/tune") / (options.name or kge), new=True)
-    from sheafprop.cli.study import Study, read_data  # some seconds
+    from sheafprop.cli.study import Study, describe_value, read_data  # some seconds
 
     data = read_data(stored["config"])
     if not options.resume:
@@ -118,7 +118,7 @@ def run(words: Sequence[str]) -> int:
         place.release()
     best = study.study.best_trial
     command = shlex.join(["sheafprop", "fit", "--config", str(folder / "best.yaml")])
-    print(f"best: trial {best.number}, {best.value:.4f}; {command}")
+    print(f"best: trial {best.number}, {describe_value(best, study.study.best_value)}; {command}")
     return 0
 
 

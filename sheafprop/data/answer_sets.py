@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class AnswerSets:
-    """A set of entities for each of many queries, in two arrays.
+    """The answers of many queries as two arrays, in the layout of CSR.
 
     Args:
-        start: Where the set of each query begins, int64 ``[Q + 1]``.
-        values: The sets one after the other, each ascending, int32.
+        start: Offset of the set of each query in ``values``, int64 ``[Q + 1]``.
+        values: Concatenated sets, each sorted, int32.
     """
 
     start: NDArray[np.int64]
@@ -19,12 +19,12 @@ class AnswerSets:
 
     @classmethod
     def from_sizes(cls, sizes: NDArray[np.int64], values: NDArray[np.int32]) -> "AnswerSets":
-        """Sets given by their sizes and all values."""
+        """Creates the sets from their sizes and the concatenated values."""
         return cls(np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)]), values)
 
     @classmethod
     def from_sets(cls, sets: Iterable[Iterable[int]]) -> "AnswerSets":
-        """Sets of Python integers."""
+        """Creates the sets from Python integers."""
         rows = [sorted(values) for values in sets]
         sizes = np.array([len(row) for row in rows], dtype=np.int64)
         flat = np.fromiter((v for row in rows for v in row), dtype=np.int32, count=int(sizes.sum()))
@@ -41,7 +41,7 @@ class AnswerSets:
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def select(self, rows: NDArray[np.int64]) -> "AnswerSets":
-        """The sets of the queries ``rows``, in the given order."""
+        """Returns the sets of the queries ``rows``, in the given order."""
         sizes = self.sizes[rows]
         out = np.repeat(self.start[rows] - (np.cumsum(sizes) - sizes), sizes)
         return AnswerSets.from_sizes(sizes, self.values[out + np.arange(out.size)])

@@ -1,4 +1,4 @@
-"""From label triples to :class:`InductiveData`, with all checks and the report."""
+"""Builds :class:`InductiveData` from label triples."""
 
 import warnings
 from collections import Counter
@@ -39,13 +39,12 @@ def assemble(
     on_unknown_relation: Literal["error", "drop"] = "error",
     notes: Sequence[str] = (),
 ) -> InductiveData:
-    r"""Makes :class:`InductiveData` from label triples, with all checks and the report.
+    r"""Builds :class:`InductiveData` from label triples; checks them and reports what it finds.
 
-    Triples to predict are never added to a graph; those that a graph holds already, or that are in
-    two sets, give a warning and are reported.
-    Those with an entity that does not occur in the graph they belong to are removed and reported.
-    A triple counts once, however often it is given: repeated ones are left out of the training
-    graph, of the inference graph and of those to predict, and are reported.
+    Triples to predict are never added to a graph. Triples to predict with an entity that does not
+    occur in their graph are removed, and so are duplicates in every set; both are reported. Triples
+    that occur in two sets, or both in a graph and among those to predict, are kept, reported and
+    warned about.
 
     Args:
         name: The name of the data set.
@@ -57,20 +56,21 @@ def assemble(
         valid: Validation triples of the inference graph.
         test: Test triples of the inference graph.
         on_unknown_relation: Whether triples with a relation that has no training triple are an
-            error or are dropped (and reported).
-        notes: Sentences to put first among the report's notes.
+            error or are dropped and reported.
+        notes: Notes that the report starts with.
 
     Raises:
-        DataError: If there is no training or observed triple, no free entity, or no known one in
-            the mode that needs some.
-        UnknownRelationError: If a relation has no training triple; it is named with its triples.
+        DataError: If there is no training triple, no observed triple or no free entity, or no known
+            entity in the semi-inductive mode.
+        UnknownRelationError: If relations have no training triple. The message names them with
+            their numbers of triples.
     """
     given = {"train_valid": train_valid, "observed": observed, "valid": valid, "test": test}
     train_labels = as_label_triples(train, "train")
     labels = {key: as_label_triples(part, key) for key, part in given.items() if part is not None}
     semi = mode == "semi-inductive"
     found: list[str] = list(notes)
-    # Labels of one graph are compared; in the fully inductive mode there are two.
+    # Labels are compared within a graph; the fully inductive mode has two graphs.
     inner = [train_labels, *(labels[key] for key in ("train_valid",) if key in labels)]
     outer = [labels[key] for key in ("observed", "valid", "test") if key in labels]
     for rows in [[*inner, *outer]] if semi else [inner, outer]:
@@ -97,7 +97,7 @@ def assemble(
     unseen: dict[str, dict[str, Any]] = {}
 
     def encode(key: str) -> Tensor:
-        """The ids of a set, each triple once, without those of entities that are not in a graph."""
+        """Returns the distinct triples of a set as ids; drops those with an unknown entity."""
         rows = labels[key]
         vocabulary = entities if key in ("train", "train_valid") else inference_entities
         head, tail = vocabulary.lookup(rows[:, 0]), vocabulary.lookup(rows[:, 2])
@@ -108,8 +108,8 @@ def assemble(
             number = unseen[key]["triples"]
             found.append(
                 f"{count_noun(number, f'{_SPOKEN[key]} triple')} {agree(number, 'was', 'were')} "
-                f"removed, as {count_noun(unseen[key]['entities'], 'entity')} of theirs cannot be "
-                f"found in the {'training' if vocabulary is entities else 'observed'} graph "
+                f"removed: {count_noun(unseen[key]['entities'], 'entity')} not in the "
+                f"{'training' if vocabulary is entities else 'observed'} graph "
                 f"(first: {unseen[key]['examples'][0]})"
             )
             ids = ids[seen]
@@ -148,29 +148,30 @@ def assemble(
         if number:
             found.append(
                 f"{count_noun(number, f'{_SPOKEN[key]} triple')} "
-                f"{agree(number, 'repeats', 'repeat')} an earlier one and "
-                f"{agree(number, 'was', 'were')} left out: a triple counts once"
+                f"{agree(number, 'is a duplicate', 'are duplicates')} and "
+                f"{agree(number, 'was', 'were')} removed"
             )
     for key, overlap in overlaps.items():
         first, second = (_SPOKEN[part] for part in key.split("/"))
         text = (
-            f"{count_noun(overlap['count'], 'triple')} {agree(overlap['count'], 'is', 'are')} both "
-            f"among the {first} and the {second} triples (first: {overlap['example']})"
+            f"{count_noun(overlap['count'], 'triple')} "
+            f"{agree(overlap['count'], 'occurs', 'occur')} in both the {first} and the {second} "
+            f"triples (first: {overlap['example']})"
         )
         found.append(text)
-        if key != "train/observed":  # counts once in the graph; nothing that is to be predicted
+        if key != "train/observed":  # harmless: neither set is predicted
             warnings.warn(f"{name}: {text}", stacklevel=2)
     if not semi and shared:
         found.append(
             f"{count_noun(shared, 'label')} {agree(shared, 'occurs', 'occur')} in both graphs; "
-            "the fully inductive mode takes them for different entities"
+            "the fully inductive mode treats them as different entities"
         )
     isolated = _isolated_labels(inference, boundary_mask)
     if isolated:
         number = len(isolated)
         found.append(
             f"{count_noun(number, 'new entity')} {agree(number, 'has', 'have')} no triple with "
-            f"another entity and {agree(number, 'keeps its', 'keep their')} start "
+            f"another entity and {agree(number, 'keeps its', 'keep their')} initial vector "
             f"(first: {isolated[0]!r})"
         )
     report = {
@@ -214,7 +215,7 @@ def assemble(
 def _report_unseen(
     labels: LabelTriples | None = None, vocabulary: Vocabulary | None = None
 ) -> dict[str, Any]:
-    """What is reported of triples that were removed for their entities."""
+    """Summarizes the triples that were removed for an unknown entity."""
     if labels is None or vocabulary is None:
         return {"triples": 0, "entities": 0, "examples": []}
     ends = set(labels[:, [0, 2]].ravel())
@@ -228,7 +229,7 @@ def _report_unseen(
 def _overlaps(
     sets: dict[str, Tensor | None], entities: Vocabulary, relations: Vocabulary
 ) -> dict[str, dict[str, Any]]:
-    """The triples that two sets over the same ids share: how many, and the first of them."""
+    """Returns the number of triples that two sets share, with the first as an example."""
     present = {key: part for key, part in sets.items() if part is not None}
     codes = dict(zip(present, triple_codes(*present.values()), strict=True))
     overlaps = {}
@@ -262,7 +263,7 @@ def _components(graph: KnowledgeGraph, boundary_mask: Tensor) -> dict[str, int]:
 
 
 def _isolated_labels(graph: KnowledgeGraph, boundary_mask: Tensor) -> list[str]:
-    """The labels of free entities that have loops at most."""
+    """Returns the labels of free entities without a triple to another entity."""
     head, tail = graph.edge_index
     alone = ~boundary_mask
     alone[graph.edge_index[:, head != tail].flatten()] = False
@@ -273,7 +274,7 @@ def _isolated_labels(graph: KnowledgeGraph, boundary_mask: Tensor) -> list[str]:
 def _targets(
     parts: dict[str, Tensor | None], inference: KnowledgeGraph, boundary_mask: Tensor
 ) -> dict[str, int]:
-    """Triples to predict without a free entity, and those whose ends swapped are observed."""
+    """Counts triples to predict without a free entity, and those whose inverse is observed."""
     head, tail = inference.edge_index
     num_nodes = len(boundary_mask)
     swapped = (tail * num_nodes + head)[head != tail]

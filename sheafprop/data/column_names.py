@@ -1,4 +1,4 @@
-"""Which columns hold head, relation and tail: by the names of a header, and by what they hold."""
+"""Finds the columns of head, relation and tail, from the names in a header and from the labels."""
 
 import re
 import warnings
@@ -11,32 +11,32 @@ from sheafprop.errors import DataError
 
 LabelTriples = NDArray[np.object_]
 
-#: Names of head and tail that go together, and the names that the relation may have beside them.
+#: Pairs of names for head and tail, and the names of the relation used with them.
 _NAMES = (
     ("head", "tail", ("relation", "rel", "predicate")),
     ("subject", "object", ("predicate", "relation", "rel")),
     ("source", "target", ("relation", "rel", "predicate")),
     ("h", "t", ("r",)),
     ("s", "o", ("p",)),
-    # What APOC exports from Neo4j.
+    # Names of the columns that APOC exports from Neo4j.
     ("_start", "_end", ("_type",)),
 )
-# Further words that only headers have in all three columns; single letters are not such words.
+# Further words that identify a header if all three columns hold one; single letters do not.
 _WORDS = {word for h, t, rels in _NAMES for word in (h, t, *rels) if len(word) > 1} | {
     *("from", "to", "edge", "type", "label", "property", "node1", "node2"),
     *("head_id", "relation_id", "tail_id", "start_id", "end_id", "source_id", "target_id"),
     *("subject_id", "predicate_id", "object_id", "edge_type", "metaedge", "interaction"),
 }
-# Rows in which labels are compared: enough to tell, whatever the size of a file.
+# Number of rows in which labels are compared.
 _LOOKED_AT = 100_000
 _CHUNK = 4096
-# Rows from which on a number of labels says something.
+# Number of rows needed to compare the numbers of labels.
 _FEW = 100
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def recognize_columns(names: Sequence[object]) -> tuple[int, int, int] | None:
-    """The columns of head, relation and tail by their usual names, if exactly one reading fits."""
+    """Returns the columns of head, relation and tail by their usual names, if unambiguous."""
     folded = [_fold(name) for name in names]
     found = []
     for head, tail, relations in _NAMES:
@@ -52,10 +52,10 @@ def recognize_columns(names: Sequence[object]) -> tuple[int, int, int] | None:
 def columns_by_name(
     wanted: Sequence[int | str], names: Sequence[object], source: str
 ) -> tuple[int, int, int]:
-    """The numbers of columns that were given by number or by name.
+    """Returns the numbers of columns that were given by number or by name.
 
     Raises:
-        DataError: If there is no such column, or several of a name.
+        DataError: If a column does not exist, or a name is ambiguous.
     """
     texts = [str(name).strip() for name in names]
     out = []
@@ -66,7 +66,7 @@ def columns_by_name(
             places = [i for i, text in enumerate(texts) if text == column]
             places = places or [i for i, text in enumerate(texts) if _fold(text) == _fold(column)]
             if len(places) != 1:
-                problem = "is not there" if not places else "is there several times"
+                problem = "does not exist" if not places else "exists more than once"
                 raise DataError(
                     f"{source}: the column {column!r} {problem}. The columns are "
                     f"{', '.join(map(repr, texts[:20]))}"
@@ -83,20 +83,21 @@ def columns_by_name(
 
 
 def is_column_name(field: str) -> bool:
-    """Whether a field is a word that headers have."""
+    """Whether a field is a usual name of a column."""
     return _fold(field) in _WORDS
 
 
 def check_first_line(
     triples: LabelTriples, line: int, source: str, known: Container[str] = ()
 ) -> None:
-    """Refuses a first row that looks like column names.
+    """Checks that the first row is not a header.
 
-    Column names occur nowhere else: neither in another row of ``triples`` nor in ``known``. Where
-    the second row shares nothing either, as in a few facts of different things, it is a warning.
+    The first row looks like a header if its labels are usual names of columns, or occur neither in
+    another row of ``triples`` nor in ``known``. If the same holds for the second row, as in a few
+    unrelated facts, this is only a warning.
 
     Raises:
-        DataError: If the first row may be column names; it is shown with the options to give.
+        DataError: If the first row looks like a header.
     """
     first = triples[0].tolist()
     is_words = all(map(is_column_name, first))
@@ -104,7 +105,7 @@ def check_first_line(
         return
     seen = "looks like column names" if is_words else "occurs nowhere else"
     text = (
-        f"{source}, line {line}: this {seen}, so it may be no triple (got "
+        f"{source}, line {line}: this row {seen}, so it may be a header (got "
         f"{show_fields(first)}). Give header=True (--header yes) to skip the line, header=False "
         "(--header no) to read it as a triple, or the names of the columns of head, relation and "
         "tail (--columns NAME,NAME,NAME)"
@@ -116,7 +117,7 @@ def check_first_line(
 
 
 def is_lone(triples: LabelTriples, row: int, known: Container[str] = ()) -> bool:
-    """Whether no label of a row is in ``known`` or in another row."""
+    """Whether the labels of a row occur neither in ``known`` nor in another row."""
     labels = set(triples[row].tolist())
     others = (triples[:row], triples[row + 1 :])
     return not any(label in known for label in labels) and not any(
@@ -125,26 +126,26 @@ def is_lone(triples: LabelTriples, row: int, known: Container[str] = ()) -> bool
 
 
 def occur(labels: set[str], triples: LabelTriples) -> bool:
-    """Whether any of some labels is in some triples."""
+    """Whether any of the labels occurs in the triples."""
     for start in range(0, len(triples), _CHUNK):
         part = triples[start : start + _CHUNK]
-        # Relations first: they repeat soonest.
+        # Relations first: they repeat most often.
         if any(not labels.isdisjoint(part[:, column].tolist()) for column in (1, 0, 2)):
             return True
     return False
 
 
 def check_order(triples: LabelTriples, source: str) -> None:
-    """Refuses triples whose relations look like entities: their columns may be swapped.
+    """Checks that the relation column does not look like a column of entities.
 
-    They do where most of the relation labels also occur as head or tail, or a tenth of them where
-    another column has fewer labels and none that the others have, as relations have it.
+    It does if most relation labels also occur as head or tail. A tenth of them suffices if another
+    column has fewer distinct labels and shares none with the others, as a relation column does.
 
-    Integers tell less, as entities and relations are often numbered apart: they give a warning
-    where there are more relations than heads or tails.
+    Integers are ambiguous, since entities and relations are often numbered separately. For them,
+    more relations than heads or tails cause a warning.
 
     Raises:
-        DataError: If the relations look like entities, by two labels at least.
+        DataError: If the relations look like entities, based on at least two labels.
     """
     columns = [triples[:_LOOKED_AT, column].tolist() for column in range(3)]
     head, relation, tail = map(set, columns)
@@ -165,16 +166,16 @@ def check_order(triples: LabelTriples, source: str) -> None:
     warnings.warn(
         f"{source}: there are more relations ({len(relation)}) than heads ({len(head)}) or tails "
         f"({len(tail)}). If the columns are in another order, give 'columns' (--columns "
-        f"{order}); --columns 0,1,2 says that they are right",
+        f"{order}); if it is right, give --columns 0,1,2",
         stacklevel=2,
     )
 
 
 def _best_order(head: set[str], relation: set[str], tail: set[str]) -> tuple[str, float, int]:
-    """The other order in which the relations have the least in common with heads and tails.
+    """Returns the other order in which relations share the fewest labels with heads and tails.
 
     Returns:
-        The order, the share of its relations that are heads or tails, and their number.
+        The order, the fraction of its relations that are heads or tails, and their number.
     """
     orders = {"1,0,2": (head, relation, tail), "0,2,1": (tail, head, relation)}
     found = []
@@ -186,7 +187,7 @@ def _best_order(head: set[str], relation: set[str], tail: set[str]) -> tuple[str
 
 
 def show_fields(fields: Sequence[str]) -> str:
-    """The first fields of a row for a message, cut where they are long."""
+    """Returns the first fields of a row for a message, truncated."""
     text = ", ".join(repr(field) for field in fields[:3]) + (", ..." if len(fields) > 3 else "")
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -1,4 +1,4 @@
-"""Features as a matrix of numbers without gaps, in the scales of the training entities."""
+"""Encodes features as a dense matrix, scaled by statistics of the training entities."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,34 +14,33 @@ from sheafprop.errors import DataError
 
 #: The interquartile range of a normal distribution of standard deviation one.
 _IQR = 1.349
-#: A type must have so many training entities, and a column has so many types at most.
+#: Minimum number of training entities of a type, and maximum number of types of a column.
 _FEWEST, _MOST_TYPES = 2, 4096
-#: Numbers that lie so many times further out than all in training, or whose median does over that
-#: of training, may be in another unit.
+#: Ratio to the largest number or to the median in training above which another unit is suspected.
 _FAR = 100.0
 _ENOUGH = 3
-#: The largest size of a scaled number, so that sums stay finite.
+#: Bound of scaled numbers, so that sums stay finite.
 _LARGEST = 1e300
-#: So may a number that lies so many times the range of training outside of it.
+#: Distance from the range of training, in multiples of it, above which another unit is suspected.
 _OUTSIDE = 5.0
 
 
 @dataclass(frozen=True)
 class ColumnScale:
-    """How one feature is scaled, in plain values.
+    """The scale of one feature, in plain values.
 
     Args:
         name (str): The name of the column.
         kind (str): As in :class:`~sheafprop.data.features.Column`.
         center (tuple of float): Medians in training.
-        scale (tuple of float): Their interquartile ranges as those of a normal distribution of
-            standard deviation one; where they are zero, the standard deviations or 1.
+        scale (tuple of float): Interquartile ranges in training, divided by that of a standard
+            normal distribution; the standard deviation, or 1, if a range is zero.
         largest (float): The largest absolute value in training.
         middle (float): The median absolute value in training.
         types (tuple of str): The types, in the order of their columns.
-        has_gaps (bool): Whether some training entities lack the feature: it has a column more
-            then, which is one where the feature is known.
-        low, high (float): The smallest and the largest number in training; of a number alone.
+        has_gaps (bool): Whether some training entities lack the feature. If so, an additional
+            column indicates where it is known.
+        low, high (float): The smallest and the largest number in training, for ``"number"``.
     """
 
     name: str
@@ -62,7 +61,7 @@ class ColumnScale:
 
     @classmethod
     def fit(cls, column: Column) -> "ColumnScale":
-        """The scale of a feature of the training entities."""
+        """Computes the scale of a feature of the training entities."""
         present = column.present()
         gaps = bool(present.any()) and not bool(present.all())
         if column.kind == "types":
@@ -91,10 +90,10 @@ class ColumnScale:
         return found
 
     def encode(self, column: Column | None, rows: int) -> NDArray[np.float64]:
-        """The columns ``[n, width]`` of some entities; zeros where the feature is not known.
+        """Returns the columns ``[n, width]``, zero where the feature is not known.
 
-        A number :math:`x` becomes :math:`\\operatorname{asinh}((x - c) / s)`, so that outliers,
-        which are linear in no map, grow by their logarithm.
+        A number :math:`x` becomes :math:`\\operatorname{asinh}((x - c) / s)`, which compresses
+        outliers logarithmically.
         """
         out = np.zeros((rows, self.width))
         if column is None:
@@ -118,7 +117,7 @@ class ColumnScale:
         return out
 
     def note(self, column: Column, labels: Sequence[str]) -> str | None:
-        """What looks unlike training in a column of some entities, if anything does."""
+        """Describes how a column differs from training, or returns None."""
         present = column.present()
         if not present.any():
             return None
@@ -130,7 +129,7 @@ class ColumnScale:
                 return None
             return (
                 f"{count_noun(len(new), 'type')} of {self.name!r} had fewer than {_FEWEST} "
-                f"entities in training and {'counts' if len(new) == 1 else 'count'} for nothing "
+                f"entities in training and {'is' if len(new) == 1 else 'are'} ignored "
                 f"(first: {min(new)!r})"
             )
         values = _matrix(column.values)[present]
@@ -151,26 +150,26 @@ class ColumnScale:
         there = between if self.low < self.high else f"at most {self.largest:.3g}"
         row = int(np.flatnonzero(present)[worst])
         return (
-            f"the numbers of {self.name!r} are unlike those of training (median size "
-            f"{median:.3g}, there {self.middle:.3g} and {there}; furthest: "
-            f"{values[worst][size[worst].argmax()]:.6g} at {quote(labels[row])}): another unit, "
-            "another column, or a number that stands for an unknown one?"
+            f"the numbers of {self.name!r} differ from those in training (median absolute value "
+            f"{median:.3g}, in training {self.middle:.3g} and {there}; furthest: "
+            f"{values[worst][size[worst].argmax()]:.6g} at {quote(labels[row])}). Check the unit, "
+            "the column, and whether the number marks a missing value"
         )
 
 
 @dataclass(frozen=True)
 class FeatureEncoder:
-    """Turns features into a matrix, in the scales of the training entities.
+    """Encodes features as a matrix, scaled as for the training entities.
 
     Args:
-        columns (tuple of ColumnScale): The features in the order of their columns.
+        columns (tuple of ColumnScale): The scales of the features, in the order of their columns.
     """
 
     columns: tuple[ColumnScale, ...]
 
     @classmethod
     def fit(cls, table: FeatureTable) -> "FeatureEncoder":
-        """The encoder of the features of training entities."""
+        """Computes the scales from the features of the training entities."""
         return cls(tuple(map(ColumnScale.fit, table.columns)))
 
     @property
@@ -179,21 +178,22 @@ class FeatureEncoder:
         return sum(column.width for column in self.columns)
 
     def encode(self, table: FeatureTable) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Encodes features; columns are found by their names.
+        """Encodes features. Columns are matched by name.
 
         Args:
             table (FeatureTable): The features of ``n`` entities.
 
         Returns:
-            The matrix ``[n, p]``, and which entities have any known feature, bool ``[n]``.
+            The matrix ``[n, p]``, and a mask of the entities with a known feature, bool ``[n]``.
 
         Raises:
-            DataError: If a column is of another kind or width than in training, or none is known.
+            DataError: If the kind or width of a column differs from training, or the model knows
+                none of the columns.
         """
         given = {column.name: column for column in table.columns}
         if not any(column.name in given for column in self.columns):
             raise DataError(
-                f"{table.source}: no column is one that the model knows. It knows "
+                f"{table.source}: at least one column must be a feature of the model: "
                 f"{_named([c.name for c in self.columns])} (got {_named(list(given))})"
             )
         parts, known = [], np.zeros(len(table), dtype=bool)
@@ -206,22 +206,22 @@ class FeatureEncoder:
         return np.concatenate(parts, axis=1), known
 
     def notes(self, table: FeatureTable) -> list[str]:
-        """What a user should know of features that the model was not trained with."""
+        """Describes how the features differ from those in training."""
         own, given = [c.name for c in self.columns], [c.name for c in table.columns]
         notes = []
         if extra := [name for name in given if name not in own]:
             notes.append(
-                f"{count_noun(len(extra), 'column')} unknown to the model and not used: "
+                f"{count_noun(len(extra), 'column')} unknown to the model and ignored: "
                 f"{_named(extra)}"
             )
         if missing := [name for name in own if name not in given]:
             notes.append(
-                f"{count_noun(len(missing), 'column')} of the model missing here, so not known of "
-                f"any entity: {_named(missing)}"
+                f"{count_noun(len(missing), 'column')} of the model missing here and treated as "
+                f"unknown: {_named(missing)}"
             )
         shared = [name for name in given if name in own]
         if shared != [name for name in own if name in given]:
-            notes.append("the columns come in another order than in training: matched by name")
+            notes.append("the columns are in another order than in training; matched by name")
         columns = {column.name: column for column in table.columns}
         for scale in self.columns:
             column = columns.get(scale.name)
@@ -232,12 +232,12 @@ class FeatureEncoder:
         return notes
 
     def to_dict(self) -> dict[str, Any]:
-        """The encoder as plain values."""
+        """Returns the encoder as plain values."""
         return {"columns": [asdict(column) for column in self.columns]}
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "FeatureEncoder":
-        """The encoder of :meth:`to_dict`."""
+        """Creates an encoder from the values of :meth:`to_dict`."""
         columns: list[dict[str, Any]] = stored["columns"]
         scales = [
             ColumnScale(**{name: _frozen(value) for name, value in column.items()})
@@ -253,7 +253,7 @@ class FeatureEncoder:
             values = np.array(empty * len(column.values), dtype=None if empty[0] else object)
             return Column(column.name, scale.kind, values)
         if scale.kind == "types" and column.texts is not None:
-            # Types such as codes, which happen to be numbers here.
+            # Types may look like numbers, for example codes.
             return Column(column.name, "types", as_types(column.texts.tolist()))
         width = column.values.shape[1] if column.values.ndim > 1 else 1
         if column.kind != scale.kind or (scale.kind == "vector" and width != len(scale.center)):
@@ -265,14 +265,14 @@ class FeatureEncoder:
                 place = table.place(row)
                 got += f", such as {quote(text)} at {quote(table.labels[row])}"
             raise DataError(
-                f"{place}: the column {scale.name!r} must hold what it held in training: {was} "
+                f"{place}: the column {scale.name!r} must have the kind it had in training: {was} "
                 f"(got {got})"
             )
         return column
 
 
 def _no_number(column: Column) -> tuple[int, str]:
-    """The first text of a column that is not a number, and its row."""
+    """Returns the first text of a column that is not a number, and its row."""
     for row, texts in enumerate(column.values):
         for text in texts or ():
             if not is_number(text):

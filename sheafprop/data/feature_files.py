@@ -27,29 +27,30 @@ from sheafprop.data.triples import as_label
 from sheafprop.errors import DataError
 from sheafprop.files import label_file
 
-# The header of a file with a line for each value.
+# The header of a file in long form, with one value per line.
 _LONG = ["entity", "property", "value"]
 
 
 def read_features(path: Any) -> FeatureTable:
-    """Reads the features of entities from a file, which may be compressed, or from a frame.
+    """Reads features of entities from a file, compressed or not, or from a data frame.
 
-    - ``.csv``, ``.tsv`` and other text: a header, then a row for each entity, whose label is the
-      first column. A column whose cells are all numbers or empty (or ``NA``, ``NaN``, ``null``) is
-      one of numbers; others are types, several of them separated by ``|`` or ``;``. A header of
-      ``entity``, ``property`` and ``value``, as ``sheafprop convert --literals`` writes it, makes a
-      column of each property; several numbers of one entity count by their mean. So do nodes of
-      Neo4j and KGX, whose labels are those of their facts, and groups of their files
-      (``"header.csv,part.csv"``).
-    - ``.parquet``: a frame, as :meth:`FeatureTable.of` takes it.
-    - ``.npy``: a matrix, with the labels of its rows in ``FILE.labels.json`` (a list, as ``export``
-      writes it) or ``FILE.labels.txt`` (a label in each line). Rows with NaN are gaps.
+    - ``.csv``, ``.tsv`` and other text: a header, then a row for each entity. The first column
+      holds the labels. A column of numbers and empty cells (or ``NA``, ``NaN``, ``null``) is
+      numeric. All other columns hold types; several types of a cell are separated by ``|`` or
+      ``;``. If the header is ``entity``, ``property`` and ``value``, as ``sheafprop convert
+      --literals`` writes it, each property becomes a column, and several numbers of an entity are
+      averaged. The same holds for node files of Neo4j and KGX and for groups of them
+      (``"header.csv,part.csv"``); their labels are those that the relationships use.
+    - ``.parquet``: a data frame, see :meth:`FeatureTable.of`.
+    - ``.npy``: a matrix. ``FILE.labels.json`` (a list, as ``export`` writes it) or
+      ``FILE.labels.txt`` (one label per line) holds the labels of its rows. Rows with NaN are
+      missing.
 
     Args:
-        path: The file, or what :meth:`FeatureTable.of` takes.
+        path: A file, or any input of :meth:`FeatureTable.of`.
 
     Raises:
-        DataError: If it cannot be read, or is malformed; names the place.
+        DataError: If the input cannot be read or is malformed. The message names the place.
     """
     if not isinstance(path, str | os.PathLike):
         return FeatureTable.of(path)
@@ -69,9 +70,17 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
     first = text.partition("\n")[0]
     separator = "," if suffix == ".csv" or ("\t" not in first and "," in first) else "\t"
     if separator not in first:
-        raise DataError(
-            f"{source}, line 1: expected a header of the labels' column and one feature at least, "
-            f"between {'commas' if separator == ',' else 'tabs'} (got {first[:80]!r})"
+        other = next((c for c in ";\t" if c in first), None) if suffix == ".csv" else None
+        if other is None:
+            raise DataError(
+                f"{source}, line 1: expected a header that names the column of labels and at "
+                f"least one feature, separated by {'commas' if separator == ',' else 'tabs'} (got "
+                f"{first[:80]!r})"
+            )
+        separator = other
+        warnings.warn(
+            f"{source}: {other!r} is used as the delimiter, as in the first row",
+            stacklevel=2,
         )
     rows: list[list[str]] = []
     numbers: list[int] = []
@@ -93,9 +102,8 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
         return _of_properties(rows, source, [f"{source}, line {line}" for line in lines])
     if len(names) > 1 and all(map(is_number, names[1:])):
         warnings.warn(
-            f"{source}, line {numbers[0]}: the first line is taken for the names of the columns, "
-            f"and they are numbers (got {show_fields(names)}); give the file a header if this is "
-            "an entity",
+            f"{source}, line {numbers[0]}: the first line must hold the names of the columns, not "
+            f"numbers (got {show_fields(names)}); if it describes an entity, add a header above it",
             stacklevel=2,
         )
     labels = tuple(row[0] for row in rows)
@@ -115,7 +123,7 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
 
 
 def _of_nodes(source: str) -> FeatureTable:
-    """Features of the properties of nodes."""
+    """Reads the properties of nodes as features."""
     _, columns, located = read_nodes(source)
     rows, places = [], []
     for number, row in enumerate(located.rows.tolist()):
@@ -128,7 +136,7 @@ def _of_nodes(source: str) -> FeatureTable:
 def _of_properties(
     rows: Sequence[Sequence[str]], source: str, places: Sequence[str]
 ) -> FeatureTable:
-    """Features of rows of an entity, a property and a value, and their places."""
+    """Builds features from rows of an entity, a property and a value."""
     place = {label: i for i, label in enumerate(dict.fromkeys(row[0] for row in rows))}
     found: dict[str, list[tuple[str, str, str]]] = {}
     for (label, name, value), at in zip(rows, places, strict=True):
@@ -136,7 +144,7 @@ def _of_properties(
             found.setdefault(name.strip(), []).append((label, value.strip(), at))
     columns = []
     for name, cells in found.items():
-        # A row for each cell, so that a fault is named with its line.
+        # One row per cell, so that errors name the line.
         owners, texts, rows_of = zip(*cells, strict=True)
         column = read_text_column(name, texts, owners, rows_of.__getitem__, marks="")
         column.check(owners, rows_of.__getitem__)
@@ -160,10 +168,10 @@ def _of_array(content: bytes, path: Path, source: str) -> FeatureTable:
     try:
         values = np.load(io.BytesIO(content), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{source}: this is no array of numbers ({error})") from error
+        raise DataError(f"{source}: not an array of numbers ({error})") from error
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         raise DataError(
-            f"{source}: features must be a matrix of real numbers with a row for each entity (got "
+            f"{source}: features must be a real matrix with one row per entity (got shape "
             f"{list(values.shape)} of {values.dtype})"
         )
     listed = label_file(path)
@@ -172,7 +180,7 @@ def _of_array(content: bytes, path: Path, source: str) -> FeatureTable:
         try:
             given = json.loads(decode(read_file(listed), str(listed)))
         except ValueError as error:
-            raise DataError(f"{listed}: this is no JSON ({error})") from error
+            raise DataError(f"{listed}: not valid JSON ({error})") from error
         if not isinstance(given, list):
             raise DataError(f"{listed}: expected a list of labels")
     elif lines.is_file():
@@ -181,8 +189,7 @@ def _of_array(content: bytes, path: Path, source: str) -> FeatureTable:
         raise DataError(f"{source}: the labels of the rows are missing: write {listed} or {lines}")
     if len(given) != len(values):
         raise DataError(
-            f"{source}: there must be a label for each row (got {len(given)} labels and "
-            f"{len(values)} rows)"
+            f"{source}: every row needs one label (got {len(given)} labels and {len(values)} rows)"
         )
     labels = tuple(as_label(label, f"{source}: a label") for label in given)
     column = Column("vector", "vector", values.astype(np.float64))

@@ -1,4 +1,4 @@
-"""Features of entities as users have them: numbers, types and vectors, with gaps."""
+"""Features of entities: numbers, types and vectors, possibly missing."""
 
 import hashlib
 import json
@@ -27,27 +27,27 @@ __all__ = [
     "read_text_column",
 ]
 
-#: Cells of a text file that are gaps in a column of numbers, in lower case.
+#: Cells of a text file that mark missing numbers, in lower case.
 GAPS = frozenset(("", "na", "n/a", "nan", "null", "none", "-"))
-#: Characters between the types of a cell, the first one that occurs in the column.
+#: Separators of the types of a cell; a column uses the first one that occurs in it.
 BETWEEN = "|;"
-#: Sizes of numbers that often stand for one that is not known.
+#: Absolute values that often mark missing numbers.
 _STAND_INS = (99, 999, 9999, 99999, 999999)
-#: Training entities with features that a map from features to vectors needs.
+#: Number of training entities with features needed to fit a map from features to vectors.
 FEWEST = 3
 Kind = Literal["number", "types", "vector"]
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One feature of some entities.
+    """One feature of ``n`` entities.
 
     Args:
-        name (str): Its name.
-        kind (str): ``"number"``, ``"types"`` (any number of words for each entity) or ``"vector"``.
-        values (ndarray): ``[n]`` or, of vectors, ``[n, m]`` in double precision with NaN in the
-            gaps; of types, ``[n]`` tuples of str, with None in the gaps.
-        texts (ndarray, optional): The cells that numbers were read from, ``[n]``.
+        name (str): The name.
+        kind (str): ``"number"``, ``"types"`` (any number of words per entity) or ``"vector"``.
+        values (ndarray): Numbers ``[n]`` or vectors ``[n, m]`` in double precision, NaN if missing;
+            for types, tuples of str ``[n]``, None if missing.
+        texts (ndarray, optional): The text cells of numbers, ``[n]``.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Column:
     texts: NDArray[Any] | None = None
 
     def present(self) -> NDArray[np.bool_]:
-        """Which entities have it, bool ``[n]``."""
+        """Returns a mask of the entities that have the feature, bool ``[n]``."""
         if self.kind == "types":
             return np.array([value is not None for value in self.values], dtype=bool)
         rows = self.values if self.values.ndim > 1 else self.values[:, None]
@@ -64,28 +64,31 @@ class Column:
         return present
 
     def select(self, rows: NDArray[Any]) -> "Column":
-        """The same feature of some entities."""
+        """Returns the feature of the given rows."""
         texts = None if self.texts is None else self.texts[rows]
         return Column(self.name, self.kind, self.values[rows], texts)
 
     def check(self, labels: Sequence[str], place: Callable[[int], str]) -> None:
-        """Raises DataError where a number is infinite.
+        """Checks that no number is infinite.
 
         Args:
-            labels (sequence of str): The entities of the rows.
-            place: Says where a row is.
+            labels (sequence of str): The labels of the rows.
+            place: Maps a row to its description for messages.
+
+        Raises:
+            DataError: If a number is infinite.
         """
         if self.kind == "types" or not bool(np.isinf(self.values).any()):
             return
         row, *rest = np.argwhere(np.isinf(self.values))[0].tolist()
         raise DataError(
             f"{place(row)}: the column {self.name!r} must hold finite numbers (got "
-            f"{self.values[(row, *rest)]} at {quote(labels[row])}); leave the cell empty where the "
-            "number is not known"
+            f"{self.values[(row, *rest)]} at {quote(labels[row])}); leave the cells of missing "
+            "numbers empty"
         )
 
     def warn(self, labels: Sequence[str], place: Callable[[int], str]) -> None:
-        """Warns of numbers such as -999, far from all others, that may stand for unknown ones."""
+        """Warns about numbers such as -999, far from all others, that may mark missing values."""
         sizes = np.abs(self.values) if self.kind == "number" else np.zeros(0)
         for value in np.unique(self.values[np.isin(sizes, _STAND_INS)]) if sizes.size else ():
             others = self.values[np.isfinite(sizes) & ~np.isin(sizes, _STAND_INS)]
@@ -95,26 +98,26 @@ class Column:
                 warnings.warn(
                     f"{place(row)}: {self.name!r} is {value:g} at {quote(labels[row])}"
                     f"{f' and {len(more)} more' if more else ''}, and all others lie between "
-                    f"{low:g} and {high:g}; if it stands for a number that is not known, leave the "
-                    "cell empty",
+                    f"{low:g} and {high:g}; if it marks a missing number, leave the cell empty",
                     stacklevel=2,
                 )
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureTable:
-    """Features of entities, a row for each label.
+    """Features of entities, one row per label.
 
     Args:
-        labels (tuple of str): The labels of the entities, each once.
-        columns (tuple of Column): Their features, each of another name.
-        source (str): Where they come from, for messages.
-        numbers (ndarray, optional): The numbers of the rows there, ``[n]``. (default: from 0 on)
-        word (str): What is numbered, ``"row"`` or ``"line"``.
+        labels (tuple of str): The labels of the entities, without duplicates.
+        columns (tuple of Column): The features, with distinct names.
+        source (str): The name of the source for messages.
+        numbers (ndarray, optional): The numbers of the rows in the source, ``[n]``. (default: from
+            0 on)
+        word (str): What the numbers count, ``"row"`` or ``"line"``.
 
     Raises:
-        DataError: If a label or a name occurs twice or is empty, there is no column, or a number is
-            infinite.
+        DataError: If a label or a name is empty or occurs twice, a number is infinite, or there is
+            no column.
     """
 
     labels: tuple[str, ...]
@@ -125,7 +128,7 @@ class FeatureTable:
 
     def __post_init__(self) -> None:
         if not self.columns:
-            raise DataError(f"{self.source}: there is no column of features beside the labels")
+            raise DataError(f"{self.source}: at least one column of features is needed")
         rows: dict[str, int] = {}
         for row, label in enumerate(self.labels):
             if label == "":
@@ -133,26 +136,26 @@ class FeatureTable:
             if (other := rows.setdefault(label, row)) != row:
                 raise DataError(
                     f"{self.place(row)}: every label must have one row (got {quote(label)} again, "
-                    f"which {self.place(other)} has); join the rows, types of one cell with '|'"
+                    f"after {self.place(other)}); merge the rows, joining types with '|'"
                 )
         names = [column.name for column in self.columns]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise DataError(f"{self.source}: the column {twice[0]!r} is there several times")
+            raise DataError(f"{self.source}: the column {twice[0]!r} exists more than once")
         for column in self.columns:
             column.check(self.labels, self.place)
         object.__setattr__(self, "_rows", rows)
 
     @classmethod
     def of(cls, features: Any, source: str = "the features") -> "FeatureTable":
-        """Builds a table from a frame of pandas or polars; :func:`~sheafprop.data.read_features`
-        also reads files.
+        """Builds a table from a data frame of pandas or polars.
 
-        The labels are the index of the frame or, if that is a numbering, its first column. Columns
-        of numbers and truth values are numbers, lists of numbers and arrays vectors, and text and
-        lists of text types; several types in a text are separated by ``|`` or ``;``.
+        The labels are the index of the frame or, if the index only numbers the rows, its first
+        column. Numbers and Booleans become numbers, lists of numbers and arrays become vectors, and
+        text and lists of text become types; several types in a text are separated by ``|`` or
+        ``;``. :func:`~sheafprop.data.read_features` also reads files.
 
         Raises:
-            DataError: If it is no frame, or as above.
+            DataError: If the input is not a data frame, or its content is not valid.
         """
         if isinstance(features, cls):
             return features
@@ -161,28 +164,28 @@ class FeatureTable:
         if not (hasattr(features, "columns") and hasattr(features, "index")):
             rows = "; give rows of a tensor by DataFrame({'x': list(x.numpy())}, index=labels)"
             raise DataError(
-                "features must be a file or a frame of pandas or polars with a row for each entity "
+                "features must be a file or a data frame of pandas or polars, one row per entity "
                 f"(got {type(features).__name__}){rows if hasattr(features, 'shape') else ''}"
             )
         return of_frame(features, source)
 
     def place(self, row: int) -> str:
-        """Where a row is, for messages."""
+        """Describes where a row is, for messages."""
         number = row if self.numbers is None else self.numbers[row]
         return f"{self.source}, {self.word} {number}"
 
     def warn(self) -> None:
-        """Warns of columns; see :meth:`Column.warn`."""
+        """Warns about all columns, see :meth:`Column.warn`."""
         for column in self.columns:
             column.warn(self.labels, self.place)
 
     def lookup(self, labels: Sequence[str]) -> NDArray[np.int64]:
-        """The rows of labels, -1 where there is none, ``[n]``."""
+        """Returns the rows of labels, -1 for unknown labels, ``[n]``."""
         rows: dict[str, int] = vars(self)["_rows"]
         return np.fromiter((rows.get(label, -1) for label in labels), np.int64, len(labels))
 
     def select(self, labels: Sequence[str]) -> "FeatureTable":
-        """The features of the labels that have a row, in the order of ``labels``."""
+        """Returns the rows of the known ones of ``labels``, in that order."""
         rows = self.lookup(labels)
         kept = tuple(label for label, row in zip(labels, rows.tolist(), strict=True) if row >= 0)
         rows = rows[rows >= 0]
@@ -191,7 +194,7 @@ class FeatureTable:
         return FeatureTable(kept, columns, self.source, numbers, self.word)
 
     def key(self) -> str:
-        """A key of labels and values by which they are known again, in any order of rows."""
+        """Returns a hash of labels and values that does not depend on the order of rows."""
         order = sorted(range(len(self)), key=self.labels.__getitem__)
         digest = hashlib.sha256(json.dumps([self.labels[row] for row in order]).encode())
         for column in sorted(self.columns, key=lambda column: column.name):
@@ -218,12 +221,12 @@ def of_frame(frame: "pd.DataFrame", source: str) -> FeatureTable:
 
     if isinstance(frame.index, pd.RangeIndex):
         if not len(frame.columns):
-            raise DataError(f"{source}: there is no column")
+            raise DataError(f"{source}: the data frame has no columns")
         cells, frame = frame.iloc[:, 0], frame.iloc[:, 1:]
         if pd.api.types.is_float_dtype(cells):
             raise DataError(
-                f"{source}: the labels of the entities are missing: they are the index of the "
-                "frame, or its first column (got numbers without an index)"
+                f"{source}: the labels of the entities are missing. Give them as the index of the "
+                "data frame or as its first column"
             )
     else:
         cells = frame.index
@@ -262,8 +265,8 @@ def _column(name: str, cells: "pd.Series", source: str, labels: Sequence[str]) -
             numbers[row] = np.nan if value is None else float(value)
         except (TypeError, ValueError) as error:
             raise DataError(
-                f"{source}, row {row}: the column {name!r} must hold numbers, text, or lists of "
-                f"one of them (got {quote(str(value)[:40])} at {quote(labels[row])}, beside others)"
+                f"{source}, row {row}: the column {name!r} must hold only numbers, only text, or "
+                f"lists of one of these (got {quote(str(value)[:40])} at {quote(labels[row])})"
             ) from error
     return Column(name, "number", numbers)
 
@@ -275,17 +278,17 @@ def read_text_column(
     place: Callable[[int], str],
     marks: str = BETWEEN,
 ) -> Column:
-    """The column of text cells: numbers where all are, else types.
+    """Parses a column of text cells: as numbers if all cells are, otherwise as types.
 
     Args:
-        name (str): Its name.
-        values (sequence of str): The cells, or None.
-        labels (sequence of str): Their entities.
-        place: Says where a row is.
-        marks (str): Characters between types; the first one that occurs is taken.
+        name (str): The name.
+        values (sequence of str): The cells, None if missing.
+        labels (sequence of str): The labels of the rows.
+        place: Maps a row to its description for messages.
+        marks (str): Separators of types. The first one that occurs is used.
 
     Raises:
-        DataError: If most are numbers, and some are not.
+        DataError: If most cells, but not all of them, are numbers.
     """
     texts = ["" if value is None else value.strip() for value in values]
     given = [row for row, text in enumerate(texts) if text.lower() not in GAPS]
@@ -310,7 +313,7 @@ def read_text_column(
 
 
 def as_types(texts: Iterable[str], mark: str | None = None) -> NDArray[Any]:
-    """The words of each text, between marks, as tuples, or None where there is none."""
+    """Splits each text at the separator; None for texts without words."""
     out: list[tuple[str, ...] | None] = []
     for text in texts:
         words = (word.strip() for word in (text.split(mark) if mark else [text]))
@@ -334,7 +337,7 @@ def _vector_column(name: str, values: Sequence[Any], source: str, labels: Sequen
             continue
         if len(value) != width:
             raise DataError(
-                f"{source}: the vectors of {name!r} must have one length (got {width} and, at "
+                f"{source}: all vectors of {name!r} must have the same length (got {width} and, at "
                 f"{quote(labels[row])}, {len(value)})"
             )
         try:

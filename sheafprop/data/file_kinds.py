@@ -1,4 +1,4 @@
-"""What a file is before it is read as triples: compressed, or of a format with another reader."""
+"""Detects the compression and the format of a file."""
 
 import bz2
 import gzip
@@ -19,15 +19,15 @@ from sheafprop.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-# A file may grow to this size, or by this factor where that is more. Labels of knowledge graphs
-# shrink to a tenth or a fiftieth; what shrinks much further is made to fill the memory.
+# Limits on the decompressed size; the larger of the two applies. Knowledge graphs compress by a
+# factor of 10 to 50. Files that compress much further are made to fill the memory.
 _MAX_BYTES = 1 << 28
 _MAX_FACTOR = 200
 _CHUNK = 1 << 20
-#: Ends of names of compressed files.
+#: Suffixes of compressed files.
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".bgz")
 
-#: Formats of graphs that have a reader, by their names as options.
+#: Graph formats that can be read, by the names of the option ``format``.
 GRAPH_FORMATS = {
     "ntriples": "N-Triples",
     "nquads": "N-Quads",
@@ -37,7 +37,7 @@ GRAPH_FORMATS = {
     "obo": "OBO",
     "jsonl": "JSON lines",
 }
-#: Those of them in which labels are IRIs, or stand for some.
+#: Graph formats whose labels are or stand for IRIs.
 IRI_FORMATS = tuple(name for name in GRAPH_FORMATS if name != "jsonl")
 _SUFFIXES = {
     ".nt": "N-Triples",
@@ -61,7 +61,7 @@ _SUFFIXES = {
     ".graphml": "GraphML",
 }
 _RDF_TEXT = ("N-Triples", "N-Quads", "Turtle", "TriG")
-#: Ends of names of files that are read as graphs.
+#: Suffixes of files that are read as graphs.
 GRAPH_ENDINGS = tuple(end for end, kind in _SUFFIXES.items() if kind in GRAPH_FORMATS.values())
 _OWL_ADVICE = "Save it as RDF/XML or Turtle, as 'robot convert' and Protege do"
 _ADVICE = {
@@ -78,47 +78,47 @@ _NTRIPLE = re.compile(
 )
 _TURTLE = re.compile(r"(?:@prefix|@base)\s|(?:prefix\s+[\w-]*:|base)\s*<", re.IGNORECASE)
 _OWL_FUNCTIONAL = re.compile(r"(?:Prefix|Ontology)\s*\(|Prefix:\s|Ontology:\s")
-# Formats are recognized by lines that are not comments, among the first ones.
+# Formats are recognized from the first lines of a file.
 _LOOKED_AT = 50
 _LINE = re.compile(r"^.*\S.*$", re.MULTILINE)  # one that is not blank
 
 
 def plain_name(name: str) -> str:
-    """The name of a file without the ending of a compression."""
+    """Returns the name of a file without the suffix of a compression."""
     path = PurePath(name)
     return str(path.with_suffix("")) if path.suffix.lower() in _COMPRESSED else name
 
 
 def file_suffix(name: str) -> str:
-    """The ending that gives a file's format, in lower case: ``.csv`` of ``x.CSV.gz``."""
+    """Returns the suffix that names a file's format, in lower case: ``.csv`` for ``x.CSV.gz``."""
     return PurePath(plain_name(name)).suffix.lower()
 
 
 def named_format(name: str) -> str | None:
-    """The format that a file's ending stands for, as it is shown; None for that of a table."""
+    """Returns the title of the graph format that a file's suffix names, None for tables."""
     return _SUFFIXES.get(file_suffix(name))
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file as they are.
+    """Returns the bytes of a file.
 
     Raises:
-        DataError: If it cannot be read.
+        DataError: If the file cannot be read.
     """
     try:
         return Path(path).expanduser().read_bytes()
     except IsADirectoryError as error:
-        raise DataError(f"{os.fspath(path)}: is a folder; give its files") from error
+        raise DataError(f"{os.fspath(path)}: is a folder; give the files in it") from error
     except OSError as error:
         raise DataError(f"{os.fspath(path)}: cannot be read ({error.strerror or error})") from error
 
 
 def decompress(content: bytes, source: str) -> bytes:
-    """The content of a gzip, bzip2, xz or Zstandard file; any other content as it is.
+    """Decompresses gzip, bzip2, xz and Zstandard; returns any other content unchanged.
 
     Raises:
-        DataError: If the file is truncated or damaged, expands beyond 256 MiB and 200 times its
-            size, or is an archive of files.
+        DataError: If the file is truncated or damaged, expands to more than 256 MiB and more than
+            200 times its size, or is an archive.
     """
     expanded = expand_stream(io.BytesIO(content), content[:16], len(content), source).read()
     refuse_archives(expanded[:512], source)
@@ -126,10 +126,10 @@ def decompress(content: bytes, source: str) -> bytes:
 
 
 def read_parquet(content: bytes, source: str) -> "pd.DataFrame":
-    """The frame of a Parquet file.
+    """Reads a Parquet file as a data frame.
 
     Raises:
-        DataError: If pyarrow is not installed, or the content is not such a file.
+        DataError: If pyarrow is not installed, or the content is not a Parquet file.
     """
     import pandas as pd
 
@@ -144,7 +144,7 @@ def read_parquet(content: bytes, source: str) -> "pd.DataFrame":
 
 
 class _Expanded(io.RawIOBase):
-    """What a compressed file holds, with a limit, and errors that name the file."""
+    """The decompressed content of a file, with a limit and with errors that name the file."""
 
     def __init__(
         self, stream: Any, opened: Callable[[Any], Any], kind: str, size: int, source: str
@@ -157,7 +157,7 @@ class _Expanded(io.RawIOBase):
             self._stream = opened(stream)
         except ImportError as error:
             raise DataError(
-                f"{source}: {kind} files need backports.zstd before Python 3.14: pip install "
+                f"{source}: reading {kind} needs backports.zstd before Python 3.14: pip install "
                 "'sheafprop[zstd]'. Or decompress the file, as by 'zstd -d'."
             ) from error
 
@@ -170,19 +170,19 @@ class _Expanded(io.RawIOBase):
             part = self._stream.read(min(len(buffer), _CHUNK))
         except EOFError as error:
             raise DataError(
-                f"{what} truncated: it ends after {self._size:,} bytes of text. Get it again."
+                f"{what} truncated: it ends after {self._size:,} bytes of text. Download it again."
             ) from error
         except DataError:
             raise
         except _damages() as error:
             raise DataError(
-                f"{what} damaged after {self._size:,} bytes of text ({error}). Get it again."
+                f"{what} damaged after {self._size:,} bytes of text ({error}). Download it again."
             ) from error
         self._size += len(part)
         if self._size > self._limit:
             raise DataError(
                 f"{self._source}: {self._packed:,} bytes of {self._kind} expand to more than "
-                f"{self._limit:,}. If that is right, decompress the file, and give the plain one."
+                f"{self._limit:,}. If this is expected, decompress the file first."
             )
         buffer[: len(part)] = part
         return len(part)
@@ -194,12 +194,12 @@ class _Expanded(io.RawIOBase):
 
 
 def expand_stream(stream: Any, mark: bytes, size: int, source: str) -> Any:
-    """A stream of what a file holds, decompressed if its first bytes are those of a compression.
+    """Returns a stream of the content of a file, decompressed if it is compressed.
 
     Args:
-        stream: The file, from its beginning.
+        stream: The file, positioned at its start.
         mark: Its first bytes.
-        size: The size of the file, which bounds what it may expand to.
+        size: The size of the file, which limits the decompressed size.
         source: The name of the file, for error messages.
     """
     for known, (kind, opened) in _COMPRESSIONS.items():
@@ -209,13 +209,11 @@ def expand_stream(stream: Any, mark: bytes, size: int, source: str) -> Any:
 
 
 def refuse_archives(beginning: bytes, source: str) -> None:
-    """Raises :class:`DataError` for a ZIP or tar archive, by its first 512 bytes."""
+    """Raises a :class:`DataError` if the first 512 bytes are those of a ZIP or tar archive."""
     is_tar = beginning[257:262] == b"ustar" and b"\0" in beginning[:257]
     if beginning.startswith(b"PK\x03\x04") or is_tar:
         kind = "ZIP" if beginning.startswith(b"PK") else "tar"
-        raise DataError(
-            f"{source}: this is a {kind} archive of files. Unpack it, and give the files in it."
-        )
+        raise DataError(f"{source}: this is a {kind} archive. Unpack it and give the files in it.")
 
 
 def _zstd() -> Any:
@@ -226,7 +224,7 @@ def _zstd() -> Any:
 
 
 def _damages() -> tuple[type[Exception], ...]:
-    """The errors of damaged files."""
+    """Returns the exceptions that damaged files cause."""
     known = (OSError, zlib.error, lzma.LZMAError, ValueError)
     try:
         return (*known, _zstd().ZstdError)
@@ -238,7 +236,8 @@ def _open_zstd(stream: Any) -> Any:
     return _zstd().ZstdFile(stream)
 
 
-# None of these beginnings can be that of UTF-8 text but bzip2's, which has a longer mark therefore.
+# Text in UTF-8 cannot start with any of these bytes, except for those of bzip2, which is why
+# bzip2 is matched by more of them.
 _COMPRESSIONS: dict[re.Pattern[bytes], tuple[str, Callable[[Any], Any]]] = {
     re.compile(rb"\x1f\x8b"): ("gzip", lambda stream: gzip.GzipFile(fileobj=stream)),
     re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"): ("bzip2", bz2.BZ2File),
@@ -248,15 +247,15 @@ _COMPRESSIONS: dict[re.Pattern[bytes], tuple[str, Callable[[Any], Any]]] = {
 
 
 def recognize_format(text: str, source: str) -> str | None:
-    """The format of a file by its first lines and its name, None for a table of text.
+    """Infers the format of a file from its first lines and its name, None for a table.
 
     Raises:
-        DataError: If it is of a format that cannot be read as triples.
+        DataError: If the format cannot be read as triples.
     """
     named = named_format(source)
     kind, line = _by_content(text) or (named, 0)
     if kind in _RDF_TEXT and named in _RDF_TEXT[1:]:
-        kind = named  # which also holds lines of N-Triples
+        kind = named  # lines of N-Triples are valid in these formats
     if kind is None or kind in GRAPH_FORMATS.values():
         return next((name for name, title in GRAPH_FORMATS.items() if title == kind), None)
     where = f", line {line}" if line else ""
@@ -271,7 +270,7 @@ def _by_content(text: str) -> tuple[str, int] | None:
     first = None
     for place, found in enumerate(islice(_LINE.finditer(text), _LOOKED_AT)):
         kind = _kind_of_line(found[0].strip(), place == 0, text)
-        # Lines of N-Triples stand in the other formats too.
+        # Lines of N-Triples are valid in other formats too.
         if kind is not None and (first is None or kind in _RDF_TEXT):
             first = kind, text.count("\n", 0, found.start()) + 1
             if kind != "N-Triples":

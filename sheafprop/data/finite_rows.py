@@ -1,4 +1,4 @@
-"""Names the entities or relations whose numbers are not finite."""
+"""Finds entities and relations whose vectors are not finite."""
 
 import cmath
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from sheafprop.errors import DivergenceError
 
 
 class Named(Protocol):
-    """Labels by their numbers."""
+    """A sequence of labels."""
 
     def __getitem__(self, number: int, /) -> str: ...
 
@@ -20,13 +20,13 @@ class Named(Protocol):
 def name_nonfinite_rows(
     table: Tensor, labels: Named, kind: str = "entity", ids: Tensor | None = None
 ) -> str | None:
-    r"""Returns which rows of a table hold NaN or infinity, in words, or None if all are finite.
+    r"""Describes the rows of a table that hold NaN or infinity; None if all rows are finite.
 
     Args:
-        table (Tensor): A row for each label, ``[n, ...]``, real or complex.
-        labels (sequence of str): The labels of the rows, or of ``ids``.
-        kind (str): What a row belongs to, ``"entity"`` or ``"relation"``.
-        ids (Tensor, optional): The number of each row, ``[n]``. (default: its place in the table)
+        table (Tensor): One row per label, ``[n, ...]``, real or complex.
+        labels (sequence of str): The labels by id.
+        kind (str): What the rows are, ``"entity"`` or ``"relation"``.
+        ids (Tensor, optional): The id of each row, ``[n]``. (default: its position)
     """
     if cmath.isfinite(table.sum().item()):  # no NaN and no infinity gets lost in a sum
         return None
@@ -42,25 +42,25 @@ def name_nonfinite_rows(
 def check_finite_rows(
     table: Tensor, labels: Named, what: str, *, kind: str = "entity", ids: Tensor | None = None
 ) -> None:
-    r"""Refuses a table with NaN or infinity.
+    r"""Checks that a table has no NaN and no infinity.
 
     Args:
         table, labels, kind, ids: See :func:`name_nonfinite_rows`.
-        what (str): What the table is, for the message.
+        what (str): The name of the table for the message.
 
     Raises:
-        DivergenceError: The message names the first such entity or relation, and its row.
+        DivergenceError: If a row is not finite. The message names the first one.
     """
     named = name_nonfinite_rows(table, labels, kind, ids)
     if named is not None:
         raise DivergenceError(
-            f"{what}: the row of {named} is not finite, so no score would mean anything. Train "
+            f"{what}: the row of {named} is not finite, so its scores would be meaningless. Train "
             "again with a smaller learning rate, or correct the table"
         )
 
 
 def check_finite_parts(parts: Iterable[Tensor], labels: Named, what: str) -> None:
-    """Refuses a table that comes in parts of its rows, in order; see :func:`check_finite_rows`."""
+    """Checks consecutive parts of a table, see :func:`check_finite_rows`."""
     start = 0
     for rows in parts:
         check_finite_rows(rows, labels, what, ids=torch.arange(start, start + len(rows)))

@@ -1,4 +1,4 @@
-"""Counts on triples and graphs: repetitions, overlaps, components."""
+"""Duplicates, overlaps and connected components of triples."""
 
 import numpy as np
 import torch
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def triple_codes(*groups: Tensor) -> list[Tensor]:
-    r"""Gives equal triples equal codes, across several sets of triples.
+    r"""Encodes triples as integers: equal triples get equal codes, across all sets.
 
     Args:
         *groups: Id triples of shape ``[m, 3]`` over the same entities and relations.
@@ -21,20 +21,20 @@ def triple_codes(*groups: Tensor) -> list[Tensor]:
     num_nodes, num_relations = int(triples[:, [0, 2]].max()) + 1, int(triples[:, 1].max()) + 1
     pairs = triples[:, 0] * num_nodes + triples[:, 2]
     if num_nodes**2 * num_relations >= 2**63:
-        # Numbering the pairs keeps the codes below it, whatever the number of entities.
+        # Numbering the pairs keeps the codes in range for any number of entities.
         pairs = torch.unique(pairs, return_inverse=True)[1]
     codes = pairs * num_relations + triples[:, 1]
     return list(codes.split([len(group) for group in groups]))
 
 
 def count_duplicates(triples: Tensor) -> int:
-    r"""Returns how many rows of ``triples`` ``[m, 3]`` repeat an earlier one."""
+    r"""Returns the number of rows of ``triples`` ``[m, 3]`` that repeat an earlier one."""
     (codes,) = triple_codes(triples)
     return len(codes) - len(codes.unique())
 
 
 def first_occurrences(triples: Tensor) -> Tensor:
-    r"""Returns which rows of ``triples`` ``[m, 3]`` repeat no earlier one, bool ``[m]``."""
+    r"""Returns a mask of the rows of ``triples`` ``[m, 3]`` that occur first, bool ``[m]``."""
     (codes,) = triple_codes(triples)
     ordered, order = torch.sort(codes, stable=True)
     first = torch.ones(len(codes), dtype=torch.bool)
@@ -43,7 +43,7 @@ def first_occurrences(triples: Tensor) -> Tensor:
 
 
 def connected_components(edge_index: Tensor, num_nodes: int) -> Tensor:
-    r"""Labels every node with the smallest node of its component (directions ignored).
+    r"""Labels every node with the smallest node of its component, ignoring directions.
 
     Args:
         edge_index: The edges, of shape ``[2, num_edges]``.

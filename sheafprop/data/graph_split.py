@@ -1,4 +1,4 @@
-"""One graph as the files of a run: new entities, and triples to predict."""
+"""Splits one graph into the files of a run."""
 
 import os
 from collections import Counter, deque
@@ -38,10 +38,10 @@ class GraphSplit:
         mode: ``"semi-inductive"`` or ``"fully-inductive"``.
         train: The training triples.
         train_valid: Triples of the training graph to predict, for transductive validation.
-        observed: The triples of new entities that are known.
+        observed: The observed triples of new entities.
         valid: Triples of new entities to predict, for validation.
         test: Triples of new entities to predict, for the test.
-        report: Options and counts, as plain values.
+        report: Options and counts as plain values.
     """
 
     mode: Mode
@@ -53,19 +53,20 @@ class GraphSplit:
     report: dict[str, Any]
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        r"""Writes the folder that :class:`~sheafprop.data.FolderDataset` reads, as a whole.
+        r"""Writes a folder that :class:`~sheafprop.data.FolderDataset` reads.
 
-        It holds ``train.txt``, ``valid.txt``, ``inference.txt``, ``inference_valid.txt`` and
-        ``inference_test.txt``, each if it has a triple, and the report as ``split.json``.
+        The folder holds ``train.txt``, ``valid.txt``, ``inference.txt``, ``inference_valid.txt``
+        and ``inference_test.txt``, except for empty sets, and the report as ``split.json``. It is
+        written completely or not at all.
 
         Args:
-            folder: Where to write; missing parents are made.
-            overwrite: Whether a split that is there is replaced.
+            folder: The folder. Missing parents are created.
+            overwrite: Whether to replace an existing split.
 
         Raises:
-            ValueError: If the folder exists and may not be overwritten, or it holds other files.
-            DataError: If a label cannot stand in a text file.
-            StorageError: If the disk refuses; what was there before is still there.
+            ValueError: If the folder exists and ``overwrite`` is not set, or it holds other files.
+            DataError: If a label cannot be written to a text file.
+            StorageError: If writing fails. An existing split is then unchanged.
         """
         place = Path(folder).expanduser()
         contents = {
@@ -83,12 +84,12 @@ class GraphSplit:
         return place
 
     def summary(self) -> str:
-        r"""Returns the counts as text: what was read, every part, and what was dropped."""
+        r"""Returns the counts of the graph, of all parts and of dropped triples as text."""
         report = self.report
         graph, dropped = report["graph"], report["dropped"]
         lines = [f"{self.mode} split, seed {report['seed']}", f"graph: {_size(graph)}"]
         if copies := graph["copies"]:
-            lines.append(f"  {count_noun(copies, 'copy')} of a triple: each triple counts once")
+            lines.append(f"  {count_noun(copies, 'duplicate')} removed")
         if dropped["beyond_max_triples"]:
             lines.append(f"sample: {_size(report['sample'])}")
         lines += [f"  {name + ':':21}{_size(part)}" for name, part in report["parts"].items()]
@@ -122,35 +123,36 @@ def split_graph(
     max_triples: int | None = None,
     seed: int = 0,
 ) -> GraphSplit:
-    r"""Splits one graph into a training graph and triples of new entities, by a seeded draw.
+    r"""Randomly splits one graph into a training graph and triples of new entities.
 
-    ``"semi-inductive"``: new entities have triples with old ones and with each other, and triples
-    among old entities are the training graph, see :func:`~sheafprop.data.semi_inductive_split`.
-    ``"fully-inductive"``: regions of the graph are set apart, so that no entity is on both sides;
-    triples between the two sides, and those of relations without a training triple, are dropped.
-    In both modes every new entity keeps an observed triple, and every entity and relation of the
-    training graph a training triple.
+    In the mode ``"semi-inductive"``, triples among old entities are the training graph, and new
+    entities have triples with old entities and with each other, see
+    :func:`~sheafprop.data.semi_inductive_split`. In the mode ``"fully-inductive"``, regions of the
+    graph become the inference graph, so that the two graphs share no entity. Triples between them
+    are dropped, as are triples of relations without a training triple. In both modes, every new
+    entity keeps an observed triple, and every entity and relation of the training graph keeps a
+    training triple.
 
-    With ``max_triples``, a larger graph is first cut to a sample of entities: breadth first from a
-    seeded one, neighbours in seeded order, until the next entity would exceed the number. An entity
-    of the sample has all of its triples with the others.
+    If the graph has more than ``max_triples`` triples, it is first reduced to the triples among a
+    sample of entities. The sample grows breadth first from a random entity and visits neighbors in
+    random order, until the next entity would exceed the limit.
 
-    Copies of a triple count once. Draws go by labels, and ids by sorted labels, so that equal sets
-    of triples, options and seeds give equal splits on every machine, in whatever order they come.
+    Duplicates are removed. The split depends only on the set of triples, the options and the seed,
+    not on the order of the triples or on the machine.
 
     Args:
-        triples: The rows ``(head, relation, tail)`` of labels.
+        triples: Label triples ``(head, relation, tail)``.
         mode: ``"semi-inductive"`` or ``"fully-inductive"``.
-        new_fraction: The share of the entities that are new; 0.25 in the semi-inductive and 0.35 in
-            the fully inductive mode by default.
-        observed_fraction: The share of the triples of new entities that is observed.
-        valid_fraction: The share of them that is for validation, and the share of the training
-            triples that is for transductive validation; the rest is for the test.
-        max_triples: The number of triples to keep at most.
-        seed: The seed.
+        new_fraction: Fraction of the entities that are new. (default: 0.25 in the semi-inductive
+            and 0.35 in the fully inductive mode)
+        observed_fraction: Fraction of the triples of new entities that are observed.
+        valid_fraction: Fraction of these triples used for validation, and fraction of the training
+            triples used for transductive validation. The remaining ones are test triples.
+        max_triples: Maximum number of triples.
+        seed: Random seed.
 
     Raises:
-        DataError: If the graph is too small, or no triple is left for the test.
+        DataError: If the graph is too small, or no test triple is left.
         ValueError: If an option is out of its range.
 
     Example:
@@ -166,9 +168,9 @@ def split_graph(
     check_fractions(new_fraction, observed_fraction, valid_fraction)
     labels = as_label_triples(triples)
     if len(labels) == 0:
-        raise DataError("the graph holds no triple, so there is nothing to split")
+        raise DataError("the graph to split has no triples")
     entities, relations = sorted(set(labels[:, [0, 2]].ravel())), sorted(set(labels[:, 1]))
-    # Ids by sorted labels and rows by ids: the order of what was given does not matter.
+    # Sorted labels and ids make the split independent of the order of the triples.
     whole = np.unique(_encode(labels, entities, relations), axis=0)
     entity_keys, relation_keys = label_keys(entities), label_keys(relations)
     rows = whole
@@ -210,11 +212,11 @@ def split_graph(
     }
     if len(parts["test"]) == 0:
         raise DataError(
-            f"no triple is left for the test: {count_noun(len(parts['observed']), 'triple')} of "
-            f"new entities are observed and {len(parts['valid']):,} are for validation. Lower "
-            "'observed_fraction' or 'valid_fraction', or take a larger graph. In a tree, where new "
-            "entities have one triple each, there is none to predict: train on the whole graph, as "
-            "train.* of a folder, with the facts of new entities as inference.*"
+            f"no test triple is left: {count_noun(len(parts['observed']), 'triple')} of new "
+            f"entities are observed and {len(parts['valid']):,} are used for validation. Lower "
+            "'observed_fraction' or 'valid_fraction', or use a larger graph. If new entities have "
+            "one triple each, as in a tree, none can be predicted: use the whole graph as train.* "
+            "of a folder, and the facts of new entities as inference.*"
         )
 
     dropped = rows[part == 4]
@@ -258,14 +260,14 @@ def split_graph(
 
 
 def check_split_target(folder: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Refuses a place where no split can be written, before there is one.
+    """Checks that a split can be written to a folder.
 
     Args:
-        folder: The folder that is to be made.
-        overwrite: Whether a split that is there may be replaced.
+        folder: The folder.
+        overwrite: Whether an existing split may be replaced.
 
     Raises:
-        ValueError: If something is there that must stay.
+        ValueError: If the folder holds something that must not be replaced.
     """
     check_folder_target(
         folder, overwrite, names=FILES.values(), record=SPLIT_RECORD, what="a split"
@@ -283,7 +285,7 @@ def _encode(labels: LabelTriples, entities: list[str], relations: list[str]) -> 
 def _choose_entities(
     triples: np.ndarray, keys: np.ndarray, max_triples: int, seed: int
 ) -> np.ndarray:
-    """The entities of a sample, breadth first, whose triples among each other are few enough."""
+    """Samples entities breadth first, up to a maximum number of triples among them."""
     draw = seeded_uniform(combine_keys(5, keys), 1, seed)[:, 0]
     ends = np.concatenate([triples[:, 0], triples[:, 2]])
     others = np.concatenate([triples[:, 2], triples[:, 0]])
@@ -301,7 +303,7 @@ def _choose_entities(
         while queue:
             entity = queue.popleft()
             near = others[start[entity] : start[entity + 1]]
-            # A loop is listed from both of its ends.
+            # Loops are listed twice.
             count += int(chosen[near].sum()) + int((near == entity).sum()) // 2
             if count > max_triples:
                 return chosen

@@ -1,4 +1,4 @@
-"""What every run consumes: a training graph, an inference graph, and what to predict."""
+"""The data of a run: a training graph, an inference graph and the triples to predict."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,8 +30,8 @@ class InductiveData:
     Args:
         name: The name of the data set.
         mode: ``"semi-inductive"``: entities known from training are the boundary, and the inference
-            graph holds the training graph, with its ids first. ``"fully-inductive"``: every entity
-            of the inference graph is free, and its vocabulary is one of its own.
+            graph contains the training graph, whose entities come first. ``"fully-inductive"``:
+            every entity of the inference graph is free, and it has its own vocabulary.
         train: The training graph.
         train_valid: Transductive validation triples over training ids ``[m, 3]``, or None.
         inference: The observed graph in inference ids.
@@ -39,8 +39,8 @@ class InductiveData:
         boundary_source: Their training ids, -1 for free entities, of shape ``[n]``.
         valid: Validation triples in inference ids ``[m, 3]``, or None.
         test: Test triples in inference ids ``[m, 3]``, or None.
-        report: Counts of everything noticed, in plain values; ``report["notes"]`` holds sentences.
-        features: Features of entities of both graphs by their labels, or None.
+        report: Counts as plain values, and notes in ``report["notes"]``.
+        features: Features of the entities of both graphs, by label, or None.
     """
 
     name: str
@@ -64,17 +64,19 @@ class InductiveData:
             value = getattr(self, key)
             if value.shape != (num_nodes,):
                 raise DataError(
-                    f"'{key}' has one entry for each of the {num_nodes} entities of the inference "
-                    f"graph (got shape {list(value.shape)})"
+                    f"'{key}' must have shape [{num_nodes}], the number of entities of the "
+                    f"inference graph (got {list(value.shape)})"
                 )
         if self.boundary_mask.dtype != torch.bool:
-            raise DataError(f"'boundary_mask' is boolean (got {self.boundary_mask.dtype})")
+            raise DataError(f"'boundary_mask' must be boolean (got {self.boundary_mask.dtype})")
         if bool(((self.boundary_source >= 0) != self.boundary_mask).any()):
-            raise DataError("'boundary_source' holds a training id exactly where the mask is true")
+            raise DataError(
+                "'boundary_source' must be a training id where 'boundary_mask' is true, else -1"
+            )
         if bool((self.boundary_source >= self.train.num_nodes).any()):
             raise DataError(
-                f"'boundary_source' holds ids of the {self.train.num_nodes} training entities "
-                f"(got {int(self.boundary_source.max())})"
+                f"'boundary_source' must be below the number of training entities, "
+                f"{self.train.num_nodes} (got {int(self.boundary_source.max())})"
             )
         if bool(self.boundary_mask.all()):
             raise DataError(
@@ -87,7 +89,7 @@ class InductiveData:
         return int(self.train.num_relations or 0)
 
     def summary(self) -> str:
-        r"""Returns a summary of the graphs, of the triples to predict, and the notes."""
+        r"""Returns a summary of the graphs and the triples to predict, with all notes."""
         report, free = self.report, int((~self.boundary_mask).sum())
         entities = (
             f"{count_noun(self.inference.num_nodes or 0, 'entity')}, {free:,} of them new"
@@ -124,18 +126,18 @@ class InductiveData:
 
 
 def renumber(data: InductiveData, entities: Vocabulary, relations: Vocabulary) -> InductiveData:
-    r"""Returns the same data with the ids that a model was trained with.
+    r"""Renumbers the data with the ids of a trained model.
 
-    Ids follow the order in which labels first appear in a file, so the same triples in another
-    order get other ids, while the rows of a trained model stay where they are.
+    Ids follow the order in which labels first appear in a file. The same triples in another order
+    get other ids, while the rows of a trained model are fixed.
 
     Args:
         data: The data.
-        entities: The labels of the model's entities, in the order of its rows.
-        relations: The labels of its relations, likewise.
+        entities: The entities of the model, in the order of its rows.
+        relations: The relations of the model, in the order of its rows.
 
     Raises:
-        DataError: If the labels of the training graph are not those of the model.
+        DataError: If the labels of the training graph differ from those of the model.
     """
     own_entities, own_relations = data.train.entities, data.train.relations
     assert own_entities is not None
@@ -180,7 +182,7 @@ def renumber(data: InductiveData, entities: Vocabulary, relations: Vocabulary) -
 
 
 def add_features(data: InductiveData, features: FeatureTable) -> InductiveData:
-    r"""Returns the data with features of their entities, and how many have some in a note.
+    r"""Adds features of the entities, and a note with the number of entities that have some.
 
     Raises:
         DataError: If fewer than three training entities have features.
@@ -192,16 +194,16 @@ def add_features(data: InductiveData, features: FeatureTable) -> InductiveData:
         counts.append(found)
         if not found and part == "training":
             raise DataError(
-                f"{features.source}: none of its {count_noun(len(features), 'entity')} is one of "
-                f"the training graph by its label (there {quote(graph.entities.labels[0])}, here "
+                f"{features.source}: none of its {count_noun(len(features), 'label')} occurs in "
+                f"the training graph (a label there: {quote(graph.entities.labels[0])}, here: "
                 f"{quote(features.labels[0]) if len(features) else 'none'})"
             )
         columns = features.select(graph.entities.labels).columns
         known = int(np.logical_or.reduce([column.present() for column in columns]).sum())
         if known < FEWEST and part == "training":
             raise DataError(
-                f"{features.source}: {known} of the training entities have features by their "
-                f"labels, and {FEWEST} are needed (a label there is {quote(features.labels[0])})"
+                f"{features.source}: at least {FEWEST} training entities must have features (got "
+                f"{known}; a label there: {quote(features.labels[0])})"
             )
     train, inference = counts
     note = (
@@ -213,10 +215,10 @@ def add_features(data: InductiveData, features: FeatureTable) -> InductiveData:
 
 
 def triple_set_keys(data: InductiveData) -> dict[str, str]:
-    r"""Returns a key for each set of triples, by which it is known again.
+    r"""Returns a hash of each set of triples.
 
-    A key depends on the set of label triples alone: not on the order of lines, on repeated ones, or
-    on the place of a file. Sets that are missing have no key.
+    A hash depends only on the set of label triples, not on the order of lines, duplicates or the
+    path of a file. Missing sets have none.
     """
     sets = {
         "train": (data.train.triples, data.train.entities),
@@ -235,25 +237,25 @@ def triple_set_keys(data: InductiveData) -> dict[str, str]:
         entity_keys = label_keys(entities.labels)
         head, relation, tail = np.unique(triples.cpu().numpy(), axis=0).T
         words = combine_keys(entity_keys[head], relation_keys[relation], entity_keys[tail])
-        # Sums of 64-bit words wrap around, and no order matters to them.
+        # Sums of 64-bit words wrap around and do not depend on the order.
         keys[name] = f"{int(words.sum(dtype=np.uint64)):016x}"
     return keys
 
 
 def _places(name: str, labels: Vocabulary, wanted: Vocabulary) -> Tensor:
-    """The id that each of the labels has among those that are wanted, which are the same ones."""
+    """Returns the ids of labels in another vocabulary, which must have the same labels."""
     ids = wanted.lookup(labels)
     known = set(labels)
     extra = [label for label, place in zip(labels, ids.tolist(), strict=True) if place < 0]
     missing = [label for label in wanted if label not in known]
     if extra or missing:
-        found = count_noun(len(extra), "label") + " it does not know"
+        found = count_noun(len(extra), "label") + " unknown to the model"
         found += f" (first: {quote(extra[0])})" if extra else ""
-        lacking = f"{count_noun(len(missing), 'label')} of its own missing"
+        lacking = f"{count_noun(len(missing), 'label')} of the model missing"
         lacking += f" (first: {quote(missing[0])})" if missing else ""
         raise DataError(
-            f"the model was trained on {len(wanted)} {wanted.kind} that are not the {len(labels)} "
-            f"of this training graph ({name}): {found}, {lacking}; give the data that it was "
-            "trained on, with --data.root"
+            f"the {len(wanted)} {wanted.kind} of the model must be the {len(labels)} {wanted.kind} "
+            f"of the training graph ({name}): {found}, {lacking}; give the data that the model was "
+            "trained on with --data.root"
         )
     return ids

@@ -1,4 +1,4 @@
-"""A file of a user as a stream of bytes: decompressed while it is read, and opened again."""
+"""Input files as streams of bytes, decompressed while they are read."""
 
 import io
 import os
@@ -12,21 +12,21 @@ from sheafprop.data.text_rows import BOM, decode
 from sheafprop.errors import DataError, SheafpropError
 from sheafprop.progress import progress_bar
 
-# What is looked at to tell a format.
+# Number of bytes used to infer the format.
 _HEAD = 1 << 16
 
 
 class InputFile:
-    """A file that may be compressed.
+    """A file, compressed or not, that can be opened several times.
 
-    A pipe, which can be read once, is read into memory at once.
+    A pipe is read into memory, since it can be read only once.
 
     Args:
         path: The file.
-        content (bytes, optional): What it holds, where that is in memory already.
+        content (bytes, optional): Its content, if it is in memory already.
 
     Raises:
-        DataError: If it cannot be read.
+        DataError: If the file cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str], content: bytes | None = None):
@@ -38,15 +38,15 @@ class InputFile:
 
     @property
     def size(self) -> int:
-        """The bytes of the file as it is."""
+        """The size of the file in bytes."""
         return self._path.stat().st_size if self._content is None else len(self._content)
 
     @contextmanager
     def open(self, progress: bool = False) -> Iterator[BinaryIO]:
-        """A stream of what the file holds, decompressed, without a byte order mark.
+        """Opens a stream of the decompressed content, without a byte order mark.
 
         Args:
-            progress: Whether a bar shows how much of it was read.
+            progress: Whether to show a progress bar.
         """
         with self._errors(), self._raw() as raw:
             mark = raw.read(16)
@@ -62,14 +62,14 @@ class InputFile:
                 yield stream
 
     def head(self) -> str:
-        """The first lines as text, the last of them perhaps cut."""
+        """Returns the first lines as text."""
         with self.open() as stream:
             content = stream.read(_HEAD)
         whole = content[: content.rfind(b"\n") + 1] if len(content) == _HEAD else content
         return decode(whole or content[: content.rfind(b" ") + 1], self.source)
 
     def line(self, number: int) -> str:
-        """A line, cut where it is long."""
+        """Returns a line by its number, counted from 1."""
         with self.open() as stream:
             lines = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline=None)
             for place, line in enumerate(lines, 1):
@@ -92,7 +92,7 @@ class InputFile:
 
 
 class _Counted(io.RawIOBase):
-    """A stream whose bytes a bar counts."""
+    """A stream that updates a progress bar."""
 
     def __init__(self, stream: Any, bar: Any):
         super().__init__()

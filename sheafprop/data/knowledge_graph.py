@@ -16,13 +16,13 @@ from sheafprop.errors import DataError, UnknownRelationError
 class KnowledgeGraph(Data):
     r"""A knowledge graph: a :class:`torch_geometric.data.Data` whose edges have relation types.
 
-    Repeated triples, parallel edges and loops are kept as they are given.
+    Duplicate triples, parallel edges and loops are kept.
 
     Args:
         edge_index: Heads (row 0) and tails (row 1), int64 of shape ``[2, num_edges]``.
         edge_type: The relation of every edge, int64 of shape ``[num_edges]``.
         num_nodes: The number of entities.
-        num_relations: The number of relations, whether they occur among the edges or not.
+        num_relations: The number of relations, including those without edges.
         entities: The labels of the entities.
         relations: The labels of the relations.
         **kwargs: Further attributes, as for :class:`~torch_geometric.data.Data`.
@@ -59,15 +59,16 @@ class KnowledgeGraph(Data):
         entities: Vocabulary | None = None,
         relations: Vocabulary | None = None,
     ) -> "KnowledgeGraph":
-        r"""Makes a graph of id triples ``(head, relation, tail)`` of shape ``[num_edges, 3]``.
+        r"""Builds a graph from id triples ``(head, relation, tail)`` of shape ``[num_edges, 3]``.
 
-        Numbers that are not given are taken from the labels, or else from the largest ids.
+        ``num_nodes`` and ``num_relations`` default to the numbers of labels, or to the largest ids
+        plus one.
 
         Raises:
-            DataError: If an id does not fit.
+            DataError: If an id is out of range.
         """
         if triples.dim() != 2 or triples.size(1) != 3:
-            raise DataError(f"Triples have shape [num_edges, 3] (got {list(triples.shape)})")
+            raise DataError(f"'triples' must have shape [num_edges, 3] (got {list(triples.shape)})")
         if num_nodes is None:
             largest = int(triples[:, [0, 2]].max()) if len(triples) else -1
             num_nodes = largest + 1 if entities is None else len(entities)
@@ -93,13 +94,12 @@ class KnowledgeGraph(Data):
         entities: Vocabulary | None = None,
         relations: Vocabulary | None = None,
     ) -> "KnowledgeGraph":
-        r"""Makes a graph of label triples; ids follow the first appearance (head before tail).
+        r"""Builds a graph from label triples. Ids follow the first appearance, head before tail.
 
         Args:
-            triples: Rows ``(head, relation, tail)`` of strings or integers, or a frame of pandas or
-                polars. Integers are taken as their decimal text, so the vocabularies hold text, and
-                their look-ups take either.
-            entities: A fixed vocabulary. Warns of labels that no triple uses.
+            triples: Rows ``(head, relation, tail)`` of strings or integers, or a data frame of
+                pandas or polars. Integers are converted to text; vocabularies accept both.
+            entities: A fixed vocabulary. Labels that no triple uses cause a warning.
             relations: A fixed vocabulary.
 
         Raises:
@@ -129,7 +129,7 @@ class KnowledgeGraph(Data):
             relations=relations,
         )
 
-    # PyG stores what is set and drops None, so what may be missing is read through a property.
+    # PyG drops attributes that are None, so optional ones are read through a property.
     @property
     def edge_type(self) -> Tensor | None:
         r"""The relation of every edge, of shape ``[num_edges]``."""
@@ -165,18 +165,18 @@ class KnowledgeGraph(Data):
         r"""Checks shapes, types and ranges of all ids, and the lengths of masks and labels.
 
         Raises:
-            DataError: If something does not fit, with what was expected and what is there.
+            DataError: If a check fails. The message states the requirement and the value.
         """
         num_nodes, num_relations = self.num_nodes, self.num_relations
         index, kind = self.edge_index, self.edge_type
         if index is None or index.dim() != 2 or index.size(0) != 2:
             shape = None if index is None else list(index.shape)
             hint = " (Transpose it.)" if shape and len(shape) == 2 and shape[1] == 2 else ""
-            raise DataError(f"'edge_index' has shape [2, num_edges] (got {shape}){hint}")
+            raise DataError(f"'edge_index' must have shape [2, num_edges] (got {shape}){hint}")
         if kind is None or kind.shape != index.shape[1:]:
             shape = None if kind is None else list(kind.shape)
             raise DataError(
-                f"'edge_type' has one relation for each of the {index.size(1)} edges "
+                f"'edge_type' must have one entry for each of the {index.size(1)} edges "
                 f"(got shape {shape})"
             )
         self._check_range("edge_index", index, num_nodes, "entities")
@@ -185,17 +185,17 @@ class KnowledgeGraph(Data):
         for key, expected in lengths.items():
             value = self._store.get(key)
             if value is not None and len(value) != expected:
-                raise DataError(f"'{key}' has {expected} entries (got {len(value)})")
+                raise DataError(f"'{key}' must have {expected} entries (got {len(value)})")
 
     @staticmethod
     def _check_range(key: str, ids: Tensor, limit: int | None, kind: str) -> None:
         if ids.dtype != torch.int64:
-            raise DataError(f"'{key}' holds ids of type torch.int64 (got {ids.dtype})")
+            raise DataError(f"'{key}' must have dtype torch.int64 (got {ids.dtype})")
         if limit is None:
             raise DataError(f"The number of {kind} is missing")
         wrong = ids[(ids < 0) | (ids >= limit)]
         if wrong.numel():
             raise DataError(
-                f"'{key}' holds ids from 0 to {limit - 1}, for {limit} {kind} "
-                f"(got {int(wrong[0])}, and {wrong.numel()} ids out of range in all)"
+                f"'{key}' must hold ids from 0 to {limit - 1}, for {limit} {kind} "
+                f"(got {int(wrong[0])}; {wrong.numel()} ids out of range)"
             )

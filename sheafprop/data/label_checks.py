@@ -1,9 +1,9 @@
-"""What can be said of a data set from its labels alone, before any graph is built."""
+"""Checks of the labels of a data set, before a graph is built."""
 
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -26,24 +26,25 @@ def check_labels(
     parts: Mapping[str, LabelTriples],
     on_unknown_relation: Literal["error", "drop"],
 ) -> tuple[dict[str, LabelTriples], dict[str, Counter[str]]]:
-    r"""Checks that a model trained on one set of label triples can be carried to the others.
+    r"""Checks that a model trained on one set of label triples can be applied to the others.
 
     Args:
         name: The name of the data set, for error messages.
         mode: ``"semi-inductive"`` or ``"fully-inductive"``.
         train: The training triples.
-        parts: The other sets, ``"observed"`` among them.
+        parts: The other sets, including ``"observed"``.
         on_unknown_relation: Whether triples with a relation that has no training triple are an
-            error or are left out.
+            error or are dropped.
 
     Returns:
-        The sets without the triples of unknown relations, and of each set the unknown relations
+        The sets without the triples of unknown relations, and the unknown relations of each set
         with their numbers of triples.
 
     Raises:
-        DataError: If there is no training or observed triple, no free entity, or no known one in
-            the mode that needs some.
-        UnknownRelationError: If a relation has no training triple; it is named with its triples.
+        DataError: If there is no training triple, no observed triple or no free entity, or no known
+            entity in the semi-inductive mode.
+        UnknownRelationError: If relations have no training triple. The message names them with
+            their numbers of triples.
     """
     check_choice("mode", mode, MODES)
     check_choice("on_unknown_relation", on_unknown_relation, ("error", "drop"))
@@ -63,7 +64,7 @@ def check_labels(
             given,
             set(train[:, [0, 2]].ravel()),
             relations,
-            "Add training triples, or leave these out with --data.on_unknown_relation=drop (in "
+            "Add training triples, or drop these triples with --data.on_unknown_relation=drop (in "
             "Python, on_unknown_relation='drop')",
         )
         raise UnknownRelationError(
@@ -85,15 +86,15 @@ def check_labels(
         if known_entities.isdisjoint(found):
             raise DataError(
                 f"{name}: none of the {len(found)} entities of the observed triples is known from "
-                "training, so nothing anchors them and the mode 'semi-inductive' does not fit. "
+                "training, but the mode 'semi-inductive' needs known entities. "
                 "Treat all of them as new with --data.mode=fully-inductive (in Python, "
-                "mode='fully-inductive'), or see whether the labels are spelt in two ways"
+                "mode='fully-inductive'), or check whether the labels are spelled differently"
             )
     return kept, unknown
 
 
 def format_counts(counts: Counter[str]) -> str:
-    """The most frequent labels with their numbers of triples."""
+    """Formats the most frequent labels with their numbers of triples."""
     names = [
         f"{quote(label)}: {count_noun(count, 'triple')}"
         for label, count in counts.most_common(EXAMPLES)
@@ -105,17 +106,17 @@ def format_counts(counts: Counter[str]) -> str:
 def advise_on_order(
     triples: LabelTriples, entities: Container[str], relations: Container[str], otherwise: str = ""
 ) -> str:
-    """What to do about unknown labels: say the order of the columns if it may be another one.
+    """Returns advice for unknown labels, which another order of the columns may explain.
 
     Args:
-        triples: Label triples in the order in which they were read.
+        triples: Label triples with the columns in the order in which they were read.
         entities: The known entities.
         relations: The known relations.
         otherwise: The advice if the order is right.
 
     Returns:
-        The order alone where known labels show it, both where most relations are unknown, else
-        ``otherwise``, also where all heads and tails are known entities.
+        The order if another column holds mostly known relations; both if most relations are
+        unknown; else, or if all heads and tails are known entities, ``otherwise``.
     """
     columns = [set(triples[:, column].tolist()) for column in range(3)]
     known = [sum(label in relations for label in column) for column in columns]
@@ -136,21 +137,28 @@ def advise_on_order(
         )
     if all(label in entities for label in columns[0] | columns[2]):
         return otherwise
+    if isinstance(relations, Collection):
+        folded = {fold(label) for label in relations}
+        if all(fold(label) in folded for label in unknown):
+            return (
+                "The unknown relations differ from known ones only in case, white space, Unicode "
+                f"form or hidden characters: correct them. {otherwise}".rstrip()
+            )
     hint = f"If the columns are in another order, give {how}"
     return f"{hint}. Otherwise {otherwise[0].lower()}{otherwise[1:]}" if otherwise else hint
 
 
 def describe_exchanged(triples: LocatedRows, rows: Sequence[int], relations: Container[str]) -> str:
-    """Where the first of some triples has its fields in another order, as known relations show.
+    """Describes triples whose head or tail is a known relation, while their relation is unknown.
 
     Args:
-        triples: Label triples in the order in which they were read.
-        rows: Some of them, such as those with an unknown label.
+        triples: Label triples with the columns in the order in which they were read.
+        rows: Rows to check, such as those with an unknown label.
         relations: The known relations.
 
     Returns:
-        A sentence and a space; nothing if there is no such triple, or if most are such: see
-        :func:`advise_on_order`.
+        A sentence followed by a space. It is empty if there is no such triple, or if most triples
+        are such, see :func:`advise_on_order`.
     """
     found = []
     for row in rows:
@@ -168,10 +176,10 @@ def describe_exchanged(triples: LocatedRows, rows: Sequence[int], relations: Con
 
 
 def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
-    """Labels from ``start`` on that may be meant to be an earlier one, with that one.
+    """Returns labels from ``start`` on that resemble an earlier label, with that label.
 
-    They differ from it only in case, white space, Unicode form or characters that are not shown, or
-    are the same decimal number, as 007 and 7 or 1.0 and 1.
+    Such labels differ only in case, white space, Unicode form or invisible characters, or are the
+    same decimal number, such as 007 and 7 or 1.0 and 1.
     """
     keys = {label: _fold_number(label) for label in labels[start:]}
     wanted, first = set(keys.values()), dict[str, str]()
@@ -184,7 +192,7 @@ def lookalikes(labels: Sequence[str], start: int = 0) -> dict[str, str]:
 
 
 def format_lookalikes(kind: str, near: Mapping[str, str]) -> str:
-    """The number of :func:`lookalikes`, and the first ones."""
+    """Formats the number of :func:`lookalikes` and the first ones."""
     pairs = [f"{quote(label)} and {quote(earlier)}" for label, earlier in near.items()]
     more = f" and {len(pairs) - EXAMPLES} more" if len(pairs) > EXAMPLES else ""
     equal = any(fold(label) != fold(earlier) for label, earlier in near.items())
@@ -196,21 +204,21 @@ def format_lookalikes(kind: str, near: Mapping[str, str]) -> str:
 
 
 def fold(label: str) -> str:
-    """What labels that look alike have in common.
+    """Normalizes a label, so that labels that look alike become equal.
 
-    Case, Unicode form (NFKC) and white space are made equal, and format characters (category Cf:
-    zero-width spaces, soft hyphens, marks of direction and byte order) are left out.
+    Normalizes case, Unicode form (NFKC) and white space, and removes format characters (category
+    Cf: zero-width spaces, soft hyphens, direction and byte order marks).
     """
     if label.isascii():
         return " ".join(label.casefold().split())
     text = unicodedata.normalize("NFKC", label).casefold()
-    # Again: folding the case may leave another form.
+    # Again, since folding the case may denormalize.
     text = unicodedata.normalize("NFKC", text)
     return " ".join("".join(c for c in text if unicodedata.category(c) != "Cf").split())
 
 
 def _fold_number(label: str) -> str:
-    """The :func:`fold` of a label; of a decimal number, its shortest form."""
+    """Normalizes a label by :func:`fold`, and a decimal number to its shortest form."""
     text = fold(label)
     found = _NUMBER.fullmatch(text)
     if found is None:
@@ -221,7 +229,7 @@ def _fold_number(label: str) -> str:
 
 
 def lookalike_notes(entities: Iterable[str], relations: Iterable[str]) -> list[str]:
-    """A sentence on the :func:`lookalikes` of each kind, where there are some."""
+    """Returns a note on the :func:`lookalikes` of each kind, if there are any."""
     kinds = {"entities": entities, "relations": relations}
     near = {kind: lookalikes(list(dict.fromkeys(labels))) for kind, labels in kinds.items()}
     return [

@@ -1,4 +1,4 @@
-"""Which process works on which entity."""
+"""Partitions of the entities of a graph among processes."""
 
 import os
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from sheafprop.seeding import GOLDEN_WORD, mix_words
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """A part for every entity of a graph.
+    """An assignment of the entities of a graph to parts.
 
     Args:
         assignment (ndarray): The part of each entity, int32 ``[N]``.
         num_parts (int): Number of parts.
 
     Raises:
-        ValueError: If an entity is in no part.
+        ValueError: If a part is out of range.
     """
 
     assignment: NDArray
@@ -40,16 +40,17 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionCosts:
-    """What a step costs under a partition.
+    """The costs of a diffusion step under a partition.
 
     Args:
-        cut (float): Share of triples between two parts.
-        rows_sent (float): Distinct pairs of an entity and another part that meets it, over the
-            number of entities: the rows that are exchanged before each step, where all entities are
-            free.
-        balance (float): Messages into the entities of the largest part, over the mean.
-        entities, halo, messages (tuple of int): For each part: its entities, those of other parts
-            that it meets, and what its entities receive in a step.
+        cut (float): Fraction of triples between two parts.
+        rows_sent (float): Number of rows exchanged before each step if all entities are free, that
+            is, of distinct pairs of an entity and another part adjacent to it, divided by the
+            number of entities.
+        balance (float): Number of messages received by the part that receives most, divided by the
+            mean.
+        entities, halo, messages (tuple of int): For each part, the numbers of its entities, of
+            adjacent entities of other parts, and of messages that its entities receive in a step.
     """
 
     cut: float
@@ -61,37 +62,38 @@ class PartitionCosts:
 
 
 def hash_partition(num_nodes: int, num_parts: int) -> Partition:
-    """A partition by a hash of the entities' ids: even, and blind to the graph."""
+    """Partitions entities evenly by a hash of their ids, independently of the graph."""
     check_integer("num_parts", num_parts, 1)
     value = mix_words(np.arange(1, num_nodes + 1, dtype=np.uint64) * GOLDEN_WORD)
     return Partition((value % np.uint64(num_parts)).astype(np.int32), num_parts)
 
 
 def import_metis() -> Any:
-    """The module pymetis.
+    """Imports pymetis.
 
     Raises:
-        DataError: If it is not installed.
+        DataError: If pymetis is not installed.
     """
     try:
         import pymetis
     except ImportError as error:
         raise DataError(
-            "a partition by METIS needs pymetis: pip install 'sheafprop[partition]', or take "
+            "partitioning by METIS needs pymetis: pip install 'sheafprop[partition]', or choose "
             "another method"
         ) from error
     return pymetis
 
 
 def metis_partition(edge_index: NDArray, num_nodes: int, num_parts: int) -> Partition:
-    """A partition with few triples between its parts, by METIS (Karypis and Kumar, 1998).
+    """Partitions entities by METIS (Karypis and Kumar, 1998): few triples connect two parts.
 
-    Parts are balanced by the messages that their entities receive. METIS takes about 350 bytes a
-    triple: a hundred million are too many for most machines.
+    Parts are balanced by the number of messages that their entities receive. METIS needs about 350
+    bytes of memory per triple.
 
     Args:
         edge_index (ndarray): Heads and tails, ``[2, E]``.
-        num_nodes, num_parts (int): Sizes.
+        num_nodes (int): Number of entities.
+        num_parts (int): Number of parts.
 
     Raises:
         DataError: If pymetis is not installed.
@@ -122,15 +124,15 @@ def metis_partition(edge_index: NDArray, num_nodes: int, num_parts: int) -> Part
 def read_partition(
     path: str | os.PathLike[str], num_nodes: int | None, num_parts: int
 ) -> Partition:
-    """A partition from a file of numpy's format, ``[N]`` integers in the order of the ids.
+    """Reads a partition from a ``.npy`` file of ``[N]`` integers in the order of the ids.
 
     Args:
         path: The file.
-        num_nodes (int, optional): :math:`N`; None if it is not known yet.
-        num_parts (int): How many parts there are.
+        num_nodes (int, optional): :math:`N`, None if unknown.
+        num_parts (int): Number of parts.
 
     Raises:
-        DataError: If the file holds something else.
+        DataError: If the file does not hold such a partition.
     """
     name = os.fspath(path)
     try:
@@ -141,8 +143,8 @@ def read_partition(
     if not fits or found.dtype.kind not in "iu":
         count = "" if num_nodes is None else f"{num_nodes} "
         raise DataError(
-            f"{name}: must hold {count}integers, a part for each entity in the order in which the "
-            f"facts first name them (got {found.dtype} {list(found.shape)})"
+            f"{name}: must hold {count}integers, one part per entity in the order of first "
+            f"appearance in the facts (got {found.dtype} {list(found.shape)})"
         )
     try:
         return Partition(Partition(found, num_parts).assignment.astype(np.int32), num_parts)
@@ -151,12 +153,12 @@ def read_partition(
 
 
 def partition_costs(edge_index: NDArray, partition: Partition) -> PartitionCosts:
-    """What a step will cost, from heads and tails ``[2, E]``: exact, without a run."""
+    """Computes the costs of a step from heads and tails ``[2, E]``; no step is executed."""
     assignment, parts = partition.assignment, partition.num_parts
     head, tail = edge_index
     at_head, at_tail = assignment[head], assignment[tail]
     crosses = at_head != at_tail
-    # An entity and a part that meets it as one number.
+    # Encodes an entity and an adjacent part as one number.
     pairs = np.concatenate(
         [
             head[crosses].astype(np.int64) * parts + at_tail[crosses],

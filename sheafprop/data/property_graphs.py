@@ -1,4 +1,4 @@
-"""Tables of property graphs, as Neo4j and KGX write them: relationships, nodes, headers apart."""
+"""Tables of property graphs from Neo4j and KGX: relationships, nodes and separate headers."""
 
 import os
 import re
@@ -10,24 +10,24 @@ from sheafprop.data.input_file import InputFile
 from sheafprop.data.text_rows import LocatedRows, decode, first_row, guess_delimiter, split_rows
 from sheafprop.errors import DataError, NotTriplesError
 
-# A column of neo4j-admin, with its space of ids and options.
+# A column of neo4j-admin, with its ID space and options.
 _ID = re.compile(r"[^:]*:(START_ID|TYPE|END_ID|ID)(?:\(([^)]*)\))?(?:\{.*\})?")
 _PROPERTY = re.compile(r"([^:{]*)(?::(\w+)(\[\])?)?(?:\(.*\))?(?:\{.*\})?")
-# The type or the labels before the files of a group, as in 'KNOWS=header.csv,part.csv'.
+# The type or labels of a group of files, as in 'KNOWS=header.csv,part.csv'.
 _GROUP = re.compile(r"(?:([^=,/\\]+)=)?(.+)", re.DOTALL)
-#: The header of what ``sheafprop convert --literals`` writes.
+#: The header of files that ``sheafprop convert --literals`` writes.
 LITERALS = ["entity", "property", "value"]
 
 
 @dataclass
 class TableGroup:
-    """Files that share the header of the first, as ``neo4j-admin database import`` takes them.
+    """Files that share the header of the first one, as in ``neo4j-admin database import``.
 
     Args:
-        name: The type of the relationships or the labels of the nodes, where no column has them.
+        name: The type of the relationships or the labels of the nodes, if no column holds them.
         files: The files.
-        names: The header, once it was read.
-        delimiter: What separates its fields.
+        names: The header, once it is read.
+        delimiter: The delimiter of the header.
     """
 
     name: str | None
@@ -37,8 +37,7 @@ class TableGroup:
 
 
 def split_group(path: str | os.PathLike[str]) -> TableGroup | None:
-    """The files of ``TYPE=header.csv,part.csv``, of which the type or all but one file may be
-    missing; None for the name of a file."""
+    """Parses ``TYPE=header.csv,part.csv``; returns None for the name of a single file."""
     text = os.fspath(path)
     found = _GROUP.fullmatch(text)
     if found is None or Path(text).expanduser().exists():
@@ -52,19 +51,20 @@ def split_group(path: str | os.PathLike[str]) -> TableGroup | None:
 def neo4j_columns(
     names: Sequence[object], source: str, type: str | None = None
 ) -> tuple[tuple[int, int, int], tuple[str, str]] | None:
-    """The columns of head, relation and tail of a file for ``neo4j-admin import``, if it is one.
+    """Finds the columns of head, relation and tail in a header for ``neo4j-admin import``.
 
     Args:
         names: The header.
-        source: The file and its line, for messages.
-        type: The type of all relationships, if it is given apart: the column of the relation is
-            that of the head then.
+        source: The file and line for messages.
+        type: The type of all relationships, if no column holds it. The column of the head is then
+            returned for the relation.
 
     Returns:
-        The columns, and the spaces of the ids of heads and tails, empty without one.
+        The columns, and the ID spaces of heads and tails, empty if there are none. None for other
+        headers.
 
     Raises:
-        DataError: If it holds relationships without their type.
+        DataError: If the relationships have no type.
     """
     found = [_ID.fullmatch(str(name).strip()) for name in names]
     places = {match[1]: place for place, match in enumerate(found) if match}
@@ -74,7 +74,7 @@ def neo4j_columns(
         places["TYPE"] = places["START_ID"]
     if missing := [name for name in ("START_ID", "TYPE", "END_ID") if name not in places]:
         raise DataError(
-            f"{source}: a file of relationships for Neo4j needs the columns :START_ID, :END_ID "
+            f"{source}: a relationship file for Neo4j needs the columns :START_ID, :END_ID "
             f"and :TYPE (missing :{missing[0]}). Add it, give the type as TYPE=FILE, or name the "
             "columns of head, relation and tail (--columns NAME,NAME,NAME)"
         )
@@ -83,22 +83,21 @@ def neo4j_columns(
 
 
 def id_spaces(names: Sequence[object], columns: Sequence[int]) -> tuple[str, str]:
-    """The spaces of the ids in the columns of heads and tails of a file for Neo4j, empty without
-    one."""
+    """Returns the ID spaces of the columns of heads and tails, empty if there are none."""
     head, tail = (_ID.fullmatch(str(names[place]).strip()) for place in columns[::2])
     return str((head and head[2]) or ""), str((tail and tail[2]) or "")
 
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """What the columns of a file of nodes hold.
+    """The columns of a node file.
 
     Args:
         id: The column of the ids.
-        space: The space of the ids, which stands before them in labels; empty without one.
-        properties: Columns, the names of the properties in them, and the character between several
-            values, empty for one value.
-        labels: The labels of all nodes, where no column has them.
+        space: The ID space, which prefixes the ids in labels; empty if there is none.
+        properties: For each property, its column, its name and the separator of its values, empty
+            for a single value.
+        labels: The labels of all nodes, if no column holds them.
     """
 
     id: int
@@ -107,11 +106,11 @@ class NodeColumns:
     labels: tuple[str, ...] = ()
 
     def label(self, row: Sequence[str]) -> str:
-        """The label of a row, as relationships name it."""
+        """Returns the label of a row, as used in relationships."""
         return f"{self.space}:{row[self.id]}" if self.space else row[self.id]
 
     def literals(self, row: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-        """The label, the property and the value of every value of a row."""
+        """Yields the label, the property and the value for each value of a row."""
         label = self.label(row)
         for place, name, between in self.properties:
             for value in row[place].split(between) if between else [row[place]]:
@@ -122,11 +121,14 @@ class NodeColumns:
 
 
 def node_columns(names: Sequence[object], labels: str | None = None) -> NodeColumns | None:
-    """The columns of a file of nodes of Neo4j (for import, or of APOC) or KGX, if it is one.
+    """Finds the columns of a node file of Neo4j (for import, or from APOC) or KGX.
 
     Args:
         names: The header.
         labels: The labels of all nodes, as in ``Person:Author=people.csv``.
+
+    Returns:
+        The columns, or None for other headers.
     """
     cells = [str(name).strip() for name in names]
     matches = [_ID.fullmatch(cell) for cell in cells]
@@ -156,34 +158,34 @@ def node_columns(names: Sequence[object], labels: str | None = None) -> NodeColu
 
 
 def refuse_nodes(names: Sequence[object], source: str) -> None:
-    """Refuses the headers of nodes and of literals.
+    """Checks that a header is not one of nodes or literals.
 
     Raises:
-        NotTriplesError: With what to do with the file.
+        NotTriplesError: If it is one. The message says how to use the file.
     """
     cells = [str(name).strip() for name in names]
     if [cell.lower() for cell in cells] == LITERALS:
         raise NotTriplesError(
-            f"{source}: this is a file of literals, as 'sheafprop convert --literals' writes them. "
+            f"{source}: this file holds literals, as written by 'sheafprop convert --literals'. "
             "Give it as features (--features, --data.features); --header no reads this line as a "
             "triple"
         )
     if (nodes := node_columns(names)) is not None:
         raise NotTriplesError(
-            f"{source}: this is a file of nodes (column {cells[nodes.id]!r}). Give the files of "
+            f"{source}: this file holds nodes (column {cells[nodes.id]!r}). Give the files of "
             "relationships (Neo4j: with :START_ID, :END_ID and :TYPE; KGX: with subject, predicate "
-            "and object). 'sheafprop convert NODES --literals FILE' makes features of nodes"
+            "and object). 'sheafprop convert NODES --literals FILE' converts nodes to features"
         )
 
 
 def read_nodes(path: str | os.PathLike[str]) -> tuple[list[str], NodeColumns, LocatedRows]:
-    """The header, its meaning and the rows of a file of nodes, or of a group with one header.
+    """Reads a node file, or a group of files with a common header.
 
     Returns:
-        The names of the columns, what they hold, and the rows, an array of their fields.
+        The header, its columns and the rows, an array of their fields.
 
     Raises:
-        DataError: If it is no file of nodes, or malformed; names the line.
+        DataError: If the file does not hold nodes, or is malformed. The message names the line.
     """
     group = split_group(path) or TableGroup(None, [os.fspath(path)])
     parts: list[LocatedRows] = []
@@ -199,8 +201,8 @@ def read_nodes(path: str | os.PathLike[str]) -> tuple[list[str], NodeColumns, Lo
             group.delimiter, columns = delimiter, node_columns(group.names, group.name)
         if group.names is None or columns is None:
             raise DataError(
-                f"{name}: nodes begin with a header, with the column :ID for Neo4j, or id and "
-                f"category for KGX (got {beginning[:80]!r})"
+                f"{name}: a node file must start with a header, with the column :ID for Neo4j, or "
+                f"id and category for KGX (got {beginning[:80]!r})"
             )
         width = len(group.names)
         lines, rows = split_rows(text, name, delimiter, skipped=line, width=width)
@@ -209,5 +211,5 @@ def read_nodes(path: str | os.PathLike[str]) -> tuple[list[str], NodeColumns, Lo
     assert group.names is not None
     assert columns is not None
     if not parts:
-        raise DataError(f"{', '.join(group.files)}: there is no node")
+        raise DataError(f"{', '.join(group.files)}: the files hold no nodes")
     return group.names, columns, LocatedRows.join(parts)

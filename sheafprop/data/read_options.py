@@ -1,4 +1,4 @@
-"""How a file of triples is read: the options that every reader and every command shares."""
+"""Options of reading triples, common to all readers and commands."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -26,20 +26,20 @@ FORMATS: tuple[InputFormat, ...] = get_args(InputFormat)
 
 @dataclass(frozen=True)
 class ReadOptions:
-    r"""The options of :func:`~sheafprop.data.read_triples`, checked.
+    r"""Validated options of :func:`~sheafprop.data.read_triples`.
 
     Args:
         columns: The columns of head, relation and tail: three numbers from 0 on or three names of
             the header, as a sequence or as text such as ``"0,1,2"`` or ``"source,kind,target"``.
         header: Whether the first line holds the names of the columns: True or ``"yes"``, False or
             ``"no"``, None or ``"auto"``.
-        delimiter: The character between fields; ``"\\t"`` may be written as backslash and t.
-        format: One of :data:`FORMATS`; ``"auto"`` goes by the file's name and its first lines.
-        prefixes: How the IRIs of RDF are shortened, see :class:`Prefixes`.
-        prefixes_given: Whether they were given, and IRIs in tables are shortened too.
+        delimiter: The character between fields; the tab may be written as backslash and t.
+        format: One of :data:`FORMATS`; ``"auto"`` infers it from the file's name and first lines.
+        prefixes: The prefixes that shorten IRIs, see :class:`Prefixes`.
+        prefixes_given: Whether prefixes were given, so that IRIs in tables are shortened too.
 
     Raises:
-        ValueError: If an option makes no sense.
+        ValueError: If an option is not valid.
     """
 
     columns: Columns | None = None
@@ -58,7 +58,7 @@ class ReadOptions:
         format: InputFormat | None = None,
         prefixes: Any = None,
     ) -> "ReadOptions":
-        """Checks options as they are given in Python, in YAML or on the command line."""
+        """Parses options given in Python, in YAML or on the command line."""
         headers = {"auto": None, "yes": True, "no": False, None: None, True: True, False: False}
         if header not in headers:
             raise ValueError(f"'header' must be one of 'auto', 'yes', 'no' (got {header!r})")
@@ -75,8 +75,7 @@ class ReadOptions:
         )
         if options.has_names and options.header is False:
             raise ValueError(
-                "'columns' must be numbers where 'header' says that there are no names "
-                f"(got {options.columns})"
+                f"'columns' must be numbers if 'header' is 'no' (got {options.columns})"
             )
         return options
 

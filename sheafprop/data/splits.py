@@ -1,5 +1,4 @@
-"""Seeded splits of one graph: new entities, triples held out for validation, and two graphs that
-share no entity."""
+"""Random splits of one graph into old and new entities, and into disjoint graphs."""
 
 import heapq
 from dataclasses import dataclass
@@ -15,15 +14,15 @@ from sheafprop.seeding import combine_keys, seeded_uniform
 
 @dataclass(frozen=True)
 class SemiInductiveSplit:
-    r"""Which entities are new, and the part of every triple: exactly one of the masks is true.
+    r"""Masks of the new entities and of the parts. Every triple is in exactly one part.
 
     Args:
-        new_entity_mask: True for the new entities, of shape ``[num_entities]``.
-        train_mask: Triples among old entities, of shape ``[m]`` as the others.
-        observed_mask: Triples of new entities that are known.
-        valid_mask: Triples of new entities to predict, for validation.
-        test_mask: Triples of new entities to predict, for the test.
-        dropped_mask: Triples of relations that could not keep a training triple.
+        new_entity_mask: New entities, bool ``[num_entities]``.
+        train_mask: Triples among old entities, bool ``[m]``.
+        observed_mask: Observed triples of new entities, bool ``[m]``.
+        valid_mask: Validation triples of new entities, bool ``[m]``.
+        test_mask: Test triples of new entities, bool ``[m]``.
+        dropped_mask: Triples of relations that cannot keep a training triple, bool ``[m]``.
     """
 
     new_entity_mask: Tensor
@@ -43,25 +42,25 @@ def semi_inductive_split(
     valid_fraction: float = 0.1,
     seed: int = 0,
 ) -> SemiInductiveSplit:
-    r"""Makes some entities new and splits the triples that touch them.
+    r"""Randomly selects new entities and splits their triples.
 
-    The triples among old entities are the training graph. An entity that is left without a training
-    triple is new, too, and counts towards the fraction. Every relation keeps a training triple, for
-    which its entities stay old; only where that would leave too few entities to choose from, the
-    relation's triples are dropped. A new entity left without an observed triple gets one back from
-    the triples to predict. Copies of a triple stay together.
+    Triples among old entities are the training graph. An entity without a training triple is new as
+    well and counts towards the fraction. Every relation keeps a training triple, so the entities of
+    that triple stay old; only if this leaves too few candidates are the triples of the relation
+    dropped. Every new entity keeps an observed triple. Duplicates are assigned to the same part.
 
     Args:
         triples: Id triples ``(head, relation, tail)`` of shape ``[m, 3]``.
         num_entities: The number of entities.
-        new_fraction: The share of the entities, among those with triples, that become new.
-        observed_fraction: The share of their triples that is observed.
-        valid_fraction: The share that is kept for validation; the rest is for the test.
-        seed: The seed. Equal triples, fractions and seeds give equal splits on every machine.
+        new_fraction: Fraction of the entities with triples that become new.
+        observed_fraction: Fraction of their triples that are observed.
+        valid_fraction: Fraction of their triples used for validation. The remaining ones are test
+            triples.
+        seed: Random seed. Splits are the same on every machine.
 
     Raises:
-        DataError: If no triple is left to train on, or no entity can be new.
-        ValueError: If a fraction is out of its range.
+        DataError: If no training triple is left, or no entity can be new.
+        ValueError: If a fraction is out of range.
     """
     check_fractions(new_fraction, observed_fraction, valid_fraction)
     unique, inverse = _unique_triples(triples)
@@ -92,7 +91,7 @@ def semi_inductive_split(
                 pool[rows] = False
     if not (train.any() and new.any()):
         raise DataError(
-            f"The graph of {int(used.sum())} entities and {len(unique)} distinct triples cannot be "
+            f"the graph of {int(used.sum())} entities and {len(unique)} distinct triples cannot be "
             f"split: with {int(new.sum())} new entities, {int(train.sum())} triples are left to "
             f"train on. It needs more triples, or a lower 'new_fraction' (got {new_fraction})"
         )
@@ -106,19 +105,18 @@ def semi_inductive_split(
 
 
 def hold_out_mask(triples: Tensor, *, fraction: float = 0.1, seed: int = 0) -> Tensor:
-    r"""Chooses triples to hold out of a graph, so that the rest still has everything.
+    r"""Randomly selects triples to hold out, so that every entity and relation keeps one.
 
-    Every entity and every relation keeps a triple: of each, the first in a seeded order stays.
-    Where the others are fewer than asked for, all of them are held out. Copies of a triple stay
-    together.
+    The first triple of each entity and relation in a random order is kept. If fewer triples than
+    requested remain, all of them are held out. Duplicates are held out together.
 
     Args:
         triples: Id triples of shape ``[m, 3]``.
-        fraction: The share of the distinct triples to hold out.
-        seed: The seed.
+        fraction: Fraction of the distinct triples to hold out.
+        seed: Random seed.
 
     Returns:
-        A mask of shape ``[m]``, true for the triples held out.
+        Mask of the triples held out, bool ``[m]``.
     """
     _check_fraction("fraction", fraction)
     unique, inverse = _unique_triples(triples)
@@ -136,13 +134,13 @@ def hold_out_mask(triples: Tensor, *, fraction: float = 0.1, seed: int = 0) -> T
 def divide_triples(
     triples: np.ndarray, new: np.ndarray, observed_fraction: float, valid_fraction: float
 ) -> np.ndarray:
-    r"""The part of each triple of new entities: 1 observed, 2 validation, 3 test.
+    r"""Assigns each triple of new entities to a part: 1 observed, 2 validation, 3 test.
 
     Args:
-        triples: Id triples of shape ``[m, 3]`` in a random order, each once.
-        new: True for the new entities, of shape ``[num_entities]``.
-        observed_fraction: The share that is observed; more where an entity would have none.
-        valid_fraction: The share that is kept for validation.
+        triples: Distinct id triples of shape ``[m, 3]`` in random order.
+        new: New entities, bool ``[num_entities]``.
+        observed_fraction: Fraction of observed triples; more if an entity would have none.
+        valid_fraction: Fraction of validation triples.
 
     Returns:
         int64 of shape ``[m]``.
@@ -150,32 +148,35 @@ def divide_triples(
     num_observed = round(observed_fraction * len(triples))
     num_valid = min(round(valid_fraction * len(triples)), len(triples) - num_observed)
     part = np.repeat([1, 2, 3], [num_observed, num_valid, len(triples) - num_observed - num_valid])
-    # The first triple of each new entity is observed: already, as the observed ones come first,
-    # or else it is the one that the entity gets back.
+    # The first triple of each new entity is observed, whether or not it is among the first ones.
     entity, first = np.unique(triples[:, [0, 2]].ravel(), return_index=True)
     part[first[new[entity]] // 2] = 1
     return part
 
 
 def check_fractions(new_fraction: float, observed_fraction: float, valid_fraction: float) -> None:
-    """Raises :class:`ValueError` unless the fractions of a split are in their ranges."""
+    """Checks the fractions of a split.
+
+    Raises:
+        ValueError: If a fraction is out of range.
+    """
     _check_fraction("new_fraction", new_fraction)
     _check_fraction("observed_fraction", observed_fraction)
     _check_fraction("valid_fraction", valid_fraction)
     if observed_fraction + valid_fraction > 1:
         raise ValueError(
-            "'observed_fraction' and 'valid_fraction' must not exceed 1 together "
+            "'observed_fraction' + 'valid_fraction' must not exceed 1 "
             f"(got {observed_fraction} and {valid_fraction})"
         )
 
 
 def _check_fraction(name: str, value: float) -> None:
     if not 0 < value < 1:
-        raise ValueError(f"'{name}' must lie between 0 and 1 (got {value})")
+        raise ValueError(f"'{name}' must be between 0 and 1 (got {value})")
 
 
 def _unique_triples(triples: Tensor) -> tuple[np.ndarray, Tensor]:
-    """The distinct triples in the order of first appearance, and the number of each row."""
+    """Returns the distinct triples in the order of first appearance, and the index of each row."""
     (codes,) = triple_codes(triples)
     _, first, inverse = np.unique(codes.numpy(), return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
@@ -185,10 +186,10 @@ def _unique_triples(triples: Tensor) -> tuple[np.ndarray, Tensor]:
 def _choose_new(
     triples: np.ndarray, order: np.ndarray, num_entities: int, wanted: int
 ) -> np.ndarray:
-    """The longest prefix of the order that makes at most the wanted number of entities new.
+    """Selects the longest prefix of an order that makes at most ``count`` entities new.
 
-    Entities which lose their last training triple are new as well, so the count grows with the
-    prefix and a binary search finds its length.
+    Entities that lose their last training triple become new as well. Their number grows with the
+    prefix, so a binary search finds its length.
     """
     used = np.zeros(num_entities, dtype=bool)
     used[triples[:, 0]] = used[triples[:, 2]] = True
@@ -208,21 +209,21 @@ def _choose_new(
     return new_entities(low)
 
 
-# Differences of shares below this are broken by the seed.
+# Smaller differences of shares count as ties, which the seed breaks.
 _JITTER = 1e-3
-# Entities in a region, at most.
+# Maximum number of entities of a region.
 _REGION_SIZE = 200
 
 
 @dataclass(frozen=True)
 class DisjointSplit:
-    r"""Which entities are set apart, and what that leaves of the triples.
+    r"""Masks of the new entities and of the triples of both graphs.
 
     Args:
-        new_entity_mask: True for the entities set apart, bool ``[num_entities]``.
-        train_mask: Triples among the others, bool ``[m]``.
-        new_mask: Triples among the entities set apart whose relation keeps a training triple.
-        dropped_mask: All other triples: between both sides, or of a lost relation.
+        new_entity_mask: New entities, bool ``[num_entities]``.
+        train_mask: Triples among old entities, bool ``[m]``.
+        new_mask: Triples among new entities whose relation has a training triple, bool ``[m]``.
+        dropped_mask: All other triples, bool ``[m]``.
     """
 
     new_entity_mask: Tensor
@@ -234,24 +235,24 @@ class DisjointSplit:
 def disjoint_split(
     triples: Tensor, num_entities: int, *, new_fraction: float = 0.35, seed: int = 0
 ) -> DisjointSplit:
-    r"""Sets regions of a graph apart, so that few triples are cut.
+    r"""Splits a graph into two graphs without a common entity, cutting few triples.
 
-    A region grows from a seeded entity: the entity with the largest share of its triple ends inside
-    joins next, until the region is full or no entity is left beside it. Copies of a triple stay
-    together.
+    New entities form regions. A region grows from a random entity: the entity with the largest
+    fraction of its triples inside joins next, until the region is full or has no more neighbors.
+    Duplicates are assigned to the same part.
 
     Args:
         triples: Id triples ``(head, relation, tail)`` of shape ``[m, 3]``.
         num_entities: The number of entities.
-        new_fraction: The share of the entities, among those with triples, that are set apart.
-        seed: The seed. Equal triples and seeds give equal splits on every machine.
+        new_fraction: Fraction of the entities with triples that become new.
+        seed: Random seed. Splits are the same on every machine.
 
     Raises:
         DataError: If one of the two graphs has no triple.
-        ValueError: If ``new_fraction`` does not lie between 0 and 1.
+        ValueError: If ``new_fraction`` is not between 0 and 1.
     """
     if not 0 < new_fraction < 1:
-        raise ValueError(f"'new_fraction' must lie between 0 and 1 (got {new_fraction})")
+        raise ValueError(f"'new_fraction' must be between 0 and 1 (got {new_fraction})")
     head, relation, tail = triples.cpu().numpy().T
     unique = np.unique(triples.cpu().numpy(), axis=0)
     ends = np.concatenate([unique[:, 0], unique[:, 2]])

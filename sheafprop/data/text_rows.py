@@ -1,4 +1,4 @@
-"""Text as rows of fields, with the line of whatever is wrong."""
+"""Splits text into rows of fields; errors name the line."""
 
 import codecs
 import csv
@@ -11,26 +11,27 @@ from typing import Any
 
 import numpy as np
 
+from sheafprop.checks import count_noun
 from sheafprop.data.column_names import LabelTriples, show_fields
 from sheafprop.errors import DataError
 
 BOM = codecs.BOM_UTF8
-# A line that is not blank: it holds a tab, or a character that is not white space.
+# A line is not blank if it holds a tab, or a character that is not white space.
 _ROW = re.compile(r"^.*[\t\S].*$", re.MULTILINE)
 _SEPARATORS = np.frombuffer(b"\t\t\n", dtype=np.uint8)
-#: Rows that a message names.
+#: Maximum number of rows that a message names.
 _NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
 class LocatedRows:
-    """Rows, such as triples or queries, with their places for messages.
+    """Rows, such as triples or queries, and where they come from.
 
     Args:
         rows: The rows.
-        parts: A word or file for each part of the rows, such as ``"x.tsv, line"``, and the numbers
-            of its rows, which are put after it.
-        aliases: Alternative ids that the rows' file declares, and the terms that they mean.
+        parts: For each part of the rows, a prefix such as ``"x.tsv, line"`` and the numbers of its
+            rows, which follow the prefix in messages.
+        aliases: Alternative ids declared by the file, and their terms.
     """
 
     rows: Any
@@ -39,17 +40,17 @@ class LocatedRows:
 
     @classmethod
     def number(cls, rows: Any, word: str = "row", start: int = 0) -> "LocatedRows":
-        """Rows of no file, numbered."""
+        """Numbers rows that do not come from a file."""
         return cls(rows, ((word, range(start, start + len(rows))),))
 
     @classmethod
     def join(cls, parts: Sequence["LocatedRows"]) -> "LocatedRows":
-        """The rows of several, of arrays."""
+        """Concatenates arrays of rows."""
         rows = np.concatenate([part.rows for part in parts])
         return cls(rows, tuple(place for part in parts for place in part.parts))
 
     def place(self, row: int) -> str:
-        """The place of a row."""
+        """Returns the place of a row."""
         for name, numbers in self.parts:
             if row < len(numbers):
                 return f"{name} {numbers[row]}"
@@ -57,12 +58,12 @@ class LocatedRows:
         raise IndexError(row)
 
     def places(self, rows: Sequence[int]) -> str:
-        """The places of the first of some rows, and how many more there are."""
+        """Returns the places of the first of the given rows, and the number of the others."""
         named = "; ".join(self.place(row) for row in rows[:_NAMED])
         return named + (f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else "")
 
     def select(self, rows: Sequence[int]) -> "LocatedRows":
-        """Some rows in ascending order, of an array."""
+        """Selects rows of an array, in ascending order."""
         parts, start = [], 0
         for name, numbers in self.parts:
             inner = [row - start for row in rows if start <= row < start + len(numbers)]
@@ -108,7 +109,7 @@ def decode(content: bytes, source: str) -> str:
 
 
 def first_row(text: str, source: str, delimiter: str) -> tuple[int, list[str]] | None:
-    """The line and the fields of the first row that is not blank; None without such a row."""
+    """Returns the line and the fields of the first row that is not blank, if there is one."""
     if delimiter != "\t":
         return next(_csv_rows(text, source, delimiter), None)
     found = _ROW.search(text)
@@ -116,8 +117,7 @@ def first_row(text: str, source: str, delimiter: str) -> tuple[int, list[str]] |
 
 
 def iterate_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with its first line; between tabs, quotation marks are
-    literal."""
+    """Yields the rows that are not blank with their first lines. Tabs disable quoting."""
     if delimiter != "\t":
         yield from _csv_rows(text, source, delimiter)
         return
@@ -127,10 +127,7 @@ def iterate_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, 
 
 
 def guess_delimiter(text: str, source: str) -> str:
-    """The character between the fields of CSV: the comma, or another one that the first row has.
-
-    Warns of another one.
-    """
+    """Infers the delimiter of CSV from the first row. Warns if it is not the comma."""
     for delimiter in ",;\t|":
         try:
             found = first_row(text, source, delimiter)
@@ -139,8 +136,8 @@ def guess_delimiter(text: str, source: str) -> str:
         if found is not None and len(found[1]) >= 3:
             if delimiter != ",":
                 warnings.warn(
-                    f"{source}: fields are separated by {delimiter!r} in the first row, and taken "
-                    "so in all (--delimiter says otherwise)",
+                    f"{source}: {delimiter!r} is used as the delimiter, as in the first row "
+                    "(--delimiter changes this)",
                     stacklevel=5,
                 )
             return delimiter
@@ -156,18 +153,18 @@ def split_rows(
     skipped: int = 0,
     width: int | None = None,
 ) -> tuple[Sequence[int], LabelTriples]:
-    r"""Splits text into rows of equally many fields.
+    r"""Splits text into rows with the same number of fields.
 
     Args:
         text: Lines that end in LF.
         source: The file, for error messages.
-        delimiter: The character between fields. With any other than the tab, fields may be quoted.
-        columns: The columns that are needed; without them every row has three.
-        skipped: The number of the line up to which rows are left out, 0 for none.
-        width: The fields of all rows instead; those that lack at the end of a row are empty.
+        delimiter: The character between fields. Unless it is the tab, fields may be quoted.
+        columns: The required columns. (default: every row must have three fields)
+        skipped: The number of lines to skip at the start.
+        width: The number of fields. Shorter rows are padded with empty fields.
 
     Returns:
-        The lines of the rows ``[m]``, and an object array of their fields ``[m, width]``.
+        The line numbers of the rows ``[m]``, and an object array of their fields ``[m, width]``.
 
     Raises:
         DataError: If a row has too few or too many fields.
@@ -204,7 +201,7 @@ def split_rows(
 
 
 def _is_regular(text: str) -> bool:
-    """Whether every line has exactly three fields and none is empty, by the separators."""
+    """Whether every line has exactly three fields, none of them empty."""
     raw = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
     places = np.flatnonzero((raw == 9) | (raw == 10))
     if len(raw) and raw[-1] != 10:
@@ -216,7 +213,7 @@ def _is_regular(text: str) -> bool:
 
 
 def _csv_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not blank, each with its first line."""
+    """Yields the rows that are not blank, with their first lines."""
     first = 1
     reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
     try:
@@ -227,7 +224,12 @@ def _csv_rows(text: str, source: str, delimiter: str) -> Iterator[tuple[int, lis
     except csv.Error as error:
         reason = str(error)
         if reason == "unexpected end of data":
-            reason = "a quotation mark opens a field and is not closed"
+            reason = "a quoted field is not closed"
+        elif "expected after" in reason:
+            reason = (
+                "a quoted field continues after its closing quotation mark. Double the quotation "
+                "marks inside a quoted field, and close the quoted fields before this one"
+            )
         raise DataError(f"{source}, line {first}: {reason}") from error
 
 
@@ -239,38 +241,44 @@ def _check_fields(
     delimiter: str,
     given: int | None,
 ) -> None:
-    """Names the first row with a wrong number of fields, if there is one."""
+    """Raises a :class:`DataError` for the first row with a wrong number of fields."""
     separator = {"\t": "tab", ",": "comma"}.get(delimiter, delimiter)
     width = (given or 3) if columns is None else max(len(rows[0]), max(columns) + 1)
     wrong = [index for index, row in enumerate(rows) if len(row) != width]
     if not wrong:
         return
     row = rows[wrong[0]]
-    names = "as in the header" if given else f"columns {columns}"
-    names = "head, relation, tail" if columns is None and not given else names
+    names = "as in the header" if given else "head, relation, tail"
+    if columns is not None:
+        is_first = len(rows[0]) == width
+        names = "as in the first row" if is_first else "columns " + ",".join(map(str, columns))
     advice = ""
     if other := _other_delimiter(row, width, delimiter):
         advice = f" Are they separated by {other!r}? Give --delimiter {other!r}."
     elif separator == "tab" and len(row) == 1:
         advice = " The fields must be separated by tabs"
-        advice += ", this line has spaces only." if " " in row[0] else "; this line has none."
+        advice += "; this line has only spaces." if " " in row[0] else "; this line has none."
     elif separator == "tab" and len(row) < width and any(" " in field for field in row):
-        advice = " There is a space where a tab may be meant."
+        advice = " A space may be used instead of a tab."
     elif columns is None and not given and len(row) > 3:
-        advice = " Keep three columns, or say which (--columns 0,1,2 or --columns NAME,NAME,NAME)"
-        advice += ", or give the file of their header before this one (HEADER,FILE)."
+        advice = " Select three columns (--columns 0,1,2 or --columns NAME,NAME,NAME), or give the "
+        advice += "file with the header before this one (HEADER,FILE)."
+    if not other and separator != "tab" and len(row) > width:
+        advice += f" A label that contains {delimiter!r} must be in quotation marks."
+    shown = show_fields(row)
+    shown += "" if shown.endswith("...") else "."
     raise DataError(
         f"{source}, line {numbers[wrong[0]]}: expected {width} {separator}-separated fields "
-        f"({names}), got {len(row)}: {show_fields(row)}.{advice}" + others(len(wrong))
+        f"({names}), got {len(row)}: {shown}{advice}" + others(len(wrong))
     )
 
 
 def _other_delimiter(row: list[str], width: int, delimiter: str) -> str | None:
-    """A character that separates as many fields as are wanted, if there is one."""
+    """Returns a delimiter that gives the required number of fields, if there is one."""
     line = delimiter.join(row)
     return next((c for c in ",;|\t" if c != delimiter and line.count(c) == width - 1), None)
 
 
 def others(count: int) -> str:
-    """How many more lines have a fault, for the end of a message."""
-    return "" if count == 1 else f" ({count - 1} more such lines.)"
+    """Returns the number of further malformed lines, to end a message with."""
+    return "" if count == 1 else f" ({count_noun(count - 1, 'more such line')}.)"

@@ -1,4 +1,4 @@
-"""Files of triples in pieces, as places in their text: no Python string for every label."""
+"""Reads files of triples in blocks, as offsets into their text instead of Python strings."""
 
 import os
 from collections.abc import Container, Iterator, Sequence
@@ -16,20 +16,20 @@ from sheafprop.data.triple_text import check_no_empty, shorten_iris, text_triple
 from sheafprop.data.triples import file_format, read_located
 from sheafprop.errors import DataError
 
-# Bytes of text in a piece: more rows than are looked at to tell what the columns hold.
+# Bytes of text in a block: more rows than the checks of columns look at.
 _BLOCK = 2**22
 _SEPARATORS = np.frombuffer(b"\t\t\n", dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
 class TripleBlock:
-    """Some triples of a file.
+    """A block of triples of a file.
 
     Args:
-        raw: Text, uint8.
-        begin, end: Where the three labels of each triple lie in it, int64 ``[m, 3]``.
-        place: The file and what its numbers count, such as ``"x.tsv, line"``.
-        lines: The numbers of the triples ``[m]``.
+        raw: The text, uint8.
+        begin, end: Offsets of the three labels of each triple, int64 ``[m, 3]``.
+        place: The prefix of line numbers in messages, such as ``"x.tsv, line"``.
+        lines: The line numbers of the triples ``[m]``.
     """
 
     raw: NDArray
@@ -42,12 +42,12 @@ class TripleBlock:
         return len(self.begin)
 
     def select(self, kept: NDArray) -> "TripleBlock":
-        """Some of the triples, by a bool mask ``[m]``."""
+        """Selects triples by a bool mask ``[m]``."""
         lines = np.asarray(self.lines)[kept].tolist()
         return TripleBlock(self.raw, self.begin[kept], self.end[kept], self.place, lines)
 
     def labels(self, row: int) -> list[str]:
-        """The labels of a triple."""
+        """Returns the labels of a triple."""
         places = zip(self.begin[row].tolist(), self.end[row].tolist(), strict=True)
         return [self.raw[a:b].tobytes().decode("utf-8", "surrogatepass") for a, b in places]
 
@@ -55,20 +55,19 @@ class TripleBlock:
 def triple_blocks(
     path: str | os.PathLike[str], *, known: Container[str] = (), **options: Any
 ) -> Iterator[TripleBlock]:
-    """The triples of a file in pieces, as :func:`~sheafprop.data.read_triples` reads them.
+    """Yields the triples of a file in blocks, see :func:`~sheafprop.data.read_triples`.
 
-    Text with tabs is read piece by piece, also where it is compressed. Of other formats all labels
-    are in memory at once.
+    Tab-separated text, compressed or not, is streamed. Other formats are read into memory.
 
     Args:
         path: The file.
-        known: Labels that are known from elsewhere: a first line with one of them is not a header.
+        known: Known labels. A first line with one of them is not a header.
         **options: ``columns``, ``header``, ``delimiter``, ``format`` and ``prefixes`` of
             :func:`~sheafprop.data.read_triples`.
 
     Raises:
-        DataError: As :func:`~sheafprop.data.read_triples`; whether the first line is a header, and
-            the order of the columns, is found in the first piece.
+        DataError: As :func:`~sheafprop.data.read_triples`. The header and the order of the columns
+            are checked in the first block.
     """
     chosen = ReadOptions.of(**options)
     if split_group(path) is not None or chosen.prefixes_given:
@@ -84,24 +83,24 @@ def triple_blocks(
     columns: tuple[int, int, int] | None = None
     for line, piece in pieces:
         if first:
-            # Behind as many blank lines as come before it, for the numbers in messages.
+            # Preceded by blank lines, so that messages have the right line numbers.
             text = decode(b"\n" * (line - 1) + piece, source)
             lines, rows, columns = text_triples(text, source, chosen, "\t", known)
             block = _of_labels(shorten_iris(rows, source, chosen), f"{source}, line", lines)
         else:
             found = _regular(piece, source, line) if columns is None else None
             block = found or _irregular(piece, source, line, columns)
-        # A piece of nothing but blank lines says nothing about the columns.
+        # A block of blank lines cannot be checked.
         first = first and not len(block)
         count += len(block)
         if len(block):
             yield block
     if not count:
-        raise DataError(f"{source}: the file holds no triple ({file.size} bytes)")
+        raise DataError(f"{source}: the file holds no triples ({file.size} bytes)")
 
 
 def _lines_of(file: InputFile) -> Iterator[tuple[int, bytes]]:
-    """Pieces of whole lines, each with the number of its first line."""
+    """Yields blocks of whole lines, each with the number of its first line."""
     line, rest = 1, b""
     with file.open() as stream:
         while head := stream.read(_BLOCK):
@@ -116,7 +115,7 @@ def _lines_of(file: InputFile) -> Iterator[tuple[int, bytes]]:
 
 
 def _regular(piece: bytes, source: str, line: int) -> TripleBlock | None:
-    """The triples of plain lines of three labels each; None for any other text."""
+    """Parses lines of three labels each; returns None for any other text."""
     if b"\r" in piece or b"\0" in piece or not _is_utf8(piece):
         return None
     raw = np.frombuffer(piece, dtype=np.uint8)
@@ -152,7 +151,7 @@ def _is_utf8(piece: bytes) -> bool:
 def _irregular(
     piece: bytes, source: str, line: int, columns: tuple[int, int, int] | None
 ) -> TripleBlock:
-    """The triples of any other text; what is wrong is named by its line in the file."""
+    """Parses any other text; errors name the line in the file."""
 
     def read(text: str) -> tuple[Sequence[int], NDArray]:
         lines, rows = split_rows(text, source, "\t", columns=columns)
@@ -163,7 +162,7 @@ def _irregular(
     try:
         lines, rows = read(decode(piece, source))
     except DataError:
-        # Once more, behind as many blank lines as come before: for the number in the message.
+        # Again, preceded by blank lines, so that the message has the right line number.
         read(decode(b"\n" * (line - 1) + piece, source))
         raise
     return _of_labels(rows, f"{source}, line", [line - 1 + number for number in lines])

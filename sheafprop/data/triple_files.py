@@ -1,4 +1,4 @@
-"""Several files of triples as one, in which alternative ids mean their terms."""
+"""Reads several files of triples as one and resolves alternative ids across them."""
 
 import os
 import warnings
@@ -10,19 +10,19 @@ from sheafprop.data.formats.facts import LiteralSink, follow_aliases
 from sheafprop.data.text_rows import LocatedRows
 from sheafprop.data.triples import read_located
 
-# What ontologies call one relation; RDF and OBO are read with the first name.
+# Names of the same relation in ontologies; the readers of RDF and OBO use the first one.
 _SUBCLASS = {"is_a", "rdfs:subClassOf", "subClassOf", "subclass_of", "biolink:subclass_of"}
 
 
 def read_files(
     paths: Iterable[str | os.PathLike[str]], *, literals: LiteralSink | None = None, **given: Any
 ) -> LocatedRows:
-    """The triples of several files, in which the alternative ids of any mean their terms.
+    """Reads several files of triples. Alternative ids of one file are resolved in all of them.
 
     Args:
         paths: The files.
-        literals: As of :func:`read_located`; a file may hold nothing else then.
-        **given: Further arguments of it.
+        literals: See :func:`read_located`. If given, files without triples are allowed.
+        **given: Further arguments of :func:`read_located`.
     """
     parts = [
         read_located(path, literals=literals, allow_empty=literals is not None, **given)
@@ -32,20 +32,20 @@ def read_files(
     found = LocatedRows.join([rename_rows(part, aliases) for part in parts])
     if len(several := _SUBCLASS & set(found.rows[:, 1].tolist())) > 1:
         warnings.warn(
-            f"the relations {', '.join(sorted(several))} are read as different ones, though all "
-            "may say that a term is a kind of another: give them one name if they do",
+            f"the relations {', '.join(sorted(several))} are distinct, although all of them may "
+            "mean 'is a'. If they do, give them the same name",
             stacklevel=2,
         )
     return found
 
 
 def rename_rows(located: LocatedRows, aliases: Mapping[str, str]) -> LocatedRows:
-    """Triples with the terms that their labels mean; a warning counts those labels."""
+    """Replaces alternative ids by their terms and warns with their number."""
     rows, count = follow_aliases(located.rows, aliases)
     if count:
         source = located.parts[0][0].rpartition(",")[0]
         warnings.warn(
-            f"{source}: alternative ids of another file read as their terms ({count:,})",
+            f"{source}: alternative ids from another file replaced by their terms ({count:,})",
             stacklevel=3,
         )
     return replace(located, rows=rows)

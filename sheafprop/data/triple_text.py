@@ -1,4 +1,4 @@
-"""Triples of tabular text: which row is a header, which columns are meant."""
+"""Parses tabular text as triples: finds the header and the columns."""
 
 import warnings
 from collections.abc import Container, Sequence
@@ -30,7 +30,7 @@ from sheafprop.data.read_options import ReadOptions
 from sheafprop.data.text_rows import first_row, others, split_rows
 from sheafprop.errors import DataError
 
-# Rows among which an IRI is looked for.
+# Number of rows searched for an IRI.
 _LOOKED_AT = 1000
 _NO_TRIPLES: tuple[Sequence[int], LabelTriples, None] = ((), np.empty((0, 3), dtype=object), None)
 
@@ -45,17 +45,20 @@ def text_triples(
     literals: LiteralSink | None = None,
     group: TableGroup | None = None,
 ) -> tuple[Sequence[int], LabelTriples, tuple[int, int, int] | None]:
-    """The lines and triples of text, without the header and checked, and their columns (None for
-    the only three).
+    """Parses text as triples and checks them.
 
     Args:
         text: Lines that end in LF.
         source: The file, for messages.
-        options: How files are read.
+        options: The options of reading.
         delimiter: The character between fields.
-        known: Labels that are known from elsewhere: a first line with one of them is no header.
-        literals: What takes the properties of nodes, which are refused without it.
-        group: The files that this one belongs to: the first gives the others their header.
+        known: Known labels. A first line with one of them is not a header.
+        literals: Receives the properties of nodes. Without it, nodes are an error.
+        group: The group of the file. Its first file holds the header of all.
+
+    Returns:
+        The line numbers, the triples without the header, and their columns, None if there are only
+        three.
     """
     first = first_row(text, source, delimiter)
     if first is None:
@@ -83,7 +86,7 @@ def text_triples(
             return _NO_TRIPLES
         if by_name is None and group is not None:
             raise DataError(
-                f"{where}: a header that files share must name :START_ID, :END_ID and :TYPE, or "
+                f"{where}: a common header of files must name :START_ID, :END_ID and :TYPE, or "
                 f"head, relation and tail (got {show_fields(names)}). Name the columns (--columns "
                 "NAME,NAME,NAME)"
             )
@@ -102,7 +105,7 @@ def text_triples(
     if lost and literals is not None and (nodes := node_columns(names)) is not None:
         _pass_nodes(text, source, delimiter, line, len(names), nodes, literals)
     elif lost:
-        warnings.warn(f"{source}: left out: nodes ({lost:,})", stacklevel=5)
+        warnings.warn(f"{source}: skipped: nodes ({lost:,})", stacklevel=5)
     if by_name is not None and options.columns is None and options.header is None and has_own:
         labels = [names[column] for column in by_name]
         is_header = len(triples) > 0 and not occur(set(labels), triples)
@@ -113,20 +116,20 @@ def text_triples(
         if len(triples) == 0 and group is None:
             raise DataError(
                 f"{where}: this looks like column names, not a triple (got {show_fields(names)}), "
-                "but no triple follows. If it is the header of other files, give them together, "
-                f"as {source},FILE; header=False (--header no) reads it as a triple"
+                "but no triple follows. If it is the header of other files, give them together as "
+                f"{source},FILE; header=False (--header no) reads it as a triple"
             )
         if not is_header and len(triples):
             raise DataError(
                 f"{where}: this looks like column names, not a triple (got {show_fields(names)}), "
-                "but these labels occur below too. Give header=True (--header yes) to take it as "
+                "but these labels also occur below. Give header=True (--header yes) to read it as "
                 "names, or header=False (--header no) to read it as a triple"
             )
     is_choice = columns is not None and (len(names) > 3 or columns != (0, 1, 2))
     if is_choice and options.columns is None and has_own and (len(triples) or group):
         chosen = ", ".join(names[column] for column in dict.fromkeys(columns))
         warnings.warn(
-            f"{source}: the columns {chosen} are taken as head, relation and tail", stacklevel=5
+            f"{source}: the columns {chosen} are used as head, relation and tail", stacklevel=5
         )
     if len(triples) == 0:
         return (), np.empty((0, 3), dtype=object), columns
@@ -147,10 +150,10 @@ def _pass_nodes(
     columns: NodeColumns,
     literals: LiteralSink,
 ) -> None:
-    """Passes the properties of nodes on, and says how many.
+    """Passes the properties of nodes on and warns with their number.
 
     Args:
-        line: That of the header, 0 without one.
+        line: The line of the header, 0 if there is none.
         width: The number of columns.
     """
     _, rows = split_rows(text, source, delimiter, skipped=line, width=width)
@@ -172,8 +175,7 @@ def _apply_neo4j(
     columns: tuple[int, int, int] | None,
     spaces: tuple[str, str],
 ) -> tuple[Sequence[int], LabelTriples, int]:
-    """The rows of a file of Neo4j: without nodes among them, ids behind the name of their space;
-    and the number of these nodes."""
+    """Prefixes ids of Neo4j with their ID spaces and removes nodes, which are counted."""
     lost = 0
     if columns is not None and names[columns[0]] == "_start" and len(triples):
         is_node = (triples == "").all(axis=1)
@@ -186,9 +188,9 @@ def _apply_neo4j(
 
 
 def shorten_iris(triples: LabelTriples, source: str, options: ReadOptions) -> LabelTriples:
-    """The triples of a table, with IRIs shortened where prefixes were given.
+    """Shortens the IRIs of a table if prefixes were given.
 
-    Otherwise labels stay as they are, and a warning names the first that RDF would shorten.
+    Otherwise labels are unchanged, and a warning names the first one that RDF would shorten.
     """
     if options.prefixes_given:
         if not options.prefixes.namespaces:
@@ -200,9 +202,9 @@ def shorten_iris(triples: LabelTriples, source: str, options: ReadOptions) -> La
     for label in triples[:_LOOKED_AT].ravel().tolist():
         if "://" in label and (short := prefixes.shorten_label(label)) != label:
             warnings.warn(
-                f"{source}: labels of tables are taken as they are, and this one is {short!r} in "
-                f"files of RDF and OBO (got {label!r}). --prefixes common shortens IRIs here too; "
-                "--prefixes none keeps them everywhere",
+                f"{source}: labels of tables are not shortened, but {label!r} is {short!r} in "
+                "files of RDF and OBO. --prefixes common shortens IRIs here too; --prefixes none "
+                "keeps them everywhere",
                 stacklevel=5,
             )
             break
@@ -210,7 +212,7 @@ def shorten_iris(triples: LabelTriples, source: str, options: ReadOptions) -> La
 
 
 def check_no_empty(triples: LabelTriples, numbers: Sequence[int], source: str) -> None:
-    """Refuses triples with an empty label, by the line of the first."""
+    """Checks that no label is empty."""
     empty = np.flatnonzero((triples == "").any(axis=1))
     if len(empty):
         row = int(empty[0])

@@ -1,4 +1,4 @@
-"""Reading and writing label triples as files, with labels taken literally."""
+"""Reads and writes files of label triples."""
 
 import os
 from collections.abc import Container, Iterable, Sequence
@@ -31,15 +31,15 @@ from sheafprop.data.triple_text import shorten_iris, text_triples
 from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
 
-#: What a single label may be; see :func:`as_label`.
+#: Types of labels, see :func:`as_label`.
 LABEL = str | int | np.integer
 
 
 def as_label(value: Any, what: str = "a label") -> str:
-    """A label as text: a string as it is, an integer as its decimal text.
+    """Converts a label to text. Integers become decimal text.
 
     Raises:
-        DataError: If it is anything else, as a float or a Boolean.
+        DataError: If the label is neither a string nor an integer, such as a float or a Boolean.
     """
     if isinstance(value, str):
         return value
@@ -51,14 +51,14 @@ def as_label(value: Any, what: str = "a label") -> str:
 
 
 def as_label_triples(triples: Iterable[Sequence[Any]], source: str = "triples") -> LabelTriples:
-    r"""Turns rows of three labels into an object array of strings of shape ``[m, 3]``.
+    r"""Converts rows of three labels to an object array of strings of shape ``[m, 3]``.
 
-    Integers are taken as their decimal text: 7 is the label ``"7"``.
+    Integers are converted to decimal text: 7 is the label ``"7"``.
 
     Args:
-        triples: The rows ``(head, relation, tail)``, in any sequence or array, or a frame of pandas
-            or polars (see :func:`frame_triples`).
-        source: The name to use in error messages.
+        triples: The rows ``(head, relation, tail)`` as a sequence, an array or a data frame of
+            pandas or polars, see :func:`frame_triples`.
+        source: The name in error messages.
 
     Raises:
         DataError: If a row does not hold three strings or integers.
@@ -71,10 +71,12 @@ def as_label_triples(triples: Iterable[Sequence[Any]], source: str = "triples") 
     if not isinstance(rows, np.ndarray):
         for number, row in enumerate(rows):
             if isinstance(row, str) or not hasattr(row, "__len__") or len(row) != 3:
-                raise DataError(f"{source}: a triple has 3 labels (got {row!r} in row {number})")
+                raise DataError(
+                    f"{source}: a triple must have 3 labels (got {row!r} in row {number})"
+                )
     array = np.asarray(rows, dtype=object)
     if array.shape != (len(rows), 3):
-        raise DataError(f"{source}: label triples have shape [m, 3] (got {list(array.shape)})")
+        raise DataError(f"{source}: label triples must have shape [m, 3] (got {list(array.shape)})")
     kinds = {kind for kind in map(type, array.ravel()) if not issubclass(kind, str)}
     if not kinds:
         return array
@@ -111,49 +113,48 @@ def read_triples(
     allow_empty: bool = False,
     known: Container[str] = (),
 ) -> LabelTriples:
-    r"""Reads a file of triples, by default of ``head<TAB>relation<TAB>tail`` lines.
+    r"""Reads triples from a file, by default from lines ``head<TAB>relation<TAB>tail``.
 
-    Text is UTF-8, with or without a byte order mark; lines end in LF or CRLF, and the last line end
-    may be missing. Blank lines are skipped. Labels are taken literally: quotes, commas, spaces
-    around them and texts such as ``NA`` or ``1.0`` stay what they are. Files compressed by gzip,
-    bzip2, xz or Zstandard are decompressed.
+    Text must be UTF-8, with or without a byte order mark. Lines end in LF or CRLF; the last line
+    end may be missing. Blank lines are skipped. Labels are literal: quotes, commas, surrounding
+    spaces and texts such as ``NA`` or ``1.0`` are not interpreted. Files compressed by gzip, bzip2,
+    xz or Zstandard are decompressed.
 
     A header of usual names (``head relation tail``, ``subject predicate object``,
-    ``source relation target``, ``h r t``, ``s p o``, in any order and among other columns) says
-    which columns are meant. What else may go wrong without a word is refused, unless an option
-    says what it is: a first line whose fields occur nowhere else (``header``), and columns whose
-    relation labels are mostly entities (``columns``).
+    ``source relation target``, ``h r t``, ``s p o``, in any order and among other columns) selects
+    the columns. Two probable mistakes are errors unless an option rules them out: a first line
+    whose fields occur nowhere else (``header``), and relation labels that are mostly entities
+    (``columns``).
 
-    Labels of ontologies mean their terms: alternative ids and those of replaced terms are renamed.
+    In ontologies, alternative ids and the ids of replaced terms are replaced by their terms.
 
     Args:
-        path: The file. Tables that share the header of the first are given together, as
-            ``"header.csv,part.csv"``, and those of Neo4j without a column of types behind their
-            type, as ``"KNOWS=part.csv"``.
-        columns: The columns of head, relation and tail, by numbers from 0 on or by the names of a
-            header, for files with more columns or another order; as a sequence, or as text such as
-            ``"0,1,2"``. By default every line must hold exactly three fields, or the first line
-            usual names.
+        path: The file. Tables with a common header are given together as ``"header.csv,part.csv"``,
+            with the header in the first file. Relationships of Neo4j without a column of types are
+            given with their type, as ``"KNOWS=part.csv"``.
+        columns: The columns of head, relation and tail, by numbers from 0 on or by the names in the
+            header, as a sequence or as text such as ``"0,1,2"``. (default: by the usual names of a
+            header, else every line must have exactly three fields)
         header: Whether the first line is a header: True or ``"yes"``, False or ``"no"``, None or
             ``"auto"``.
-        delimiter: With any other character than the tab, the file is read as CSV: fields may then
-            be quoted. (default: the comma in CSV, else the tab)
+        delimiter: The character between fields. Unless it is the tab, fields may be quoted.
+            (default: the comma in CSV, else the tab)
         format: ``"tsv"``, ``"csv"``, ``"parquet"``, ``"ntriples"``, ``"nquads"``, ``"turtle"``,
             ``"trig"``, ``"rdfxml"``, ``"obo"`` or ``"jsonl"``. By default inferred from the first
-            lines and the name (also before ``.gz`` and the like), else TSV. A warning says what
-            else than triples is left out of a graph format, such as literals.
-        prefixes: How IRIs of RDF become labels, and if it is given those of tables too, see
-            :class:`~sheafprop.data.Prefixes`. (default: ``"common"``, for RDF)
-        allow_empty: Whether a file without a triple is fine.
-        known: Labels that are known from elsewhere: a first line with one of them is not a header.
+            lines and the name, without the suffix of a compression; else TSV. A warning counts what
+            is skipped in a graph format, such as literals.
+        prefixes: The prefixes that shorten IRIs, see :class:`~sheafprop.data.Prefixes`. If given,
+            IRIs in tables are shortened too. (default: ``"common"``, only for RDF)
+        allow_empty: Whether to accept a file without triples.
+        known: Known labels. A first line with one of them is not a header.
 
     Returns:
         An object array of strings of shape ``[m, 3]``, in the order of the file.
 
     Raises:
-        DataError: If a line is malformed (with file, line number and content), the file is
-            truncated, not UTF-8 text or of another format, or it holds no triple.
-        ValueError: If an option makes no sense.
+        DataError: If a line is malformed (the message has file, line number and content), or the
+            file is truncated, is not UTF-8 text, has another format or holds no triple.
+        ValueError: If an option is not valid.
     """
     options = ReadOptions.of(columns, header, delimiter, format, prefixes)
     return read_located(path, options=options, allow_empty=allow_empty, known=known).rows
@@ -168,16 +169,16 @@ def read_located(
     options: ReadOptions | None = None,
     **given: Any,
 ) -> LocatedRows:
-    """The triples of :func:`read_triples` with the line of each.
+    """Reads triples with their line numbers, see :func:`read_triples`.
 
     Args:
         path: The file.
-        known: Labels that are known from elsewhere.
-        literals: What takes the literals of a graph format and the properties of nodes: entity,
+        known: Known labels.
+        literals: Receives the literals of a graph format and the properties of nodes, as entity,
             property and value.
-        allow_empty: Whether a file without a triple is fine.
-        options: How files are read.
-        **given: Those of :class:`ReadOptions` instead.
+        allow_empty: Whether to accept a file without triples.
+        options: The options of reading.
+        **given: The fields of :class:`ReadOptions`, instead of ``options``.
     """
     chosen = ReadOptions.of(**given) if options is None else options
     group = None if isinstance(path, InputFile) else split_group(path)
@@ -187,15 +188,15 @@ def read_located(
     files = map(InputFile, group.files)
     found = LocatedRows.join([_parse(file, chosen, True, known, literals, group) for file in files])
     if not len(found) and not allow_empty:
-        raise DataError(f"{', '.join(group.files)}: the files hold no triple")
+        raise DataError(f"{', '.join(group.files)}: the files hold no triples")
     return found
 
 
 def file_format(file: InputFile, options: ReadOptions) -> str:
-    """The format of a file: as given, or by its name and its first lines.
+    """Returns the given format, or infers it from the name and the first lines.
 
     Raises:
-        DataError: If it is of a format that cannot be read.
+        DataError: If the format cannot be read.
     """
     if options.format != "auto":
         return options.format
@@ -207,7 +208,7 @@ def file_format(file: InputFile, options: ReadOptions) -> str:
 
 
 def holds_triples(path: str | os.PathLike[str], **options: Any) -> bool:
-    """Whether a file is of a graph format, or any line of its text has three fields."""
+    """Whether a file has a graph format, or a line with three fields."""
     chosen, file = ReadOptions.of(**options), InputFile(path)
     format = file_format(file, chosen)
     if format in GRAPH_FORMATS or format == "parquet":
@@ -226,17 +227,18 @@ def parse_triples(
     known: Container[str] = (),
     **reading: Any,
 ) -> LabelTriples:
-    r"""Reads triples from the bytes of a file; see :func:`read_triples`.
+    r"""Parses the bytes of a file of triples, see :func:`read_triples`.
 
     Args:
         content: The bytes.
-        source: The name of the file, for error messages and its format.
-        allow_empty, known: As of :func:`read_triples`.
-        **reading: ``columns``, ``header``, ``delimiter``, ``format`` and ``prefixes``, likewise.
+        source: The name of the file, for error messages and for its format.
+        allow_empty, known: See :func:`read_triples`.
+        **reading: ``columns``, ``header``, ``delimiter``, ``format`` and ``prefixes``, see
+            :func:`read_triples`.
 
     Raises:
         DataError: As :func:`read_triples`.
-        ValueError: If an option makes no sense.
+        ValueError: If an option is not valid.
     """
     options = ReadOptions.of(**reading)
     return _parse(InputFile(source, content), options, allow_empty, known).rows
@@ -271,27 +273,27 @@ def _parse(
     if format not in IRI_FORMATS:
         located = replace(located, rows=shorten_iris(located.rows, source, options))
     if len(located) == 0 and not allow_empty:
-        raise DataError(f"{source}: the file holds no triple ({file.size} bytes)")
+        raise DataError(f"{source}: the file holds no triples ({file.size} bytes)")
     return located
 
 
 def is_frame(value: Any) -> bool:
-    """Whether a value is a frame of pandas, polars or the like: it has named columns."""
+    """Whether a value is a data frame, that is, has named columns."""
     return hasattr(value, "columns") and hasattr(value, "__getitem__")
 
 
 def frame_triples(frame: Any, source: str, columns: Any = None) -> LabelTriples:
-    r"""The label triples of a frame of pandas or polars.
+    r"""Returns the label triples of a data frame of pandas or polars.
 
     Args:
-        frame: A frame whose columns have usual names (see :func:`read_triples`), or three columns
-            in the order head, relation, tail.
-        source: The name to use in error messages.
+        frame: A data frame whose columns have usual names (see :func:`read_triples`), or with three
+            columns in the order head, relation, tail.
+        source: The name in error messages.
         columns: The columns of head, relation and tail, by number or by name.
 
     Raises:
-        DataError: If the columns are unknown, a label is not a string or integer, or most relation
-            labels also occur as entities.
+        DataError: If the columns cannot be identified, a label is neither a string nor an integer,
+            or most relation labels also occur as entities.
     """
     cells, has_names = frame_cells(frame, source, columns)
     triples = as_label_triples(cells, source)
@@ -304,15 +306,15 @@ def frame_triples(frame: Any, source: str, columns: Any = None) -> LabelTriples:
 
 
 def frame_cells(frame: Any, source: str, columns: Any = None) -> tuple[LabelTriples, bool]:
-    """The values of :func:`frame_triples` as they came, and whether their columns were named."""
+    """Returns the cells of the three columns, and whether the columns were found by name."""
     names = list(frame.columns)
     chosen: Any = ReadOptions.of(columns).columns
     chosen = recognize_columns(names) if chosen is None else columns_by_name(chosen, names, source)
     if chosen is None and len(names) != 3:
         raise DataError(
             f"{source} needs the columns head, relation and tail, or three columns (got "
-            f"{', '.join(map(str, names[:8]))}). Rename them, or say which ones, such as by "
-            "--columns 0,1,2 or --columns NAME,NAME,NAME"
+            f"{', '.join(map(str, names[:8]))}). Rename them, or select three columns (--columns "
+            "0,1,2 or --columns NAME,NAME,NAME)"
         )
     cells = np.empty((len(frame), 3), dtype=object)
     for place, number in enumerate(chosen or (0, 1, 2)):
@@ -324,32 +326,31 @@ def frame_cells(frame: Any, source: str, columns: Any = None) -> tuple[LabelTrip
 
 
 def write_triples(path: str | os.PathLike[str], triples: Iterable[Sequence[str]]) -> None:
-    r"""Writes label triples so that they are read back as they are.
+    r"""Writes label triples as lines ``head<TAB>relation<TAB>tail``.
 
-    :func:`read_triples` gives back the same labels whatever they are with ``header=False`` and
-    ``columns=(0, 1, 2)``, which say what it would otherwise tell from them.
+    :func:`read_triples` with ``header=False`` and ``columns=(0, 1, 2)`` reads back the same labels
+    in all cases.
 
     Args:
-        path: The file, replaced as a whole where it exists.
+        path: The file. An existing file is replaced atomically.
         triples: The rows ``(head, relation, tail)``.
 
     Raises:
-        DataError: If a label cannot stand in such a file: an empty one, or one with a tab, a line
-            break or a NUL character.
-        StorageError: If the file cannot be written. The old one is still there then.
+        DataError: If a label is empty, or holds a tab, a line break or a NUL character.
+        StorageError: If the file cannot be written. An existing file is then unchanged.
     """
     write_bytes(path, format_triples(triples, os.fspath(path)))
 
 
 def format_triples(triples: Iterable[Sequence[str]], source: str) -> bytes:
-    r"""The content of a file of label triples; see :func:`write_triples`.
+    r"""Formats label triples as the content of a file, see :func:`write_triples`.
 
     Args:
         triples: The rows ``(head, relation, tail)``.
         source: The name of the file, for error messages.
 
     Raises:
-        DataError: If a label cannot stand in such a file.
+        DataError: If a label cannot be written.
     """
     array = as_label_triples(triples)
     for row, labels in enumerate(array):
@@ -360,7 +361,7 @@ def format_triples(triples: Iterable[Sequence[str]], source: str) -> bytes:
                     "must not be empty and hold no tab, line break or NUL character"
                 )
     text = "".join("\t".join(labels) + "\n" for labels in array)
-    # A leading mark would be taken for a byte order mark, so a real one is put before it.
+    # A leading U+FEFF would be read as a byte order mark, so a byte order mark is added.
     mark = BOM if text.startswith("\ufeff") else b""
     try:
         return mark + text.encode("utf-8")

@@ -1,4 +1,4 @@
-"""The two-way map between labels and ids."""
+"""Maps labels to ids and back."""
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,22 +14,22 @@ from sheafprop.data.label_checks import fold
 from sheafprop.data.triples import LABEL, as_label
 from sheafprop.errors import DataError
 
-# Searching for near spellings is quadratic in the labels' lengths: not worth it in huge lists.
+# Fuzzy matching is quadratic in the lengths of labels, so large vocabularies skip it.
 MAX_SUGGESTION_LABELS = 100_000
 _MAX_SUGGESTION_LENGTH = 1000
 
 
 class Labels(Protocol):
-    """Labels by their ids, as a :class:`Vocabulary` has them, wherever they are kept."""
+    """Interface of vocabularies, in memory or on disk; see :class:`Vocabulary`."""
 
     def lookup(self, labels: Iterable[str]) -> Tensor:
-        """Ids of labels, -1 for unknown ones, int64 ``[n]``."""
+        """Returns the ids of labels, -1 for unknown labels, int64 ``[n]``."""
 
     def ids(self, labels: Iterable[str]) -> Tensor:
-        """Ids of labels, int64 ``[n]``; raises a :class:`DataError` for unknown ones."""
+        """Returns the ids of labels, int64 ``[n]``. Unknown labels raise a :class:`DataError`."""
 
     def labels_of(self, ids: Tensor | Iterable[int]) -> list[str]:
-        """Labels of ids."""
+        """Returns the labels of ids."""
 
     def __len__(self) -> int: ...
 
@@ -37,13 +37,13 @@ class Labels(Protocol):
 def unknown_labels(
     missing: Sequence[str], size: int, kind: str, suggestion: Callable[[str], str]
 ) -> DataError:
-    """The error that names the first of some unknown labels with the nearest spelling.
+    """Builds the error for unknown labels, which names the first ones with similar labels.
 
     Args:
-        missing: Labels that are unknown; repeated ones count once.
-        size: How many are known.
-        kind: What they stand for, in the plural.
-        suggestion: Says what may be meant.
+        missing: Unknown labels, possibly with duplicates.
+        size: Number of known labels.
+        kind: What the labels denote, in the plural.
+        suggestion: Maps an unknown label to a suggestion.
     """
     missing = list(dict.fromkeys(missing))
     named = ", ".join(quote(label) + suggestion(label) for label in missing[:3])
@@ -55,12 +55,11 @@ def unknown_labels(
 
 
 class Vocabulary:
-    r"""An immutable list of labels: the id of a label is its position.
+    r"""An immutable sequence of labels. The id of a label is its position.
 
     Args:
-        labels: The labels, each of them once; integers are taken as their decimal text, here and in
-            every method. What is returned is text.
-        kind: What the labels stand for, in the plural, for error messages.
+        labels: Distinct labels. Integers are converted to decimal text, here and in every method.
+        kind: What the labels denote, in the plural, for error messages.
 
     Raises:
         DataError: If a label is not a string or an integer, or occurs twice.
@@ -75,7 +74,7 @@ class Vocabulary:
         for number, label in enumerate(self._labels):
             if self._index[label] != number:
                 raise DataError(
-                    f"Every label must occur once among the {kind} "
+                    f"every label must occur once among the {kind} "
                     f"(got {quote(label)} at {number} and at {self._index[label]})"
                 )
 
@@ -86,7 +85,7 @@ class Vocabulary:
 
     @property
     def index(self) -> Mapping[str, int]:
-        r"""The id of every label."""
+        r"""The ids by label."""
         return MappingProxyType(self._index)
 
     def lookup(self, labels: Iterable[str]) -> Tensor:
@@ -99,7 +98,7 @@ class Vocabulary:
         r"""Returns the ids of labels, as int64 of shape ``[n]``.
 
         Raises:
-            DataError: If labels are unknown; names the first of them with the nearest spelling.
+            DataError: If labels are unknown. The message names the first ones with similar labels.
         """
         wanted = list(_texts([labels] if isinstance(labels, LABEL) else labels, self.kind))
         ids = self.lookup(wanted)
@@ -117,21 +116,21 @@ class Vocabulary:
         wrong = [number for number in numbers if not 0 <= number < len(self)]
         if wrong:
             raise DataError(
-                f"Ids of {self.kind} lie between 0 and {len(self) - 1} (got {wrong[0]})"
+                f"ids of {self.kind} must be between 0 and {len(self) - 1} (got {wrong[0]})"
             )
         return [self._labels[number] for number in numbers]
 
     def extend(self, labels: Iterable[str]) -> "Vocabulary":
-        r"""Returns a vocabulary with new labels after the old ones, in the order of appearance.
+        r"""Returns a vocabulary with new labels appended in the order of first appearance.
 
-        Labels that are known already keep their ids; repeated ones are taken once.
+        Known labels keep their ids.
         """
         merged = dict.fromkeys(self._labels)
         merged.update(dict.fromkeys(_texts(labels, self.kind)))
         return Vocabulary(merged, kind=self.kind)
 
     def suggestion(self, label: Any) -> str:
-        r"""Returns `` (did you mean 'x'?)`` for an unknown label, or nothing if none is near."""
+        r"""Returns `` (did you mean 'x'?)`` for an unknown label; empty if no label is similar."""
         if not isinstance(label, str) or len(label) > _MAX_SUGGESTION_LENGTH:
             return ""
         folded = fold(label)

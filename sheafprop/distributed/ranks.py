@@ -47,6 +47,8 @@ class Ranks:
         self.rank, self.size, self.device = rank, size, device
         self.hosts, self.timeout = tuple(hosts), timeout
         self._roll_call = roll_call
+        #: Whether ranks of one host exchange rows by memory that both map, not by messages.
+        self.shares_memory = size > 1 and device.type == "cpu"
         #: Bytes of rows that :meth:`start_exchange` has sent to other ranks so far.
         self.bytes_sent = 0
 
@@ -162,6 +164,12 @@ class Ranks:
         step = max(1, piece_bytes // max(1, row_bytes * self.size))
         if most > step:
             return lambda: self._exchange_pieces(output, rows, received, sent, most, step)
+        return self.start_all_to_all(output, rows, received, sent)
+
+    def start_all_to_all(
+        self, output: Tensor, rows: Tensor, received: Sequence[int], sent: Sequence[int]
+    ) -> Callable[[], None]:
+        """Does the same in one piece, and counts no bytes."""
         with self.watch("all_to_all"):
             work = dist.all_to_all_single(
                 _as_real(output), _as_real(rows), list(received), list(sent), async_op=True

@@ -1,4 +1,4 @@
-"""Trained models in a new graph: propagation settings and their search, episodes, ranking."""
+"""Applies trained models to new graphs: propagation, search of settings, episodes, ranking."""
 
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer, episode_loss

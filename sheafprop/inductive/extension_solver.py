@@ -1,4 +1,4 @@
-"""Vectors of new entities from facts: the exact limit where it is unique, else finite time."""
+"""Computes vectors of new entities from facts: the unique minimum of the energy, or finite time."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,25 +17,26 @@ from sheafprop.nn.solvers import SOLVERS, LinearSystem, is_cheap
 from sheafprop.sheaf import RelationSheaf
 from sheafprop.sheaf.relation_sheaf import Side, double_precision
 
-# Beyond this many numbers in the squared maps of all facts, sharing the work of a map pays.
+# Number of entries of the squared maps of all facts above which a plan is faster.
 _MOST_NUMBERS = 2**20
-# Least and greatest pivot of a block that is treated as regular without a closer look.
+# Bounds of the pivots of a block that is treated as nonsingular without further checks.
 _REGULAR = 1e-5
 
 
 def solve_lone_blocks(system: FreeSystem, sheaf: RelationSheaf) -> Tensor | None:
-    r"""The minimum of the energy where no fact connects two free entities.
+    r"""Minimizes the energy if no fact connects two free entities.
 
     .. math::
         x_u = \left( \sum_e R_{u,e}^* R_{u,e} \right)^{-1}
         \sum_e R_{u,e}^* \left( R_{v,e} x_v \pm b_e \right)
 
-    over the facts :math:`e` of :math:`u`, each with a known :math:`v` and times its weight, where
-    facts have weights; :math:`b_e` counts as it is where :math:`u` is the tail.
+    where the sums are over the facts :math:`e` of :math:`u`, weighted if facts have weights,
+    :math:`v` is the known entity of :math:`e`, and the sign of :math:`b_e` is positive if :math:`u`
+    is the tail.
 
     Returns:
-        Vectors of the free entities ``[n, s, d]`` in double precision; None where a plan does
-        better, for many facts, or where a block is close to singular.
+        Vectors of the free entities ``[n, s, d]`` in double precision, or None if a plan is faster
+        or a block is close to singular.
     """
     size = system.x.shape[2]
     if system.edge_type.numel() * size**2 > _MOST_NUMBERS:
@@ -71,27 +72,26 @@ def solve_lone_blocks(system: FreeSystem, sheaf: RelationSheaf) -> Tensor | None
     return torch.cholesky_solve(constant.mT, factor).mT
 
 
-# Relative residual of an exact solution, which is found in double precision; beyond what single
-# precision can hold, where vectors are stored so.
+# Relative residual of an exact solution. It is computed in double precision, and below the
+# resolution of vectors in single precision.
 _TOL = 1e-12
 _SINGLE_TOL = 1e-9
 _GOOD = 1e-8
-#: Rows of an exact solution that are shorter than this share of the length that the model trains
-#: with may be rounding: the residual that is accepted.
+#: Rows of an exact solution with a smaller norm, relative to that of the training, may be rounding
+#: errors, since the residual is of this order.
 RESOLVED = _GOOD
 _MAX_ITERATIONS = 20_000
-# A step that moves no row by more than this share of the longest one is rounding: rows may be in
-# single precision.
+# Smaller relative changes by a step are rounding errors, since rows may be in single precision.
 _AT_REST = 1e-5
-# A random vector keeps more than this share of its length where the system has a kernel.
+# If the system has a kernel, a random vector keeps at least this fraction of its norm.
 _KERNEL = 1e-5
 
 
 def solve_exactly(system: FreeSystem, sheaf: RelationSheaf) -> tuple[Tensor, float]:
-    r"""The minimum ``[n, s, d]`` of a nonsingular system, and its relative residual.
+    r"""Returns the minimum ``[n, s, d]`` of a nonsingular system, and its relative residual.
 
     Raises:
-        DivergenceError: If the solver does not get there.
+        DivergenceError: If the solver does not converge.
     """
     known = system.boundary_mask
     head, tail = system.edge_index
@@ -103,7 +103,7 @@ def solve_exactly(system: FreeSystem, sheaf: RelationSheaf) -> tuple[Tensor, flo
     plan = system.plan(sheaf)
     constant = plan.constant(system.x.to(plan.dtype))
     if alone:
-        # New entities that meet known ones only: every block stands alone.
+        # New entities without facts among each other: the system is block diagonal.
         return plan.precondition(constant).to(system.x.dtype), 0.0
     linear = LinearSystem(plan)
     tol = _TOL if system.x.dtype == plan.dtype else _SINGLE_TOL
@@ -122,10 +122,10 @@ def solve_exactly(system: FreeSystem, sheaf: RelationSheaf) -> tuple[Tensor, flo
 def singular_entities(
     system: FreeSystem, touched: Tensor, component: Tensor, sheaf: RelationSheaf
 ) -> Tensor:
-    """Free entities of ``touched`` components whose system has a kernel, bool ``[N]``.
+    """Returns the free entities of ``touched`` components whose system has a kernel, bool ``[N]``.
 
-    A random vector is solved for: what is left of it lies in the kernel, or is out of the solver's
-    reach, which is as bad.
+    The system is solved for a random vector. The remainder lies in the kernel, or cannot be reached
+    by the solver, which is treated alike.
     """
     part = system.part(touched)
     plan = part.plan(sheaf)
@@ -148,7 +148,7 @@ def singular_entities(
     return kernel[component] & touched
 
 
-# A map is injective if its smallest singular value is not below this share of its largest.
+# A map is injective if its smallest singular value is at least this fraction of its largest.
 _INJECTIVE = 1e-6
 
 NO_ANCHOR = "no fact connects them to a known entity"
@@ -157,14 +157,14 @@ SINGULAR = "their facts leave directions open (the maps have a kernel)"
 
 @dataclass(frozen=True)
 class FreeSolution:
-    """Vectors of the free entities of a system, and how they were found.
+    """The vectors of the free entities of a system.
 
     Args:
-        vectors (Tensor): ``[n, s, d]``.
-        exact (Tensor): Entities with the exact solution, bool ``[n]``.
-        reasons (dict): Why others have none, with their number.
-        relative_residual (float): That of the exact solution.
-        lengths (Tensor): Lengths, before they were scaled, of the exact vectors that were.
+        vectors (Tensor): The vectors ``[n, s, d]``.
+        exact (Tensor): Entities with an exact solution, bool ``[n]``.
+        reasons (dict): Number of the other entities by reason.
+        relative_residual (float): Relative residual of the exact solution.
+        lengths (Tensor): Norms of the exact vectors that were scaled, before scaling.
     """
 
     vectors: Tensor
@@ -175,7 +175,7 @@ class FreeSolution:
 
     @classmethod
     def join(cls, size: int, parts: Iterable[tuple[Tensor, "FreeSolution"]]) -> "FreeSolution":
-        """The solution of ``size`` free entities from those of independent parts of them."""
+        """Joins the solutions of independent parts of ``size`` free entities."""
         vectors, exact = torch.empty(0), torch.zeros(size, dtype=torch.bool)
         reasons: Counter[str] = Counter()
         residual = 0.0
@@ -191,16 +191,16 @@ class FreeSolution:
 
 
 class ExtensionSolver:
-    r"""Solves for the vectors of new entities under a model's sheaf.
+    r"""Solves for the vectors of new entities with the sheaf of a model.
 
-    A group of new entities that facts connect among each other is solved exactly, for the unique
-    minimum of the energy, where it reaches a known entity and its system is nonsingular. The other
-    groups are propagated for a finite time from a seeded start. A group does not depend on others.
+    Connected components of new entities are independent. A component that is connected to a known
+    entity and whose system is nonsingular is solved exactly, for the unique minimum of the energy.
+    Other components are propagated for a finite time from a random start.
 
     Args:
         model (KGEModel): The trained model.
-        sheaf (RelationSheaf): Its sheaf.
-        prototypes (RelationPrototypes): Mean trained vectors at each (relation, side).
+        sheaf (RelationSheaf): The sheaf of the model.
+        prototypes (RelationPrototypes): Mean trained vectors per relation and side.
         variance (Tensor): Mean squared residuals of the relations in training, ``[R]``.
     """
 
@@ -213,7 +213,7 @@ class ExtensionSolver:
     ):
         self.model, self.sheaf = model, sheaf
         self.prototypes, self.variance = prototypes, variance
-        # Whether the maps of each relation are injective: found when a relation is first met.
+        # Whether the maps of each relation are injective, computed on first use.
         unknown = torch.full((sheaf.num_relations,), -1, dtype=torch.int8)
         head = unknown if sheaf.shares_maps else unknown.clone()
         self._injective = {"tail": unknown, "head": head}
@@ -222,8 +222,8 @@ class ExtensionSolver:
     def exact(
         self, system: FreeSystem, otherwise: PropagationSettings, *, normalize_output: bool
     ) -> FreeSolution:
-        """The exact solution where it is unique, scaled to the length that the model trains with
-        where asked; ``otherwise`` says what is done elsewhere."""
+        """Returns the exact solution where it is unique, optionally scaled to the norm of the
+        training; other entities are solved by ``otherwise``."""
         component, anchored = components(system)
         free = ~system.boundary_mask
         regular, reasons = self._regular(system, component, anchored)
@@ -246,14 +246,14 @@ class ExtensionSolver:
 
     @torch.no_grad()
     def finite_time(self, system: FreeSystem, settings: PropagationSettings) -> FreeSolution:
-        """All vectors by propagation with these settings."""
+        """Computes all vectors by propagation with the given settings."""
         vectors = self._propagate(system, settings)
         return FreeSolution(vectors, torch.zeros(len(vectors), dtype=torch.bool), {}, 0.0)
 
     @torch.no_grad()
     def pull(self, system: FreeSystem, *, normalize_output: bool) -> float:
-        """The longest distance that a full step would move a free entity from its row of ``x``;
-        zero where that is rounding alone."""
+        """Returns the largest change of a free entity by a full step from ``x``; zero if it is
+        below rounding errors."""
         plan = system.plan(self.sheaf)
         x = system.x.to(plan.dtype)
         old = x[plan.free_index]
@@ -265,9 +265,9 @@ class ExtensionSolver:
         return distance if distance > _AT_REST * length else 0.0
 
     def _rescale(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows at the length the model trains with, and their lengths before.
+        """Scales rows to the norm of the training, and returns their previous norms.
 
-        Rows below what the solution is accurate to have no direction, and stay as they are.
+        Rows below the accuracy of the solution have no reliable direction and are not scaled.
         """
         length = torch.linalg.vector_norm(x, dim=-1)
         long = length > RESOLVED * self.model.trained_length()
@@ -288,7 +288,8 @@ class ExtensionSolver:
     def _regular(
         self, system: FreeSystem, component: Tensor, anchored: Tensor
     ) -> tuple[Tensor, dict[str, int]]:
-        """Free entities whose component has a nonsingular system, bool ``[N]``, and why not."""
+        """Returns the free entities of nonsingular components, bool ``[N]``, and the reasons for
+        the others."""
         free = ~system.boundary_mask
         regular = free & anchored
         reasons: Counter[str] = Counter()
@@ -305,9 +306,9 @@ class ExtensionSolver:
         return regular, {reason: count for reason, count in reasons.items() if count}
 
     def _doubtful(self, system: FreeSystem) -> Tensor:
-        """Free entities at a map that is not injective, bool ``[N]``."""
+        """Returns the free entities of facts with a map that is not injective, bool ``[N]``."""
         out = torch.zeros_like(system.boundary_mask)
-        # What draws entities to their features is injective.
+        # The maps to the features are injective.
         facts = system.edge_type < self.sheaf.num_relations
         used, position = torch.unique(system.edge_type[facts], return_inverse=True)
         ends: tuple[tuple[int, Side], ...] = ((1, "tail"), (0, "head"))

@@ -1,4 +1,4 @@
-"""The map from features of entities to their vectors, fitted in closed form."""
+"""Maps features of entities to vectors by ridge regression."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from sheafprop.inductive.landmark_basis import LandmarkBasis
 from sheafprop.sheaf.relation_sheaf import double_precision
 
 #: Fewest training entities with features.
-#: Strengths that are compared, as shares of the largest eigenvalue of the features' Gram matrix.
+#: Candidates of the strength, relative to the largest eigenvalue of the Gram matrix.
 _STRENGTHS = torch.logspace(-8, 2, 61, dtype=torch.float64)
-#: What a degree of freedom counts in the choice of the strength.
+#: Weight of a degree of freedom in the selection of the strength.
 _CAUTION = 1.4
-#: Of so small a share of the variance, predictions are spread no further.
+#: Minimum explained fraction of the variance in the factor that spreads predictions.
 _FAINT = 1 / 16
-#: No entity of a vector so long is of use, whose squared length single precision cannot hold.
+#: Bound of the norms of predictions; squares of larger norms overflow in single precision.
 _LONGEST = 1e18
-#: Smallest share of the vectors' variance that counts as left over, so that no weight is infinite.
+#: Minimum unexplained fraction of the variance, so that weights are finite.
 _LEAST = 1e-6
 
 
@@ -35,10 +35,10 @@ class Ridge(NamedTuple):
         weight (Tensor): :math:`W`, ``[p, d]``.
         offset (Tensor): :math:`c`, ``[d]``.
         strength (float): :math:`\\lambda`.
-        error (float): The mean squared error on entities left out, over all columns together.
-        left_out (Tensor): What is predicted of each entity without itself, ``[n, d]``.
+        error (float): Leave-one-out mean squared error, over all columns.
+        left_out (Tensor): Leave-one-out predictions, ``[n, d]``.
         mean (Tensor): The weighted mean of the vectors, ``[d]``.
-        share (Tensor): The weight of each entity in sums, ``[n, 1]``.
+        share (Tensor): The normalized weights of the entities, ``[n, 1]``.
     """
 
     weight: Tensor
@@ -50,10 +50,10 @@ class Ridge(NamedTuple):
     share: Tensor
 
     def spread(self, x: Tensor, factor: float) -> "Ridge":
-        """Puts the predictions so many times further from the mean.
+        """Scales the deviation of predictions from the mean.
 
         Args:
-            x (Tensor): The vectors that it was fitted to, ``[n, d]``.
+            x (Tensor): The vectors of the fit, ``[n, d]``.
             factor (float): The factor.
         """
         left_out = self.mean + factor * (self.left_out - self.mean)
@@ -68,18 +68,18 @@ class Ridge(NamedTuple):
 def fit_ridge(
     f: Tensor, x: Tensor, weight: Tensor | None = None, strength: float | None = None
 ) -> Ridge:
-    r"""Minimizes, in closed form and double precision,
+    r"""Fits a ridge regression in closed form and in double precision.
 
     .. math::
-        \sum_v \omega_v \| x_v - c - W^\top f_v \|^2 + \lambda \| W \|^2 .
+        \min_{W, c} \sum_v \omega_v \| x_v - c - W^\top f_v \|^2 + \lambda \| W \|^2
 
-    With the weighted mean taken off and the Gram matrix :math:`F^\top F = V S V^\top` (or, where
-    there are more features than entities, :math:`F F^\top = U S U^\top`), it is
-    :math:`W = V (S + \lambda)^{-1} V^\top F^\top X`, and the strength :math:`\lambda` that is taken
-    has the smallest score of generalized cross-validation (Golub, Heath and Wahba, 1979),
+    For centered data with the Gram matrix :math:`F^\top F = V S V^\top` (or, if there are more
+    features than entities, :math:`F F^\top = U S U^\top`), the solution is
+    :math:`W = V (S + \lambda)^{-1} V^\top F^\top X`. The strength :math:`\lambda` minimizes the
+    score of generalized cross-validation (Golub, Heath and Wahba, 1979),
     :math:`n \, \mathrm{RSS} / (n - 1.4 \, \mathrm{df})^2` with
-    :math:`\mathrm{df} = 1 + \sum_i S_i / (S_i + \lambda)`, where the factor keeps it from strengths
-    that fit every entity exactly (Kim and Gu, 2004). Real features, real or complex vectors.
+    :math:`\mathrm{df} = 1 + \sum_i S_i / (S_i + \lambda)`. The factor 1.4 avoids strengths that
+    interpolate the data (Kim and Gu, 2004).
 
     Args:
         f (Tensor): Features, real ``[n, p]``.
@@ -105,13 +105,13 @@ def fit_ridge(
     size, basis = torch.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
     size = size.clamp_min(0)
     largest = float(size.max()) if size.numel() else 0.0
-    # The scores of the entities along the directions of the features: U of the singular values.
+    # The left singular vectors of the features.
     keep = size > largest * max(f.shape) * torch.finfo(torch.float64).eps
     size, basis = size[keep], basis[:, keep]
     left = basis if wide else rows @ (basis / size.sqrt())
     seen = left.T.to(x.dtype) @ values
     along = (seen.abs() ** 2).sum(1)
-    # What no feature reaches; with as many directions as entities that is nothing.
+    # The part orthogonal to the features; zero with as many directions as entities.
     outside = float((values.abs() ** 2).sum() - along.sum()) if len(size) < count - 1 else 0.0
 
     def scores(strengths: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ def fit_ridge(
 
     if strength is None:
         tried = _STRENGTHS * (largest or 1.0)
-        # Of equal ones the strongest, which is surest.
+        # Ties are broken towards the strongest regularization.
         found = scores(tried).flip(0)
         strength = float(tried.flip(0)[found.argmin()])
     kept = size / (size + strength)
@@ -144,26 +144,28 @@ def fit_ridge(
 
 
 def weigh_by_facts(weight: Tensor, count: Tensor) -> Tensor:
-    r"""The weights :math:`\gamma_v = 2 \gamma / (1 + n_v)` of features beside :math:`n_v` facts.
+    r"""Returns the weights :math:`\gamma_v = 2 \gamma / (1 + n_v)` of features of entities with
+    :math:`n_v` facts.
 
-    With one fact it is :math:`\gamma`, at which both count by their residuals. It falls with more:
-    what features say of an entity, its kind, many facts say too, and what they leave out is what
-    tells it from others of its kind. The form was chosen on training graphs (docs/features.md).
+    With one fact, the weight is :math:`\gamma`, which weighs features and facts by their residuals.
+    It decreases with the number of facts, since many facts contain the information in the features
+    and distinguish similar entities better. The form was selected on training graphs
+    (docs/features.md).
 
     Args:
         weight (Tensor): :math:`\gamma`, ``[m]``.
-        count (Tensor): How many facts there are at each entity, ``[m]``.
+        count (Tensor): Number of facts of each entity, ``[m]``.
     """
     return 2 * weight / (1 + count.to(weight))
 
 
 class Anchors(NamedTuple):
-    """Where features draw some entities to.
+    """Vectors predicted from features, and their weights.
 
     Args:
-        nodes (Tensor): Their positions among the labels asked for, int64 ``[m]``.
+        nodes (Tensor): Positions of the entities among the given labels, int64 ``[m]``.
         target (Tensor): :math:`W f_v`, ``[m, d]``.
-        weight (Tensor): :math:`\\gamma`, their weights beside one fact, ``[m]``.
+        weight (Tensor): Weights :math:`\\gamma` for entities with one fact, ``[m]``.
     """
 
     nodes: Tensor
@@ -171,7 +173,7 @@ class Anchors(NamedTuple):
     weight: Tensor
 
     def among(self, entities: Tensor, size: int) -> "Anchors":
-        """Those of some ``entities`` ``[n]`` of ``size``, which are numbered anew."""
+        """Selects the anchors of ``entities`` ``[n]`` out of ``size``, and renumbers them."""
         number = torch.full((size,), -1)
         number[entities] = torch.arange(len(entities))
         nodes = number[self.nodes]
@@ -181,28 +183,28 @@ class Anchors(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FeatureMap:
-    r"""Predicts vectors from features: :math:`W f_v`, with how much weight they have.
+    r"""Predicts vectors :math:`W f_v` from features, with weights for the energy.
 
-    An entity whose features are known is drawn to them by :math:`\gamma_v \| x_v - W f_v \|^2` in
-    the energy. Beside one fact its weight is :math:`\gamma = s^2 / \hat\sigma^2`, the mean squared
-    residual of a training triple over the mean squared error of :math:`W f` on entities left out;
-    see :func:`weigh_by_facts` for more.
+    Features add the term :math:`\gamma_v \| x_v - W f_v \|^2` to the energy. For an entity with one
+    fact, the weight is :math:`\gamma = s^2 / \hat\sigma^2`, the mean squared residual of training
+    triples divided by the leave-one-out mean squared error of :math:`W f`; see
+    :func:`weigh_by_facts` for other entities.
 
-    The least squared error shrinks predictions towards the mean of all entities, where they rank
-    badly. They are put further from it, by the fourth root of one over the share of the variance
-    that they explain: half way, in logarithms, to the spread of the trained vectors.
+    Least squares shrinks predictions towards the mean of all entities, which harms rankings. Their
+    deviation from the mean is therefore multiplied by the fourth root of the inverse of the
+    explained fraction of the variance. On a logarithmic scale, this restores half of the spread of
+    the trained vectors.
 
     Args:
-        encoder (FeatureEncoder): Turns features into numbers.
-        basis (LandmarkBasis): Turns these into :math:`f`; the one of the smallest error.
+        encoder (FeatureEncoder): Encodes features as numbers.
+        basis (LandmarkBasis): Expands these to :math:`f`; selected by the error.
         weight (Tensor): :math:`W`, ``[p, d]`` in double precision.
-        offset (Tensor): What is added, ``[d]``.
-        strength (float): The strength of the ridge.
+        offset (Tensor): The constant term, ``[d]``.
+        strength (float): The strength of the ridge regression.
         error (float): :math:`\hat\sigma^2`.
         gamma (float): :math:`\gamma`.
-        explained (float): The share of the vectors' variance that is predicted on entities left
-            out.
-        count (int): Training entities with features.
+        explained (float): Fraction of the variance explained by leave-one-out predictions.
+        count (int): Number of training entities with features.
     """
 
     encoder: FeatureEncoder
@@ -225,8 +227,7 @@ class FeatureMap:
         edge_residual: float,
         count: Tensor | None = None,
     ) -> "FeatureMap":
-        """Fits the map on the training entities that have features; arguments and errors are those
-        of :meth:`fit_left_out`."""
+        """Fits the map on the training entities with features, see :meth:`fit_left_out`."""
         return cls.fit_left_out(table, x, labels, edge_residual=edge_residual, count=count)[0]
 
     @classmethod
@@ -240,15 +241,16 @@ class FeatureMap:
         edge_residual: float,
         count: Tensor | None = None,
     ) -> tuple["FeatureMap", Anchors]:
-        r"""Fits the map, and predicts each training entity by all others, see :func:`fit_ridge`.
+        r"""Fits the map and returns leave-one-out predictions, see :func:`fit_ridge`.
 
         Args:
-            table (FeatureTable): Features; those of other entities are not looked at.
+            table (FeatureTable): Features. Those of other entities are ignored.
             x (Tensor): Trained vectors ``[n, d]``.
-            labels (sequence of str): Their labels.
+            labels (sequence of str): Labels of the training entities.
             edge_residual (float): :math:`s^2`.
-            count (Tensor, optional): Their numbers of facts, ``[n]``, by whose roots they weigh;
-                those without any are left out where others have some. (default: all alike)
+            count (Tensor, optional): Numbers of facts, ``[n]``. Entities are weighted by their
+                square roots; those without facts are excluded if others have some. (default: equal
+                weights)
 
         Raises:
             DataError: If fewer than three of the entities have features.
@@ -264,10 +266,10 @@ class FeatureMap:
         encoder = FeatureEncoder.fit(own)
         encoded, known = encoder.encode(own)
         if int(known.sum()) < FEWEST:
-            example = f" (a label there is {quote(table.labels[0])})" if len(table) else ""
+            example = f"; a label there: {quote(table.labels[0])}" if len(table) else ""
             raise DataError(
-                f"{table.source}: {int(known.sum())} of the training entities have features by "
-                f"their labels, and {FEWEST} are needed{example}"
+                f"{table.source}: at least {FEWEST} training entities must have features (got "
+                f"{int(known.sum())}{example})"
             )
         has_row = torch.from_numpy(table.lookup(labels) >= 0)
         known_tensor = torch.from_numpy(known)
@@ -276,7 +278,7 @@ class FeatureMap:
         if count is not None:
             weight = count[has_row][known_tensor].double().sqrt()
         f = torch.from_numpy(encoded[known])
-        fits = (  # one at a time: each holds a prediction of every entity
+        fits = (  # one at a time, since each holds predictions of all entities
             (basis, fit_ridge(basis.expand(f), x, weight)) for basis in LandmarkBasis.candidates(f)
         )
         basis, found = min(fits, key=lambda fit: fit[1].error)
@@ -303,21 +305,20 @@ class FeatureMap:
 
     @torch.no_grad()
     def predict(self, table: FeatureTable) -> tuple[Tensor, Tensor]:
-        """:math:`W f` of all entities of a table, ``[n, d]``, and which have a known feature."""
+        """Returns :math:`W f` of a table, ``[n, d]``, and a mask of entities with features."""
         rows, known = self.encoder.encode(table)
         f = self.basis.expand(torch.from_numpy(rows)).to(self.weight.dtype)
         return self.offset + f @ self.weight, torch.from_numpy(known)
 
     def anchors(self, table: FeatureTable, labels: Sequence[str]) -> Anchors:
-        """Where entities are drawn to, as far as features of them are known.
+        """Predicts the vectors of entities with known features.
 
         Args:
             table (FeatureTable): The features.
             labels (sequence of str): The entities.
 
         Raises:
-            DataError: If features of an entity are so far from those of training that they lead
-                nowhere.
+            DataError: If features differ so much from those in training that predictions overflow.
         """
         own = table.select(labels)
         target, known = self.predict(own)
@@ -325,8 +326,8 @@ class FeatureMap:
         if bool(lost.any()):
             row = int(lost.nonzero()[0, 0])
             raise DataError(
-                f"{own.place(row)}: the features of {quote(own.labels[row])} are so far from those "
-                f"of training that they predict no vector; {'; '.join(self.encoder.notes(own))}"
+                f"{own.place(row)}: the features of {quote(own.labels[row])} are too far from "
+                f"those in training to predict a vector; {'; '.join(self.encoder.notes(own))}"
             )
         nodes = torch.from_numpy(np.flatnonzero(table.lookup(labels) >= 0))[known]
         return Anchors(
@@ -334,27 +335,27 @@ class FeatureMap:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the tensors, as plain values."""
+        """Returns everything except the tensors as plain values."""
         names = ("strength", "error", "gamma", "explained", "count")
         more = {name: getattr(self, name) for name in names}
         return self.encoder.to_dict() | {"bandwidth": self.basis.bandwidth} | more
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors by name."""
+        """Returns the tensors by name."""
         return {"weight": self.weight, "offset": self.offset, "landmarks": self.basis.landmarks}
 
     @classmethod
     def from_dict(
         cls, stored: dict[str, Any], weight: Tensor, offset: Tensor, landmarks: Tensor
     ) -> "FeatureMap":
-        """The map of :meth:`to_dict` and :meth:`tensors`.
+        """Creates a map from the results of :meth:`to_dict` and :meth:`tensors`.
 
         Args:
-            stored (dict): All but the tensors.
+            stored (dict): Plain values.
             weight, offset, landmarks (Tensor): The tensors.
 
         Raises:
-            ValueError: If they do not fit each other.
+            ValueError: If shapes do not match.
         """
         encoder = FeatureEncoder.from_dict(stored)
         shape = [encoder.width + len(landmarks), len(offset)]
@@ -368,11 +369,11 @@ class FeatureMap:
         return cls(encoder, basis, weight, offset, **rest)
 
     def summary(self) -> str:
-        """What a user should know, in a sentence."""
+        """Returns a sentence on the fit."""
         return (
             f"{count_noun(len(self.encoder.columns), 'feature')} of {self.count:,} training "
             f"entities predict {100 * max(0.0, self.explained):.1f} % of the variance of the "
-            f"vectors of those left out; beside one fact they count as {self.gamma:.2g} facts"
+            f"vectors of those left out; relative to one fact, their weight is {self.gamma:.2g}"
         )
 
     def __repr__(self) -> str:

@@ -14,15 +14,15 @@ from sheafprop.sheaf.relation_sheaf import double_precision
 
 @dataclass(frozen=True)
 class FreeSystem:
-    """The part of a graph that new vectors depend on, in local numbers.
+    """The subgraph that determines the vectors of new entities, with local ids.
 
     Args:
-        x (Tensor): Vectors of all local entities ``[N, s, d]``; rows of free ones are not read.
+        x (Tensor): Vectors of all local entities ``[N, s, d]``; rows of free entities are not used.
         boundary_mask (Tensor): Known and fixed entities, bool ``[N]``.
-        edge_index (Tensor): Heads and tails of the facts that touch a free entity, ``[2, E]``.
-        edge_type (Tensor): Their relations, ``[E]``.
-        labels (sequence of str): Labels of the free entities, in the order of their numbers.
-        edge_weight (Tensor, optional): Weights of the facts, ``[E]``; ones without it.
+        edge_index (Tensor): Heads and tails of the facts of free entities, ``[2, E]``.
+        edge_type (Tensor): Relations of the facts, ``[E]``.
+        labels (sequence of str): Labels of the free entities in the order of their ids.
+        edge_weight (Tensor, optional): Weights of the facts, ``[E]``. (default: ones)
     """
 
     x: Tensor
@@ -33,11 +33,11 @@ class FreeSystem:
     edge_weight: Tensor | None = None
 
     def anchored(self, anchors: Anchors, num_relations: int) -> "FreeSystem":
-        """The system with a known entity more for each anchor of a free one, and a fact to it.
+        """Adds a known entity for each anchor, and a fact that connects it to its free entity.
 
         Args:
             anchors (Anchors): Targets and weights; ``nodes`` are positions among the free entities.
-            num_relations (int): Number of relations :math:`R`, which is that of these facts.
+            num_relations (int): Number of relations :math:`R`, used as the id of the new relation.
         """
         if not anchors.nodes.numel():
             return self
@@ -63,14 +63,14 @@ class FreeSystem:
         )
 
     def own_sheaf(self, sheaf: RelationSheaf) -> tuple[RelationSheaf, Tensor]:
-        """The maps of the relations that occur, and the relations ``[E]`` in numbers among them."""
+        """Returns the sheaf of the relations that occur, and the renumbered relations ``[E]``."""
         used, edge_type = torch.unique(self.edge_type, return_inverse=True)
         known = used[used < sheaf.num_relations]
         own = sheaf.select(known)
         return (own if len(known) == len(used) else add_identity_relation(own)), edge_type
 
     def part(self, free: Tensor) -> "FreeSystem":
-        """The system of some free entities ``[N]`` that no fact connects to the others."""
+        """Returns the system of free entities, bool ``[N]``, without facts to the others."""
         head, tail = self.edge_index
         edges = free[head] | free[tail]
         kept = free.clone()
@@ -87,9 +87,9 @@ class FreeSystem:
         )
 
     def batches(self, size: int) -> Iterator[tuple[Tensor, "FreeSystem"]]:
-        """Independent parts of about ``size`` facts, each with its positions among free entities.
+        """Yields independent parts of about ``size`` facts, with the positions of their entities.
 
-        Free entities that facts connect stay together, so a part may be as large as they need.
+        Connected free entities stay together, so a part may be larger.
         """
         free = ~self.boundary_mask
         component, _ = components(self)
@@ -119,7 +119,7 @@ class FreeSystem:
             )
 
     def plan(self, sheaf: RelationSheaf) -> PropagationPlan:
-        """The operators in double precision, over the relations that occur."""
+        """Returns the plan in double precision, for the relations that occur."""
         own, edge_type = self.own_sheaf(sheaf)
         return PropagationPlan(
             self.edge_index,
@@ -134,11 +134,11 @@ class FreeSystem:
 
 
 def components(system: FreeSystem, anchors: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The component of each entity among free ones, and whether it reaches one of the anchors.
+    """Returns the component of each free entity, and whether it is connected to an anchor.
 
     Args:
         system (FreeSystem): The system.
-        anchors (Tensor, optional): Bool ``[N]``; all known entities without it.
+        anchors (Tensor, optional): Bool ``[N]``. (default: all known entities)
     """
     head, tail = system.edge_index
     known = system.boundary_mask
@@ -152,5 +152,5 @@ def components(system: FreeSystem, anchors: Tensor | None = None) -> tuple[Tenso
 
 
 def _group(number: Tensor, groups: int) -> tuple[Tensor, list[int]]:
-    """Positions ordered by their group, in their old order within it, and the groups' sizes."""
+    """Returns positions sorted stably by group, and the sizes of the groups."""
     return number.argsort(stable=True), torch.bincount(number, minlength=groups).tolist()

@@ -19,20 +19,19 @@ from sheafprop.sheaf.identity_relation import add_identity_relation
 
 
 class InductivePropagation:
-    r"""Carries the vectors of a trained model into an inference graph by sheaf propagation.
+    r"""Propagates the vectors of a trained model into an inference graph, as in Cobb and Gebhart,
+    "Feature Propagation on Knowledge Graphs Using Cellular Sheaves".
 
-    The relations' restriction maps and translations are those the model was trained with; the
-    entities known from training (if any) are the boundary. No parameter is trained and none is
-    changed. The method is that of Cobb and Gebhart, "Feature Propagation on Knowledge Graphs Using
-    Cellular Sheaves".
+    The restriction maps and translations are those of the trained relations. Entities known from
+    training, if any, are the boundary. No parameters are trained or changed.
 
     Args:
-        model (KGEModel): The trained model, which draws random starts and knows its lengths.
+        model (KGEModel): The trained model.
         data (InductiveData): Training graph, observed inference graph and boundary.
-        settings (PropagationSettings): How to propagate; its number of iterations is only what
-            :meth:`vectors` takes by default.
-        feature_map (FeatureMap, optional): The map from features to vectors, where it was fitted
-            to these data before. (default: it is fitted, where the data have features)
+        settings (PropagationSettings): The settings of the propagation. The number of iterations is
+            the default of :meth:`vectors`.
+        feature_map (FeatureMap, optional): The map from features to vectors. (default: fitted if
+            the data have features)
     """
 
     _labels: Sequence[str] | None = None
@@ -107,15 +106,15 @@ class InductivePropagation:
         prototypes: RelationPrototypes,
         variance: Tensor | None = None,
     ) -> "InductivePropagation":
-        """The propagation into a system that is there already.
+        """Creates the propagation for a given system.
 
         Args:
-            model, settings: As above.
-            system (FreeSystem): Known vectors, and the facts at free entities.
-            sheaf (RelationSheaf): The restriction maps of the model's relations.
-            prototypes (RelationPrototypes): Mean trained vectors at each (relation, side).
+            model, settings: See the class.
+            system (FreeSystem): Known vectors, and the facts of free entities.
+            sheaf (RelationSheaf): The sheaf of the model.
+            prototypes (RelationPrototypes): Mean trained vectors per relation and side.
             variance (Tensor, optional): Mean squared residuals of the relations in training,
-                ``[R]``; needed where the settings weigh relations.
+                ``[R]``, required if the settings weight relations.
         """
         propagation = object.__new__(cls)
         propagation._prepare(model, system, settings, sheaf, prototypes, variance)
@@ -195,20 +194,20 @@ class InductivePropagation:
             yield count, x[: self._size]
 
     def trajectory(self, iterations: Iterable[int]) -> Iterator[tuple[int, Tensor]]:
-        """Propagates once and yields each count of ``iterations`` with the vectors ``[N, s, d]``
-        after so many steps."""
+        """Propagates once and yields each number of ``iterations`` with the vectors ``[N, s, d]``
+        after that number of steps."""
         for count, x in self._steps(iterations):
             yield count, x if self._known is None else self._known.join(self._new(x))
 
     def vectors(self, iterations: int | None = None) -> Tensor:
-        """The vectors ``[N, s, d]`` after ``iterations`` steps. (default: those of the settings)"""
+        """Returns the vectors ``[N, s, d]`` after ``iterations`` steps. (default: the settings)"""
         count = self.settings.iterations if iterations is None else iterations
         ((_, x),) = self.trajectory([count])
         return x
 
     def scorers(self, iterations: Iterable[int]) -> Iterator[tuple[int, SectionScorer]]:
-        """Propagates once and yields each count of ``iterations`` with what scores triples of the
-        inference graph after so many steps. Known vectors are not copied."""
+        """Propagates once and yields each number of ``iterations`` with a scorer of the inference
+        graph after that number of steps. Known vectors are not copied."""
         for count, x in self._steps(iterations):
             rows = x if self._known is None else self._new(x)
             yield (
@@ -222,7 +221,7 @@ class InductivePropagation:
         return x[self._free[: self._size]]
 
     def scorer(self, iterations: int | None = None) -> SectionScorer:
-        """Scores triples of the inference graph after ``iterations`` steps. (default: those of the
+        """Returns the scorer of the inference graph after ``iterations`` steps. (default: of the
         settings)"""
         count = self.settings.iterations if iterations is None else iterations
         ((_, scorer),) = self.scorers([count])
@@ -232,10 +231,10 @@ class InductivePropagation:
 def fit_features(
     data: InductiveData, x: Tensor, sheaf: RelationSheaf
 ) -> tuple[FeatureMap, Anchors] | None:
-    """The map from features to the trained vectors ``x`` ``[N, d]``, and what it predicts of each
-    entity of the training graph from the others.
+    """Fits the map from features to the trained vectors ``x`` ``[N, d]``; also returns its
+    leave-one-out predictions.
 
-    None where the data have no features.
+    Returns None if the data have no features.
     """
     if data.features is None:
         return None

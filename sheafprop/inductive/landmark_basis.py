@@ -5,25 +5,24 @@ from torch import Tensor
 
 from sheafprop.seeding import seeded_uniform
 
-#: Entities to compare with, at most.
+#: Maximum number of landmarks.
 MOST = 512
 
 
 @dataclass(frozen=True, eq=False)
 class LandmarkBasis:
-    r"""Features beside their similarities to those of some training entities, the landmarks.
+    r"""Features and their similarities to those of training entities, the landmarks.
 
     .. math::
         \phi(f) = \left[ f, \; e^{-\| f - f_1 \|^2 / 2 b^2}, \dots, e^{-\| f - f_m \|^2 / 2 b^2}
         \right]
 
-    A linear map of :math:`\phi` is linear far from all landmarks and follows what is near, such as
-    two coordinates that tell a place together: the Nyström form of kernel ridge regression
-    (Williams and Seeger, 2001).
+    This is the Nyström form of kernel ridge regression (Williams and Seeger, 2001) with an
+    additional linear term. It captures interactions such as those of two coordinates.
 
     Args:
-        landmarks (Tensor): Features of the landmarks, ``[m, p]`` in double precision; none of them
-            leaves the features as they are.
+        landmarks (Tensor): Features of the landmarks, ``[m, p]`` in double precision. If empty, the
+            features are unchanged.
         bandwidth (float): :math:`b > 0`.
     """
 
@@ -32,7 +31,7 @@ class LandmarkBasis:
 
     @classmethod
     def candidates(cls, f: Tensor) -> list["LandmarkBasis"]:
-        """Bases to choose from: without landmarks, and with several bandwidths.
+        """Returns candidate bases: without landmarks, and with several bandwidths.
 
         Args:
             f (Tensor): Features of the training entities, ``[n, p]``.
@@ -49,7 +48,7 @@ class LandmarkBasis:
         return found
 
     def expand(self, f: Tensor) -> Tensor:
-        """The basis ``[n, p + m]`` of features ``[n, p]``."""
+        """Expands features ``[n, p]`` to ``[n, p + m]``."""
         if not len(self.landmarks):
             return f
         near = torch.cdist(f, self.landmarks).square()

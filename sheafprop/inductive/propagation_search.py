@@ -20,9 +20,9 @@ from sheafprop.ranking.protocols import MAIN_METRICS
 
 
 def inference_filter(data: InductiveData) -> TripleFilter:
-    """Every known true triple of the inference graph of ``data``: observed, validation and test.
+    """Filters all known true triples of the inference graph: observed, validation and test.
 
-    Where the training graph is part of it, its held-out triples are among them.
+    If the training graph is part of it, the held-out triples of that graph are included.
     """
     parts = {"observed": data.inference.triples, "valid": data.valid, "test": data.test}
     if data.mode == "semi-inductive" and data.train_valid is not None:
@@ -32,20 +32,20 @@ def inference_filter(data: InductiveData) -> TripleFilter:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a search chose, and everything it looked at.
+    """The result of a search.
 
     Args:
-        settings: The chosen settings.
-        on: ``"validation"``: the validation triples of the inference graph; ``"training graph"``:
-            see :func:`~sheafprop.inductive.training_graph_as_new`; or ``"defaults"`` where there
-            was nothing to choose on.
-        metric: The metric that chose.
-        value: Its value at the choice, None under ``"defaults"``.
-        count: Number of triples that decided.
-        curve: A row for each configuration tried, with its metrics.
+        settings: The selected settings.
+        on: ``"validation"`` (the validation triples of the inference graph), ``"training graph"``
+            (see :func:`~sheafprop.inductive.training_graph_as_new`), or ``"defaults"`` if there
+            were no triples to select on.
+        metric: The metric of the selection.
+        value: The value of the metric for the selected settings, None for ``"defaults"``.
+        count: Number of triples used.
+        curve: One row per configuration tried, with its metrics.
         seconds: Wall time of the search.
-        unpropagated: A row for each start without propagation, to compare with; never chosen.
-        available: Number of triples that ``count`` was drawn from, None where all of them decided.
+        unpropagated: One row per start without propagation, for comparison; never selected.
+        available: Number of triples from which ``count`` were sampled, None if all were used.
     """
 
     settings: PropagationSettings
@@ -60,11 +60,11 @@ class Selection:
 
     @property
     def tried(self) -> int:
-        """Number of configurations tried."""
+        """The number of configurations tried."""
         return len(self.curve)
 
     def describe_triples(self) -> str:
-        """The triples that decided, for messages."""
+        """Describes the triples of the selection, for messages."""
         text = count_noun(self.count, "validation triple")
         if self.available is not None:
             text = f"{self.count:,} of {count_noun(self.available, 'validation triple')}"
@@ -73,14 +73,14 @@ class Selection:
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """The selection as plain values."""
+        """Returns the selection as plain values."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "settings"}
         chosen = self.settings.to_dict() | {"num_sections": self.settings.num_sections}
         return plain | {"protocol": "full", "tried": self.tried, "chosen": chosen}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> "Selection":
-        """The selection of :meth:`to_dict`."""
+        """Creates a selection from the values of :meth:`to_dict`."""
         own = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
         chosen = {key: value for key, value in plain["chosen"].items() if key != "num_sections"}
         return cls(settings=PropagationSettings(**chosen), **own)
@@ -88,24 +88,25 @@ class Selection:
 
 @dataclass(frozen=True)
 class PropagationSearch:
-    r"""Chooses start, step size and number of iterations on validation triples.
+    r"""Selects the start, the step size and the number of iterations on validation triples.
 
-    Every pair of start and step size is propagated once; the vectors after each listed number of
-    iterations are ranked on the way (protocol ``full``). Each start is ranked without propagation
-    too, to compare with; only ``quick`` does without. The other settings are fixed.
+    Every pair of start and step size is propagated once, and the vectors after each listed number
+    of iterations are ranked (protocol ``full``). Unless the search is ``quick``, each start is also
+    ranked without propagation, for comparison. The other settings are fixed.
 
-    Without validation triples of the inference graph, those of the training graph with its entities
-    taken as new decide, see :func:`~sheafprop.inductive.training_graph_as_new`. Where it is too
-    small for that, the first of every list is taken, and the iterations of ``settings``.
+    If the inference graph has no validation triples, the training graph with entities that are
+    treated as new is used, see :func:`~sheafprop.inductive.training_graph_as_new`. If it is too
+    small, the first start and step size and the iterations of ``settings`` are used.
 
     Args:
         start: Starts to try.
         step_size: Step sizes to try.
         iterations: Iteration counts to try, ascending.
-        metric: ``"mrr"`` or ``"hits@k"``; the larger wins, the fewer iterations break a tie.
+        metric: ``"mrr"`` or ``"hits@k"``. Ties are broken by fewer iterations.
         settings: Everything else.
         max_triples: Triples that decide, at most: a seeded choice of them, the same in every run.
-            The others only filter. ``quick`` looks at a quarter of them. None for all.
+            The others only filter. Validations during training rank a quarter of them. None for
+            all.
         patience: Counts in a row that may stay behind the best one before the rest of the list is
             left untried. A later start or step size begins with the count before the best one. None
             to try the whole list every time.
@@ -139,7 +140,7 @@ class PropagationSearch:
                 check_integer(name, getattr(self, name), 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """The search as plain values, without limits that are not set."""
+        """Returns the search as plain values, without unset limits."""
         plain = json.loads(json.dumps(asdict(self)))
         limits = ("max_triples", "patience", "max_random")
         return {key: v for key, v in plain.items() if key not in limits or v is not None}
@@ -157,13 +158,13 @@ class PropagationSearch:
 
         Args:
             model: The trained model.
-            data: Where to propagate; ``data.valid`` decides, ``data.test`` only filters. Without
-                ``data.valid``, its training graph decides.
-            quick: Whether to look at the first start and step size only; where ``patience`` is set,
-                at every third count of these.
+            data: The graphs. ``data.valid`` selects, or the training graph if it is None;
+                ``data.test`` is only used to filter.
+            quick: Whether to try only the first start and step size and, if ``patience`` is set,
+                only every third number of iterations.
             progress: Whether to show progress on standard error.
-            feature_map: The map from features to the vectors of the training graph, where it was
-                fitted before. (default: it is fitted, where the data have features)
+            feature_map: The map from features to vectors of the training graph. (default: fitted if
+                the data have features)
         """
         begin = time.perf_counter()
         starts = self.start[:1] if quick else self.start

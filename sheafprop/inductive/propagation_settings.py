@@ -8,27 +8,27 @@ from sheafprop.sheaf.plan import Normalization
 
 @dataclass(frozen=True)
 class PropagationSettings:
-    r"""One way to carry a trained model's vectors to new entities, in plain values.
+    r"""The settings of a propagation, in plain values.
 
     Args:
         iterations: Number of diffusion steps :math:`k`.
         step_size: Step size :math:`h`.
         normalization: ``"block"``, ``"degree"`` or None; see
             :class:`~sheafprop.nn.SheafPropagation`.
-        start: ``"random"``, ``"zeros"``, ``"prototype"``, or ``"mixed"``: one prototype section
-            beside random ones.
-        num_random: Number of random sections (``"random"`` and ``"mixed"``).
-        prototype_share: Share of the prototype section in the score (``"mixed"``); the random
-            sections have the rest in equal parts.
-        normalize_output: Whether free vectors are scaled to the length the model trains with, after
-            the last step.
+        start: ``"random"``, ``"zeros"``, ``"prototype"``, or ``"mixed"``, that is, one prototype
+            section and random sections.
+        num_random: Number of random sections, for ``"random"`` and ``"mixed"``.
+        prototype_share: Weight of the prototype section in the score, for ``"mixed"``. The random
+            sections share the rest equally.
+        normalize_output: Whether to scale free vectors to the norm of the training after the last
+            step.
         relation_weights: Whether triples are weighted by the inverse residual variance of their
             relation in training.
-        teleport: :math:`a \ge 0`, the pull back to the start.
+        teleport: Strength :math:`a \ge 0` of the pull towards the start in every step.
         seed: Seed of the random starts.
 
     Raises:
-        ValueError: If a number is out of its range.
+        ValueError: If a number is out of range.
     """
 
     iterations: int = 8
@@ -53,12 +53,12 @@ class PropagationSettings:
 
     @property
     def num_sections(self) -> int:
-        """How many sections are propagated together."""
+        """The number of sections."""
         return {"random": self.num_random, "mixed": self.num_random + 1}.get(self.start, 1)
 
     @property
     def section_weight(self) -> tuple[float, ...]:
-        """The weight of every section in the score; they add up to one."""
+        """The weights of the sections in the score, which add up to one."""
         if self.start != "mixed":
             return (1 / self.num_sections,) * self.num_sections
         rest = (1 - self.prototype_share) / self.num_random
@@ -66,10 +66,10 @@ class PropagationSettings:
 
     @classmethod
     def from_stored(cls, chosen: dict[str, Any]) -> "PropagationSettings":
-        """The settings ``chosen`` that a model folder holds, as plain values.
+        """Creates settings from the plain values stored in a model folder.
 
         Raises:
-            ValueError: If one of them is not known here.
+            ValueError: If a setting is unknown.
         """
         odd = sorted(set(chosen) - {field.name for field in fields(cls)})
         if odd:
@@ -77,5 +77,5 @@ class PropagationSettings:
         return cls(**chosen)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as plain values."""
+        """Returns the settings as plain values."""
         return asdict(self)

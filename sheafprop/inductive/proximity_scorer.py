@@ -1,5 +1,6 @@
 import math
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -7,13 +8,16 @@ from torch import Tensor
 
 from sheafprop.checks import check_integer
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors, score_spread
+from sheafprop.kge.base import Side
 from sheafprop.nn.proximity import Proximity
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 
 #: What is added to a probability before its logarithm.
 _FLOOR = 1e-6
-# Rows of all entities are kept where they need at most so many numbers (256 MiB).
-_KEPT = 2**26
+#: What is added to the proximity of peers before its logarithm.
+_PEER_FLOOR = 1e-5
+# Rows of all entities are kept where they need at most so many numbers (1 GiB, taken row by row).
+_KEPT = 2**28
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class ProximitySettings:
             probabilities.
         share (float): :math:`\lambda` beside the score of propagated vectors, in standard
             deviations of that score over the candidates.
+        peers (float): Weight :math:`\mu` of the proximity of peers, in units of :math:`\lambda`;
+            see :class:`ProximityScorer`.
         own_last (bool): Whether the query's own entity is ranked last where its relation has no
             loop in the training graph.
         teleport (float): Probability :math:`\alpha` to return to the query's entity.
@@ -36,12 +42,13 @@ class ProximitySettings:
 
     weight: float = 0.3
     share: float = 0.4
+    peers: float = 0.0
     own_last: bool = True
     teleport: float = 0.15
     num_iterations: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("weight", "share"):
+        for name in ("weight", "share", "peers"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ValueError(f"'{name}' must be finite and not negative (got {value})")
@@ -56,6 +63,15 @@ class ProximitySettings:
 
 class LogProximity:
     r"""Rows :math:`\log(\pi_e(v) + 10^{-6})` of the observed graph, kept where they are few.
+
+    :meth:`peers` gives, for queries :math:`(e, q)`, the logarithms
+
+    .. math::
+        \log \Bigl( \sum_{u \ne e, \, (u, q, v) \in G} \frac{\pi_e(u)}{D_u} + 10^{-5} \Bigr)
+
+    of how near to :math:`e` other entities are whose observed answer :math:`v` is. :math:`D_u` is
+    the number of triple ends at :math:`u`, at least one; :math:`\pi_e(u) / D_u` is symmetric but
+    for a factor of :math:`e`.
 
     Args:
         triples (Tensor): The observed triples ``[m, 3]``.
@@ -73,6 +89,7 @@ class LogProximity:
         num_iterations: int | None = 20,
     ):
         self.device = triples.device
+        self._triples, self._num_nodes = triples, num_nodes
         self._near = Proximity(
             triples[:, [0, 2]].T, num_nodes, teleport=teleport, num_iterations=num_iterations
         )
@@ -91,29 +108,62 @@ class LogProximity:
 
     def __call__(self, entity: Tensor) -> Tensor:
         """Returns the rows ``[B, N]`` of some entities."""
-        unique, place = torch.unique(entity, return_inverse=True)
+        return (self.probabilities(entity) + _FLOOR).log_()
+
+    def probabilities(self, entity: Tensor) -> Tensor:
+        r"""Returns the rows :math:`\pi_e` ``[B, N]`` of some entities."""
         if not len(self._rows):
-            return (self._near(unique) + _FLOOR).log_()[place]
-        missing = unique[~self._known[unique]]
+            unique, place = torch.unique(entity, return_inverse=True)
+            return self._near(unique)[place]
+        missing = entity[~self._known[entity]].unique()
         if missing.numel():
-            self._rows[missing] = (self._near(missing) + _FLOOR).log_().to(self._rows)
+            self._rows[missing] = self._near(missing).to(self._rows)
             self._known[missing] = True
         return self._rows[entity]
+
+    def peers(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Returns the logarithms ``[B, N]`` of the proximity of peers.
+
+        Args:
+            entity, relation (Tensor): The known ends and the relations of queries, ``[B]``.
+            side (str): The side of the candidates, ``"tail"`` or ``"head"``.
+        """
+        near = self.probabilities(entity) / self._degree
+        near[torch.arange(len(entity), device=near.device), entity] = 0
+        out = torch.full_like(near, _PEER_FLOOR)
+        for one in relation.unique():
+            rows = (relation == one).nonzero().flatten()
+            ends = self._triples[self._triples[:, 1] == one][:, [0, 2]]
+            peer, answer = (ends if side == "tail" else ends.flip(1)).unbind(1)
+            found = near.new_zeros(len(rows), near.shape[1])
+            out[rows] += found.index_add_(1, answer, near[rows][:, peer])
+        return out.log_()
+
+    @cached_property
+    def _degree(self) -> Tensor:
+        head, tail = self._triples[self._triples[:, 0] != self._triples[:, 2]][:, [0, 2]].unbind(1)
+        ends = torch.cat([head, tail])
+        return torch.bincount(ends, minlength=self._num_nodes).clamp_min(1).to(self._rows)
 
 
 class ProximityScorer:
     r"""A score plus the logarithm of the proximity of its entities in the observed graph.
 
     .. math::
-        f'(e, q, v) = f(e, q, v) + \lambda \log(\pi_e(v) + 10^{-6})
+        f'(e, q, v) = f(e, q, v) + \lambda \Bigl[ \log(\pi_e(v) + 10^{-6})
+        + \mu \log \Bigl( \sum_u \frac{\pi_e(u)}{D_u} + 10^{-5} \Bigr) \Bigr]
 
-    The proximity of the public benchmarks' entities says much about their missing triples, whatever
-    the relation; reports print the score with and without it, and proximity alone.
+    where the sum is over the peers of :math:`e`: other entities :math:`u` of which :math:`v` is an
+    observed answer to :math:`q`, see :class:`LogProximity`. So a candidate is ranked before others
+    where it answers the query for entities near :math:`e`; an observed triple does not count for
+    itself. The proximity of the public benchmarks' entities says much about their missing triples,
+    whatever the relation; reports print the score with and without it, and proximity alone.
 
     Args:
         scorer (Scorer, optional): What gives :math:`f`; None for zero: proximity alone.
         near (LogProximity): The logarithms.
         weight (float): :math:`\lambda`.
+        peers (float): :math:`\mu`.
         may_loop (Tensor, optional): Relations that have a loop in the training graph, bool ``[R]``.
             Of the others, the query's own entity is ranked last; None to rank it as it is.
         filtered_by (EdgeTypeHeuristic, optional): Ranks candidates that were seen on that side of
@@ -126,10 +176,11 @@ class ProximityScorer:
         near: LogProximity,
         weight: float = 1.0,
         *,
+        peers: float = 0.0,
         may_loop: Tensor | None = None,
         filtered_by: EdgeTypeHeuristic | None = None,
     ):
-        self.scorer, self.near, self.weight = scorer, near, weight
+        self.scorer, self.near, self.weight, self.peers = scorer, near, weight, peers
         self.may_loop, self.filtered_by = may_loop, filtered_by
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
@@ -138,7 +189,7 @@ class ProximityScorer:
         seen = None
         if self.filtered_by is not None:
             seen = self.filtered_by.score_tails(head_index, rel_type)
-        return self._add(given, seen, head_index, rel_type)
+        return self._add(given, seen, head_index, rel_type, "tail")
 
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
@@ -146,21 +197,30 @@ class ProximityScorer:
         seen = None
         if self.filtered_by is not None:
             seen = self.filtered_by.score_heads(rel_type, tail_index)
-        return self._add(given, seen, tail_index, rel_type)
+        return self._add(given, seen, tail_index, rel_type, "head")
 
     def _add(
-        self, given: Tensor | None, seen: Tensor | None, entity: Tensor, relation: Tensor
+        self,
+        given: Tensor | None,
+        seen: Tensor | None,
+        entity: Tensor,
+        relation: Tensor,
+        side: Side,
     ) -> Tensor:
         if self.weight == 0:
             assert given is not None
             total = given.clone()
         else:
-            total = self.weight * self.near(entity)
+            total = self.near(entity)
+            if self.peers:
+                total += self.peers * self.near.peers(entity, relation, side)
+            total = self.weight * total
             if given is not None:
                 total = given + total
         if seen is not None:
             # No logarithm differs from another by so much.
-            total = total + seen * (1.0 - 2 * self.weight * torch.log(torch.tensor(_FLOOR)))
+            most = math.log(_FLOOR) + self.peers * math.log(_PEER_FLOOR)
+            total = total + seen * (1.0 - 2 * self.weight * most)
         if self.may_loop is not None:
             rank_own_last_(total, entity, ~self.may_loop[relation])
         return total
@@ -196,7 +256,7 @@ def add_proximity(
     loops = None
     if settings.own_last:
         loops = relations_with_loops(trained, num_relations).to(near.device)
-    return ProximityScorer(scorer, near, weight, may_loop=loops)
+    return ProximityScorer(scorer, near, weight, peers=settings.peers, may_loop=loops)
 
 
 def rank_own_last_(scores: Tensor, entity: Tensor, rows: Tensor) -> None:

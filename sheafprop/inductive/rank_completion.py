@@ -26,6 +26,7 @@ from sheafprop.ranking.ranking_result import label_queries, strata_metrics
 
 PROXIMITY = "proximity alone"
 FILTERED_PROXIMITY = "proximity after the edge-type filter"
+PEERS = "proximity and peers alone"
 MEAN = "mean of messages, one step"
 NO_FEATURES = "without features"
 
@@ -36,14 +37,14 @@ NO_PROXIMITY = "the graph is large: proximity is ranked only where model.proximi
 
 @dataclass
 class CompletionResult:
-    """How well methods rank the test triples of an inference graph.
+    """The rankings of the test triples of an inference graph by several methods.
 
     Args:
-        rows (list of dict): A row for each method and protocol: ``method``, ``protocol``,
-            ``metrics``, ``strata`` (counts and figures of parts of the queries), and ``mark`` where
-            a figure must not be compared.
-        protocols (dict): The text of each protocol's box.
-        seconds (dict): Wall time of propagation and of ranking its result.
+        rows (list of dict): One row per method and protocol: ``method``, ``protocol``,
+            ``metrics``, ``strata`` (counts and metrics of subsets of the queries), and ``mark`` if
+            a figure is not comparable.
+        protocols (dict): The description of each protocol.
+        seconds (dict): Wall time of propagation and of ranking.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -58,7 +59,7 @@ class CompletionResult:
         strata: Mapping[str, Any],
         mark: str | None = None,
     ) -> None:
-        """Adds the figures of a ranking under some protocols."""
+        """Adds the metrics of a ranking under several protocols."""
         for protocol in protocols:
             entry = {
                 "method": method,
@@ -85,34 +86,32 @@ def rank_completion(
     feature_map: FeatureMap | None = None,
     rank: Callable[..., RankingResult] = evaluate,
 ) -> CompletionResult:
-    r"""Propagates into the inference graph and ranks its test triples, once.
+    r"""Propagates into the inference graph and ranks its test triples once.
 
-    The first row is that of the whole method: episodes before propagated vectors, proximity before
-    none. The rows after it leave these out, one by one, and features where the data have some. Then
-    come baselines that cost nothing: the start and random vectors without propagation, one step of
-    messages from the known entities, the edge-type heuristic, and proximity alone and after that
-    heuristic. A note says where the graph is so large that proximity is ranked only if
-    ``proximity`` is given.
+    The first row is the complete method, with episodes and proximity if they are given. The next
+    rows ablate these and features one by one. They are followed by baselines that need no training:
+    the start and random vectors without propagation, one step of messages from the known entities,
+    the edge-type heuristic, and proximity with and without that heuristic. On large graphs,
+    proximity is ranked only if ``proximity`` is given; a note reports this.
 
     Args:
         model (KGEModel): The trained model.
         data (InductiveData): The graphs and the test triples.
-        settings (PropagationSettings): The chosen propagation.
-        episodes (EpisodeModel, optional): Relations trained through the diffusion.
-        proximity (ProximitySettings, optional): Proximity beside the scores.
+        settings (PropagationSettings): The selected settings.
+        episodes (EpisodeModel, optional): Relations trained by episodes.
+        proximity (ProximitySettings, optional): Settings of the proximity added to the scores.
         protocols (sequence of str): ``"full"``, ``"sampled50"``, ``"merged"``, ``"strict"``.
-        selected (bool): Whether the settings were chosen on the validation triples, which marks
-            figures of ``"merged"``.
+        selected (bool): Whether the settings were selected on the validation triples, in which case
+            results under ``"merged"`` are marked.
         seed (int): Seed of the random vectors.
-        further (mapping): More methods by name, with ``score_tails`` and ``score_heads``.
+        further (mapping): Further methods by name, with ``score_tails`` and ``score_heads``.
         progress (bool): Whether to show progress bars on standard error.
-        feature_map (FeatureMap, optional): The map from features to vectors, where it was fitted
-            before. (default: it is fitted, where the data have features)
-        rank (callable): What ranks triples by scores of all entities, with the arguments of
-            :func:`~sheafprop.ranking.evaluate`.
+        feature_map (FeatureMap, optional): The map from features to vectors. (default: fitted if
+            the data have features)
+        rank (callable): Ranks triples, with the arguments of :func:`~sheafprop.ranking.evaluate`.
 
     Raises:
-        DataError: If there are no test triples, or no validation triples under ``"merged"``.
+        DataError: If there are no test triples, or no validation triples for ``"merged"``.
     """
     if data.test is None:
         raise DataError(f"{data.name}: there are no test triples to rank")
@@ -167,7 +166,8 @@ def rank_completion(
         unpropagated = f"{name}, {settings.start} start (no propagation)"
         methods[unpropagated] = without.scorer(0)
         by_selection.add(unpropagated)
-    free = baselines(model, plain, near, seed)
+    peers = 0.0 if proximity is None else proximity.peers
+    free = baselines(model, plain, near, seed, peers)
     known = inference_filter(data)
     dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
     dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
@@ -194,7 +194,7 @@ def rank_completion(
 
 
 def proximity_is_cheap(data: InductiveData, num_iterations: int = 20) -> bool:
-    """Whether the proximities of all entities that test triples ask for are soon computed."""
+    """Whether computing the proximities of all entities in test queries is cheap."""
     test = data.test
     assert test is not None
     sources = len(test[:, [0, 2]].unique())
@@ -202,16 +202,21 @@ def proximity_is_cheap(data: InductiveData, num_iterations: int = 20) -> bool:
 
 
 def baselines(
-    model: KGEModel, data: InductiveData, near: LogProximity | None, seed: int = 0
+    model: KGEModel,
+    data: InductiveData,
+    near: LogProximity | None,
+    seed: int = 0,
+    peers: float = 0.0,
 ) -> dict[str, Scorer]:
-    """The baselines of an inference graph, by name.
+    """Returns the baselines of an inference graph by name.
 
     Args:
         model (KGEModel): The trained model, which draws random vectors.
-        data (InductiveData): The graphs; only observed triples are looked at.
-        near (LogProximity, optional): Proximity in the observed inference graph; None to do without
-            its baselines.
+        data (InductiveData): The graphs, of which only observed triples are used.
+        near (LogProximity, optional): Proximity in the observed inference graph. (default: no
+            baselines of proximity)
         seed (int): Seed of the random vectors.
+        peers (float): Weight of peers in proximity, which adds a baseline; 0 for none.
     """
     name = type(model).__name__
     random = InductivePropagation(
@@ -229,4 +234,6 @@ def baselines(
     if near is not None:
         found[PROXIMITY] = ProximityScorer(None, near)
         found[FILTERED_PROXIMITY] = ProximityScorer(None, near, filtered_by=heuristic)
+        if peers:
+            found[PEERS] = ProximityScorer(None, near, peers=peers)
     return found

@@ -2,13 +2,15 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sheafprop.data.finite_rows import name_nonfinite_rows
+from sheafprop.kernels.backend import backend_of
 from sheafprop.kernels.pairwise_squares import chunks_of, square_lengths
 from sheafprop.kernels.rows import full_precision
-from sheafprop.kernels.threads import run_chunks
+from sheafprop.kernels.threads import run_chunks, run_rows
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.sheaf import RelationSheaf
 
@@ -16,10 +18,12 @@ from sheafprop.sheaf import RelationSheaf
 # table that several threads share, read once from where it lies.
 _SCORES = 2**24
 _NUMBERS = 2**25
+# Queries from which on threads share these, and not the candidates.
+_ROWS = 8
 
 
 class Rows(Protocol):
-    """Vectors of entities in blocks ``[n_i, s_i, d]``; ``s_i`` is 1 where all sections agree."""
+    """Vectors of entities in blocks ``[n_i, s_i, d]``; ``s_i`` is 1 if all sections are equal."""
 
     @property
     def blocks(self) -> Sequence[Tensor]: ...
@@ -30,19 +34,19 @@ class Rows(Protocol):
 
 
 class CandidateScorer:
-    r"""Scores all entities of a model as heads or tails, without a copy of their vectors.
+    r"""Scores all entities of a model as heads or tails, without copying their vectors.
 
-    Where the candidates' maps keep lengths (TransE, RotatE) a query is one product of the table
-    with a vector, as the squared lengths of the rows are kept. Other diagonal maps take one pass
-    over the table, and dense maps go through it in pieces that fit the cache.
+    If the maps preserve norms (TransE, RotatE), a query is one product of the table with a vector,
+    since the squared norms of the rows are cached. Other diagonal maps need one pass over the
+    table, and dense maps process it in blocks that fit the cache.
 
     Args:
         model (KGEModel): The model that scores one section.
         sheaf (RelationSheaf): Its sheaf.
         rows (Rows): Vectors of all entities, in blocks.
-        section_weight (sequence of float): The weight of each section; they add up to one.
-        step (int, optional): Entities that are scored at once: scores of a piece do not depend on
-            the others. (default: by the width of the first block)
+        section_weight (sequence of float): The weights of the sections, which add up to one.
+        step (int, optional): Number of entities scored at once, which does not change their scores.
+            (default: by the width of the first block)
     """
 
     def __init__(
@@ -63,19 +67,19 @@ class CandidateScorer:
         self._lengths: dict[tuple[int, int], Tensor] = {}
 
     def block_size(self) -> int:
-        """Queries whose scores of all entities may be held at once."""
+        """The number of queries whose scores of all entities fit in memory."""
         return max(1, _SCORES // max(1, len(self.rows)))
 
     def queries_at_once(self) -> int:
-        """Queries to score in one pass through the blocks."""
+        """The number of queries to score in one pass through the blocks."""
         return max(1, _SCORES // self.step)
 
     @torch.no_grad()
     def scores(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
-        """Scores ``[B, N]`` of all entities at a side of triples.
+        """Returns the scores ``[B, N]`` of all entities on one side of triples.
 
         Args:
-            known (Tensor): Vectors ``[B, s, d]`` at the other side.
+            known (Tensor): Vectors ``[B, s, d]`` on the other side.
             rel_type (Tensor): Relations, ``[B]``.
             side (str): ``"tail"`` or ``"head"``: the side of the candidates.
         """
@@ -88,7 +92,7 @@ class CandidateScorer:
 
     @torch.no_grad()
     def blocks(self, known: Tensor, rel_type: Tensor, side: Side) -> Iterator[tuple[int, Tensor]]:
-        """The same scores block by block: the first entity of a block, and ``[B, n]``."""
+        """Yields the scores by blocks: the first entity of a block, and its scores ``[B, n]``."""
         offset = 0
         for number, rows in enumerate(self.rows.slices(self.step)):
             out = known.real.new_empty(len(known), len(rows))
@@ -140,6 +144,12 @@ class CandidateScorer:
 
     def _finish(self, squares: Tensor) -> None:
         """Replaces squared distances by scores."""
+        if len(squares) >= _ROWS and squares.is_contiguous() and backend_of(squares) == "numba":
+            from sheafprop.kernels.distance_loops import scores_of_squares
+
+            bounds = np.arange(len(squares) + 1) * squares.shape[1]
+            run_rows(scores_of_squares, (squares.numpy(), not self.model.squared), bounds, 4)
+            return
 
         def finish(part: slice) -> None:
             some = squares[:, part].clamp_(min=0)
@@ -156,7 +166,7 @@ class KnownRows(NamedTuple):
     Args:
         table (Tensor): Trained vectors, ``[M, d]``.
         source (Tensor): The row of each known entity, in the order of their numbers.
-        mask (Tensor): Which entities are known, bool ``[N]``.
+        mask (Tensor): Known entities, bool ``[N]``.
     """
 
     table: Tensor
@@ -165,13 +175,13 @@ class KnownRows(NamedTuple):
 
     @classmethod
     def select(cls, table: Tensor, source: Tensor, mask: Tensor) -> "KnownRows":
-        """Leaves the table as it is where most of its rows are known entities; else copies them."""
+        """Copies the rows of known entities unless they are most of the table."""
         if 2 * len(source) < len(table):
             table, source = table[source], torch.arange(len(source), device=source.device)
         return cls(table, source, mask)
 
     def join(self, free: Tensor) -> Tensor:
-        """All vectors ``[N, s, d]``, with those of the free entities ``[n, s, d]``."""
+        """Returns all vectors ``[N, s, d]``, given those of the free entities ``[n, s, d]``."""
         x = free.new_empty(len(self.mask), *free.shape[1:])
         x[self.mask] = self.table[self.source].unsqueeze(1).to(free)
         x[~self.mask] = free
@@ -179,7 +189,7 @@ class KnownRows(NamedTuple):
 
 
 class SectionScorer:
-    r"""Scores triples by the weighted sum, over sections, of a model's own scores.
+    r"""Scores triples by the weighted sum of a model's scores over sections.
 
     .. math::
         f(h, r, t) = \sum_{i=1}^{s} a_i \, f_{\text{model}} \left( x_h^{(i)}, r, x_t^{(i)} \right)
@@ -189,12 +199,12 @@ class SectionScorer:
         x (Tensor): Vectors of all entities, ``[N, s, d]``.
         weight (sequence of float): :math:`a_i > 0`, one for each section.
         labels (sequence of str, optional): The labels of the entities, for messages.
-        known (KnownRows, optional): Entities with one vector for all sections; ``x`` then holds
-            the vectors of the other entities alone, in their order, and the weights add up to one.
+        known (KnownRows, optional): Entities with the same vector in all sections. If given, ``x``
+            holds only the vectors of the other entities, and the weights must add up to one.
 
     Raises:
-        ValueError: If weights and sections differ in number, or a vector is not finite (the first
-            such entity is named).
+        ValueError: If the numbers of weights and sections differ, or a vector is not finite. The
+            message names the first such entity.
     """
 
     def __init__(
@@ -214,9 +224,7 @@ class SectionScorer:
         ids = None if known is None else (~known.mask).nonzero().flatten()
         numbers = _Numbers() if labels is None else labels
         if named := name_nonfinite_rows(x, numbers, ids=ids):
-            raise ValueError(
-                f"the vector of {named} is not finite, so no score would mean anything"
-            )
+            raise ValueError(f"the vector of {named} is not finite, so scores would be meaningless")
         self._groups: list[tuple[float, Tensor]] = []
         self._around: CandidateScorer | None = None
         if known is None:
@@ -238,13 +246,13 @@ class SectionScorer:
         self._in_order = torch.equal(self._column, torch.arange(len(rows), device=x.device))
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
-        """Scores ``[B, N]`` of all tails for heads ``head_index`` and relations ``rel_type``."""
+        """Returns the scores ``[B, N]`` of all tails for heads and relations."""
         if self._around is not None:
             return self._score_around(head_index, rel_type, "tail")
         return self._sum(lambda x: self.model.score_tails(x, head_index, rel_type))
 
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
-        """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
+        """Returns the scores ``[B, N]`` of all heads for relations and tails."""
         if self._around is not None:
             return self._score_around(tail_index, rel_type, "head")
         return self._sum(lambda x: self.model.score_heads(x, rel_type, tail_index))

@@ -1,4 +1,4 @@
-"""The training graph in the place of the inference graph, with some of its entities as new."""
+"""Uses the training graph as an inference graph, with some of its entities treated as new."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,20 +20,20 @@ _ENOUGH = 200
 
 
 def training_graph_as_new(data: InductiveData, *, seed: int = 0) -> InductiveData:
-    r"""Puts the training graph in the place of the inference graph, to choose settings by.
+    r"""Uses the training graph as the inference graph, to select settings.
 
-    Nothing of the inference graph is in it but the share of its entities that are new.
+    Nothing of the inference graph is used except the fraction of its entities that are new.
 
-    ``"fully-inductive"``: all training entities are taken as new, and the transductive validation
-    triples are to be predicted. ``"semi-inductive"``: a seeded share of the training entities is
-    taken as new, the others are the boundary, and the transductive validation triples of new
-    entities are to be predicted; the others only filter. Where there are no such triples (or, in
-    the second mode, few), some training triples (of new entities) are held out instead: they are in
-    none of the graphs.
+    In the mode ``"fully-inductive"``, all training entities are treated as new, and the
+    transductive validation triples are predicted. In the mode ``"semi-inductive"``, a random sample
+    of the training entities is treated as new, the others are the boundary, and the transductive
+    validation triples of new entities are predicted; the others are only used to filter. If there
+    are no such triples (or, in the second mode, few), training triples (of new entities) are held
+    out instead and removed from the graphs.
 
     Args:
         data (InductiveData): The data of a run.
-        seed (int): The seed of what is drawn.
+        seed (int): Random seed.
 
     Raises:
         DataError: If the training graph is too small to be split.
@@ -80,13 +80,13 @@ def training_graph_as_new(data: InductiveData, *, seed: int = 0) -> InductiveDat
 
 
 class TrainingParts(NamedTuple):
-    """Two parts of a training graph without a common entity, each numbered from 0 on.
+    """Two parts of a training graph without a common entity, each with ids from 0 on.
 
     Args:
         part (Tensor): Triples to train on, ``[m, 3]``.
-        part_entities (Tensor): What its entities are in the training graph.
-        other (Tensor): Triples of the other part, to judge on.
-        other_entities (Tensor): What its entities are in the training graph.
+        part_entities (Tensor): Ids of its entities in the training graph.
+        other (Tensor): Triples of the other part, to evaluate on.
+        other_entities (Tensor): Ids of its entities in the training graph.
     """
 
     part: Tensor
@@ -101,7 +101,7 @@ def split_training_triples(triples: Tensor, num_nodes: int, *, seed: int = 0) ->
     Args:
         triples (Tensor): The training triples ``[m, 3]``.
         num_nodes (int): Number of entities.
-        seed (int): The seed.
+        seed (int): Random seed.
 
     Raises:
         DataError: If the graph is too small to be split.
@@ -113,20 +113,20 @@ def split_training_triples(triples: Tensor, num_nodes: int, *, seed: int = 0) ->
 
 
 def _renumber(triples: Tensor) -> tuple[Tensor, Tensor]:
-    """The triples with their entities numbered from 0 on, and what these were."""
+    """Renumbers the entities of triples from 0 on; also returns their old ids."""
     entities, ids = torch.unique(triples[:, [0, 2]], return_inverse=True)
     return torch.stack([ids[:, 0], triples[:, 1], ids[:, 1]], dim=1), entities
 
 
 def draw_triples(triples: Tensor, count: int, seed: int = 0) -> Tensor:
-    """A seeded choice of so many triples, in their order."""
+    """Samples triples without changing their order."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(triples), generator=generator)
     return triples[order[:count].sort().values.to(triples.device)]
 
 
 def _part(graph: KnowledgeGraph, mask: Tensor) -> KnowledgeGraph:
-    """The graph with some of its triples, its entities and relations as they are."""
+    """Returns the graph with a subset of its triples and all entities and relations."""
     if bool(mask.all()):
         return graph
     return KnowledgeGraph.from_triples(

@@ -82,6 +82,21 @@ def near_squares(rows, target, out, lo, hi):  # type: ignore[no-untyped-def]
 
 
 @_compiled
+def scores_of_squares(squares, root, lo, hi):  # type: ignore[no-untyped-def]
+    """Replaces squared distances, or where rounding left less than zero zero, by scores."""
+    for i in range(lo, hi):
+        y = squares[i]
+        for j in range(y.size):
+            y[j] = y.dtype.type(0) if y[j] < 0 else y[j]
+        if root:
+            for j in range(y.size):
+                y[j] = -np.sqrt(y[j])
+        else:
+            for j in range(y.size):
+                y[j] = -y[j]
+
+
+@_compiled
 def scaled_squares(rows, scale, target, out, lo, hi):  # type: ignore[no-untyped-def]
     """Squared distances ``[B, N]`` of rows ``[N, d]``, scaled by ``[B, d]``, to targets."""
     for n in range(lo, hi):

@@ -17,6 +17,8 @@ from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from sheafprop.kernels.block_sums import block_sum, complex_block_sum, scaled_block_sum
+
 # Loops with a step are written with while: the length of such a range costs a division.
 _CACHE_LINE = 64
 # Rows begun and finished together: a call for each row would cost more than the row.
@@ -74,6 +76,13 @@ def _fetching(typing_context, array, row):  # type: ignore[no-untyped-def]
 
 
 _prefetch: Any = intrinsic(_fetching)
+# By the number of bytes: every width is a sum of these.
+_add_256, _add_128, _add_64, _add_32 = map(block_sum, (256, 128, 64, 32))
+_add_16, _add_8, _add_4 = map(block_sum, (16, 8, 4))
+_scaled_256, _scaled_128, _scaled_64, _scaled_32 = map(scaled_block_sum, (256, 128, 64, 32))
+_scaled_16, _scaled_8, _scaled_4 = map(scaled_block_sum, (16, 8, 4))
+_complex_256, _complex_128, _complex_64 = map(complex_block_sum, (256, 128, 64))
+_complex_32, _complex_16, _complex_8 = map(complex_block_sum, (32, 16, 8))
 
 
 @_compiled
@@ -128,32 +137,33 @@ def csr_rows(  # type: ignore[no-untyped-def]
 
     Without values (None) numba compiles a loop of its own, for ones.
     """
-    width, last, kind = x.shape[1], col.size - 1, x.dtype.type
-    one = kind(1)
+    width, size = x.shape[1], x.itemsize
     while lo < hi:
         end = min(lo + _ROWS, hi)
         _begin(constant, out, lo, end)
         for v in range(lo, end):
-            y = out[v]
-            e, stop = start[v], start[v + 1]
-            while e + 3 < stop:
-                for k in range(4):
-                    _prefetch(x, col[min(e + k + ahead, last)])
-                x0, x1, x2, x3 = x[col[e]], x[col[e + 1]], x[col[e + 2]], x[col[e + 3]]
-                w0 = one if value is None else kind(value[e])
-                w1 = one if value is None else kind(value[e + 1])
-                w2 = one if value is None else kind(value[e + 2])
-                w3 = one if value is None else kind(value[e + 3])
-                for j in range(width):
-                    y[j] += (w0 * x0[j] + w1 * x1[j]) + (w2 * x2[j] + w3 * x3[j])
-                e += 4
-            while e < stop:
-                _prefetch(x, col[min(e + ahead, last)])
-                x0 = x[col[e]]
-                w0 = one if value is None else kind(value[e])
-                for j in range(width):
-                    y[j] += w0 * x0[j]
-                e += 1
+            e, stop, j = start[v], start[v + 1], 0
+            while (width - j) * size >= 256:
+                _add_256(e, stop, ahead, j, col, x, out, v, value)
+                j += 256 // size
+            left = (width - j) * size
+            if left & 128:
+                _add_128(e, stop, ahead, j, col, x, out, v, value)
+                j += 128 // size
+            if left & 64:
+                _add_64(e, stop, ahead, j, col, x, out, v, value)
+                j += 64 // size
+            if left & 32:
+                _add_32(e, stop, ahead, j, col, x, out, v, value)
+                j += 32 // size
+            if left & 16:
+                _add_16(e, stop, ahead, j, col, x, out, v, value)
+                j += 16 // size
+            if left & 8:
+                _add_8(e, stop, ahead, j, col, x, out, v, value)
+                j += 8 // size
+            if left & 4:
+                _add_4(e, stop, ahead, j, col, x, out, v, value)
         _finish(x, own, gain, factors, width, 1, out, lo, end)
         lo = end
 
@@ -194,28 +204,38 @@ def real_rows(  # type: ignore[no-untyped-def]
 
     Without weights (None) numba compiles a loop of its own.
     """
-    width, last, d = x.shape[1], col.size - 1, table.shape[1]
-    one = x.dtype.type(1)
+    width, size, d = x.shape[1], x.itemsize, table.shape[1]
     while lo < hi:
         end = min(lo + _ROWS, hi)
         _begin(constant, out, lo, end)
         for v in range(lo, end):
-            for e in range(start[v], start[v + 1]):
-                _prefetch(x, col[min(e + ahead, last)])
-                c0 = table[label[e]]
-                w0 = one if weight is None else weight[e]
-                if width == d:
-                    # One section is a row as it is: slices would take longer than a narrow row.
-                    x0, y = x[col[e]], out[v]
-                    for j in range(d):
-                        y[j] += (w0 * c0[j]) * x0[j]
-                    continue
-                base = 0
-                while base < width:
-                    x0, y = x[col[e], base : base + d], out[v, base : base + d]
-                    for j in range(d):
-                        y[j] += (w0 * c0[j]) * x0[j]
-                    base += d
+            e, stop, j, i = start[v], start[v + 1], 0, 0
+            while j < width:
+                left = (d - i) * size
+                if left >= 256:
+                    _scaled_256(e, stop, ahead, j, col, x, out, v, weight, label, i, table)
+                    taken = 256
+                elif left >= 128:
+                    _scaled_128(e, stop, ahead, j, col, x, out, v, weight, label, i, table)
+                    taken = 128
+                elif left >= 64:
+                    _scaled_64(e, stop, ahead, j, col, x, out, v, weight, label, i, table)
+                    taken = 64
+                elif left >= 32:
+                    _scaled_32(e, stop, ahead, j, col, x, out, v, weight, label, i, table)
+                    taken = 32
+                elif left >= 16:
+                    _scaled_16(e, stop, ahead, j, col, x, out, v, weight, label, i, table)
+                    taken = 16
+                elif left >= 8:
+                    _scaled_8(e, stop, ahead, j, col, x, out, v, weight, label, i, table)
+                    taken = 8
+                else:
+                    _scaled_4(e, stop, ahead, j, col, x, out, v, weight, label, i, table)
+                    taken = 4
+                j += taken // size
+                # The table serves every section.
+                i = (i + taken // size) % d
         _finish(x, own, gain, factors, d, 1, out, lo, end)
         lo = end
 
@@ -225,67 +245,45 @@ def complex_rows(  # type: ignore[no-untyped-def]
     start, col, label, weight, table, x, own, gain, constant, factors, ahead, out, lo, hi
 ):
     """Complex diagonal maps: ``x`` holds pairs, ``table[0]`` real, ``table[1]`` imaginary parts."""
-    half, last, d = x.shape[1] // 2, col.size - 1, table.shape[2]
-    one, table_re, table_im = x.dtype.type(1), table[0], table[1]
-    real, imaginary = np.empty(half, x.dtype), np.empty(half, x.dtype)
+    width, size, d = x.shape[1], x.itemsize, table.shape[2]
+    real, imaginary = table[0], table[1]
     while lo < hi:
         end = min(lo + _ROWS, hi)
         _begin(constant, out, lo, end)
         for v in range(lo, end):
-            for j in range(half):
-                real[j] = 0
-                imaginary[j] = 0
-            e, stop = start[v], start[v + 1]
-            # One section, as in real_rows.
-            while half == d and e + 1 < stop:
-                _prefetch(x, col[min(e + ahead, last)])
-                _prefetch(x, col[min(e + 1 + ahead, last)])
-                a0, b0 = table_re[label[e]], table_im[label[e]]
-                a1, b1 = table_re[label[e + 1]], table_im[label[e + 1]]
-                w0 = one if weight is None else weight[e]
-                w1 = one if weight is None else weight[e + 1]
-                x0, x1 = x[col[e]], x[col[e + 1]]
-                for j in range(d):
-                    p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
-                    p1, q1 = w1 * x1[2 * j], w1 * x1[2 * j + 1]
-                    real[j] += (a0[j] * p0 - b0[j] * q0) + (a1[j] * p1 - b1[j] * q1)
-                    imaginary[j] += (a0[j] * q0 + b0[j] * p0) + (a1[j] * q1 + b1[j] * p1)
-                e += 2
-            while e + 1 < stop:
-                _prefetch(x, col[min(e + ahead, last)])
-                _prefetch(x, col[min(e + 1 + ahead, last)])
-                a0, b0 = table_re[label[e]], table_im[label[e]]
-                a1, b1 = table_re[label[e + 1]], table_im[label[e + 1]]
-                w0 = one if weight is None else weight[e]
-                w1 = one if weight is None else weight[e + 1]
-                base = 0
-                while base < half:
-                    x0 = x[col[e], 2 * base : 2 * (base + d)]
-                    x1 = x[col[e + 1], 2 * base : 2 * (base + d)]
-                    y, z = real[base : base + d], imaginary[base : base + d]
-                    for j in range(d):
-                        p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
-                        p1, q1 = w1 * x1[2 * j], w1 * x1[2 * j + 1]
-                        y[j] += (a0[j] * p0 - b0[j] * q0) + (a1[j] * p1 - b1[j] * q1)
-                        z[j] += (a0[j] * q0 + b0[j] * p0) + (a1[j] * q1 + b1[j] * p1)
-                    base += d
-                e += 2
-            if e < stop:
-                _prefetch(x, col[min(e + ahead, last)])
-                a0, b0 = table_re[label[e]], table_im[label[e]]
-                w0 = one if weight is None else weight[e]
-                base = 0
-                while base < half:
-                    x0 = x[col[e], 2 * base : 2 * (base + d)]
-                    y, z = real[base : base + d], imaginary[base : base + d]
-                    for j in range(d):
-                        p0, q0 = w0 * x0[2 * j], w0 * x0[2 * j + 1]
-                        y[j] += a0[j] * p0 - b0[j] * q0
-                        z[j] += a0[j] * q0 + b0[j] * p0
-                    base += d
-            for j in range(half):
-                out[v, 2 * j] += real[j]
-                out[v, 2 * j + 1] += imaginary[j]
+            e, stop, j, i = start[v], start[v + 1], 0, 0
+            while j < width:
+                left = 2 * (d - i) * size
+                if left >= 256:
+                    _complex_256(
+                        e, stop, ahead, j, col, x, out, v, weight, label, i, real, imaginary
+                    )
+                    taken = 256
+                elif left >= 128:
+                    _complex_128(
+                        e, stop, ahead, j, col, x, out, v, weight, label, i, real, imaginary
+                    )
+                    taken = 128
+                elif left >= 64:
+                    _complex_64(
+                        e, stop, ahead, j, col, x, out, v, weight, label, i, real, imaginary
+                    )
+                    taken = 64
+                elif left >= 32:
+                    _complex_32(
+                        e, stop, ahead, j, col, x, out, v, weight, label, i, real, imaginary
+                    )
+                    taken = 32
+                elif left >= 16:
+                    _complex_16(
+                        e, stop, ahead, j, col, x, out, v, weight, label, i, real, imaginary
+                    )
+                    taken = 16
+                else:
+                    _complex_8(e, stop, ahead, j, col, x, out, v, weight, label, i, real, imaginary)
+                    taken = 8
+                j += taken // size
+                i = (i + taken // (2 * size)) % d
         _finish(x, own, gain, factors, 2 * d, 2, out, lo, end)
         lo = end
 

@@ -105,8 +105,8 @@ class HarmonicResult:
             they are in the kernel of all maps of their triples: dimensions of the kernels of the
             diagonal blocks, including directions whose eigenvalue relative to the largest of the
             block is below 1e-10 or the precision of the features.
-        collapsed (bool): Whether all free vertices are zero, which is the limit without boundary
-            and translations if :math:`L_{UU}` is nonsingular.
+        collapsed (bool): Whether the free vertices are shorter than 1e-4 times their start without
+            boundary and translations, where the limit is zero if :math:`L_{UU}` is nonsingular.
     """
 
     solver: str

@@ -1,3 +1,4 @@
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -22,6 +23,10 @@ class HeteroGraph:
     in ``HeteroData.to_homogeneous()``. In addition, edges may be given as ``adj_t``, one relation
     name may refer to several edge types, and types without features, weights or known nodes get
     zeros, ones and False.
+
+    Features of different widths are projected in the model and joined there, so that the
+    projections are trained: ``graph.join({kind: layer(data[kind].x) for kind, layer in
+    linear.items()})`` for a graph read with ``x=None``.
 
     :meth:`split` returns the rows of every type in their original order. For a
     :class:`~torch_geometric.data.Batch`,
@@ -65,7 +70,7 @@ class HeteroGraph:
         data: HeteroData,
         *,
         relation_ids: Mapping[str | EdgeType, int] | None = None,
-        x: str = "x",
+        x: str | None = "x",
         edge_weight: str = "edge_weight",
         boundary_mask: str = "boundary_mask",
     ) -> "HeteroGraph":
@@ -79,8 +84,9 @@ class HeteroGraph:
                 relation *names* are numbered in the order of ``data.edge_types``, so that one name
                 between two pairs of node types is one relation. To distinguish them, give an id for
                 each edge type: ``{kind: i for i, kind in enumerate(data.edge_types)}``.
-            x (str): Attribute with the features of a node type. The nodes of a type without it are
-                free and start at zero; if no type has it, :attr:`x` is None.
+            x (str, optional): Attribute with the features of a node type. The nodes of a type
+                without it are free and start at zero; if no type has it, or None is given,
+                :attr:`x` is None.
             edge_weight (str): Attribute with the weights of an edge type; ones where it is missing.
             boundary_mask (str): Attribute with the known nodes of a type; none known where it is
                 missing.
@@ -125,7 +131,7 @@ class HeteroGraph:
             edge_type=torch.cat(types) if types else none[0],
             num_nodes_of=num_nodes_of,
             relation_ids=ids,
-            x=_join(data.collect(x, True), num_nodes_of, 0, x),
+            x=None if x is None else _join(data.collect(x, True), num_nodes_of, 0, x),
             edge_weight=_join(data.collect(edge_weight, True), num_edges, 1, edge_weight),
             boundary_mask=_join(data.collect(boundary_mask, True), num_nodes_of, 0, boundary_mask),
         )
@@ -149,8 +155,10 @@ class HeteroGraph:
         r"""Concatenates the rows of all node types in the order of the nodes; the inverse of
         :meth:`split`.
 
-        Types without values get rows of zeros (False). Raises :class:`ValueError` on unknown types
-        and on rows that do not fit.
+        Types without values get rows of zeros (False), so that
+        ``graph.join({kind: mask}).nonzero().flatten()`` has the numbers of some nodes of a type, as
+        :func:`k_hop_batch` takes them. Raises :class:`ValueError` on unknown types and on rows that
+        do not fit.
 
         Shapes:
             - **values:** one tensor :math:`(N_t, *)` for each type
@@ -191,14 +199,19 @@ class HeteroGraph:
         )
 
 
-def _num_nodes(data: HeteroData, kind: NodeType, x: str) -> int:
+def _num_nodes(data: HeteroData, kind: NodeType, x: str | None) -> int:
     store = data[kind]
-    count = store[x].shape[0] if x in store else store.get("num_nodes")
+    if x is not None and x in store:
+        return int(store[x].shape[0])
+    with warnings.catch_warnings():
+        # It warns where it finds nothing. Edges, without which nodes would be lost, it does not
+        # count: they are not in the store of a node type.
+        warnings.simplefilter("ignore")
+        count = store.num_nodes
     if count is None:
-        # Counted from edges, the last nodes without any would be lost.
         raise ValueError(
             f"the number of nodes of type {kind!r} is unknown: set data[{kind!r}].num_nodes "
-            f"or data[{kind!r}].{x}"
+            f"or data[{kind!r}].{x or 'x'}"
         )
     return int(count)
 
@@ -240,7 +253,12 @@ def _join(
             raise ValueError(
                 f"'{name}' of {kind!r} must be {list(expected)} of type {first.dtype} "
                 f"(got {list(value.shape)} of type {value.dtype})"
-                + ("; project all node types to one width first" if name == "x" else "")
+                + (
+                    "; project all node types to one width, with from_hetero(data, x=None) and "
+                    "graph.join({type: rows}) in a model that trains the projections"
+                    if name == "x"
+                    else ""
+                )
             )
     return torch.cat(
         [

@@ -139,10 +139,12 @@ class SheafConv(MessagePassing):
 
         Args:
             x (Tensor): Vertex features.
-            edge_index (Tensor or SparseTensor): Heads and tails of the triples.
-            edge_type (Tensor): Relation ids; None if a ``SparseTensor`` holds them.
+            edge_index (Tensor or SparseTensor): Heads and tails of the triples. A ``SparseTensor``
+                is transposed, as in PyG: its rows are the tails.
+            edge_type (Tensor): Relation ids; None if they are the values of the ``SparseTensor``.
             sheaf (RelationSheaf): Restriction maps and translations.
-            edge_weight (Tensor, optional): Weights :math:`w_e \ge 0`, ``[E]``.
+            edge_weight (Tensor, optional): Weights :math:`w_e \ge 0`, ``[E]``, in the order of the
+                entries of a ``SparseTensor``; no gradients flow to them. (default: ones)
             boundary_mask (Tensor, optional): Bool ``[N]``, True for known (fixed) vertices.
                 (default: None, all vertices are free)
             plan (PropagationPlan, optional): A plan from :meth:`plan` for the same graph, sheaf,

@@ -85,7 +85,7 @@ def node_lines(
         )
     if left_out:
         warnings.warn(
-            f"left out: {count_noun(left_out, 'entity')} of the model that the file of nodes does "
+            f"skipped: {count_noun(left_out, 'entity')} of the model that the file of nodes does "
             "not have",
             stacklevel=2,
         )

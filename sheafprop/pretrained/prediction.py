@@ -104,12 +104,17 @@ def _known_queries(state: ModelState, queries: LocatedRows, skip: bool) -> dict[
             state.relations.ids([kinds[lost[0]]])
         except DataError as error:
             labels = np.array([tuple(query) for query in queries], dtype=object)
-            skip_them = "" if skip else "Skip them with skip_unknown=True (--skip-unknown)"
+            is_one = len(queries) == 1
+            skip_them = "Skip them with skip_unknown=True (--skip-unknown)"
+            skip_them = "" if skip or is_one else skip_them
             advice = advise_on_order(labels, state.index, state.relations, skip_them)
             advice = (describe_exchanged(queries, lost, state.relations) + advice).strip()
+            text = f"{error}" + (advice and f". {advice}")
+            if is_one and not skip:
+                raise DataError(f"{queries.place(lost[0])}: {text}") from error
             text = (
                 f"{count_noun(len(lost), 'query')} of {len(queries):,} with an unknown label "
-                f"({queries.places(lost)}); in the first, {error}" + (advice and f". {advice}")
+                f"({queries.places(lost)}); in the first, {text}"
             )
             if not skip:
                 raise DataError(text) from error

@@ -1,4 +1,4 @@
-"""Reports of runs: tables, the validation curve, and published results."""
+"""Reports of runs: tables, figures and published results."""
 
 from sheafprop.report.figures import hits_by_iteration
 from sheafprop.report.group import group_report

@@ -1,4 +1,4 @@
-"""Derivations of answers to logical queries as trees."""
+"""Draws derivations of answers to logical queries as trees."""
 
 import math
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ Place = tuple[float, float]
 
 
 def draw_derivations(answers: Sequence[Tree], path: str | PathLike[str]) -> None:
-    """Draws the derivations of answers as PNG, those of the first answers where there are many.
+    """Draws the derivations of the first answers as PNG.
 
-    Given entities stand on the left, the answer on the right. Links are solid where they are facts,
-    dashed with their probability where they are predicted, and dotted where they count against the
-    answer.
+    The given entities are on the left, the answer is on the right. Facts are solid lines,
+    predicted links are dashed lines with their probabilities, and links that count against the
+    answer are dotted.
 
     Args:
-        answers: Records with ``answer``, ``truth`` and ``derivations``, as
-            ``frame.attrs["derivations"]`` of :meth:`~sheafprop.SheafModel.answer` has them.
+        answers: Records with ``answer``, ``truth`` and ``derivations``, as in
+            ``frame.attrs["derivations"]`` of :meth:`~sheafprop.SheafModel.answer`.
         path: The file.
 
     Raises:
@@ -69,7 +69,7 @@ def _draw(axis: Axes, tree: Tree) -> None:
 
 
 def _draw_branch(axis: Axes, tree: Tree, place: Place, *, against: bool) -> None:
-    """A vertex at a place, and to its left, evenly spread, what it follows from."""
+    """Draws a vertex and, evenly spaced to its left, its premises."""
     x, y = place
     operator = "" if tree["operator"] in ("anchor", "via") else f"{tree['operator']}\n"
     axis.plot(x, y, "o", color="black", markersize=4)
@@ -114,7 +114,7 @@ def _draw_branch(axis: Axes, tree: Tree, place: Place, *, against: bool) -> None
 
 
 def _width(tree: Tree) -> int:
-    """How many lines a tree takes."""
+    """Returns the number of leaves of a tree."""
     return max(1, sum(_width(branch) for branch in tree["branches"]))
 
 

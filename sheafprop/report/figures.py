@@ -1,4 +1,4 @@
-"""The validation curve: what is found after how many steps of propagation."""
+"""Figures of validation curves, of inspections and of calibration."""
 
 import os
 import warnings
@@ -25,7 +25,7 @@ _RELATIONS = 20
 
 
 def draw_inspection(inspection: GraphInspection, path: str | PathLike[str]) -> None:
-    """Draws how many entities have each degree, and how many triples each relation, as PNG.
+    """Draws the distribution of degrees and the number of triples per relation, as PNG.
 
     Raises:
         StorageError: If the file cannot be written.
@@ -52,15 +52,15 @@ def draw_inspection(inspection: GraphInspection, path: str | PathLike[str]) -> N
 
 
 def draw_reliability(report: Mapping[str, Any]) -> bytes:
-    """Draws how often predictions of each probability came true, as PNG: a panel for each table.
+    """Draws reliability diagrams as PNG, with one panel per table.
 
-    The diagonal is where predictions hold; a point is the larger the more predictions it has.
+    Perfect calibration is on the diagonal. The size of a point shows its number of predictions.
 
     Args:
-        report: Tables by name, each with ``table`` (a record for each bin) and
-            ``expected_calibration_error``, as
-            :meth:`~sheafprop.pretrained.calibration.CalibrationReport.to_dict` has them; other
-            entries are left out.
+        report: Tables by name, each with ``table`` (a record per bin) and
+            ``expected_calibration_error``, see
+            :meth:`~sheafprop.pretrained.calibration.CalibrationReport.to_dict`. Other entries are
+            ignored.
 
     Returns:
         The content of the file.
@@ -88,12 +88,12 @@ def draw_reliability(report: Mapping[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-# Told apart also by readers who do not see all colours.
+# Distinguishable for readers with color vision deficiency.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4D4D4D")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 3)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _PANELS = (("hits@10", "Hits@10 (%)", 100), ("mrr", "MRR", 1))
-# An axis spans at least this share of the whole scale: less would blow up the noise of a few ranks.
+# Minimum fraction of the scale that an axis spans; less would magnify the noise of a few ranks.
 _LEAST_SPAN = 0.1
 _GREY = "#4D4D4D"
 _BASE: dict[str, Any] = {
@@ -116,7 +116,7 @@ _Legend = list[tuple[str, Line2D | None]]
 
 
 class _Line:
-    """The curve of one run with one start and step size."""
+    """The curve of one run, start and step size."""
 
     def __init__(self, record: Record, points: list[_Point]) -> None:
         # The first of the curve; what was not propagated is appended to it.
@@ -138,16 +138,15 @@ class _Line:
 def hits_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -> bool:
     r"""Draws validation Hits@10 and MRR against the number of iterations, as a PNG.
 
-    There is a line for every run, start and step size; a star marks what was chosen. The vertical
-    axes span at least ten points of Hits@10 and 0.1 of MRR. Several data sets stand below each
-    other. The file is put in place when it is complete.
+    There is one line per run, start and step size. A star marks the selected setting. The vertical
+    axes span at least ten points of Hits@10 and 0.1 of MRR. There is one row per data set.
 
     Args:
         records (list): The records of the runs (their ``metrics.json``).
-        path (str): Where to write the picture.
+        path (str): The file, written atomically.
 
     Returns:
-        bool: Whether there was anything to draw; if not, no file is written.
+        bool: False if there is nothing to draw and no file is written.
     """
     datasets = {title: _lines(members) for title, members in by_dataset(records).items()}
     datasets = {title: lines for title, lines in datasets.items() if lines}
@@ -168,7 +167,7 @@ def hits_by_iteration(records: Sequence[Record], path: str | os.PathLike[str]) -
             _draw(axis, lines, styles, *panel)
     _add_legend(figure, legend)
     with warnings.catch_warnings():
-        # A label in a script that the font lacks is drawn as boxes: no reason to disturb a run.
+        # Labels in scripts that the font lacks are drawn as boxes, without a warning.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)
         metadata = {"Software": "sheafprop"}
         write_bytes(path, partial(figure.savefig, format="png", metadata=metadata))
@@ -198,7 +197,7 @@ def _lines(records: list[Record]) -> list[_Line]:
 
 
 def _styles(lines: list[_Line]) -> tuple[_Styles, _Legend]:
-    """Colour, dashes and marker tell runs, starts and step sizes apart, where there are several."""
+    """Assigns colors, dashes and markers to runs, starts and step sizes."""
     values = {
         trait: list(dict.fromkeys(line.traits[trait] for line in lines))
         for trait in lines[0].traits
@@ -237,7 +236,7 @@ def _draw(
         style = dict(_BASE)
         for trait, value in line.traits.items():
             style |= styles[trait].get(value, {})
-        # Within a run that chose, what was not chosen steps back.
+        # Settings that were not selected are drawn lighter.
         style["alpha"] = 1 if line.chosen or line.traits["run"] not in decided else 0.45
         x = [point["iterations"] for point in points]
         axis.plot(x, [scale * point[key] for point in points], **style)
@@ -264,8 +263,7 @@ def _draw(
 
 
 def least_span(axis: Axes, scale: float) -> None:
-    """Widens a vertical axis from 0 to ``scale`` to a tenth of it, so that small differences look
-    small."""
+    """Widens a vertical axis to at least a tenth of ``scale``."""
     low, high = axis.get_ylim()
     span = _LEAST_SPAN * scale
     if high - low < span:
@@ -276,7 +274,7 @@ def least_span(axis: Axes, scale: float) -> None:
 def _add_legend(figure: Figure, legend: _Legend) -> None:
     nothing = Line2D([], [], linestyle="")
     handles = [handle or nothing for _, handle in legend]
-    # The texts are set afterwards: a label that starts with an underscore would be left out.
+    # The texts are set afterwards, since matplotlib omits labels that start with an underscore.
     box = figure.legend(
         handles, ["x"] * len(legend), loc="outside right upper", frameon=False, handlelength=2.6
     )

@@ -13,20 +13,20 @@ from sheafprop.report.tables import terminal_table
 
 
 def group_report(group_folder: str | os.PathLike[str]) -> str:
-    r"""Reports on all runs of a group together.
+    r"""Writes the report of all runs of a group.
 
-    Reads the ``metrics.json`` of every run folder in the group and writes, into the group's own
-    folder, ``metrics.json`` (the list of the records), ``report.md`` and, where there is a
-    validation curve, ``hits_by_iteration.png``.
+    Reads the ``metrics.json`` of every run folder in the group, and writes ``metrics.json`` (the
+    list of the records), ``report.md`` and, if there is a validation curve,
+    ``hits_by_iteration.png`` to the folder of the group.
 
     Args:
         group_folder (str): The folder that holds the run folders.
 
     Returns:
-        str: The results table, for a terminal.
+        str: The results table for a terminal.
 
     Raises:
-        FormatError: If there is no record, or one is malformed; it names the file.
+        FormatError: If there is no record, or a record is malformed. The message names the file.
     """
     folder = Path(group_folder)
     paths = [record_path(path.parent) for path in sorted(folder.glob("*/metrics.json"))]
@@ -39,13 +39,13 @@ def group_report(group_folder: str | os.PathLike[str]) -> str:
 
 
 def record_path(run: Path) -> Path:
-    """Where a run's record is: beside a file of the user's, where that has its name."""
+    """Returns the path of a run's record, which avoids a user's file of the same name."""
     beside = run / "metrics.sheafprop.json"
     return beside if beside.exists() else run / "metrics.json"
 
 
 def _is_of_others(path: Path) -> bool:
-    """Whether a file is not a record: the list of a group among the runs, or another program's."""
+    """Whether a file is not a record of a run, but of a group or of another program."""
     try:
         content = json.loads(path.read_bytes())
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is in a folder of triples, or in a model: counts, components, repetitions, overlaps."""
+"""Inspects files of triples and models: counts, components, duplicates, overlaps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,34 +26,34 @@ from sheafprop.errors import DataError, NotTriplesError
 from sheafprop.pretrained.sheaf_model import SheafModel
 
 _SUFFIXES = (".txt", ".tsv", ".csv", ".parquet", *GRAPH_ENDINGS)
-#: Files of a data folder and the part they play; see :class:`~sheafprop.data.FolderDataset`.
+#: Files of a data folder and their sets, see :class:`~sheafprop.data.FolderDataset`.
 _TRAIN, _OBSERVED = "train", "inference"
 _PARTS = (_TRAIN, _OBSERVED, "valid", "inference_valid", "inference_test")
 _EXAMPLES = 5
-# Pairs of relations that are looked at for inverses, by how often their pairs meet swapped.
+# Maximum number of pairs of relations checked for inverses, most frequent overlaps first.
 _INVERSE_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class GraphInspection:
-    """What was found in files of triples.
+    """The results of inspecting files of triples.
 
     Args:
-        files (dict): Per file, in plain values: triples, entities, relations, duplicates,
-            self-loops, pairs connected in both directions, components, and the sizes of the
-            largest ones.
-        graph (dict): Of the inference graph, where there is one: new and known entities,
-            components, the number of known entities (anchors) of the largest ones, and how many
-            components have each number of anchors.
-        overlaps (list of dict): Triples, pairs in swapped order, and labels shared by two files.
-        unseen_relations (dict): Relations without training triple, with their number per file.
-        inverse_relations (list of dict): Relations whose pairs mostly occur swapped in another.
-        lookalikes (dict): Labels of ``entities`` and ``relations`` that differ from an earlier one
-            only in case, white space or Unicode form, with that one.
-        relations (dict): Triples of each relation, over all files.
+        files (dict): For each file, the numbers of triples, entities, relations, duplicates,
+            self-loops, pairs connected in both directions and components, and the sizes of the
+            largest components.
+        graph (dict): For the inference graph, if there is one, the numbers of new entities, known
+            entities and components, the number of known entities (anchors) of the largest
+            components, and the number of components by number of anchors.
+        overlaps (list of dict): Triples, swapped pairs and labels shared by two files.
+        unseen_relations (dict): Relations without training triples, with their number per file.
+        inverse_relations (list of dict): Relations whose pairs mostly occur swapped in another one.
+        lookalikes (dict): Labels of ``entities`` and ``relations`` that differ from an earlier
+            label only in case, white space or Unicode form, with that label.
+        relations (dict): Number of triples of each relation, over all files.
         degrees (list of int): Degree of each entity, over all files.
-        model (dict, optional): What a model is, where the triples are its facts.
-        skipped (list of str): Files of the folder that hold no triples.
+        model (dict, optional): Description of the model, if the triples are its facts.
+        skipped (list of str): Files of the folder without triples.
     """
 
     files: dict[str, dict[str, Any]]
@@ -68,7 +68,7 @@ class GraphInspection:
     skipped: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values; degrees as how many entities have each."""
+        """Returns all results as plain values, degrees as a histogram."""
         return {
             **({"model": self.model} if self.model else {}),
             "files": self.files,
@@ -83,7 +83,7 @@ class GraphInspection:
         }
 
     def summary(self) -> str:
-        """The findings in lines."""
+        """Returns the results as text."""
         lines = []
         if self.model:
             lines.append("model")
@@ -150,23 +150,23 @@ class GraphInspection:
 
 
 def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
-    r"""Inspects a file of triples, or a folder of them.
+    r"""Inspects a file or a folder of triples, or a model with its facts.
 
-    In a folder with ``train.txt`` and ``inference.txt``, the entities of the first are the anchors
-    of the second. Of a run folder or a model folder, the model and its facts are looked at.
+    In a folder with ``train.txt`` and ``inference.txt``, the entities of the former are the anchors
+    of the latter.
 
     Args:
-        path: The file or folder.
-        **options: How files are read, see :func:`~sheafprop.data.read_triples`.
+        path: A file, a folder of files, a run folder or a model folder.
+        **options: Options of reading, see :func:`~sheafprop.data.read_triples`.
 
     Raises:
-        DataError: If there is no such file or no triple, or a line is malformed.
+        DataError: If there is no file, no triple, or a line is malformed.
     """
     place = Path(path).expanduser()
     if any((place / name).is_file() for name in ("manifest.json", "model/manifest.json")):
         if any(value is not None for value in options.values()):
             raise DataError(
-                f"{place} is a model: how files are read ({', '.join(options)}) does not matter"
+                f"{place} is a model; options of reading ({', '.join(options)}) do not apply"
             )
         return inspect_model(SheafModel.load(place))
     if place.is_dir():
@@ -175,7 +175,7 @@ def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
             key=lambda p: (p.name.partition(".")[0] != _TRAIN, p.name),
         )
         if not found:
-            raise DataError(f"{place}: there is no file of triples (*.txt, *.tsv), and no model")
+            raise DataError(f"{place}: neither files of triples (*.txt, *.tsv) nor a model found")
     else:
         found = [place]
     parts, skipped = _read(found, options)
@@ -189,7 +189,7 @@ def inspect_graph(path: str | PathLike[str], **options: Any) -> GraphInspection:
 def _read(
     files: Sequence[Path], options: dict[str, Any]
 ) -> tuple[dict[str, LabelTriples], list[str]]:
-    """The triples of files by name, and the names of those that hold something else."""
+    """Reads triples of files by name; also returns the names of files without triples."""
     parts: dict[str, LabelTriples] = {}
     skipped: list[str] = []
     known: set[str] = set()
@@ -199,7 +199,7 @@ def _read(
                 path, allow_empty=len(files) > 1, known=known, **options
             )
         except DataError as error:
-            # Nodes or literals, a list of names, a table of ids or a text beside the triples.
+            # Nodes, literals, lists of names, tables of ids or other text.
             is_part = path.name.partition(".")[0] in _PARTS
             is_other = isinstance(error, NotTriplesError)
             if len(files) == 1 or is_part or (not is_other and holds_triples(path, **options)):

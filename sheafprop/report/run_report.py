@@ -247,9 +247,10 @@ def _choice(record: Record, named: bool) -> str:
     triples = f", {count_noun(selection['count'], 'triple')}" if "count" in selection else ""
     if selection.get("available") is not None:
         triples += f" drawn from {selection['available']:,}"
+    value = "" if selection.get("value") is None else f" {selection['value']:.3f}"
     return (
         f"{head}{count_noun(tried, 'configuration')} tried on {place} (best "
-        f"`{selection.get('metric', 'mrr')}` under `{protocol}`{triples}). "
+        f"`{selection.get('metric', 'mrr')}`{value} under `{protocol}`{triples}). "
         f"Selected: {settings or 'not recorded'}.{note}"
     )
 

@@ -41,10 +41,10 @@ def result_table(records: Sequence[Record]) -> str:
     r"""Returns the results of runs as a Markdown table, method by protocol.
 
     Hits are in percent. Protocols stand in groups, in each the methods in the order of their runs,
-    which begins with the run's own. Runs of the same data set and model that differ in their seed
-    are averaged, with the standard error of the mean; runs that share a seed are shown one by one,
-    by name. A baseline that needs no model is shown once, the edge-type heuristic by both
-    conventions for ties. Several data sets give several tables.
+    which begins with the run's own. Runs of the same configuration that differ only in their seed
+    are averaged, with the standard error of the mean; runs of different configurations, and runs
+    that share a seed, are shown separately, by name. A baseline that needs no model is shown once,
+    the edge-type heuristic by both conventions for ties. Several data sets give several tables.
 
     Args:
         records (list): The records of the runs (their ``metrics.json``).
@@ -214,21 +214,49 @@ def _rows(
     *,
     free: bool,
 ) -> list[_Row]:
-    """One row for all seeds, or one for each run where seeds do not distinguish the runs."""
+    """A row for each configuration, or for each of its runs if they share a seed."""
 
     def row(values: list[_Figures], seeds: str, name: str = "") -> _Row:
         return _Row(f"{method}{name}", protocol, mark, values, seeds)
 
-    if len(found) == 1:
-        return [row([found[0][1]], "1")]
-    seeds = [record["run"].get("seed") for record, _ in found]
-    distinct = {(seed, values): values for seed, (_, values) in zip(seeds, found, strict=True)}
-    if free and len(set(distinct.values())) == 1:
-        return [row([found[0][1]], f"{len(set(seeds))}, all equal" if len(set(seeds)) > 1 else "1")]
-    count = len(distinct) if free else len(found)
-    if None not in seeds and len(set(seeds)) == count:
-        return [row(list(distinct.values()), str(count))]
-    return [row([values], "1", f" [{run_name(record)}]") for record, values in found]
+    def average(found: list[tuple[Record, _Figures]], name: str = "") -> list[_Row]:
+        seeds = [record["run"].get("seed") for record, _ in found]
+        if len(found) == 1 or (None not in seeds and len(set(seeds)) == len(seeds)):
+            return [row([values for _, values in found], str(len(found)), name)]
+        return [row([values], "1", f" [{run_name(record)}]") for record, values in found]
+
+    if free:
+        seeds = {record["run"].get("seed") for record, _ in found}
+        if len({values for _, values in found}) == 1:
+            return [row([found[0][1]], f"{len(seeds)}, all equal" if len(seeds) > 1 else "1")]
+        distinct = {
+            (record["run"].get("seed"), values): (record, values) for record, values in found
+        }
+        return average(list(distinct.values()) if len(distinct) == len(seeds) else found)
+    configurations: dict[str | None, list[tuple[Record, _Figures]]] = {}
+    for record, values in found:
+        configurations.setdefault(record["run"].get("config_hash"), []).append((record, values))
+    if len(configurations) == 1:
+        return average(found)
+    names = _configuration_names([[r for r, _ in members] for members in configurations.values()])
+    return [
+        line
+        for name, members in zip(names, configurations.values(), strict=True)
+        for line in average(members, f" [{name}]")
+    ]
+
+
+def _configuration_names(configurations: Sequence[Sequence[Record]]) -> list[str]:
+    """The names of the runs of each configuration, without the seed if that is unambiguous."""
+    full = [", ".join(run_name(record) for record in members) for members in configurations]
+    short = [
+        ", ".join(dict.fromkeys(re.sub(r"-seed-?\d+$", "", run_name(r)) for r in members))
+        for members in configurations
+    ]
+    return [
+        long if len(members) == 1 or short.count(name) > 1 else name
+        for long, name, members in zip(full, short, configurations, strict=True)
+    ]
 
 
 def _main_figures(entry: Record, prefix: str) -> _Figures:

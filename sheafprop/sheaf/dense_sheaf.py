@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -78,6 +78,12 @@ class DenseSheaf(RelationSheaf):
         if x.is_complex() or self._map(side).dtype != x.dtype:
             return super().restrict_sections(x, edge_type, side)
         return mapped_rows(x, self._map(side), edge_type)
+
+    def scale_energy(self, weight: Tensor, width: int | None = None) -> Self:
+        root = weight.sqrt()
+        return self.map_tensors(
+            lambda tensor: tensor * root.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))
+        )
 
     def end_translations(self) -> Tensor | None:
         if self.translation is None:

@@ -84,7 +84,8 @@ def check_graph_shapes(
             raise ValueError(f"'edge_weight' must be real floating point (got {edge_weight.dtype})")
         if edge_weight.requires_grad:
             raise ValueError(
-                "gradients with respect to 'edge_weight' are not offered: pass it detached"
+                "gradients with respect to 'edge_weight' are not offered: pass it detached; "
+                "sheaf.scale_energy(weight) has gradients to one weight for each relation"
             )
     if boundary_mask is not None:
         if boundary_mask.dtype != torch.bool:

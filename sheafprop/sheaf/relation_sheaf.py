@@ -1,3 +1,8 @@
+"""What every sheaf has, and its defaults.
+
+Long because the defaults of all methods, with their documentation, are those of one class.
+"""
+
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
@@ -35,9 +40,12 @@ class RelationSheaf(ABC):
     features promote, at least in single precision.
 
     A custom sheaf defines :meth:`restrict`, :meth:`restrict_adjoint`, :meth:`translation_of` and,
-    unless it is a dataclass with tensors as fields, :meth:`tensors`. All other methods have a
-    default that materializes the maps as matrices; override them if a cheaper form exists. Sheaves
-    are immutable; those of the package are frozen dataclasses, registered as pytrees.
+    unless it is a dataclass with tensors as fields, :meth:`tensors`. Every tensor has a row for
+    each relation; the last dimension of the first one is :math:`d`, unless :attr:`stalk_dim` is
+    overridden as well. All other methods have a default that materializes the maps as matrices;
+    override them if a cheaper form exists. Sheaves are immutable; those of the package are frozen
+    dataclasses, registered as pytrees with ``torch.export.register_dataclass``, which
+    ``torch.export`` requires.
 
     See Cobb and Gebhart, "Feature Propagation on Knowledge Graphs Using Cellular Sheaves", and
     Hansen and Ghrist, "Toward a spectral theory of cellular sheaves" (2019).
@@ -116,7 +124,9 @@ class RelationSheaf(ABC):
     def stalk_dim(self) -> int | None:
         """Dimension :math:`d` of the vertex stalks; None if the sheaf supports any width.
 
-        By default, the last dimension of the first tensor.
+        By default, the last dimension of the first tensor. A sheaf with None also has to define
+        what writes the maps out as matrices: :meth:`vertex_blocks`, :meth:`coupling`,
+        :meth:`end_norms`. A field of the sheaf for the width avoids this.
         """
         return next(iter(self.tensors().values())).shape[-1]
 
@@ -146,7 +156,10 @@ class RelationSheaf(ABC):
         relations = self._relations() if relations is None else relations
         size = self.stalk_dim or width
         if size is None:
-            raise ValueError("a sheaf without translations takes any width: give 'width'")
+            raise ValueError(
+                f"the maps of {type(self).__name__} cannot be written out as matrices, because its "
+                "'stalk_dim' is None: return the width of the features there (or give 'width')"
+            )
         eye = torch.eye(size, dtype=self.dtype, device=relations.device)
         columns = self.restrict(eye.unsqueeze(1).expand(-1, len(relations), -1), relations, side)
         return columns.permute(1, 2, 0)
@@ -313,10 +326,7 @@ class RelationSheaf(ABC):
             weight (Tensor): :math:`w_r > 0`, real ``[R]``.
             width (int, optional): Dimension :math:`d`, for a sheaf that supports any width.
         """
-        root = weight.sqrt()
-        return self.map_tensors(
-            lambda tensor: tensor * root.to(tensor.dtype).view(-1, *[1] * (tensor.dim() - 1))
-        )
+        return _Weighted(self, weight.sqrt())
 
     def promote(self, dtype: torch.dtype) -> Self:
         """Returns the sheaf with all tensors converted to ``dtype``, or itself if they have this
@@ -346,6 +356,39 @@ class RelationSheaf(ABC):
     def _relations(self) -> Tensor:
         device = next((tensor.device for tensor in self.tensors().values()), None)
         return torch.arange(self.num_relations, device=device)
+
+
+class _Weighted(RelationSheaf):
+    """The maps and translations of a ``sheaf``, each times the ``root`` of its relation.
+
+    The tensors of a sheaf need not scale its maps: they may be angles, or get normalized."""
+
+    def __init__(self, sheaf: RelationSheaf, root: Tensor) -> None:
+        self.sheaf, self.root = sheaf, root
+
+    def restrict(self, x: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        return self.sheaf.restrict(x, edge_type, side) * self.root[edge_type, None]
+
+    def restrict_adjoint(self, y: Tensor, edge_type: Tensor, side: Side) -> Tensor:
+        return self.sheaf.restrict_adjoint(y, edge_type, side) * self.root[edge_type, None]
+
+    def translation_of(self, edge_type: Tensor) -> Tensor | None:
+        shift = self.sheaf.translation_of(edge_type)
+        return None if shift is None else shift * self.root[edge_type, None]
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {**self.sheaf.tensors(), "root of the weights": self.root}
+
+    @property
+    def stalk_dim(self) -> int | None:
+        return self.sheaf.stalk_dim
+
+    @property
+    def shares_maps(self) -> bool:
+        return self.sheaf.shares_maps
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "_Weighted":
+        return _Weighted(self.sheaf.map_tensors(function), function(self.root))
 
 
 def double_precision(tensor: Tensor) -> Tensor:

@@ -113,7 +113,10 @@ class SheafTestCase:
         """The sheaf is a pytree of tensors that can be put together, and not changed in place."""
         sheaf = self.make_sheaf(0)
         leaves, spec = tree_flatten(sheaf)
-        assert all(isinstance(leaf, Tensor | int | None) for leaf in leaves)
+        assert all(isinstance(leaf, Tensor | int | None) for leaf in leaves), (
+            "not a pytree of tensors: after the class, call "
+            f"torch.export.register_dataclass({type(sheaf).__name__})"
+        )
         again = tree_unflatten(leaves, spec)
         assert type(again) is type(sheaf)
         assert again.num_relations == sheaf.num_relations

@@ -1,16 +1,15 @@
 """Lightning modules and callbacks: train transductively, propagate, rank.
 
-:class:`SheafCompletion` trains on the graphs of :class:`InductiveDataModule`; ``batch_loss`` has
-the loss of a batch, ``optimization`` the optimizers and schedules,
-``checkpoint_state`` what a checkpoint must agree with, ``sharded_training`` the table that
-processes share. ``callbacks`` says which epoch is the best
-(``choose_monitor``) and saves the model after the last one. ``budget`` has the length of a training
-that follows from the size of the graph.
+:class:`SheafCompletion` trains on the graphs of :class:`InductiveDataModule`. ``batch_loss``
+computes the loss of a batch, ``optimization`` builds optimizers and schedules, ``checkpoint_state``
+checks that a checkpoint fits the run, and ``sharded_training`` shards the entity table among
+processes. ``callbacks`` selects the best epoch (``choose_monitor``) and saves the model;
+``budget`` derives the number of training steps from the size of the graph.
 
-Test triples are ranked by ``test_step`` alone. Before, they are read for one purpose: every
-ranking, also those of validation, filters all known triples. That they select nothing is tested in
-``tests/inductive/test_propagation_search.py``, that they are not facts in
-``test_inductive_propagation.py`` beside it.
+Test triples are ranked only by ``test_step``. Before that, they are used only to filter known
+triples from rankings, including those of validation. ``tests/inductive`` tests that they select
+nothing (``test_propagation_search.py``) and that they are not facts
+(``test_inductive_propagation.py``).
 """
 
 from sheafprop.training.budget import StepBudget, count_candidates, count_training_steps

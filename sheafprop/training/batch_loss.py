@@ -14,20 +14,21 @@ from sheafprop.training.budget import count_candidates
 
 
 class BatchLoss:
-    """Scores the triples of a batch against other entities and takes the loss.
+    """Computes the loss of a batch of triples against corrupted triples or candidates.
 
     Args:
         loss (str): ``"cross_entropy"`` over all entities, ``"nssa"`` or ``"margin_ranking"``.
         loss_args (dict, optional): Arguments of the loss.
-        sides (str): Whether the cross entropy asks for ``"both"`` ends, or for the ``"tail"``.
-        num_candidates (int or str, optional): Entities that the cross entropy compares with, drawn
-            for each batch beside its own; None for all, ``"auto"`` for :func:`count_candidates`.
-        leave_out_known (bool): Whether the cross entropy excludes the other true answers.
-        num_negatives (int): Negatives for each triple, for losses that need them.
+        sides (str): Whether the cross entropy predicts ``"both"`` ends or only the ``"tail"``.
+        num_candidates (int or str, optional): Number of candidates sampled per batch for the cross
+            entropy, in addition to the entities of the batch; None for all entities, ``"auto"`` for
+            :func:`count_candidates`.
+        leave_out_known (bool): Whether the cross entropy excludes other true answers.
+        num_negatives (int): Number of negatives per triple, for losses that use them.
         seed (int): Seed of candidates and negatives.
 
     Raises:
-        ValueError: If an argument is out of its range, or does not fit the loss.
+        ValueError: If an argument is out of range, or does not apply to the loss.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class BatchLoss:
             check_integer("num_candidates", num_candidates, 1)
         self.loss = build_loss(loss, **(loss_args or {}))
         if leave_out_known and self.loss.needs_negatives:
-            raise ValueError(f"'leave_out_known' is for the cross entropy (the loss is '{loss}')")
+            raise ValueError(f"'leave_out_known' applies only to the cross entropy (got '{loss}')")
         self.sides, self.num_candidates = sides, num_candidates
         self.num_negatives, self.seed = num_negatives, seed
 
@@ -65,8 +66,9 @@ class BatchLoss:
         Args:
             model (KGEModel): The model.
             triples (Tensor): Head, relation, tail, int64 ``[B, 3]``.
-            number (Tensor): Their numbers in the training set ``[B]``, which draws depend on.
-            epoch (int): The epoch, which they depend on too.
+            number (Tensor): The indices of the triples in the training set, ``[B]``. Random draws
+                depend on them and on the epoch.
+            epoch (int): The epoch.
             known (TripleFilter, optional): True triples, excluded from the candidates.
             num_triples (int, optional): The size of the training set, which ``"auto"`` depends on.
                 (default: that of the batch)
@@ -82,7 +84,7 @@ class BatchLoss:
             return model.loss_over_entities(self.loss, x, triples, self.sides, excluded)
         sampler = NegativeSampler(model.num_nodes, self.num_negatives, seed=self.seed)
         entity, at_head = sampler.replacements(triples, number, epoch)
-        # A triple itself is scored beside its negatives, as the one with its own tail put in.
+        # The triple is scored together with its negatives, as its tail replaced by itself.
         entity = torch.cat([triples[:, 2:], entity], dim=1)
         at_head = torch.nn.functional.pad(at_head, (1, 0))
         ids = None
@@ -100,7 +102,7 @@ class BatchLoss:
         epoch: int,
         num_triples: int | None = None,
     ) -> Tensor | None:
-        """The entities of a batch and some others in ascending order, or None for all there are."""
+        """Returns the sorted entities of a batch and of a sample, or None for all entities."""
         wanted = self.num_candidates
         if isinstance(wanted, str):
             size = len(triples) if num_triples is None else num_triples
@@ -113,7 +115,7 @@ class BatchLoss:
 
 
 def _renumber(ids: Tensor, triples: Tensor) -> Tensor:
-    """Triples in the places that their entities have among ascending ids."""
+    """Renumbers the entities of triples by their positions in sorted ids."""
     head, tail = torch.searchsorted(ids, triples[:, [0, 2]]).unbind(1)
     return torch.stack([head, triples[:, 1], tail], dim=1)
 
@@ -121,7 +123,7 @@ def _renumber(ids: Tensor, triples: Tensor) -> Tensor:
 def _known_answers(
     known: TripleFilter, triples: Tensor, ids: Tensor | None, sides: Literal["both", "tail"]
 ) -> LeftOut:
-    """For each side the other true answers of triples, by their place among the candidates."""
+    """Returns the other true answers of each side, by their positions among the candidates."""
     head, relation, tail = triples.unbind(1)
     found: dict[Side, tuple[Tensor, Tensor]] = {}
     answers: list[tuple[Side, Tensor, tuple[Tensor, Tensor]]]

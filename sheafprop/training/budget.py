@@ -1,4 +1,4 @@
-"""How long to train, and how many entities to compare with, by the size of the graph."""
+"""Derives the number of training steps and of candidates from the size of the graph."""
 
 import math
 from typing import Any
@@ -9,15 +9,15 @@ from sheafprop.checks import check_integer
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.progress import ProgressLines
 
-#: Up to so many entities, the cross entropy compares with all of them.
+#: Number of entities up to which all of them are candidates of the cross entropy.
 _SMALL_TABLE = 1024
-#: Up to so many pairs of a training triple and an entity, too: an epoch is cheap there, and small
-#: graphs have the fewest triples to learn from.
+#: Number of pairs of a training triple and an entity up to which all entities are candidates, too:
+#: an epoch is cheap there, and small graphs have the fewest triples to learn from.
 _SMALL_EPOCH = 2**24
-#: Of more, it compares with such a share, and with so many at most.
+#: Fraction of the entities that are candidates of larger graphs, and the maximum number.
 _SHARE, _MOST = 0.4, 2048
-#: Training is validated once in so many steps: the learning rate falls to zero, so that the last
-#: weights are nearly always the best.
+#: Number of steps between validations. Few suffice, since the learning rate decays to zero and the
+#: last weights are nearly always the best.
 _STEPS_OF_CHECK = 400
 
 
@@ -98,7 +98,7 @@ def apply_budget(trainer: Trainer, datamodule: Any) -> None:
 
 
 class TrainingLines(Callback):
-    """Writes a line on standard error now and then, where no bar can be seen."""
+    """Prints progress lines on standard error, for outputs without a progress bar."""
 
     def __init__(self) -> None:
         self._lines: ProgressLines | None = None

@@ -1,4 +1,4 @@
-"""Callbacks that keep the best weights, stop in time, and save the model."""
+"""Callbacks that keep the best weights, stop early and save the model."""
 
 import warnings
 from pathlib import Path
@@ -19,12 +19,12 @@ from sheafprop.training.sheaf_completion import SheafCompletion
 
 
 class Monitor(NamedTuple):
-    """The quantity that tells a good epoch from a bad one.
+    """The monitored quantity.
 
     Args:
         name (str): The name under which it is logged.
-        mode (str): ``"max"`` or ``"min"``, the better direction.
-        sentence (str): What it is, for reports.
+        mode (str): ``"max"`` or ``"min"``, the direction of improvement.
+        sentence (str): Its description for reports.
     """
 
     name: str
@@ -37,15 +37,14 @@ class Monitor(NamedTuple):
 
     @property
     def in_training(self) -> bool:
-        """Whether it is known after an epoch of training, without validation."""
+        """Whether it is available after a training epoch, without validation."""
         return not self.name.startswith("val/")
 
 
 def choose_monitor(data: InductiveData) -> Monitor:
-    """The quantity to watch, given what there is to validate on.
+    """Chooses the quantity to monitor from the available validation triples.
 
-    Its name and direction are written here alone: :class:`BestCheckpoint`, :class:`Patience`,
-    ``sheafprop tune`` and the report ask for them.
+    Used by :class:`BestCheckpoint`, :class:`Patience`, ``sheafprop tune`` and the report.
     """
     if data.valid is not None:
         return Monitor("val/mrr", "max", "MRR of the inference graph's validation triples")
@@ -120,16 +119,16 @@ class BestCheckpoint(ModelCheckpoint):
             self._save_last(trainer)
 
     def _save_last(self, trainer: Trainer) -> None:
-        """Saves the last state where the base class, since it was not the best one, has not."""
+        """Saves the last state if the base class has not, since it was not the best one."""
         if not self._should_skip_saving_checkpoint(trainer):
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return  # the base class would save here all the same
+            return  # the base class would save here
         super().on_train_end(trainer, pl_module)
         if not self.best_model_path and trainer.current_epoch > 0:
-            # Training ended before the first validation: the last weights are the best there are.
+            # Training ended before the first validation, so the last weights are used.
             self.best_model_path = str(Path(str(self.dirpath)) / f"{self.filename}.ckpt")
             trainer.save_checkpoint(self.best_model_path)
 
@@ -157,7 +156,7 @@ class Patience(EarlyStopping):
         super().setup(trainer, pl_module, stage)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # A run that was killed after its last validation ends as it would have ended.
+        # A run that was killed after its last validation stops as it would have.
         if self.wait_count >= self.patience:
             trainer.should_stop = True
 
@@ -269,7 +268,7 @@ class SaveModel(Callback):
 
 
 def _find_best(trainer: Trainer) -> BestCheckpoint | None:
-    """The callback that kept the best weights, if there is one."""
+    """Returns the callback that keeps the best weights, if there is one."""
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, BestCheckpoint) and callback.best_model_path:
             return callback

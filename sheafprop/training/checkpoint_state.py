@@ -1,5 +1,4 @@
-"""What a checkpoint holds beside Lightning's own state, and what must agree with it; and options of
-the trainer that training makes no sense with."""
+"""The state of sheafprop in checkpoints, and checks of options and data against it."""
 
 import json
 from collections.abc import Mapping
@@ -19,23 +18,22 @@ from sheafprop.inductive.propagation_search import Selection
 from sheafprop.kge import KGEModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
 
-#: Under this name, a dictionary of plain values.
+#: The key of the state, a dictionary of plain values.
 KEY = "sheafprop"
-#: Options that the weights of a checkpoint have settled; going on settles the second ones too.
+#: Options that are fixed by the weights of a checkpoint, and further ones fixed when resuming.
 _OF_WEIGHTS = ("kge", "hidden_channels", "kge_args")
 _OF_TRAINING = ("optimizer", "sparse", "seed")
-#: What stands for an optimizer or a schedule that was given as a function, which a checkpoint does
-#: not hold.
+#: Placeholder for an optimizer or a schedule given as a callable, which checkpoints do not store.
 _INJECTED = "of a class"
-#: Options that the stored state of such a schedule has settled.
+#: Options that are fixed by the stored state of such a schedule.
 _OF_SCHEDULE = ("lr_schedule", "lr", "weight_decay")
-#: Options that say how to propagate and to rank, which a run that is trained may still change.
+#: Options of propagation and ranking, which may change after training.
 _OF_RANKING = ("propagation", "episodes", "proximity")
 AFTER_TRAINING = (*_OF_RANKING, "protocols", "reference")
 
 
 def describe_training(model: KGEModel, data: InductiveDataModule, seconds: float) -> dict[str, Any]:
-    """What a checkpoint holds under :data:`KEY`: sizes, labels, and what its steps depended on."""
+    """Returns the state stored under :data:`KEY`: sizes, labels, and hashes of the data."""
     train = data.data.train
     return {
         "num_nodes": model.num_nodes,
@@ -50,7 +48,7 @@ def describe_training(model: KGEModel, data: InductiveDataModule, seconds: float
 
 
 def vocabularies(checkpoint: dict[str, Any]) -> tuple[Vocabulary, Vocabulary | None]:
-    """Labels of the entities and relations; version 0.1.0 has not stored those of relations."""
+    """Returns the entities and relations. Checkpoints of version 0.1.0 store no relations."""
     stored = checkpoint[KEY]
     relations = stored.get("relations")
     return (
@@ -60,10 +58,10 @@ def vocabularies(checkpoint: dict[str, Any]) -> tuple[Vocabulary, Vocabulary | N
 
 
 def renumber_like(checkpoint: dict[str, Any], data: InductiveData) -> InductiveData:
-    """The data in the ids of a checkpoint, whatever the order of lines in the files.
+    """Renumbers the data with the ids of a checkpoint.
 
     Raises:
-        DataError: If the labels are not those of the checkpoint.
+        DataError: If the labels differ from those of the checkpoint.
     """
     if KEY not in checkpoint:
         return data
@@ -72,21 +70,21 @@ def renumber_like(checkpoint: dict[str, Any], data: InductiveData) -> InductiveD
     assert own is not None
     if relations is None:
         if data.train.entities != entities:
-            # In another order of lines the relations may have other ids too.
+            # If the lines are in another order, the ids of relations may differ too.
             renumber(data, entities, own)  # raises the right error where the labels differ
             raise DataError(
-                "the checkpoint is of version 0.1.0, which did not store relations, and the lines "
-                "of the training file are in another order than then: restore their order"
+                "the checkpoint of version 0.1.0 stores no relations, and the order of the lines "
+                "of the training file has changed: restore it"
             )
         relations = own
     return renumber(data, entities, relations)
 
 
 def count_epochs(checkpoint: dict[str, Any]) -> int:
-    """How many epochs the weights of a checkpoint were trained for.
+    """Returns the number of epochs of the weights of a checkpoint.
 
-    Its entry ``epoch`` is one more where it was saved after the last epoch than where it was saved
-    during it, so the epochs that began are counted, except in a checkpoint of weights alone.
+    The entry ``epoch`` depends on whether the checkpoint was saved during or after the last epoch,
+    so the number of started epochs is used if the checkpoint stores it.
     """
     if "loops" not in checkpoint:
         return int(checkpoint["epoch"]) + 1
@@ -102,18 +100,18 @@ def check_checkpoint(
     max_epochs: int | None = None,
     max_steps: int = -1,
 ) -> None:
-    """Refuses options and data that cannot hold for a checkpoint, before anything is changed.
+    """Checks that options and data fit a checkpoint.
 
     Args:
-        settings (mapping): Hyper-parameters of the module that is to take the weights.
+        settings (mapping): Hyperparameters of the module that loads the weights.
         checkpoint (dict): The checkpoint.
-        data (InductiveDataModule): The data, with its batches.
-        resume (bool): Whether training goes on.
-        max_epochs (int, optional): Epochs in all, where training goes on.
-        max_steps (int): Steps in all, likewise; -1 for as many as the epochs have.
+        data (InductiveDataModule): The data module.
+        resume (bool): Whether training is resumed.
+        max_epochs (int, optional): Total number of epochs, if training is resumed.
+        max_steps (int): Total number of steps, if training is resumed; -1 for no limit.
 
     Raises:
-        DataError: If an option or the data differ from what the weights were trained with.
+        DataError: If an option or the data differ from those of the training.
     """
     trained = dict(checkpoint.get("hyper_parameters", settings))
     settings = dict(settings)
@@ -165,11 +163,11 @@ def check_checkpoint(
 
 
 def check_schedule(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuses other options of a schedule of a class, whose stored state would win without a word.
+    """Checks that the options of an injected schedule are unchanged, since its state is restored.
 
     Args:
-        stored (mapping): The section ``model`` of a run's configuration.
-        now (mapping): The same as it is given now.
+        stored (mapping): The section ``model`` of the configuration of a run.
+        now (mapping): The current section ``model``.
 
     Raises:
         DataError: If an option of the schedule, or of an optimizer of a class, differs.
@@ -193,7 +191,7 @@ def check_schedule(stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 def choice_of_old_run(
     folder: Path, checkpoint: dict[str, Any], settings: Mapping[str, Any]
 ) -> Selection | None:
-    """What a run of version 0.1.0 chose, which stands beside its model alone."""
+    """Reads the selection of a run of version 0.1.0, which is stored only with its model."""
     file, stored = folder / "model" / "metrics.json", checkpoint.get(KEY, {})
     trained = checkpoint["hyper_parameters"].get("propagation")
     if "data" in stored or trained != settings["propagation"] or not file.is_file():
@@ -206,7 +204,7 @@ def choice_of_old_run(
 
 
 def stored_selection(checkpoint: dict[str, Any], settings: Mapping[str, Any]) -> Selection | None:
-    """The propagation that ``fit`` chose for these weights, unless other ones are to be tried."""
+    """Returns the propagation selected by ``fit``, unless the search space has changed."""
     plain = checkpoint.get(KEY, {}).get("selection")
     trained = checkpoint.get("hyper_parameters", {})
     if plain is None or trained.get("propagation") != settings["propagation"]:
@@ -217,7 +215,7 @@ def stored_selection(checkpoint: dict[str, Any], settings: Mapping[str, Any]) ->
 def describe_other_options(
     checkpoint: dict[str, Any], settings: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Options that a ranking follows and a run was not given, a note for each."""
+    """Returns a note for each option of the ranking that differs from the run."""
     trained = checkpoint.get("hyper_parameters", {})
     names = [name for name in (*_OF_RANKING, "seed") if name in trained]
     before, after = (_flatten({name: part[name] for name in names}) for part in (trained, settings))
@@ -230,9 +228,9 @@ def describe_other_options(
 
 
 def is_other_data(checkpoint: dict[str, Any], keys: dict[str, str]) -> bool | None:
-    """Whether data differ from those of a checkpoint; None for one that does not hold their keys.
+    """Whether the data differ from those of a checkpoint, None if it does not store their hashes.
 
-    Test triples may be added to the data of a run that had none.
+    Test triples may be added to data without test triples.
     """
     own = checkpoint.get(KEY, {}).get("data")
     if own is None:
@@ -242,7 +240,7 @@ def is_other_data(checkpoint: dict[str, Any], keys: dict[str, str]) -> bool | No
 
 
 def describe_unfinished_training(checkpoint: dict[str, Any]) -> dict[str, Any] | None:
-    """What a record says of a training that has not come to its end, None for one that has."""
+    """Describes an interrupted training for records, None if the training was finished."""
     stored = checkpoint.get(KEY, {})
     if "selection" in stored or "data" not in stored:
         return None
@@ -269,10 +267,10 @@ def _flatten(options: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside the old one and renames it, so that one of them is always whole.
+    """Writes checkpoints atomically: to a temporary file in the same folder, which is renamed.
 
-    Lightning's own way goes through the folder for temporary files. Where that lies on another
-    disk, the last step is a copy, and a process that is killed meanwhile leaves half a checkpoint.
+    Lightning uses the system's folder for temporary files. If that is on another disk, the file is
+    copied, and a process killed meanwhile leaves an incomplete checkpoint.
     """
 
     def save_checkpoint(
@@ -281,12 +279,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """Saves a checkpoint.
 
         Raises:
-            StorageError: If it cannot be written; the old one is still there then.
+            StorageError: If writing fails. An existing checkpoint is then unchanged.
         """
         if storage_options is not None or "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
-        # Straight into the file: a table may take half of the memory.
+        # Written without a buffer, since a table may take half of the memory.
         write_bytes(path, lambda file: torch.save(checkpoint, file))
 
 
@@ -294,18 +292,18 @@ _PRECISIONS = ("32-true", "64-true", "16-mixed", "bf16-mixed")
 
 
 def check_trainer(trainer: Trainer) -> None:
-    """Refuses vectors in less than single precision, and validation on a part of its triples.
+    """Checks the options ``precision`` and ``overfit_batches`` of a trainer.
 
-    Mixed precision changes nothing but what runs outside distances, propagation and loss, which
-    are computed in single precision at least.
+    With mixed precision, distances, propagation and loss are still computed in at least single
+    precision.
 
     Raises:
-        ValueError: If the precision is not supported, or batches are to be overfitted.
+        ValueError: If the precision is below single precision, or ``overfit_batches`` is set.
     """
     if trainer.precision not in _PRECISIONS:
         raise ValueError(
-            f"the trainer's precision must be one of {', '.join(_PRECISIONS)}, since vectors are "
-            f"held in single precision at least (got {trainer.precision})"
+            f"'precision' of the trainer must be one of {', '.join(_PRECISIONS)}, since vectors "
+            f"need at least single precision (got {trainer.precision})"
         )
     if trainer.overfit_batches:  # type: ignore[attr-defined]
         raise ValueError(
@@ -315,17 +313,17 @@ def check_trainer(trainer: Trainer) -> None:
 
 
 def check_length(trainer: Trainer) -> None:
-    """Refuses a new training without a step.
+    """Checks that a training has at least one step.
 
     Raises:
-        DataError: If an option of the trainer allows none.
+        DataError: If the options of the trainer allow no step.
     """
     if 0 in (trainer.max_epochs, trainer.max_steps, trainer.limit_train_batches):  # type: ignore[attr-defined]
         raise no_step_error()
 
 
 def no_step_error() -> DataError:
-    """The error of a training without a step."""
+    """Returns the error of a training without a step."""
     return DataError(
         "nothing was trained, so there is no model: see trainer.max_epochs, trainer.max_steps, "
         "trainer.max_time and trainer.limit_train_batches"

@@ -1,4 +1,4 @@
-"""The second stage of training: relations learn through the diffusion."""
+"""Episodic training: trains relations through the diffusion."""
 
 import copy
 import hashlib
@@ -33,23 +33,23 @@ from sheafprop.seeding import combine_keys
 from sheafprop.training.checkpoint_state import AtomicCheckpointIO
 
 _WARM_UP = 20
-#: Share of the triples of the part set apart that judge the number of steps.
+#: Fraction of the triples of the held-out part that evaluate the number of steps.
 _JUDGING_SHARE = 0.15
-#: The first number of steps that is tried; it doubles while that helps.
+#: The first number of steps that is tried; it is doubled while validation improves.
 _FIRST = 50
-#: Seconds between two checkpoints, at least.
+#: Minimum number of seconds between checkpoints.
 _CHECKPOINT_SECONDS = 10.0
 
 
 @dataclass
 class EpisodeRecord:
-    """How an :class:`EpisodeModel` was trained.
+    """The record of the training of an :class:`EpisodeModel`.
 
     Args:
-        num_steps: Training steps.
-        tried: Numbers of steps that were tried, with MRR + Hits@10 on the part set apart.
-        seconds: Processor time of all of it.
-        loss: The loss of the last step.
+        num_steps: Number of training steps.
+        tried: Numbers of steps that were tried, with MRR + Hits@10 on the held-out part.
+        seconds: Total CPU time.
+        loss: Loss of the last step.
     """
 
     num_steps: int
@@ -59,18 +59,18 @@ class EpisodeRecord:
 
 
 class EpisodeTraining(LightningModule):
-    """Trains an :class:`~sheafprop.inductive.EpisodeModel` on a graph, one episode a step.
+    """Trains an :class:`~sheafprop.inductive.EpisodeModel` on a graph, with one episode per step.
 
-    What a step hides and draws depends on the seed and its number alone, so that a training that
-    goes on from a checkpoint ends as if it had not been interrupted.
+    Episodes depend only on the seed and on the number of the step, so a resumed training has the
+    same result as an uninterrupted one.
 
     Args:
         model (EpisodeModel): The model.
         triples (Tensor): Distinct triples of the training graph, ``[m, 3]``.
-        num_nodes (int): Number of its entities.
-        num_steps (int): Steps that the learning rate spans.
-        seed (int): The seed.
-        anchors (Anchors, optional): Where features draw the entities to.
+        num_nodes (int): Number of entities of the training graph.
+        num_steps (int): Number of steps of the learning rate schedule.
+        seed (int): Random seed.
+        anchors (Anchors, optional): Vectors predicted from features.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class EpisodeTraining(LightningModule):
 
 
 class _Progress(Callback):
-    """A bar on standard error, and a checkpoint now and then."""
+    """Shows a progress bar on standard error and saves checkpoints."""
 
     def __init__(self, text: str, path: Path | None, progress: bool):
         self.text, self.path, self.progress = text, path, progress
@@ -166,23 +166,24 @@ def train_episodes(
     progress: bool = False,
     anchors: Anchors | None = None,
 ) -> tuple[EpisodeModel, EpisodeRecord]:
-    """Trains an :class:`EpisodeModel` on the training graph, of which alone it sees anything.
+    """Trains an :class:`EpisodeModel`, using only the training graph.
 
-    Without ``settings.num_steps``, their number is found first: the entities are split in two
-    parts, relations are trained on one and judged on held-out triples of the other by MRR +
-    Hits@10, with numbers of steps that double for as long as that helps. A graph that is too small
-    to be split takes the first of these numbers, with a warning.
+    Unless ``settings.num_steps`` is set, the number of steps is selected first. The entities are
+    split into two parts; relations are trained on one part and evaluated on held-out triples of the
+    other one by MRR + Hits@10. The number of steps is doubled while this improves. A graph that is
+    too small to be split uses the first number, with a warning.
 
     Args:
-        kge (KGEModel): The trained model, whose entities are those of the training graph.
+        kge (KGEModel): The trained model of the training graph.
         triples (Tensor): The training triples ``[m, 3]``.
-        settings (EpisodeSettings): How to train.
-        seed (int): The seed.
-        folder (Path, optional): Where an interrupted training is kept, to go on with.
-        loggers (sequence of Logger): Log the loss of every step of the last training.
+        settings (EpisodeSettings): The settings of the training.
+        seed (int): Random seed.
+        folder (Path, optional): The folder of checkpoints from which an interrupted training is
+            resumed.
+        loggers (sequence of Logger): Loggers of the loss of the final training.
         progress (bool): Whether to show progress on standard error.
-        anchors (Anchors, optional): What features predict of each training entity from the others;
-            how much they count is learned.
+        anchors (Anchors, optional): For each training entity, the vector predicted from its
+            features by the other entities. Its weight is learned.
 
     Raises:
         DivergenceError: If a loss is not finite.
@@ -224,7 +225,7 @@ def train_episodes(
 
 
 class _State:
-    """What an interrupted training has left in a folder, of the same model, graph and settings."""
+    """The state of an interrupted training of the same model, graph and settings."""
 
     def __init__(self, folder: Path | None, settings: EpisodeSettings, seed: int, fingerprint: str):
         self.folder = folder
@@ -274,7 +275,7 @@ def _find_num_steps(
     try:
         parts = split_training_triples(triples, kge.num_nodes, seed=seed)
     except DataError as error:
-        warnings.warn(f"{error}; so {_FIRST} training steps of the episodes are taken")
+        warnings.warn(f"{error}; {_FIRST} steps of episodic training are used")
         return _FIRST
     other, num_other = parts.other, len(parts.other_entities)
     held = hold_out_mask(other, fraction=_JUDGING_SHARE, seed=seed)
@@ -331,7 +332,7 @@ def _fit(
     )
     last = path if path is not None and path.is_file() else None
     with warnings.catch_warnings():
-        # A step depends on its number alone, whatever the data loader gives.
+        # A step depends only on its number, not on the data loader.
         for text in (".*dataloader is not resumable", ".*does not have many workers", ".*LeafSpec"):
             warnings.filterwarnings("ignore", message=text)
         trainer.fit(training, ckpt_path=last)
@@ -350,7 +351,7 @@ def _gamma(anchors: Anchors | None) -> float | None:
 
 
 def fingerprint(kge: KGEModel, *more: Tensor) -> str:
-    """A hash of weights and of more tensors, such as the triples and anchors of a training."""
+    """Returns a hash of the weights of a model and of further tensors."""
     digest = hashlib.sha256()
     for tensor in (*kge.state_dict().values(), *more):
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())

@@ -15,29 +15,29 @@ from sheafprop.data.label_checks import Mode
 from sheafprop.data.read_options import InputFormat
 from sheafprop.errors import DataError
 
-#: Triples in a batch of the transductive validation.
+#: Batch size of the transductive validation.
 _VALID_BATCH = 4096
 
 
 class EpochBatchSampler(DistributedSampler):
-    """Batches of indices in an order that the seed and the epoch alone decide.
+    """Samples batches of indices in an order that depends only on the seed and the epoch.
 
-    Lightning sets the epoch, so a resumed run sees the batches an unbroken one would have seen.
-    Several processes share every batch equally, so that their mean gradient is that of the batch.
+    Lightning sets the epoch, so a resumed run has the same batches as an uninterrupted one. Several
+    processes split every batch equally, so that their mean gradient is that of the batch.
 
     Args:
         size (int): Number of examples.
-        batch_size (int): Examples in a batch, over all processes; the last one may be smaller.
-        seed (int): The seed.
-        drop_last (bool): Whether to drop a last batch that is smaller.
-        num_replicas (int): Processes that share the batches.
-        rank (int): Which of them this is.
+        batch_size (int): Number of examples per batch, over all processes.
+        seed (int): Random seed.
+        drop_last (bool): Whether to drop a smaller last batch.
+        num_replicas (int): Number of processes.
+        rank (int): Rank of this process.
 
     Raises:
-        ValueError: If there is no batch, or one that the processes cannot share equally.
+        ValueError: If there is no batch, or the processes cannot split a batch equally.
     """
 
-    # Of DistributedSampler only the type is used: by it Lightning knows that the work is shared.
+    # Lightning recognizes distributed samplers by this base class; nothing else of it is used.
     def __init__(
         self,
         size: int,
@@ -56,12 +56,12 @@ class EpochBatchSampler(DistributedSampler):
             )
         if batch_size % num_replicas:
             raise ValueError(
-                f"{num_replicas} processes share every batch equally: 'batch_size' must be a "
+                f"{num_replicas} processes split every batch equally: 'batch_size' must be a "
                 f"multiple of {num_replicas} (got {batch_size})"
             )
         if not drop_last and size % batch_size % num_replicas:
             raise ValueError(
-                f"{num_replicas} processes cannot share the last batch of {size % batch_size} "
+                f"{num_replicas} processes cannot split the last batch of {size % batch_size} "
                 "triples equally: drop it with 'drop_last' (--data.drop_last true)"
             )
         super().__init__(
@@ -170,7 +170,7 @@ class InductiveDataModule(LightningDataModule):
 
     @property
     def data(self) -> InductiveData:
-        """The graphs; read at first use."""
+        """The graphs, read at first access."""
         if self._data is None:
             self._data = self.dataset.load()
             if self._features is not None:
@@ -183,8 +183,7 @@ class InductiveDataModule(LightningDataModule):
 
     @property
     def keys(self) -> dict[str, str]:
-        """A key for each set of triples, see ``sheafprop.data.inductive_data.triple_set_keys``, and
-        one for the features."""
+        """The hashes of the sets of triples and of the features."""
         if self._keys is None:
             features = self.data.features
             own = {} if features is None else {"features": features.key()}
@@ -195,7 +194,7 @@ class InductiveDataModule(LightningDataModule):
         _ = self.data
 
     def train_dataloader(self) -> DataLoader:
-        """Returns the training triples with their indices, in batches that the processes split.
+        """Returns batches of training triples with their indices, split among the processes.
 
         Raises:
             ValueError: If the processes cannot split them equally.
@@ -220,9 +219,9 @@ class InductiveDataModule(LightningDataModule):
 
     def val_dataloader(self) -> DataLoader | list:
         """Returns the transductive validation triples in batches, and those of the inference graph
-        in one.
+        in one batch.
 
-        Processes split the former and all rank the latter.
+        Processes split the former; all of them rank the latter.
         """
         parts: list[tuple[str, Tensor]] = []
         if self.data.train_valid is not None:
@@ -240,7 +239,7 @@ class InductiveDataModule(LightningDataModule):
 
 
 def _load_unshuffled(batches: list) -> DataLoader:
-    # Lightning would deal them out to the processes, and some twice.
+    # Lightning would distribute the batches, with duplicates.
     sampler: DistributedSampler = DistributedSampler(
         batches,  # type: ignore[arg-type]
         num_replicas=1,

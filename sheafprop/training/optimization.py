@@ -1,8 +1,4 @@
-"""Optimizers and schedules by name, and what of their options holds where a run is resumed.
-
-Also training that reads and writes only the rows of a batch: its optimizers, where it works, and
-clipping in it.
-"""
+"""Optimizers and schedules by name, their options in resumed runs, and sparse training."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -20,22 +16,21 @@ from sheafprop.kge import KGEModel
 
 
 class RowwiseAdagrad(torch.optim.Optimizer):
-    r"""Adagrad with one accumulator for each row of a table.
+    r"""Adagrad with one accumulator per row of a table, as in PyTorch-BigGraph
+    (`arXiv:1903.12287 <https://arxiv.org/abs/1903.12287>`_) and fbgemm.
 
-    It is that of PyTorch-BigGraph (`arXiv:1903.12287 <https://arxiv.org/abs/1903.12287>`_) and of
-    fbgemm: for a row :math:`\mathbf{x}_i` of width :math:`m` with gradient :math:`\mathbf{g}_i`
+    For a row :math:`\mathbf{x}_i` of width :math:`m` with gradient :math:`\mathbf{g}_i`
 
     .. math::
         s_i \leftarrow s_i + \frac{1}{m} \| \mathbf{g}_i \|^2, \qquad
         \mathbf{x}_i \leftarrow \mathbf{x}_i - \eta \, \frac{\mathbf{g}_i}{\sqrt{s_i} + \epsilon}
 
-    A row without gradient keeps its values and its accumulator, so a sparse gradient, of which only
-    its rows are read and written, gives what the dense one gives.
+    A row without gradient keeps its values and its accumulator, so sparse and dense gradients give
+    the same result. With sparse gradients, only their rows are read and written.
 
     Args:
-        params (iterable): Parameters, or groups of them. Those of a group with
-            :obj:`rowwise=True` have one accumulator a row, the others one a number, as in
-            :class:`torch.optim.Adagrad`.
+        params (iterable): Parameters or parameter groups. Groups with :obj:`rowwise=True` have one
+            accumulator per row, the others one per number, as in :class:`torch.optim.Adagrad`.
         lr (float): The learning rate :math:`\eta`.
         weight_decay (float, optional): Weight decay of dense gradients. (default: :obj:`0.0`)
         eps (float, optional): :math:`\epsilon`. (default: :obj:`1e-10`)
@@ -72,7 +67,7 @@ class RowwiseAdagrad(torch.optim.Optimizer):
                 total = state["sum"]
                 if grad.is_sparse:
                     if group["weight_decay"]:
-                        raise RuntimeError("weight decay does not go with sparse gradients")
+                        raise RuntimeError("weight decay is not compatible with sparse gradients")
                     rows, grad = _rows(grad)
                     found = total.index_select(0, rows).add_(_squares(grad, group["rowwise"]))
                     total.index_copy_(0, rows, found)
@@ -87,15 +82,15 @@ class RowwiseAdagrad(torch.optim.Optimizer):
 
 
 class RowAdam(torch.optim.Adam):
-    """Adam whose sparse gradients change the rows they have, and no others.
+    """Adam that updates only the rows of sparse gradients.
 
-    Rows of a sparse gradient, and their moments, change as in :class:`torch.optim.Adam`; all other
-    rows and moments stay, as in :class:`torch.optim.SparseAdam`. A row that is in every batch is
-    thus trained as by the dense optimizer, while one that is in few batches is not moved between
-    them by the gradient that it once had. Both have one step count, of all steps.
+    Rows of a sparse gradient and their moments are updated as in :class:`torch.optim.Adam`; all
+    other rows and moments are unchanged, as in :class:`torch.optim.SparseAdam`. A row in every
+    batch is updated as by the dense optimizer. A row in few batches is not moved between them by
+    its momentum. All rows share one step count.
 
     Args:
-        params (iterable): Parameters, or groups of them.
+        params (iterable): Parameters or parameter groups.
         **kwargs: Arguments of :class:`torch.optim.Adam`.
 
     Raises:
@@ -121,7 +116,7 @@ class RowAdam(torch.optim.Adam):
 
     def _step_rows(self, parameter: Tensor, group: dict[str, Any]) -> None:
         if group["weight_decay"]:
-            raise RuntimeError("weight decay does not go with sparse gradients")
+            raise RuntimeError("weight decay is not compatible with sparse gradients")
         assert parameter.grad is not None
         state = self.state[parameter]
         if not state:
@@ -149,7 +144,7 @@ def _call(closure: Callable[[], Any] | None) -> Any:
 
 
 def _rows(grad: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of a sparse gradient, each once, and their values."""
+    """Returns the distinct rows of a sparse gradient and their values."""
     grad = grad.coalesce()
     return grad.indices()[0], grad.values()
 
@@ -159,29 +154,29 @@ def _squares(grad: Tensor, rowwise: bool) -> Tensor:
 
 
 def _along(scale: Tensor, grad: Tensor) -> Tensor:
-    """What rows or single numbers are divided by, in as many dimensions as their gradient has."""
+    """Expands the scale of rows or numbers to the dimensions of their gradient."""
     return scale.view(*scale.shape, *[1] * (grad.dim() - scale.dim()))
 
 
-#: Beyond so many entities, training is sparse where it can be.
+#: Number of entities above which training is sparse by default.
 MANY_ENTITIES = 200_000
 
-#: Optimizers that take sparse gradients and then leave all other rows alone.
+#: Optimizers that support sparse gradients and do not change other rows.
 _SPARSE_OPTIMIZERS = (RowAdam, RowwiseAdagrad, torch.optim.Adagrad, torch.optim.SGD)
 
 
 def find_obstacle(
     *, needs_negatives: bool, num_candidates: int | str | None, weight_decay: float
 ) -> str | None:
-    """What in a model's options needs the whole table in every step, and what to do; or None."""
+    """Returns the reason why every step needs the whole table, with advice; None if none does."""
     if not needs_negatives and num_candidates is None:
         return (
-            "the cross entropy compares with all entities: give a number to "
-            "--model.num_candidates, or 'auto', or a loss with negatives"
+            "the cross entropy uses all entities as candidates: set --model.num_candidates to a "
+            "number or 'auto', or choose a loss with negatives"
         )
     if weight_decay:
         return (
-            "weight decay changes every row of the table in every step: give --model.weight_decay 0"
+            "weight decay changes every row of the table in every step: set --model.weight_decay 0"
         )
     return None
 
@@ -189,23 +184,26 @@ def find_obstacle(
 def choose_sparse(
     wanted: bool | str, num_nodes: int, obstacle: str | None, optimizer: Any, trainer: Trainer
 ) -> tuple[bool, str | None]:
-    """Whether training is sparse, and what to say of it.
+    """Chooses whether training is sparse, and returns a note on the choice.
 
     Args:
-        wanted (bool or str): The option; ``"auto"`` for sparse training of many entities.
+        wanted (bool or str): The option; ``"auto"`` for sparse training of large graphs.
         num_nodes (int): Number of entities.
-        obstacle (str, optional): What :func:`find_obstacle` found.
-        optimizer (str or callable): The optimizer, by its name or as a function.
+        obstacle (str, optional): The result of :func:`find_obstacle`.
+        optimizer (str or callable): The name of the optimizer, or a callable.
         trainer (Trainer): The trainer.
 
     Raises:
-        ValueError: If sparse training is asked for and the trainer's strategy does not allow it.
+        ValueError: If sparse training is requested but not supported by the strategy or by the
+            options.
     """
     if wanted is False:
         return False, None
     if not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy):
         strategy = type(trainer.strategy).__name__
-        obstacle = f"sparse gradients go with one device or --trainer.strategy ddp (got {strategy})"
+        obstacle = (
+            f"sparse gradients need a single device or --trainer.strategy ddp (got {strategy})"
+        )
         if wanted is True:
             raise ValueError(f"'sparse' cannot be true: {obstacle}")
     if wanted is True:
@@ -213,7 +211,7 @@ def choose_sparse(
     if num_nodes <= MANY_ENTITIES:
         return False, None
     if obstacle is None and callable(optimizer):
-        obstacle = "an optimizer of a class may not take sparse gradients: try --model.sparse true"
+        obstacle = "an injected optimizer may not support sparse gradients: try --model.sparse true"
     if obstacle is not None:
         return False, f"every step reads and writes all {num_nodes:,} entities, since {obstacle}"
     return True, (
@@ -223,23 +221,23 @@ def choose_sparse(
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
-    """Refuses an optimizer that sparse gradients do not go with.
+    """Checks that an optimizer supports sparse gradients.
 
     Raises:
-        ValueError: If it is of another class, or moves rows without gradient.
+        ValueError: If its class is not supported, or it updates rows without gradient.
     """
     name = type(optimizer).__name__
     if not isinstance(optimizer, _SPARSE_OPTIMIZERS):
         known = ", ".join(kind.__name__ for kind in _SPARSE_OPTIMIZERS)
         raise ValueError(
-            f"{name} does not go with --model.sparse true: give one of {known}, or the name 'adam'"
+            f"{name} does not support --model.sparse true: choose one of {known}, or 'adam'"
         )
     for group in optimizer.param_groups:
         for option in ("weight_decay", "momentum"):
             if group.get(option):
                 raise ValueError(
                     f"{name} with {option} changes every row of the table in every step, which "
-                    f"does not go with --model.sparse true (got {option}={group[option]})"
+                    f"--model.sparse true does not support (got {option}={group[option]})"
                 )
 
 
@@ -250,13 +248,13 @@ def clip_gradients(
     algorithm: str | None,
     shared: ShardedTable | None = None,
 ) -> None:
-    """Clips gradients, sparse ones by the values of their rows, as torch clips dense ones.
+    """Clips gradients as torch does, including sparse ones.
 
     Args:
-        parameters (iterable): The parameters; sparse gradients must be coalesced.
-        bound (float): The bound of each value, or of the norm of all of them together.
-        algorithm (str, optional): ``"value"`` or ``"norm"``. (default: the norm)
-        shared (ShardedTable, optional): The table, where each process has a part of it.
+        parameters (iterable): The parameters. Sparse gradients must be coalesced.
+        bound (float): The bound of each value, or of the total norm.
+        algorithm (str, optional): ``"value"`` or ``"norm"``. (default: ``"norm"``)
+        shared (ShardedTable, optional): The table, if it is sharded among processes.
     """
     found = [(p, p.grad) for p in parameters if p.grad is not None]
     values = [grad._values() if grad.is_sparse else grad for _, grad in found]
@@ -285,7 +283,11 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
 
 
 def check_options(lr: float, weight_decay: float, lr_epochs: int | None) -> None:
-    """Raises :class:`ValueError` if an option is out of its range."""
+    """Checks the options of the optimizer.
+
+    Raises:
+        ValueError: If an option is out of range.
+    """
     if not lr > 0:
         raise ValueError(f"'lr' must be positive (got {lr})")
     if not weight_decay >= 0:
@@ -297,10 +299,9 @@ def check_options(lr: float, weight_decay: float, lr_epochs: int | None) -> None
 def build_optimizer(
     name: str, model: KGEModel, *, lr: float, weight_decay: float, clips_gradients: bool = False
 ) -> torch.optim.Optimizer:
-    """An optimizer of a model's parameters by its name; Adam updates all of them in one pass.
+    """Builds an optimizer by name. ``"adam"`` is fused, or :class:`RowAdam` for sparse gradients.
 
-    Lightning cannot clip gradients that such a fused optimizer may unscale. Where the entity table
-    is sparse, Adam is :class:`RowAdam`.
+    Adam is not fused if gradients are clipped, which Lightning does not support for it.
     """
     options: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
     table = model.node_emb
@@ -316,10 +317,10 @@ def build_optimizer(
 
 
 def cosine_schedule(optimizer: torch.optim.Optimizer, total: int) -> LambdaLR:
-    """Half a cosine from the full learning rate to zero over ``total`` steps; zero afterwards.
+    """Builds a schedule that decays as a half cosine to zero over ``total`` steps.
 
-    Torch's ``CosineAnnealingLR`` computes a step from the one before, and so cannot be stretched
-    to a longer training where a run is resumed.
+    ``CosineAnnealingLR`` of torch computes each step from the previous one, so it cannot be
+    extended when a run is resumed for more epochs.
     """
     return LambdaLR(
         optimizer, lambda step: (1 + math.cos(math.pi * min(1.0, step / max(1, total)))) / 2
@@ -327,33 +328,31 @@ def cosine_schedule(optimizer: torch.optim.Optimizer, total: int) -> LambdaLR:
 
 
 def count_schedule_steps(trainer: Trainer, epochs: int | None) -> int:
-    """The steps of a schedule that spans some epochs, or the whole training where that is None.
+    """Returns the number of steps of a schedule that spans ``epochs``, or the whole training.
 
     Raises:
-        ValueError: If the training has no end, or goes on after the schedule has reached zero.
+        ValueError: If the training has no end, or is longer than the schedule.
     """
     end = trainer.estimated_stepping_batches
     total: float = end
     if epochs:
         total = epochs * math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
     if total == math.inf:
-        raise ValueError(
-            "the cosine schedule needs an end: the trainer's 'max_epochs' or 'max_steps'"
-        )
+        raise ValueError("the cosine schedule needs 'max_epochs' or 'max_steps' of the trainer")
     if total < end and not trainer.fast_dev_run:  # type: ignore[attr-defined]
         raise ValueError(
             f"the learning rate reaches zero after {epochs} epochs ({int(total)} steps of {end}), "
-            "so that later ones would change nothing: raise --model.lr_epochs to the epochs of "
-            "--trainer.max_epochs, or leave it out with --model.lr_epochs null"
+            "so later epochs would change nothing: raise --model.lr_epochs to "
+            "--trainer.max_epochs, or set --model.lr_epochs null"
         )
     return int(total)
 
 
 def prefer_options(checkpoint: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """Replaces the options stored with a checkpoint's optimizer and schedules by the current ones.
+    """Replaces the options in the stored state of the optimizer and schedules by the current ones.
 
-    Learning rate, weight decay, momentum and the like are stored with the state of the optimizer,
-    and base rates with that of the schedule; loading would bring the old ones back.
+    Learning rate, weight decay, momentum and base rates are part of that state, so loading it would
+    restore the old values.
     """
     for state in checkpoint.get("optimizer_states", []):
         for stored, fresh in zip(state["param_groups"], optimizer.param_groups, strict=True):
@@ -364,8 +363,8 @@ def prefer_options(checkpoint: dict[str, Any], optimizer: torch.optim.Optimizer)
 
 
 def move_schedule(schedule: LambdaLR, step: int) -> None:
-    """Puts a schedule where its training stands, as its span may have changed since."""
-    schedule.last_epoch = schedule.last_epoch or step  # 0 where there was no schedule before
+    """Sets a schedule to a step of the training, since its span may have changed."""
+    schedule.last_epoch = schedule.last_epoch or step  # 0 if there was no schedule
     for group, base, factor in zip(
         schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
     ):

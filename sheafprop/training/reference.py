@@ -1,4 +1,4 @@
-"""A model trained on the inference graph itself, to compare propagation with."""
+"""Trains a reference model on the inference graph, for comparison with propagation."""
 
 import math
 from dataclasses import replace
@@ -20,21 +20,21 @@ def prepare_reference(
     max_steps: int = -1,
     batch_size: int,
 ) -> tuple[InductiveData, int]:
-    """The observed inference graph alone as data to train on, and for how many epochs.
+    """Returns the observed inference graph as training data, and the number of epochs.
 
-    Validation and test triples are not looked at.
+    Validation and test triples are not used.
 
     Args:
-        module (LightningModule): The module, such as ``SheafCompletion.copy`` gives.
+        module (LightningModule): The module, such as a copy by ``SheafCompletion.copy``.
         data (InductiveData): The data.
-        max_epochs (int, optional): Epochs; None or -1 for as many as ``max_steps`` begin.
-        max_steps (int): Steps, where there is no number of epochs.
-        batch_size (int): Triples in a batch.
+        max_epochs (int, optional): Number of epochs; None or -1 to derive it from ``max_steps``.
+        max_steps (int): Number of steps, used without ``max_epochs``.
+        batch_size (int): Number of triples per batch.
     """
     if max_epochs in (None, -1):
         max_epochs = max(1, math.ceil(max_steps / math.ceil(data.inference.num_edges / batch_size)))
     if module.hparams.get("lr_schedule") == "cosine" and module.hparams["lr_epochs"]:
-        # Later epochs would change nothing, at a learning rate of zero.
+        # Later epochs would have a learning rate of zero.
         max_epochs = min(max_epochs, module.hparams["lr_epochs"])
     alone = replace(data, train=data.inference, train_valid=None, valid=None, test=None)
     return alone, max_epochs
@@ -49,11 +49,11 @@ def train_reference(
     progress: bool = False,
     **length: int | None,
 ) -> None:
-    """Trains a fresh module on the observed inference graph alone, and keeps its last weights.
+    """Trains a new module on the observed inference graph and keeps the last weights.
 
     Args:
-        module, data, batch_size, **length: As in :func:`prepare_reference`.
-        device (torch.device, optional): Where to train. (default: the CPU)
+        module, data, batch_size, **length: See :func:`prepare_reference`.
+        device (torch.device, optional): The device. (default: the CPU)
         progress (bool): Whether to show Lightning's progress bar.
     """
     device = torch.device("cpu") if device is None else device
@@ -74,10 +74,10 @@ def train_reference(
 
 
 def reference_scorers(module: Any, data: InductiveData) -> dict[str, SectionScorer]:
-    """Scorers of the model that a trained module becomes on the inference graph, by their name.
+    """Trains a reference model on the inference graph and returns its scorers by name.
 
     Args:
-        module (SheafCompletion): The module in its trainer, whose options the training follows.
+        module (SheafCompletion): The module with its trainer, whose options are used.
         data (InductiveData): The data.
     """
     trainer, reference = module.trainer, module.copy(reference=False)

@@ -1,4 +1,4 @@
-"""Training with an entity table of which each process has some rows."""
+"""Training with an entity table that is sharded among processes by rows."""
 
 import secrets
 import shutil
@@ -17,19 +17,19 @@ from sheafprop.distributed.sharded_table import read_rows
 from sheafprop.kge import KGEModel
 from sheafprop.training.checkpoint_state import KEY
 
-#: The entity table among the parameters of the module.
+#: The name of the entity table among the parameters of the module.
 TABLE = "kge.node_emb.weight"
-#: Under this name, beside the labels, the folder and the widths of the rows of a checkpoint.
+#: The key of the folder and the widths of the rows in the state of a checkpoint.
 ROWS = "rows"
 _FOLDERS = "rows-*"
 
 
 class ShardedTableStrategy(DDPStrategy):
-    """Lightning's DDP for all parameters but the entity table, of which each process has a part.
+    """Lightning's DDP strategy with an entity table that is sharded by rows.
 
-    A checkpoint is a file, as always, and a folder beside it with the rows of the table and of its
-    optimizer, which all processes write (:mod:`torch.distributed.checkpoint`). The file names the
-    folder, and replaces the old file in one step; then folders that no file names are removed.
+    A checkpoint is a file and a folder next to it with the rows of the table and of its optimizer
+    state, which all processes write (:mod:`torch.distributed.checkpoint`). The file names the
+    folder and replaces the old file atomically. Folders that no file names are then removed.
 
     Args:
         **kwargs: Arguments of :class:`lightning.pytorch.strategies.DDPStrategy`.
@@ -41,7 +41,7 @@ class ShardedTableStrategy(DDPStrategy):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: _PATH, storage_options: Any | None = None
     ) -> None:
-        """Saves the rows of all processes, then the file of the first of them."""
+        """Saves the rows of all processes, then the file of the first process."""
         module: Any = self.lightning_module
         table = module.model.node_emb
         if not isinstance(table, ShardedTable):
@@ -61,14 +61,14 @@ class ShardedTableStrategy(DDPStrategy):
 
 
 def table_ranks(table: str, trainer: Trainer) -> Ranks | None:
-    """The processes that share the entity table in a training, None where each has all of it.
+    """Returns the processes that share the entity table, None if each process has all of it.
 
     Args:
         table (str): The option, ``"whole"`` or ``"sharded"``.
         trainer (Trainer): The trainer.
 
     Raises:
-        ValueError: If the table is to be shared, and the strategy does not allow it.
+        ValueError: If the strategy does not support a sharded table.
     """
     if table == "whole":
         return None
@@ -76,14 +76,14 @@ def table_ranks(table: str, trainer: Trainer) -> Ranks | None:
         return None
     if not isinstance(trainer.strategy, ShardedTableStrategy):
         raise ValueError(
-            "'table' can be 'sharded' with sheafprop.training.ShardedTableStrategy, which "
-            f"torchrun brings along (got {type(trainer.strategy).__name__})"
+            "'table' can be 'sharded' only with the strategy sheafprop.training."
+            f"ShardedTableStrategy, as under torchrun (got {type(trainer.strategy).__name__})"
         )
     return current_ranks()
 
 
 def share_table(model: KGEModel, ranks: Ranks) -> None:
-    """Replaces a model's table, which has no memory yet, by this rank's part of it.
+    """Replaces the table of a model on the meta device by the shard of this rank.
 
     Raises:
         ValueError: If the model has no other parameters.
@@ -99,7 +99,7 @@ def share_table(model: KGEModel, ranks: Ranks) -> None:
 def _take_rows(
     checkpoint: dict[str, Any], table: ShardedTable, optimizers: list[torch.optim.Optimizer]
 ) -> dict[str, Tensor]:
-    """Takes the rows of the table and of its optimizer out of a checkpoint."""
+    """Removes the rows of the table and of its optimizer state from a checkpoint."""
     rows = {TABLE: checkpoint["state_dict"].pop(TABLE)}
     for number, optimizer in enumerate(optimizers):
         states = checkpoint["optimizer_states"]
@@ -109,7 +109,7 @@ def _take_rows(
         place = next(i for i, p in enumerate(parameters) if p is table.weight)
         everything = states[number]["state"]
         state = everything.get(place, {})
-        # What is stored are the optimizer's own dictionaries.
+        # The checkpoint refers to the dictionaries of the optimizer itself.
         names = [name for name, value in state.items() if _is_rows(value, len(table.weight))]
         rows |= {f"{number}/{place}/{name}": state[name] for name in names}
         left = {name: value for name, value in state.items() if name not in names}
@@ -122,16 +122,15 @@ def _is_rows(value: Any, count: int) -> bool:
 
 
 def restore_rows(checkpoint: dict[str, Any], table: torch.nn.Module, folder: Path) -> None:
-    """Puts rows back into a checkpoint: this rank's, where the table is shared, or all.
+    """Restores rows in a checkpoint: the shard of this rank, or all rows of a whole table.
 
     Args:
-        checkpoint (dict): The checkpoint, which other processes may have written, with or without
-            a shared table.
-        table (torch.nn.Module): The table that will take them.
-        folder (Path): The folder of the checkpoint's file.
+        checkpoint (dict): A checkpoint of any number of processes, with or without a sharded table.
+        table (torch.nn.Module): The table that will load the rows.
+        folder (Path): The folder of the checkpoint file.
 
     Raises:
-        StorageError: If they cannot be read.
+        StorageError: If the rows cannot be read.
     """
     weight: Any = table.weight
     stored = checkpoint.get(KEY, {}).pop(ROWS, None)
@@ -159,7 +158,7 @@ def _put_rows(checkpoint: dict[str, Any], rows: Mapping[str, Tensor]) -> None:
 
 
 def _cut_rows(checkpoint: dict[str, Any], table: ShardedTable) -> None:
-    """This rank's rows of a checkpoint with a whole table."""
+    """Selects the rows of this rank from a checkpoint with a whole table."""
     own = slice(table.first_row, table.first_row + len(table.weight))
     whole = checkpoint["state_dict"][TABLE]
     checkpoint["state_dict"][TABLE] = whole[own].clone()
@@ -170,7 +169,7 @@ def _cut_rows(checkpoint: dict[str, Any], table: ShardedTable) -> None:
 
 
 def remove_unnamed_rows(folder: Path) -> None:
-    """Removes folders of rows that no checkpoint of a folder names any more."""
+    """Removes folders of rows that no checkpoint in the folder names."""
     folders = list(folder.glob(_FOLDERS))
     if not folders:
         return
@@ -184,6 +183,6 @@ def remove_unnamed_rows(folder: Path) -> None:
 
 
 def temporary_table(folder: Path, ranks: Ranks) -> Path:
-    """A name for a file of the whole table that no other file has, the same on all ranks."""
+    """Returns an unused name for a file of the whole table, the same on all ranks."""
     folder.mkdir(parents=True, exist_ok=True)
     return Path(ranks.gather(str(folder / f".sheafprop-{secrets.token_hex(8)}.tmp"))[0])

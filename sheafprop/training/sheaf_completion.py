@@ -97,7 +97,7 @@ class SheafCompletion(LightningModule):
         num_candidates: Number of candidate entities of the cross entropy, sampled for every batch
             in addition to its own; None for all entities. Fewer candidates make training on large
             graphs cheaper: ``"auto"`` uses :func:`~sheafprop.training.count_candidates`. Each
-            process samples for its own part of a batch.
+            process samples candidates for its part of a batch.
         leave_out_known: Whether the cross entropy excludes other true answers of the training graph
             from the candidates.
         num_negatives: Number of negatives per triple, for losses with negatives.
@@ -222,7 +222,7 @@ class SheafCompletion(LightningModule):
         check_choice("table", table, ("whole", "sharded"))
         if table == "sharded" and sparse is False:
             raise ValueError(
-                "'table' can be 'sharded' where 'sparse' is 'auto' or true (got false)"
+                "'table' can be 'sharded' only if 'sparse' is 'auto' or true (got false)"
             )
         if (sparse is True or table == "sharded") and self._obstacle is not None:
             what = "'sparse' cannot be true" if sparse is True else "'table' cannot be 'sharded'"
@@ -382,7 +382,9 @@ class SheafCompletion(LightningModule):
         self._stored_episodes = found if found and found["settings"] == wanted else None
         if self._trainer is None:  # load_from_checkpoint
             if not stored:
-                raise ValueError("the checkpoint holds no labels: it is not of a SheafCompletion")
+                raise ValueError(
+                    "the checkpoint stores no labels, so it is not one of SheafCompletion"
+                )
             self.entities, self.relations = vocabularies(checkpoint)
             self.kge = self.build(stored["num_nodes"], stored["num_relations"])
             self.kge.to(next(iter(checkpoint["state_dict"].values())).dtype)
@@ -404,7 +406,7 @@ class SheafCompletion(LightningModule):
             began = stored.get("sparse", False)
             if isinstance(self.model.node_emb, ShardedTable) and not began:
                 raise DataError(
-                    "this run was trained by steps of the whole table, so that its table cannot be "
+                    "this run was trained with a whole table, so its table cannot be "
                     "shared now: leave out --model.table sharded, or start a new run"
                 )
             if self.hparams["sparse"] == "auto" and began != self.model.node_emb.sparse:
@@ -434,11 +436,11 @@ class SheafCompletion(LightningModule):
     def to_stored_model(
         self, data: InductiveData, metrics: dict[str, Any] | None = None
     ) -> StoredModel:
-        """Returns the trained weights and the chosen propagation as a model folder holds them.
+        """Returns the trained weights and the selected propagation in the form of a model folder.
 
         Args:
-            data (InductiveData): The training data, numbered as the weights are.
-            metrics (dict, optional): What the folder says about the training.
+            data (InductiveData): The training data, with the ids of the weights.
+            metrics (dict, optional): Metrics of the training.
         """
         train = data.train
         assert train.entities is not None
@@ -497,12 +499,12 @@ class SheafCompletion(LightningModule):
         self._epoch_began = None
 
     def _train_seconds(self) -> float:
-        """Wall time of all epochs so far, their validations included."""
+        """Returns the wall time of all epochs so far, including validation."""
         running = 0.0 if self._epoch_began is None else time.perf_counter() - self._epoch_began
         return self.seconds.get("train", 0.0) + running
 
     def _check_weights(self) -> None:
-        """A finite loss may still have led to weights that no longer mean anything."""
+        """Checks the weights, which may be useless even if the loss is finite."""
         for p in self.model.parameters():
             # A sum loses no NaN and no infinity, and takes no array of the table's size.
             if not math.isfinite(p.detach().sum().item()) and not bool(torch.isfinite(p).all()):
@@ -519,8 +521,7 @@ class SheafCompletion(LightningModule):
         )
 
     def take_whole_table(self) -> None:
-        """Replaces the part of this process by the whole table, memory-mapped; called by all
-        processes."""
+        """Replaces the shard by the whole table, memory-mapped. Must be called by all processes."""
         table = self.model.node_emb
         if isinstance(table, ShardedTable):
             place = temporary_table(Path(self.trainer.default_root_dir), table.ranks)

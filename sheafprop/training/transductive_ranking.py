@@ -1,4 +1,4 @@
-"""Ranks held-out triples of the training graph, without any propagation."""
+"""Ranks held-out triples of the training graph, without propagation."""
 
 from torch import Tensor
 
@@ -8,12 +8,11 @@ from sheafprop.ranking import RankMetrics, TripleFilter, evaluate
 
 
 class TransductiveRanking:
-    """Ranks transductive validation triples among all entities of training, batch by batch.
+    """Ranks batches of transductive validation triples among all training entities.
 
     Args:
         model (KGEModel): The model.
-        data (InductiveData): The data; training and validation triples are excluded from the
-            candidates of each other.
+        data (InductiveData): The data. Its training and validation triples are filtered.
     """
 
     def __init__(self, model: KGEModel, data: InductiveData):

@@ -1,19 +1,27 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from benchmarks import distributed_benchmark as benchmark
+from benchmarks.distributed_cases import ROUTES, community_graph, measure_cases, measure_ceilings
+from benchmarks.processes import run_plain
 
 from sheafprop.data.partition import hash_partition
+from tests import forked
 from tests.distributed.rank_pool import pool
 
 
 def cases(ranks, folder):
     with torch.no_grad():
-        return benchmark.measure_cases(ranks, folder, 8, 2, 1, 1)
+        return measure_cases(ranks, folder, 8, 2, 1, 1)
 
 
-def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path):
-    edges, kinds = benchmark.community_graph(600, 4000, 0.2)
+def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path, monkeypatch):
+    # Processes that have imported everything.
+    made = SimpleNamespace(get_context=lambda name: forked.context())
+    monkeypatch.setattr("benchmarks.processes.multiprocessing", made)
+    edges, kinds = community_graph(600, 4000, 0.2)
     edges[:, 0] = 599, 0
     np.save(tmp_path / "edges.npy", edges)
     np.save(tmp_path / "kinds.npy", kinds)
@@ -21,8 +29,14 @@ def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path)
         np.save(tmp_path / f"{name}-2.npy", hash_partition(600, 2).assignment)
     (constants, *records), other = pool(2).run(cases, tmp_path)
     assert [r["name"] for r in other[1:]] == [r["name"] for r in records]
-    assert len(records) == 6
-    assert min(constants[name] for name in ("beta", "pack", "alpha", "share")) >= 0
+    assert len(records) == 10
+    for route in ROUTES:
+        assert min(constants[route][name] for name in ("beta", "alpha", "share")) >= 0
+    assert constants["pack"] > 0
+    ceilings = run_plain(2, measure_ceilings, tmp_path, 8, 2, 1)
+    assert all(ceilings[maps] > 0 for maps in ("identity", "diagonal"))
+    for record in records:
+        record["ceiling"] = ceilings[record["maps"]]
     for record in records:
         assert record["ratio"] == pytest.approx(record["seconds_alone"] / record["seconds"])
         row_bytes = 8 * 4
@@ -36,6 +50,8 @@ def test_ranks_take_turns_with_one_thread_and_the_page_gets_the_tables(tmp_path)
     assert parts[0]["inner"] > parts[1]["inner"] >= 0
     text = benchmark.tables([r | here for r in (constants, *records, *parts)])
     assert "| 2 | 8 | identity | metis |" in text
+    assert f"| independent {ceilings['identity']:.2f}x |" in text
+    assert text.count("| sockets ") == 4 + 1
     assert "| 8 | columns | 2.1 | 0.0 GB |" in text
     page = tmp_path / "page.md"
     before = f"before\n<!-- results f.jsonl other -->\n{benchmark._MARKS[1]}\n"
@@ -58,7 +74,7 @@ def test_an_estimate_is_the_formula_with_cores_left_for_the_exchange():
 
 
 def test_community_graphs_have_the_share_of_edges_outside_that_was_asked_for():
-    edges, kinds = benchmark.community_graph(20_000, 50_000, 0.0, power=2.0)
+    edges, kinds = community_graph(20_000, 50_000, 0.0, power=2.0)
     assert kinds.max() < 200
     degree = np.sort(np.bincount(edges.ravel(), minlength=20_000))
     assert degree[-1] > 20 * degree.mean()

@@ -5,7 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 from benchmarks import entity_cell
-from benchmarks.entity_cell import KeptResults, TrainedCell, compare_settings, standard_error
+from benchmarks.entity_cell import (
+    GRID,
+    KeptResults,
+    TrainedCell,
+    climb,
+    compare_settings,
+    criterion,
+    rank_in_parts,
+    standard_error,
+)
 from benchmarks.entity_links import EntitySettings, ObservedLinks, scorer_of_sections
 from benchmarks.query_cell import TYPES
 from benchmarks.query_sampling import sample_queries
@@ -13,6 +22,8 @@ from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask
 from benchmarks.tables.query_tables import NEGATION, entity_summary, entity_table
 
+from sheafprop.inductive.section_scorer import SectionScorer
+from sheafprop.pretrained.graph_scorer import ByVectors
 from sheafprop.query import QueryRanking
 from sheafprop.ranking import RankCounts
 from sheafprop.report.tables import NOTHING
@@ -112,12 +123,36 @@ def test_sections_are_scored_together_where_energies_add(data):
     for squared in (False, True):
         model.squared = squared
         scorer = scorer_of_sections(model, x, weight)
-        assert len(scorer._groups) == (1 if squared else 3)
-        found = scorer.score_tails(ids, torch.tensor([1, 0]))
-        wanted = sum(
-            a * model.score_tails(x[:, i], ids, torch.tensor([1, 0])) for i, a in enumerate(weight)
-        )
-        assert torch.allclose(found, wanted, atol=1e-5)
+        assert isinstance(scorer, ByVectors if squared else SectionScorer)
+        kinds = torch.tensor([1, 0])
+        wanted = [a * model.score_tails(x[:, i], ids, kinds) for i, a in enumerate(weight)]
+        assert torch.allclose(scorer.score_tails(ids, kinds), sum(wanted), atol=1e-5)
+        wanted = [a * model.score_heads(x[:, i], kinds, ids) for i, a in enumerate(weight)]
+        assert torch.allclose(scorer.score_heads(kinds, ids), sum(wanted), atol=1e-5)
+
+
+def test_settings_share_scores_of_the_same_vectors_alone(data):
+    links, asked = links_of(data, "valid"), []
+    compute = links._score_links
+    links._score_links = lambda *key: asked.append(key) or compute(*key)
+    ids = torch.tensor([4, 2, 7])
+    for keep in (2**20, 2 * links.count):  # all of them fit, or one
+        links.scorer(EntitySettings(proximity=0.1), keep=keep)
+        whole = links.score_links(ids, 1, True)
+        assert torch.allclose(whole, compute(ids, 1, True), atol=1e-2)
+        asked.clear()
+        links.scorer(EntitySettings(proximity=0.2, temperature=9.0), keep=keep)
+        again = links.score_links(ids[[2, 0]], 1, True)
+        assert torch.allclose(again, whole[[2, 0]], atol=1e-5)
+        assert len(asked) == (keep < 2**20)
+        links.score_links(ids, 1, False)
+        links.scorer(EntitySettings(iterations=3), keep=keep)
+        asked.clear()
+        assert not torch.allclose(links.score_links(ids, 1, True), whole, atol=1e-2)
+        assert asked
+    # Without, nothing is rounded.
+    links.scorer(EntitySettings())
+    assert torch.equal(links.score_links(ids, 1, True), compute(ids, 1, True))
 
 
 def test_the_steps_that_rank_best_are_chosen_and_kept(data, tmp_path, monkeypatch):
@@ -126,14 +161,70 @@ def test_the_steps_that_rank_best_are_chosen_and_kept(data, tmp_path, monkeypatc
     cell.valid = links.task
     monkeypatch.setattr(TrainedCell, "links", lambda self, task: links)
     monkeypatch.setattr(entity_cell, "ITERATIONS", (1, 3))
+    monkeypatch.setattr(
+        entity_cell, "criterion", lambda _, one: -abs(one.proximity - 0.62) - one.temperature
+    )
     chosen = cell.settings(8)
     tried = [replace(EntitySettings(), iterations=count) for count in (1, 3)]
-    values = [value for _, value in compare_settings(links, tried, 8, ("1p",))]
-    assert chosen == tried[values[1] > values[0]]
-    # A second call asks nothing again.
+    found = [value for _, value in compare_settings(links, tried, 8, ("1p",))]
+    assert chosen == replace(tried[found[1] > found[0]], proximity=0.65, temperature=0.9)
+    assert cell.kept["tried settings"]["proximity 0.65, temperature 1.8"] == pytest.approx(-1.83)
+    # A second call asks nothing again; what is missing is asked for.
     monkeypatch.setattr(QueryTask, "rank", None)
+    monkeypatch.setattr(entity_cell, "criterion", lambda _, one: one.temperature)
     cell.kept = KeptResults(tmp_path)
     assert cell.settings(8) == chosen
+    del cell.kept["tried settings"]["proximity 0.65, temperature 1.3"]
+    assert cell.settings(8) == replace(chosen, temperature=1.3)
+
+
+@pytest.mark.parametrize("start", [(0.5, 2.5), (0.0, 5.0), (1.5, 0.9)])
+def test_the_climb_ends_where_no_neighbour_is_better(start):
+    asked = {}
+
+    def judge(one):
+        # A ridge that no single option follows to its end at once.
+        value = -((one.proximity - one.temperature / 9) ** 2) - 0.01 * (one.temperature - 3.4) ** 2
+        return asked.setdefault(one, value)
+
+    best = climb(EntitySettings(proximity=start[0], temperature=start[1]), judge)
+    for option, values in GRID.items():
+        place = values.index(getattr(best, option))
+        for value in values[max(place - 1, 0) : place + 2]:
+            assert judge(replace(best, **{option: value})) <= judge(best)
+    assert (best.proximity, best.temperature) == (0.4, 3.5)
+    assert len(asked) < len(GRID["proximity"]) * len(GRID["temperature"]) / 2
+    # Of equal ones the first stays.
+    assert climb(EntitySettings(), lambda one: 0.5) == EntitySettings()
+
+
+def test_the_criterion_is_the_mean_over_all_types(data, monkeypatch):
+    monkeypatch.setattr(entity_cell, "SELECTION", (10, 2))
+    links, one = links_of(data, "valid"), EntitySettings(proximity=0.2)
+    values = []
+    for kind in (*TYPES, *NEGATION):
+        most = 2 if kind in ("2p", "3p", "pi", "ip", "up", "inp", "pin", "pni") else 10
+        ranking = links.task.rank(links.scorer(one), kind, most)
+        assert ranking.num_queries <= most
+        if len(ranking.counts):
+            metrics = ranking.metrics("macro")
+            values.append(metrics["mrr"] + metrics["hits@10"])
+    assert criterion(links, one) == pytest.approx(sum(values) / len(values), abs=2e-2)
+
+
+def test_ranks_of_parts_are_those_of_all_queries_and_are_kept(data, tmp_path, monkeypatch):
+    links = links_of(data, "test")
+    scorer = links.scorer(EntitySettings())
+    whole = links.task.rank(scorer, "2p", 7)
+    monkeypatch.setattr(entity_cell, "_PART", 3)
+    for _ in range(2):  # the second time from what is kept
+        parts = rank_in_parts(links.task, scorer, "2p", 7, tmp_path)
+        assert torch.equal(parts.query, whole.query)
+        assert torch.equal(parts.counts.better, whole.counts.better)
+        assert torch.equal(parts.counts.candidates, whole.counts.candidates)
+        assert (parts.num_queries, parts.num_candidates) == (7, whole.num_candidates)
+        monkeypatch.setattr(QueryTask, "rank", None)
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_standard_errors_are_over_queries():
@@ -172,10 +263,20 @@ def test_the_summary_has_means_over_ratios_and_published_ones():
     assert one.splitlines()[0].startswith("| 9 types without negation | 106 | 550 | mean of 2 |")
     own = "| RotatE, best: entities | 50.0 / 0.250 | 40.0 / 0.500 | 45.0 / 0.375 |"
     assert all(own in table for table in (one, two, three))
+    assert "zero-shot (published, read; macro, ordinal ties, 9 ratios) |" in one
     assert "| 47.9 / 0.321 |" in one
     assert "| 29.1 / 0.156 |" in two
-    assert "NodePiece-QE w/ GNN (published, paper) | 33.7 | 11.9 | 22.8 |" in three
+    gnn = "NodePiece-QE w/ GNN (published, paper; macro, ties by an unstable sort)"
+    assert f"{gnn} | 33.7 | 11.9 | 22.8 |" in three
     assert "NodePiece" not in one + two
+    # A row has all ratios, whatever number of queries was ranked.
+    for limits, text in (
+        ((None, 2000), "2,000 queries per type or all"),
+        ((500, 500), "500 queries per type"),
+        ((1000, 500), "500 to 1,000 queries per type"),
+    ):
+        other = [r | {"limit": limits[r["ratio"] == "550"]} for r in records]
+        assert f"| RotatE, best: entities ({text}) | 50.0 / 0.250 | 40.0" in entity_summary(other)
     # A mean over ratios needs all of them.
     some = [r for r in records if (r["ratio"], r["type"]) != ("550", "2in")]
     assert "40.0 / 0.500 | 45.0" in entity_summary(some)

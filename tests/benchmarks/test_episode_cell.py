@@ -23,12 +23,23 @@ def episodes_config():
     return config
 
 
-@pytest.mark.parametrize("family", ["fb237", "WN18RR", "nell"])
-def test_presets_add_episodes_and_proximity_to_the_best(family):
-    best, more = (completion_config(p, family, "v1", "rotate") for p in ("best", "episodes"))
+@pytest.mark.parametrize(
+    ("preset", "family", "peers"),
+    [
+        ("episodes", "fb237", 0.0),
+        ("episodes", "WN18RR", 0.0),
+        ("episodes", "nell", 0.0),
+        ("peers", "fb237", 0.5),
+        ("peers", "nell", 0.5),
+    ],
+)
+def test_presets_add_episodes_and_proximity_to_the_best(preset, family, peers):
+    best, more = (completion_config(p, family, "v1", "rotate") for p in ("best", preset))
     model = dict(more["model"])
     assert model.pop("episodes")["num_steps"]
-    assert model.pop("proximity")["weight"]
+    near = model.pop("proximity")
+    assert near["weight"]
+    assert near.get("peers", 0.0) == peers
     assert model == best["model"]
     assert {k: v for k, v in more.items() if k != "model"} == {
         k: v for k, v in best.items() if k != "model"
@@ -67,6 +78,24 @@ def test_a_cell_ranks_with_and_without_each_part(toy, tmp_path, monkeypatch):  #
     row = found["rotate + episodes + proximity", "merged"]
     assert row["mrr"] == pytest.approx(result.metrics("merged")["mrr_merged"])
     assert "mark" not in row
+
+
+def test_a_cell_of_peers_ranks_with_them_alone(toy, tmp_path):  # noqa: F811
+    config = episodes_config()
+    config["model"]["proximity"] |= {"peers": 0.6}
+    alone = episode_cell.run_episode_cell(config, 0, folder=tmp_path / "alone", whole=False)
+    methods = ["rotate + episodes + proximity + peers", "rotate + proximity + peers"]
+    assert list(dict.fromkeys(r["model"] for r in alone)) == methods
+    whole = episode_cell.run_episode_cell(config, 0, folder=tmp_path / "whole")
+    assert len({r["model"] for r in whole}) == 6
+    found = {(r["model"], r["protocol"]): r["mrr"] for r in whole}
+    for row in alone:
+        assert row["mrr"] == pytest.approx(found[row["model"], row["protocol"]])
+    assert any(
+        found[f"rotate{part} + proximity + peers", "full"]
+        != found[f"rotate{part} + proximity", "full"]
+        for part in ("", " + episodes")
+    )
 
 
 def test_proximity_knows_the_observed_triples_alone(toy):  # noqa: F811

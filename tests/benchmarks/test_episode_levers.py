@@ -110,4 +110,4 @@ def test_the_table_weighs_families_alike():
         ]
     ]
     (line,) = lever_table(rows).splitlines()[2:]
-    assert line == "| a | +1.00 ± 0.41 | +1.00 ± 0.30 | +3.00 ± 0.28 | +0.00 ± 0.80 |"
+    assert line == "| a | +1.00 ± 0.41 | +2.00 ± 0.21 | +0.00 ± 0.80 | 4 |"

@@ -361,6 +361,7 @@ def test_the_end_of_a_learning_curve_is_the_trained_model(folder, short, tmp_pat
 def test_cells_rank_entities_beside_the_energy(folder, short, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(entity_cell, "ITERATIONS", (1, 2))
     monkeypatch.setattr(entity_cell, "NEGATION", ())
+    monkeypatch.setattr(entity_cell, "SELECTION", (3, 2))
     results = tmp_path / "results" / "queries.jsonl"
     arguments = ["--data", str(folder), "--entities", "--most-valid", "5", "--most-test", "6"]
     methods = [name for name in entity_cell.METHODS if "episodes" not in name]

@@ -80,7 +80,7 @@ def test_a_refused_file_leaves_nothing(tmp_path, capsys):
     assert "give --format" in failing(capsys, "convert", tmp_path / "a.nt", "--out", "x.bin")
     for literals in ("-", tmp_path / "out.tsv"):
         words = ["convert", tmp_path / "a.nt", "--out", tmp_path / "out.tsv"]
-        assert "a file of its own" in failing(capsys, *words, "--literals", literals)
+        assert "must be a file other than --out" in failing(capsys, *words, "--literals", literals)
     assert not (tmp_path / "out.tsv").exists()
     assert not (tmp_path / "features.csv").exists()
 
@@ -111,8 +111,8 @@ def test_nodes_of_neo4j_become_features_alone_or_beside_their_facts(tmp_path, ca
     }
     # What is there to read is said, and nothing is written.
     words = ["convert", "nodes.csv", "--out", "other.tsv"]
-    assert "this is a file of nodes" in failing(capsys, *words)
-    assert "no file holds a triple" in failing(capsys, *words, "--literals", "other.csv")
+    assert "this file holds nodes" in failing(capsys, *words)
+    assert "the files hold no triples" in failing(capsys, *words, "--literals", "other.csv")
     with pytest.raises(SystemExit):
         main(["convert", "edges.csv"])
     assert "give --out FILE, --literals FILE or both" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sheafprop.pretrained.sheaf_model import SheafModel
-from tests.cli.commands import output, table
+from tests.cli.commands import failing, output, table
 from tests.pretrained.models import FACTS, sheaf_model, stored_model
 
 
@@ -30,6 +30,9 @@ def test_explain(tmp_path, capsys, model):
     got = table(output(capsys, "explain", model, "--triple", "a0", "next", "a5").out)
     assert list(got.iloc[0][:3]) == ["a0", "next", "a5"]
     base = stored_model("transe")
+    short = table(output(capsys, "explain", model, "--triple", "a0", "next", "a5", "-k", 2).out)
+    assert short.equals(got[:3])
+    assert "'k' must be" in failing(capsys, "explain", model, "--entity", "a0", "-k", 0)
     SheafModel(replace(base, facts=base.facts[:0])).save(tmp_path / "bare")
     done = output(capsys, "explain", tmp_path / "bare", "--entity", "a0")
     assert len(done.out.splitlines()) == 1

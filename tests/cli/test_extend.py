@@ -166,7 +166,7 @@ def test_parquet_files_are_read_as_others_are(tmp_path, capsys, model):
     place, words = tmp_path / "f.parquet", ["extend", model, tmp_path / "f.parquet", "--out"]
     assert "No such file" in failing(capsys, *words, tmp_path / "x")
     place.mkdir()
-    assert "is a folder; give its files" in failing(capsys, *words, tmp_path / "x")
+    assert "is a folder; give the files in it" in failing(capsys, *words, tmp_path / "x")
     place.rmdir()
     frame = pd.DataFrame({"to": ["a1"], "n": [7.0], "by": ["next"], "from": ["new"]})
     frame.to_parquet(place)

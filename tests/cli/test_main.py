@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -193,11 +194,11 @@ def test_tensorboard_logs_into_the_run_or_says_what_to_install(tmp_path, capsys,
         assert list((group / "rotate" / "tensorboard").rglob("events.out.*"))
     monkeypatch.setattr(lightning, "find_spec", lambda name: None)
     assert fit(folder, group, "--config=logger/tensorboard", "--run.name=without") == 0
-    message = (
-        "tensorboard is not installed (pip install tensorboard): this run is logged without it"
-    )
+    message = "tensorboard is not installed (pip install tensorboard): this run is logged to CSV"
     assert message in capsys.readouterr().err
     assert (group / "without" / "metrics.json").is_file()
+    (curve,) = (group / "without" / "csv").rglob("metrics.csv")
+    assert "train/loss" in curve.read_text()
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
@@ -267,7 +268,8 @@ def test_bad_words_are_reported(tmp_path, monkeypatch, capsys, words, message):
     [
         ("--model.kge=foo", "model.kge"),
         ("--model.nonsense=1", "nonsense"),
-        ("--model.lr=fast", "model.lr"),
+        ("--model.lr=fast", "'--model.lr' must be a number (got 'fast')"),
+        ("--trainer.logger=tensorboard", "or a configuration: --config logger/csv, --config log"),
         ("--data.batch_size=0", "'batch_size' must be an integer of at least 1"),
         ("--data.mode=both", "data.mode"),
         ("--data.hold_out=2", "'hold_out' must be"),
@@ -404,6 +406,14 @@ def test_a_folder_laid_over_a_benchmark_names_the_run(tmp_path, monkeypatch):
     over.insert(1, "--config=data/folder")
     assert main(["fit", *over, "--data.root=mine", "--trainer.max_epochs=1"]) == 0
     assert (tmp_path / "runs" / "mine" / "rotate" / "model").is_dir()
+
+
+def test_a_deprecated_call_of_pyg_is_not_reported(recwarn):
+    main(["--version"])
+    text = "`torch.jit.script` is deprecated. Please switch to `torch.compile` or `torch.export`."
+    warnings.warn(text, FutureWarning, stacklevel=1)
+    warnings.warn("`torch.load` is deprecated", FutureWarning, stacklevel=1)
+    assert [str(w.message) for w in recwarn] == ["`torch.load` is deprecated"]
 
 
 def test_version_is_the_package_version(capsys):

@@ -19,9 +19,9 @@ def test_parts_are_written_and_what_a_step_costs_is_printed(tmp_path, capsys, fa
     assert done.out.strip() == str(tmp_path / "p")
     assert f"10 facts of 9 entities in 2 parts by {method}" in done.err
     costs = read_parts(tmp_path / "p")["costs"]
-    assert f"cut {costs['cut']:.1%} of the facts" in done.err
-    assert f"rows sent {costs['rows_sent']:.2f} an entity" in done.err
-    assert f"receives at most {show_bytes(max(costs['halo']) * 512)} a step" in done.err
+    assert f"{costs['cut']:.1%} of the facts are cut" in done.err
+    assert f"rows sent per entity: {costs['rows_sent']:.2f};" in done.err
+    assert f"receives at most {show_bytes(max(costs['halo']) * 512)} per step" in done.err
     assert "--overwrite" in failing(capsys, *words)
     output(capsys, *words, "--overwrite")
 
@@ -41,7 +41,7 @@ def test_a_file_gives_the_parts_and_files_are_read_as_by_other_commands(tmp_path
 def test_what_is_refused(tmp_path, capsys, facts):
     with pytest.raises(SystemExit):
         main(["partition", str(facts), "--parts", "0", "--out", str(tmp_path / "p")])
-    assert "1 or more" in capsys.readouterr().err
+    assert "must be at least 1 (got 0)" in capsys.readouterr().err
     words = ["--parts", 2, "--out", tmp_path / "p"]
     assert "none.tsv" in failing(capsys, "partition", tmp_path / "none.tsv", *words)
     assert "m.npy" in failing(capsys, "partition", facts, "--method", "m.npy", *words)

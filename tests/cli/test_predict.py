@@ -31,7 +31,11 @@ def test_queries_from_a_file(tmp_path, capsys, model):
 
 def test_no_model_and_unknown_labels_exit_with_one(tmp_path, capsys, model):
     printed = failing(capsys, "predict", model, "--head", "A0", "--relation", "next")
+    assert "query 1: 1 of the given labels" in printed
     assert "did you mean 'a0'" in printed
+    assert "skip" not in printed
+    printed = failing(capsys, "predict", model, "--head", "a0", "--relation", " Next")
+    assert "differ from known ones only in case, white space" in printed
     printed = failing(capsys, "predict", tmp_path / "x", "--head", "A0", "--relation", "next")
     assert "There is no model" in printed
     model.rename(tmp_path / "between")

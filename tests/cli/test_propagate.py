@@ -80,7 +80,7 @@ def test_an_estimate_writes_nothing(tmp_path, capsys, model, facts):
 
 def test_a_model_with_features_says_that_they_are_not_used(tmp_path, capsys, model, facts):
     features = pd.DataFrame({"size": {f"a{i}": float(i % 5) for i in range(12)} | {"f": 2.0}})
-    note = "the model has a map from features of entities, which propagate does not use"
+    note = "propagate does not use the features of the model"
     for layout in ("plain", "mapped"):
         place = (
             SheafModel.load(model)
@@ -192,7 +192,7 @@ def test_processes_share_columns_or_parts_of_the_graph(tmp_path, capsys, model):
     output(capsys, "propagate", facts, "--model", model, "--out", tmp_path / "one")
     wanted = vectors(tmp_path / "one")
     for given, split, why in (
-        (parts, "auto", "split: columns, as all ranks read"),
+        (parts, "auto", "split: columns; all ranks read"),
         (facts, "columns", ""),
         (parts, "columns", ""),
         (parts, "halo", ""),
@@ -223,16 +223,16 @@ def test_auto_says_why_parts_are_needed(tmp_path, capsys, facts):
     output(capsys, "partition", facts, "--parts", 2, "--method", "hash", "--out", parts)
     words = ["propagate", parts, "--model", model]
     found = pool(2).run(call, [*words, "--estimate"])
-    assert "split: halo, as the maps of transr mix columns" in found[0][2]
+    assert "split: halo, since the maps of transr mix columns" in found[0][2]
     assert "received" in found[0][1]
     assert found[1] == (0, "", "")
     for code, _, text in pool(2).run(call, ["propagate", facts, "--model", model, *out]):
         assert code != 0
-        assert "make parts by 'sheafprop partition" in text or not text
+        assert "create parts by 'sheafprop partition" in text or not text
     # What all processes refuse is printed by one of them.
     facing = {
         "whose maps mix them": ["--split", "columns", *out],
-        "takes a folder of parts": ["--split", "halo", *out],
+        "needs a folder of parts": ["--split", "halo", *out],
         "such as 16GB": ["--memory", "much", *out],
         "is missing": ["--model", tmp_path / "none", *out],
         "'iterations'": ["--iterations", -1, *out],
@@ -244,7 +244,7 @@ def test_auto_says_why_parts_are_needed(tmp_path, capsys, facts):
         assert found[1][1:] == ("", "")
     for option in (["--columns", "2,1,0"], ["--header", "no"], ["--input-format", "tsv"]):
         said = failing(capsys, *words, *out, *option)
-        assert f"{option[0]} says how files are read, and the parts in '{parts}'" in said
+        assert f"{option[0]} does not apply to the parts in '{parts}'" in said
     halo = ["propagate", facts, "--model", model, "--split", "halo"]
-    assert "takes a folder of parts" in failing(capsys, *halo, *out)
+    assert "needs a folder of parts" in failing(capsys, *halo, *out)
     assert not (tmp_path / "v").exists()

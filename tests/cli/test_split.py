@@ -84,7 +84,7 @@ def test_lines_in_any_order_in_any_files_give_equal_files(graph, tmp_path, capsy
         options = ["--mode", mode, "--max-triples", 150, "--new-fraction", 0.3]
         output(capsys, "split", "graph.tsv", "--out", f"{mode}/a", *options)
         printed = output(capsys, "split", "one.tsv.gz", "two.tsv", "--out", f"{mode}/b", *options)
-        assert "  4 copies of a triple: each triple counts once\n" in printed.out
+        assert "  4 duplicates removed\n" in printed.out
         output(capsys, "split", "x.csv.gz", "--out", f"{mode}/c", *options, *reading)
         found = [contents(tmp_path / mode / name) for name in "abc"]
         assert found[1] == found[2]
@@ -166,11 +166,11 @@ def test_refused_calls_change_no_file(graph, tmp_path, capsys):
     inner = ["split", "split/train.txt", "--out", "split", "--mode", "semi-inductive"]
     assert "lies in the folder that --out would replace" in failing(capsys, *inner, "--overwrite")
     for more, message in (
-        (["--new-fraction", 1.5], "'new_fraction' must lie between 0 and 1 (got 1.5)"),
-        (["--observed-fraction", 0.95], "must not exceed 1 together"),
+        (["--new-fraction", 1.5], "'new_fraction' must be between 0 and 1 (got 1.5)"),
+        (["--observed-fraction", 0.95], "must not exceed 1"),
         (["--max-triples", 0], "'max_triples' must be an integer of at least 1 (got 0)"),
         (["--max-triples", 3], "cannot be split"),
-        (["--valid-fraction", 0.2], "no triple is left for the test"),
+        (["--valid-fraction", 0.2], "no test triple is left"),
     ):
         assert message in failing(capsys, *words, "new", *more)
         assert message in failing(capsys, *words, "split", "--overwrite", *more)

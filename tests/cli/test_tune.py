@@ -52,6 +52,10 @@ def test_a_study_goes_on_and_its_best_configuration_fits(tmp_path, words, capsys
     first = trials(tmp_path)
     assert [trial["state"] for trial in first] == ["complete"] * 2
     first_lines = capsys.readouterr().out.splitlines()
+    assert first_lines[-3].startswith(f"trial 0: hits@10 {first[0]['value']:.4f} (")
+    assert (
+        f", hits@10 {max(trial['value'] for trial in first):.4f}; sheafprop fit" in first_lines[-1]
+    )
     assert [line for line in first_lines if line.startswith("trial ")] == first_lines[-3:-1]
     assert main(["tune", "--resume", str(tmp_path / "study"), "--trials=3"]) == 0
     # The data once, then a line for each trial and the best one.

@@ -122,7 +122,9 @@ def test_a_triple_counts_once_however_often_it_is_given(make):
         count = len(rows) + 1
         spoken = {"train": "training", "train_valid": "transductive validation"}.get(key, key)
         spoken = {"valid": "validation"}.get(spoken, spoken)
-        assert sum(f"{count} {spoken} triples repeat" in n for n in often.report["notes"]) == 1
+        assert (
+            sum(f"{count} {spoken} triples are duplicates" in n for n in often.report["notes"]) == 1
+        )
     # A known triple among the observed ones is in the inference graph once.
     known = make(**clean | {"observed": [*clean["observed"], TRAIN[1]]})
     assert len(known.inference.triples.unique(dim=0)) == len(known.inference.triples)
@@ -172,7 +174,7 @@ def test_unseen_entities_are_removed_counted_and_reported():
     # x is new: it is unseen in the training graph.
     assert labels_of(data.train, data.train_valid) == [("a", "s", "b")]
     assert data.report["unseen_entities_train_valid"]["triples"] == 1
-    assert any("2 test triples were removed, as 2 " in note for note in data.report["notes"])
+    assert any("2 test triples were removed: 2 " in note for note in data.report["notes"])
     assert data.report["unseen_entities_valid"]["triples"] == 0
     # In the fully inductive mode c occurs in the training graph only.
     assert fully(test=[("x", "r", "c"), ("x", "r", "b")]).report["unseen_entities_test"] == {
@@ -199,7 +201,7 @@ def test_unseen_entities_are_removed_counted_and_reported():
     ],
 )
 def test_overlaps_are_reported(make, parts, key, example):
-    with pytest.warns(UserWarning, match="1 triple is both among") as caught:
+    with pytest.warns(UserWarning, match="1 triple occurs in both") as caught:
         data = make(**parts)
     assert str(list(example)) in str(caught[0].message)
     assert data.report["overlaps"] == {key: {"count": 1, "example": list(example)}}
@@ -223,7 +225,7 @@ def test_equal_triples_of_different_graphs_are_no_overlap():
         (semi, {"observed": []}, "no observed triple"),
         (fully, {"observed": []}, "no observed triple"),
         (semi, {"train": []}, "no training triple"),
-        (semi, {"test": [("x", "r")]}, "test: a triple has 3 labels"),
+        (semi, {"test": [("x", "r")]}, "test: a triple must have 3 labels"),
         (semi, {"observed": [("x", "r", 3.0)]}, "observed: labels must be strings or integers"),
     ],
 )
@@ -251,7 +253,7 @@ def test_bad_options(options, message):
 
 @pytest.mark.parametrize("observed", [[("x", "r", "y")], [("p", "r", "q"), ("q", "r", "p")]])
 def test_semi_inductive_data_without_an_anchor_stops(observed):
-    with pytest.raises(DataError, match=r"nothing anchors them.*--data.mode=fully-inductive"):
+    with pytest.raises(DataError, match=r"needs known entities.*--data.mode=fully-inductive"):
         semi(observed=observed)
     assert assemble("toy", "fully-inductive", train=TRAIN, observed=observed).report["components"]
 

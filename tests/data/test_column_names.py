@@ -69,10 +69,10 @@ def test_columns_are_given_by_name_or_by_number(columns, header):
 def test_a_column_that_is_not_there_is_named_with_those_that_are():
     content = text(("a", "kind", "b"), (0, 1, 2))
     with pytest.raises(
-        DataError, match=r"line 1: the column 'type' is not there.*'a', 'kind', 'b'"
+        DataError, match=r"line 1: the column 'type' does not exist.*'a', 'kind', 'b'"
     ):
         parse_triples(content, "f", columns="a,type,b")
-    with pytest.raises(ValueError, match="'columns' must be numbers where 'header' says"):
+    with pytest.raises(ValueError, match="'columns' must be numbers if 'header' is 'no'"):
         parse_triples(content, "f", columns="a,kind,b", header="no")
 
 
@@ -102,7 +102,7 @@ def test_a_first_line_that_may_be_a_header_is_refused_until_an_option_says_what_
 
 def test_a_few_facts_of_different_things_are_read_with_a_warning():
     content = b"a\tlikes\tb\nc\towns\td\n"
-    with pytest.warns(UserWarning, match="line 1: this occurs nowhere else"):
+    with pytest.warns(UserWarning, match="line 1: this row occurs nowhere else"):
         assert len(parse_triples(content, "f")) == 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -114,7 +114,7 @@ def test_names_that_are_labels_too():
     short = b"h\tr\tt\nt\tr\th\n"
     assert parse_triples(short, "f").tolist() == [["h", "r", "t"], ["t", "r", "h"]]
     words = b"head\trelation\ttail\ntail\tpart_of\tdog\n"
-    with pytest.raises(DataError, match=r"line 1: .*these labels occur below too"):
+    with pytest.raises(DataError, match=r"line 1: .*these labels also occur below"):
         parse_triples(words, "f")
     assert len(parse_triples(words, "f", header=True)) == 1
     assert len(parse_triples(words, "f", header=False)) == 2

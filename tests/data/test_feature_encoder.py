@@ -54,7 +54,7 @@ def test_columns_are_found_by_name_whatever_their_order():
     rows, _ = encoder.encode(TRAIN)
     turned = FeatureTable(TRAIN.labels, TRAIN.columns[::-1])
     np.testing.assert_array_equal(encoder.encode(turned)[0], rows)
-    order = "the columns come in another order than in training: matched by name"
+    order = "the columns are in another order than in training; matched by name"
     assert encoder.notes(turned)[0] == order
     assert order not in encoder.notes(TRAIN)
     assert encoder.notes(TRAIN)[0].startswith("1 type of 'kind'")
@@ -84,7 +84,7 @@ def test_columns_are_found_by_name_whatever_their_order():
 def test_another_unit_is_reported(size, found):
     encoder = FeatureEncoder.fit(TRAIN)
     given = table(size=pd.Series(size, dtype=float).to_numpy(), same=[7.0] * len(size))
-    notes = [note for note in encoder.notes(given) if "unlike those of training" in note]
+    notes = [note for note in encoder.notes(given) if "differ from those in training" in note]
     assert bool(notes) == found
     assert not found or "'size'" in notes[0]
 
@@ -123,12 +123,12 @@ def test_types_may_look_like_numbers_where_training_had_types():
 def test_unknown_columns_and_other_kinds():
     encoder = FeatureEncoder.fit(TRAIN)
     more = table(size=[1.0], colour=["red"])
-    assert encoder.notes(more)[0] == "1 column unknown to the model and not used: 'colour'"
-    with pytest.raises(DataError, match=r"no column is one that the model knows"):
+    assert encoder.notes(more)[0] == "1 column unknown to the model and ignored: 'colour'"
+    with pytest.raises(DataError, match=r"must be a feature of the model"):
         encoder.encode(table(colour=["red"]))
     with pytest.raises(
         DataError,
-        match=r"row 0: .* 'size' must hold .*: number \(got types, such as 'big' at 'e0'\)",
+        match=r"row 0: .* 'size' must have .*: number \(got types, such as 'big' at 'e0'\)",
     ):
         encoder.encode(table(size=["big", "small"]))
     with pytest.raises(DataError, match=r"vector of 2 \(got vector of 3\)"):

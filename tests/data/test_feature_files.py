@@ -77,7 +77,7 @@ def test_numbers_types_and_gaps_of_text_files(tmp_path, ending):
             "entity,property,value\na,age,3\nb,age,inf\n",
             "line 3: the column 'age' must hold finite numbers (got inf at 'b')",
         ),
-        ("id,size,size\na,1,2\n", "the column 'size' is there several times"),
+        ("id,size,size\na,1,2\n", "the column 'size' exists more than once"),
         ("id\na\nb\n", "line 1: expected a header"),
         ("id,size\na,1,2\n", "line 2: expected 2 fields"),
         ("", "line 1"),
@@ -94,6 +94,22 @@ def test_malformed_files_are_named_with_the_place(tmp_path, text, problem):
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_csv_with_another_separator_is_read_and_reported(tmp_path, separator):
+    path = tmp_path / "features.csv"
+    path.write_text("id,size,kind\na,1.5,x|y\nb,,x\n".replace(",", separator))
+    with pytest.warns(UserWarning, match="is used as the delimiter"):
+        table = read_features(path)
+    assert table.labels == ("a", "b")
+    assert kinds(table) == {"size": "number", "kind": "types"}
+    path.write_text(f"id{separator}size\na{separator}1,5\nb{separator}2,25\n")
+    with (
+        pytest.warns(UserWarning, match="is used as the delimiter"),
+        pytest.raises(DataError, match="with a point"),
+    ):
+        read_features(path)
+
+
 def test_arrays_and_tables_that_are_no_features(tmp_path):
     path = tmp_path / "text.npy"
     np.save(path, np.ones((2, 3)))
@@ -104,10 +120,10 @@ def test_arrays_and_tables_that_are_no_features(tmp_path):
         read_features(path)
     for wrong in (np.ones(3), np.ones((2, 2), dtype=complex), np.array([["a"]])):
         np.save(path, wrong)
-        with pytest.raises(DataError, match=r"matrix of real numbers"):
+        with pytest.raises(DataError, match=r"real matrix"):
             read_features(path)
     path.write_bytes(b"\x93NUMPY nothing")
-    with pytest.raises(DataError, match=r"no array"):
+    with pytest.raises(DataError, match=r"not an array"):
         read_features(path)
     with pytest.raises(DataError, match=r"cannot be read"):
         read_features(tmp_path / "no.csv")
@@ -181,7 +197,7 @@ def test_a_number_far_from_all_others_that_often_stands_for_none_is_reported(tmp
 def test_a_first_line_of_numbers_is_reported(tmp_path):
     path = tmp_path / "features.csv"
     path.write_text("a,1,2\nb,3,4\n")
-    with pytest.warns(UserWarning, match=r"line 1: the first line is taken for the names of"):
+    with pytest.warns(UserWarning, match=r"line 1: the first line must hold the names of"):
         assert read_features(path).labels == ("b",)
 
 

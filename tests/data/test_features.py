@@ -75,19 +75,19 @@ def test_frames_parquet_and_arrays_hold_the_same(tmp_path):
 
 
 def test_what_is_no_table_of_features_is_refused():
-    with pytest.raises(DataError, match=r"a file or a frame .*\(got list\)$"):
+    with pytest.raises(DataError, match=r"a file or a data frame .*\(got list\)$"):
         FeatureTable.of([1, 2])
     with pytest.raises(DataError, match=r"got ndarray\); give rows of a tensor by DataFrame"):
         FeatureTable.of(np.ones((2, 3)))
     with pytest.raises(DataError, match=r"the labels of the entities are missing"):
         FeatureTable.of(pd.DataFrame(np.ones((2, 3))))
-    with pytest.raises(DataError, match=r"one length \(got 2 and, at 'b', 1\)"):
+    with pytest.raises(DataError, match=r"same length \(got 2 and, at 'b', 1\)"):
         FeatureTable.of(pd.DataFrame({"t": [[1.0, 2.0], [3.0]]}, index=["a", "b"]))
-    with pytest.raises(DataError, match=r"row 0: .* must hold numbers, text, or lists"):
+    with pytest.raises(DataError, match=r"row 0: .* must hold only numbers, only text, or lists"):
         FeatureTable.of(pd.DataFrame({"t": [object(), 1.0]}, index=["a", "b"]))
-    with pytest.raises(DataError, match=r"several times"):
+    with pytest.raises(DataError, match=r"exists more than once"):
         FeatureTable(("a",), (Column("x", "number", np.ones(1)),) * 2)
-    with pytest.raises(DataError, match=r"no column of features"):
+    with pytest.raises(DataError, match=r"at least one column of features"):
         FeatureTable.of(pd.DataFrame({"id": ["a"]}))
     with pytest.raises(DataError, match=r"row 1: 't' must hold vectors of numbers \(got .* 'b'\)"):
         FeatureTable.of(pd.DataFrame({"t": [[1.0, 2.0], [{}, 2.0]]}, index=["a", "b"]))

@@ -46,7 +46,7 @@ def test_the_name_before_the_compression_tells_the_format(tmp_path):
 def test_truncated_and_damaged_files_are_named(kind):
     content = PACKERS[kind](TEXT)
     for size, name in zip((len(content) // 2, len(content) - 1) * 2, NAMES, strict=True):
-        with pytest.raises(DataError, match=rf"{name}: the .* file is truncated.*Get it again"):
+        with pytest.raises(DataError, match=rf"{name}: the .* file is truncated.*Download it"):
             parse_triples(content[:size], name)
     middle = len(content) // 2
     broken = content[:middle] + bytes(b ^ 0xFF for b in content[middle : middle + 4])
@@ -74,7 +74,7 @@ def test_zstandard_without_its_library_is_named(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(file_kinds.importlib, "import_module", missing)
-    with pytest.raises(DataError, match=r"Zstandard files need.*pip install 'sheafprop\[zstd\]'"):
+    with pytest.raises(DataError, match=r"Zstandard needs.*pip install 'sheafprop\[zstd\]'"):
         parse_triples(b"\x28\xb5\x2f\xfd\x00\x00", "f.zst")
 
 
@@ -96,7 +96,7 @@ def test_archives_of_files_are_refused():
         member.size = len(TEXT)
         tar.addfile(member, io.BytesIO(TEXT))
     for content, kind in ((zipped, "ZIP"), (tarred, "tar")):
-        with pytest.raises(DataError, match=f"this is a {kind} archive of files. Unpack it"):
+        with pytest.raises(DataError, match=f"this is a {kind} archive. Unpack it"):
             parse_triples(content.getvalue(), "f")
 
 

@@ -63,10 +63,12 @@ def test_other_labels_are_refused_and_named(kind):
     labels = list(vocabularies[kind])
     labels[1] = "someone else"
     changed = vocabularies | {kind: Vocabulary(labels, kind=kind)}
-    with pytest.raises(DataError, match=f"{len(labels)} {kind} that are not .*'someone else'"):
+    with pytest.raises(
+        DataError, match=f"{len(labels)} {kind} of the model must be .*'someone else'"
+    ):
         renumber(data, **changed)
     labels = list(vocabularies[kind])[:-1]
-    with pytest.raises(DataError, match=r"1 label it does not know \(first: "):
+    with pytest.raises(DataError, match=r"1 label unknown to the model \(first: "):
         renumber(data, **(vocabularies | {kind: Vocabulary(labels, kind=kind)}))
 
 
@@ -110,12 +112,15 @@ def test_summary_and_repr():
     [
         (
             {"boundary_mask": torch.ones(7, dtype=torch.bool)},
-            r"'boundary_mask' .* 5 entities .* \[7\]",
+            r"'boundary_mask' must have shape \[5\].* \[7\]",
         ),
         ({"boundary_mask": torch.ones(5)}, r"boolean \(got torch.float32\)"),
         ({"boundary_source": torch.zeros(4, dtype=torch.int64)}, r"'boundary_source' .* \[4\]"),
-        ({"boundary_source": torch.zeros(5, dtype=torch.int64)}, "exactly where the mask is true"),
-        ({"boundary_source": torch.tensor([0, 1, 3, -1, -1])}, r"3 training entities \(got 3\)"),
+        (
+            {"boundary_source": torch.zeros(5, dtype=torch.int64)},
+            "a training id where 'boundary_mask' is true",
+        ),
+        ({"boundary_source": torch.tensor([0, 1, 3, -1, -1])}, r"training entities, 3 \(got 3\)"),
         (
             {
                 "boundary_mask": torch.ones(5, dtype=torch.bool),
@@ -153,8 +158,8 @@ def test_features_are_counted_in_a_note_and_must_be_of_the_training_graph():
     found = sum(label in labels for label in data.inference.entities.labels)
     assert f"features of 3 of 3 training entities and {found} of 5 of the inference" in note
     assert note in more.summary()
-    with pytest.raises(DataError, match=r"none of its 5 entities is one .*here 'A'"):
+    with pytest.raises(DataError, match=r"none of its 5 labels occurs .*here: 'A'"):
         add_features(data, FeatureTable.of(frame.rename(index=str.upper)))
     frame.loc["a", ["size", "b"]] = None
-    with pytest.raises(DataError, match=r"2 of the training entities .* 3 are needed"):
+    with pytest.raises(DataError, match=r"at least 3 training entities must have features .got 2"):
         add_features(data, FeatureTable.of(frame))

@@ -92,11 +92,14 @@ def test_what_is_missing_is_none():
         ({"edge_type": torch.tensor([0, 1, 0, 2])}, r"0 to 1, for 2 relations \(got 2"),
         ({"edge_type": torch.tensor([0, -1, 0, 1])}, r"got -1"),
         ({"edge_type": torch.tensor([0.0, 1, 0, 1])}, r"int64 \(got torch.float32\)"),
-        ({"edge_index": torch.full((2, 4), 5)}, r"0 to 2, for 3 entities \(got 5, and 8 ids"),
+        ({"edge_index": torch.full((2, 4), 5)}, r"0 to 2, for 3 entities \(got 5; 8 ids"),
         ({"num_nodes": 2}, r"0 to 1, for 2 entities \(got 2"),
-        ({"num_nodes": 7}, r"'entities' has 7 entries \(got 3\)"),
-        ({"num_relations": 9}, r"'relations' has 9 entries \(got 2\)"),
-        ({"boundary_mask": torch.ones(5, dtype=torch.bool)}, r"'boundary_mask' has 3 .*\(got 5\)"),
+        ({"num_nodes": 7}, r"'entities' must have 7 entries \(got 3\)"),
+        ({"num_relations": 9}, r"'relations' must have 9 entries \(got 2\)"),
+        (
+            {"boundary_mask": torch.ones(5, dtype=torch.bool)},
+            r"'boundary_mask' must have 3 .*\(got 5\)",
+        ),
     ],
 )
 def test_validate_ids(changes, message):

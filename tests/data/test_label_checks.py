@@ -97,6 +97,7 @@ KNOWN = ["bread", "flour"], ["made_of", "eaten_by"]
         ([("bread", "made_from", "flour"), ("flour", "is_in", "bread")], "^Drop these$"),
         ([("q", "u", "v"), ("w", "x", "y")], "other order, give .*Otherwise drop these"),
         ([("q", "made_of", "v"), ("w", "x", "y")], "^Drop these$"),
+        ([("q", "Made_of", "v"), ("w", "eaten_by ", "y")], "case, white space.*them. Drop these$"),
     ],
 )
 def test_the_order_of_columns_is_named_where_labels_show_it(rows, advice):

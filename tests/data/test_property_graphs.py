@@ -43,7 +43,7 @@ def test_a_header_in_a_file_of_its_own(folder):
     ]
     places = [located.place(row) for row in range(4)]
     assert places == ["p0.csv, line 1", "p0.csv, line 2", "p1.csv, line 2", "p2.csv.gz, line 1"]
-    assert said.count("are taken as head, relation and tail") == 1
+    assert said.count("are used as head, relation and tail") == 1
     # Also where the first file holds rows, as in pieces.
     (folder / "all.csv").write_text(HEADER + PARTS[0])
     rows = read("all.csv,p1.csv")[0].rows.tolist()
@@ -65,7 +65,7 @@ def test_a_header_of_other_names_and_of_columns_that_are_named(folder):
     (folder / "h.csv").write_text("subject,x,object,predicate\n")
     assert read("h.csv,p1.csv")[0].rows.tolist() == [["3", "SAW", "1"]]
     (folder / "h.csv").write_text("a,x,b,c\n")
-    with pytest.raises(DataError, match=r"h\.csv, line 1: a header that files share must name"):
+    with pytest.raises(DataError, match=r"h\.csv, line 1: a common header of files must name"):
         read("h.csv,p1.csv")
     assert read("h.csv,p1.csv", columns="b,c,a")[0].rows.tolist() == [["1", "SAW", "3"]]
 
@@ -79,11 +79,11 @@ def test_a_type_before_the_files(folder):
     (folder / "p0.csv").write_text("1,2\n2,1\n")
     located, said = read(f"LIKES={folder}/h.csv,{folder}/p0.csv")
     assert located.rows.tolist() == [["1", "LIKES", "2"], ["2", "LIKES", "1"]]
-    assert ":START_ID, :END_ID are taken" in said
+    assert ":START_ID, :END_ID are used" in said
 
 
 def test_what_is_wrong_is_named_with_its_file(folder):
-    with pytest.raises(DataError, match=r"h\.csv, line 1: .*give them together, as h\.csv,FILE"):
+    with pytest.raises(DataError, match=r"h\.csv, line 1: .*give them together as h\.csv,FILE"):
         read("h.csv")
     (folder / "p1.csv").write_text("1,2\n")
     with pytest.raises(DataError, match=r"p1\.csv, line 1: expected 4 comma-separated fields"):
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_named_with_its_file(folder):
     with pytest.raises(DataError, match=r"missing\.csv: cannot be read"):
         read("h.csv,missing.csv")
     (folder / "p1.csv").write_text("\n")
-    with pytest.raises(DataError, match=r"h\.csv, p1\.csv: the files hold no triple"):
+    with pytest.raises(DataError, match=r"h\.csv, p1\.csv: the files hold no triples"):
         read("h.csv,p1.csv")
 
 
@@ -174,9 +174,11 @@ def test_nodes_of_a_group_have_its_header_and_its_labels(tmp_path, monkeypatch):
     assert (names, columns.space) == (["id:ID(P)", "name"], "P")
     assert located.rows.tolist() == [["1", "Ada"], ["2", "Ben"]]
     assert located.place(1) == "n.csv, line 2"
-    with pytest.raises(DataError, match=r"n\.csv: nodes begin with a header.*got '1,Ada'"):
+    with pytest.raises(
+        DataError, match=r"n\.csv: a node file must start with a header.*got '1,Ada'"
+    ):
         read_nodes("n.csv")
-    with pytest.raises(DataError, match=r"h\.csv: there is no node"):
+    with pytest.raises(DataError, match=r"h\.csv: the files hold no nodes"):
         read_nodes("h.csv")
 
 

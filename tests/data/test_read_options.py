@@ -49,7 +49,7 @@ def test_other_options():
         ({"delimiter": ""}, "'delimiter' must be a single character"),
         ({"delimiter": "ab"}, "'delimiter' must be a single character"),
         ({"delimiter": '"'}, "'delimiter' must be a single character"),
-        ({"columns": "a,b,c", "header": False}, "'columns' must be numbers where"),
+        ({"columns": "a,b,c", "header": False}, "'columns' must be numbers if"),
     ],
 )
 def test_options_that_make_no_sense(options, message):

@@ -169,11 +169,11 @@ def test_a_graph_with_nothing_to_train_on():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"new_fraction": 0.0}, r"'new_fraction' must lie between 0 and 1 \(got 0.0\)"),
+        ({"new_fraction": 0.0}, r"'new_fraction' must be between 0 and 1 \(got 0.0\)"),
         ({"new_fraction": 1}, "new_fraction"),
         ({"observed_fraction": 1.5}, "observed_fraction"),
         ({"valid_fraction": -0.1}, "valid_fraction"),
-        ({"observed_fraction": 0.8, "valid_fraction": 0.3}, "together"),
+        ({"observed_fraction": 0.8, "valid_fraction": 0.3}, "must not exceed 1"),
     ],
 )
 def test_bad_fractions(options, message):

@@ -57,22 +57,31 @@ def test_more_columns_than_three():
         (
             "a\tb\tc\na b c\n",
             "\t",
-            r"line 2: expected 3 tab-separated .* this line has spaces only",
+            r"line 2: expected 3 tab-separated .* this line has only spaces",
         ),
         ("a\tb\tc\na\n", "\t", "line 2: .*; this line has none"),
-        ("a\tb c\n", "\t", "There is a space where a tab may be meant"),
-        ("a\tb\tc\td\ne\tf\n", "\t", r"line 1: .* Keep three columns.* \(1 more such lines.\)"),
+        ("a\tb c\n", "\t", "A space may be used instead of a tab"),
+        ("a\tb\tc\td\ne\tf\n", "\t", r"line 1: .* Select three columns.* \(1 more such line.\)"),
         ("a,b,c\n\na,b\n", ",", "line 3: expected 3 comma-separated fields"),
         ("a;b;c\na;b\n", ";", "line 2: expected 3 ;-separated fields"),
         ("a;b;c\n", ",", r"separated by ';'\? Give --delimiter ';'"),
         ("a\tb\tc\nNew York|in|b\n", "\t", r"line 2: .* separated by '\|'\? Give --delimiter"),
         ("a\tb\tc\n", ";", r"separated by '\\t'\?"),
-        ('a,b,c\n"a,b,c\n', ",", "line 2: a quotation mark opens a field and is not closed"),
+        ('a,b,c\n"a,b,c\n', ",", "line 2: a quoted field is not closed"),
+        ('a,b,c\nb,"x" y,c\n', ",", "line 2: a quoted field continues after .* Double"),
+        ("a,b,c\nrome, italy,in,eu\n", ",", r"line 2: .* that contains ',' must be in quotation"),
     ],
 )
 def test_the_first_wrong_line_is_named(text, delimiter, message):
     with pytest.raises(DataError, match=message):
         split_rows(text, "s", delimiter)
+
+
+def test_rows_of_other_widths_are_compared_with_the_first_row_or_the_columns():
+    with pytest.raises(DataError, match=r"line 3: .*4 ;-separated fields \(as in the first row\)"):
+        split_rows("a;b;c;d\na;b;c;d\na;b;c;d;e\n", "s", ";", columns=(0, 1, 3))
+    with pytest.raises(DataError, match=r"line 1: .*5 comma-separated fields \(columns 0,1,4\)"):
+        split_rows("a,b,c\n", "s", ",", columns=(0, 1, 4))
 
 
 def test_bytes_are_decoded_to_lines_that_end_in_lf():

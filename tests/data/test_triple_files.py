@@ -12,7 +12,7 @@ def test_alternative_ids_of_one_file_mean_their_terms_in_another(tmp_path):
     (tmp_path / "o.obo").write_text("[Term]\nid: X:1\nalt_id: X:9\nis_a: X:2\n")
     (tmp_path / "new.tsv").write_text("N:1\tis_a\tX:9\nX:9\tis_a\tX:3\n")
     for names in (("o.obo", "new.tsv"), ("new.tsv", "o.obo")):
-        with pytest.warns(UserWarning, match=r"new\.tsv: alternative ids of another file.*\(2\)"):
+        with pytest.warns(UserWarning, match=r"new\.tsv: alternative ids from another file.*\(2\)"):
             located = read_files([tmp_path / name for name in names])
         rows = located.rows.tolist()
         assert ["N:1", "is_a", "X:1"] in rows
@@ -29,5 +29,5 @@ def test_names_of_one_relation_are_reported_where_several_occur(tmp_path):
         warnings.simplefilter("error")
         assert set(read_files(paths).rows[:, 1]) == {"is_a"}
     (tmp_path / "k.tsv").write_text("c\tbiolink:subclass_of\tb\n")
-    with pytest.warns(UserWarning, match="relations biolink:subclass_of, is_a are read as diff"):
+    with pytest.warns(UserWarning, match="relations biolink:subclass_of, is_a are distinct"):
         read_files(paths)

@@ -28,8 +28,8 @@ def test_relationships_of_neo4j_by_their_header(delimiter):
         ["1", "KNOWS", "2, or so" if delimiter == "," else "2 or so"],
         ["2", "LIKES", "1"],
     ]
-    assert ("separated by" in said) == (delimiter != ",")
-    assert ":START_ID, :TYPE, :END_ID are taken as head, relation and tail" in said
+    assert ("as the delimiter" in said) == (delimiter != ",")
+    assert ":START_ID, :TYPE, :END_ID are used as head, relation and tail" in said
 
 
 def test_ids_stand_behind_the_name_of_their_space():
@@ -45,7 +45,7 @@ def test_an_export_of_apoc_holds_nodes_too():
     text = '"_id","_labels","name","_start","_end","_type"\n"1",":P","Ada",,,\n,,,"1","2","KNOWS"\n'
     rows, said = read(text)
     assert rows == [["1", "KNOWS", "2"]]
-    assert "left out: nodes (1)" in said
+    assert "skipped: nodes (1)" in said
     with pytest.raises(DataError, match=r"f\.csv, line 3: a label is empty"):
         read(text.replace('"2"', ""))
 
@@ -53,10 +53,10 @@ def test_an_export_of_apoc_holds_nodes_too():
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        ("id:ID,name,:LABEL", "this is a file of nodes"),
-        ("_id,_labels,name", "this is a file of nodes"),
-        ("id,category,name", "this is a file of nodes"),
-        ("entity,property,value", "this is a file of literals.*--features"),
+        ("id:ID,name,:LABEL", "this file holds nodes"),
+        ("_id,_labels,name", "this file holds nodes"),
+        ("id,category,name", "this file holds nodes"),
+        ("entity,property,value", "this file holds literals.*--features"),
         (":START_ID,:END_ID,since", "missing :TYPE"),
         (":START_ID,:TYPE,x", "missing :END_ID"),
     ],
@@ -68,9 +68,7 @@ def test_other_files_of_neo4j_are_named(header, words):
 
 
 def test_columns_that_were_guessed_are_said_where_there_was_a_choice():
-    assert (
-        "subject, predicate, object are taken" in read("x,object,subject,predicate\n1,b,a,p\n")[1]
-    )
+    assert "subject, predicate, object are used" in read("x,object,subject,predicate\n1,b,a,p\n")[1]
     assert "predicate" in read("predicate,subject,object\np,a,b\n")[1]
     assert read("subject,predicate,object\na,p,b\n") == ([["a", "p", "b"]], "")
     text = "x,object,subject,predicate\n1,b,a,p\n"
@@ -86,9 +84,7 @@ IRIS = (
 def test_iris_in_tables_stay_with_a_note_until_prefixes_are_given():
     rows, said = read(IRIS, "f.tsv")
     assert rows[0][0] == "<http://purl.obolibrary.org/obo/GO_1>"
-    assert (
-        "f.tsv: labels of tables are taken as they are, and this one is 'GO:1' in files of" in said
-    )
+    assert f"f.tsv: labels of tables are not shortened, but {rows[0][0]!r} is 'GO:1'" in said
     assert said.count("--prefixes common") == 1
     for name, text in (("f.tsv", IRIS), ("f.csv", IRIS.replace("\t", ","))):
         short, said = read(text, name, prefixes="common")
@@ -99,7 +95,7 @@ def test_iris_in_tables_stay_with_a_note_until_prefixes_are_given():
         json.dumps(dict(zip(("subject", "predicate", "object"), row, strict=True))) for row in rows
     ]
     assert read("\n".join(lines), "f.jsonl", prefixes="common")[0] == short
-    assert "this one is 'GO:1'" in read("\n".join(lines), "f.jsonl")[1]
+    assert " is 'GO:1' in files of" in read("\n".join(lines), "f.jsonl")[1]
 
 
 def test_iris_in_pieces_of_tables_are_those_of_the_whole(tmp_path, monkeypatch):

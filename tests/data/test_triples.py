@@ -95,11 +95,11 @@ def test_round_trip(tmp_path_factory, rows):
         ("a\tr\tb\n".encode("utf-16-le"), "line 1: a NUL character"),
         ("a\tr\tb\nc\tr\0\td\n", "line 2: a NUL character"),
         ("a\tr\tb\rc\tr\td\r", "line 1: a carriage return"),
-        ("", r"no triple \(0 bytes\)"),
+        ("", r"no triples \(0 bytes\)"),
         ("\n \n", "no triple"),
-        ("a r\tb\n", "There is a space where a tab may be meant"),
+        ("a r\tb\n", "A space may be used instead of a tab"),
         ("head\trelation\ttail\nhead\tr\tb\n", "line 1: this looks like column names"),
-        ("from\tedge\tto\na\tr\tb\n", "line 1: this looks like column names"),
+        ("from\tedge\tto\na\tr\tb\n", "line 1: this row looks like column names"),
         ("\n Subject\tPREDICATE\tobject\n", "line 2: this looks like column names"),
     ],
 )
@@ -149,9 +149,9 @@ def test_options(text, options, rows):
         ("0\ta\tr\tb\n1\ta\tr\n", {"columns": (1, 2, 3)}, "line 2: expected 4 .* got 3"),
         ("a\tr\tb\n", {"columns": (1, 2, 3)}, "line 1: expected 4 .* got 3"),
         ("a,r,b\na,r\n", {"delimiter": ","}, "line 2: expected 3 comma-separated .* got 2"),
-        ('a,r,b\n"a,r,b\nc,r,d\n\n', {"delimiter": ","}, "line 2: a quotation mark opens"),
+        ('a,r,b\n"a,r,b\nc,r,d\n\n', {"delimiter": ","}, "line 2: a quoted field is not"),
         ('a,r,b\n"a\nb",r\n', {"delimiter": ","}, "line 2: expected 3"),
-        ('a,r,b\n"a,r,b\n', {"delimiter": ","}, "line 2: a quotation mark .* not closed"),
+        ('a,r,b\n"a,r,b\n', {"delimiter": ","}, "line 2: a quoted field is not closed"),
         ("h\tr\tt\na\tr\tb\nc\tr\n", {"header": True}, "line 3: expected 3 .* got 2"),
         ("h,r,t\na,r,b\nc,r\n", {"header": True, "delimiter": ","}, "line 3: expected 3"),
     ],
@@ -175,7 +175,7 @@ def test_bad_delimiter():
 def test_missing_file_and_folder(tmp_path):
     with pytest.raises(DataError, match=r"none\.txt: cannot be read \(No such file"):
         read_triples(tmp_path / "none.txt")
-    with pytest.raises(DataError, match="is a folder; give its files"):
+    with pytest.raises(DataError, match="is a folder; give the files in it"):
         read_triples(tmp_path)
 
 

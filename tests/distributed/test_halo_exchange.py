@@ -17,15 +17,10 @@ def exchange_ids(ranks, case, assignment, piece_bytes=None):
     """The ids that arrive in the halo, the ids expected there, and what was counted."""
     graph = share(ranks, case, assignment)
     exchange = graph.exchange
-    if piece_bytes:
-        begin = ranks.start_exchange
-        ranks.start_exchange = lambda *a, **k: begin(*a, **k, piece_bytes=piece_bytes)
-    try:
-        buffer = torch.full((exchange.num_own + exchange.num_halo, 2, 3), -1, dtype=torch.float64)
-        buffer[: exchange.num_own] = graph.owned[: exchange.num_own].view(-1, 1, 1)
-        exchange.run(buffer)
-    finally:
-        ranks.__dict__.pop("start_exchange", None)
+    exchange.piece_bytes = piece_bytes or exchange.piece_bytes
+    buffer = torch.full((exchange.num_own + exchange.num_halo, 2, 3), -1, dtype=torch.float64)
+    buffer[: exchange.num_own] = graph.owned[: exchange.num_own].view(-1, 1, 1)
+    exchange.run(buffer)
     head, tail = graph.edge_index
     ends = torch.cat([head, tail]).unique()
     first = len(graph.owned)

@@ -11,15 +11,27 @@ import pytest
 import torch
 
 from sheafprop.distributed import RankError, process_group
+from sheafprop.distributed.halo_exchange import HaloExchange
 from sheafprop.distributed.roll_call import _runs, describe_error, is_loss
+from sheafprop.distributed.shared_rows import SharedRows
 from sheafprop.errors import DataError
 from tests.distributed.rank_pool import start
 
 
-def _lose(pipe, fault, lost, timeout):
+def _lose(pipe, fault, lost, timeout, by_memory):
     """Runs until one rank is lost; says what this one was told."""
     try:
         with process_group(timeout=timeout) as ranks:
+            go_on = lambda: ranks.exchange_counts([1] * ranks.size)  # noqa: E731
+            if by_memory:
+                sent = [torch.arange(rank != ranks.rank) for rank in range(ranks.size)]
+                exchange = HaloExchange(ranks, sent, [len(rows) for rows in sent], 1)
+                rows = torch.zeros(ranks.size, 4)
+                exchange.run(rows)
+                assert [type(route) for route in next(iter(exchange._routes.values()))] == [
+                    SharedRows
+                ]
+                go_on = lambda: exchange.run(rows)  # noqa: E731
             ranks.barrier()
             pipe.send(os.getpid())
             if ranks.rank == lost:
@@ -34,14 +46,14 @@ def _lose(pipe, fault, lost, timeout):
             if fault == "told" and ranks.rank == 0:
                 time.sleep(60)
             while True:
-                ranks.exchange_counts([1] * ranks.size)
+                go_on()
     except (DataError, RankError) as error:
         pipe.send((type(error).__name__, str(error)))
         raise SystemExit(getattr(error, "exit_code", 1)) from None
 
 
-def _run(fault, *, size=4, lost=2, timeout=60.0):
-    _store, started = start(_lose, size, fault, lost, timeout)
+def _run(fault, *, size=4, lost=2, timeout=60.0, by_memory=False):
+    _store, started = start(_lose, size, fault, lost, timeout, by_memory)
     pids = [pipe.recv() for _, pipe in started]
     if fault == "told":
         os.kill(pids[lost], signal.SIGKILL)
@@ -61,8 +73,9 @@ def _run(fault, *, size=4, lost=2, timeout=60.0):
     return said, [process.exitcode for process, _ in started]
 
 
-def test_survivors_name_a_killed_rank_and_end():
-    said, codes = _run("killed")
+@pytest.mark.parametrize("by_memory", [False, True])
+def test_survivors_name_a_killed_rank_and_end(by_memory):
+    said, codes = _run("killed", by_memory=by_memory)
     assert codes == [3, 3, -signal.SIGKILL, 3]
     for rank in (0, 1, 3):
         kind, message = said[rank]
@@ -73,8 +86,9 @@ def test_survivors_name_a_killed_rank_and_end():
         assert "\n" not in message
 
 
-def test_survivors_name_a_stalled_rank_within_the_timeout():
-    said, codes = _run("stalled", size=3, lost=1, timeout=1.0)
+@pytest.mark.parametrize("by_memory", [False, True])
+def test_survivors_name_a_stalled_rank_within_the_timeout(by_memory):
+    said, codes = _run("stalled", size=3, lost=1, timeout=1.0, by_memory=by_memory)
     assert codes == [3, -signal.SIGKILL, 3]
     messages = [said[rank][1] for rank in (0, 2)]
     assert all(message.startswith("rank 1 of 3 (") for message in messages)

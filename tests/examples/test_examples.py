@@ -122,6 +122,7 @@ def test_serve(capsys, monkeypatch, tmp_path):
         assert caught.value.code == 400
         error = json.load(caught.value)["error"]
         assert error
+        assert error.startswith("not JSON: ") == (body == b"no json")
         assert (error == "the request has no 'relation'") == (path == "/predict?head=5")
     # Threads that ask and extend at once: every answer is of a whole model.
     labels = [f"m{i}" for i in range(8)]

@@ -117,9 +117,9 @@ def test_a_map_predicts_and_weighs_by_what_is_left_over():
 def test_what_cannot_be_fitted():
     features = table(40)
     x = torch.randn(2, 3)
-    with pytest.raises(DataError, match=r"2 of the training entities have features"):
+    with pytest.raises(DataError, match=r"at least 3 training entities must .*\(got 2"):
         FeatureMap.fit(features, x, ["e0", "e1"], edge_residual=1.0)
-    with pytest.raises(DataError, match=r"0 of the training .*\(a label there is 'e0'\)"):
+    with pytest.raises(DataError, match=r"\(got 0; a label there: 'e0'\)"):
         FeatureMap.fit(features, x, ["E0", "E1"], edge_residual=1.0)
     with pytest.raises(ValueError, match=r"'strength' must be positive"):
         fit_ridge(x, x, strength=0.0)

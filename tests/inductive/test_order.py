@@ -87,7 +87,7 @@ def scores(model, data, episodes):
         data,
         SETTINGS,
         episodes=episodes,
-        proximity=ProximitySettings(),
+        proximity=ProximitySettings(peers=0.5),
         protocols=("full",),
         rank=watch,
     )

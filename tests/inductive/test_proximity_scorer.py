@@ -7,6 +7,7 @@ from sheafprop.inductive.episode_scorer import score_spread
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
+    ProximitySettings,
     rank_own_last_,
     relations_with_loops,
 )
@@ -48,6 +49,66 @@ def test_adds_the_logarithm_of_the_rows(kept, monkeypatch):
         )
     alone = ProximityScorer(None, near).score_tails(head, relation)
     torch.testing.assert_close(alone, expected[head])
+
+
+def peers_by_hand(triples, num_nodes, entity, relation, side, floor):
+    """The proximity of peers, one candidate and one observed triple after the other."""
+    near = proximity(triples[:, [0, 2]].T, num_nodes)
+    degree = [0] * num_nodes
+    for head, _, tail in triples.tolist():
+        if head != tail:
+            degree[head], degree[tail] = degree[head] + 1, degree[tail] + 1
+    rows = torch.full((len(entity), num_nodes), floor)
+    for row, (own, wanted) in enumerate(zip(entity.tolist(), relation.tolist(), strict=True)):
+        for head, kind, tail in triples.tolist():
+            peer, answer = (head, tail) if side == "tail" else (tail, head)
+            if kind == wanted and peer != own:
+                rows[row, answer] += near[own, peer] / max(degree[peer], 1)
+    return rows.log()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("side", ["tail", "head"])
+def test_the_proximity_of_peers_is_the_sum_over_observed_triples(side, kept, monkeypatch):
+    if not kept:
+        monkeypatch.setattr("sheafprop.inductive.proximity_scorer._KEPT", 1)
+    # Parallel edges, a loop, a triple of a loop's relation, an entity without triples (7).
+    more = torch.tensor([[5, 0, 2], [5, 1, 2], [0, 1, 4], [3, 2, 0], [6, 0, 1]])
+    triples = torch.cat([TRIPLES, more])
+    near, scorer = LogProximity(triples, 8), Fixed(8)
+    entity = torch.tensor([0, 2, 7, 4, 0, 5, 3])
+    relation = torch.tensor([0, 1, 0, 1, 2, 0, 0])
+    expected = peers_by_hand(triples, 8, entity, relation, side, 1e-5)
+    torch.testing.assert_close(near.peers(entity, relation, side), expected)
+    both = ProximityScorer(scorer, near, 0.7, peers=0.3)
+    plain = ProximityScorer(scorer, near, 0.7)
+    if side == "tail":
+        found, without = (one.score_tails(entity, relation) for one in (both, plain))
+    else:
+        found, without = (one.score_heads(relation, entity) for one in (both, plain))
+    torch.testing.assert_close(found, without + 0.7 * 0.3 * expected)
+
+
+@pytest.mark.parametrize("name", ["weight", "share", "peers"])
+@pytest.mark.parametrize("value", [-0.1, math.inf, math.nan])
+def test_weights_are_finite_and_not_negative(name, value):
+    with pytest.raises(ValueError, match=f"'{name}' must be finite and not negative"):
+        ProximitySettings(**{name: value})
+
+
+def test_an_observed_triple_is_no_peer_of_its_own_query():
+    near = LogProximity(TRIPLES, 7)
+    rows = near.peers(torch.tensor([0, 3]), torch.tensor([0, 0]), "tail")
+    assert rows[0, 1] == rows.min()  # (0, 0, 1) is the only triple with tail 1
+    assert rows[1, 1] > rows.min()
+
+
+def test_the_filter_goes_before_the_proximity_of_peers():
+    heuristic = EdgeTypeHeuristic(TRIPLES, 7, 2)
+    near = LogProximity(TRIPLES, 7)
+    scorer = ProximityScorer(None, near, 2.0, peers=3.0, filtered_by=heuristic)
+    scores = scorer.score_heads(torch.tensor([1]), torch.tensor([5]))[0]
+    assert set(scores.topk(2).indices.tolist()) == {1, 4}
 
 
 def test_a_weight_of_zero_leaves_the_scores_as_they_are():

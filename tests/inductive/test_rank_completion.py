@@ -14,6 +14,7 @@ from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings
 from sheafprop.inductive.rank_completion import (
     FILTERED_PROXIMITY,
     MEAN,
+    PEERS,
     PROXIMITY,
     baselines,
     proximity_is_cheap,
@@ -253,6 +254,11 @@ def test_which_baselines_there_are(mode):
         FILTERED_PROXIMITY,
     ]
     assert PROXIMITY not in baselines(trained("rotate", data), data, None)
+    peers = baselines(trained("rotate", data), data, near, peers=0.5)
+    assert list(peers)[:-1] == list(found)
+    head, relation = data.test[:, 0], data.test[:, 1]
+    expected = near(head) + 0.5 * near.peers(head, relation, "tail")
+    torch.testing.assert_close(peers[PEERS].score_tails(head, relation), expected)
 
 
 def test_the_mean_of_messages_is_that_of_known_neighbours():

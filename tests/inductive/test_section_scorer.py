@@ -139,3 +139,25 @@ def test_scores_do_not_depend_on_the_number_of_threads(name, kge_args, queries, 
     for scores in found:
         assert (scores[:, some].square() - reference.square()).abs().max() <= error
         assert (scores.square() - found[0].square()).abs().max() <= 2 * error
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("queries", [3, 11])
+def test_scores_of_few_and_of_many_queries(queries, squared):
+    model = build_model("rotate", num_nodes=2, num_relations=4, hidden_channels=6, squared=squared)
+    model.reset_parameters(seed=3)
+    g = torch.Generator().manual_seed(5)
+    x = torch.randn(40, 1, 6, generator=g, dtype=torch.complex64)
+    scorer = CandidateScorer(model, model.sheaf(), RowBlocks([x]), (1.0,))
+    entity, relation = torch.arange(queries), torch.arange(queries) % 4
+    for side, want in (
+        ("tail", model.score_tails(x, entity, relation)),
+        ("head", model.score_heads(x, relation, entity)),
+    ):
+        got = scorer.scores(x[entity], relation, side)
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+    # An entity is at distance zero, and never below.
+    squares = torch.tensor([-1e-7, 0.0, 4.0, torch.nan]).repeat(queries, 1)
+    scorer._finish(squares)
+    want = torch.tensor([0.0, 0.0, -4.0 if squared else -2.0, torch.nan]).repeat(queries, 1)
+    torch.testing.assert_close(squares, want, rtol=0, atol=0, equal_nan=True)

@@ -115,6 +115,39 @@ def test_types_without_vectors_are_free_and_start_at_zero():
     assert torch.equal(empty.join({"paper": torch.ones(5, 1)}).flatten()[5:10], torch.zeros(5))
 
 
+def test_features_of_different_widths_are_joined_in_a_model():
+    data = hetero()
+    data["paper"].x = torch.arange(10.0).view(5, 2)
+    with pytest.raises(ValueError, match=r"'x' of 'paper' must be \[5, 3\].*x=None.*graph.join"):
+        HeteroGraph.from_hetero(data)
+    graph = HeteroGraph.from_hetero(data, x=None)
+    assert graph.x is None
+    assert graph.num_nodes_of == {"author": 4, "venue": 2, "paper": 5}
+    linear = torch.nn.ModuleDict({kind: torch.nn.LazyLinear(3) for kind in ("author", "paper")})
+    x = graph.join({kind: linear[kind](data[kind].x) for kind in linear})
+    assert torch.equal(graph.split(x)["paper"], linear["paper"](data["paper"].x))
+    SheafConv()(x, *graph.edges, sheaf(2)).square().sum().backward()
+    assert all(p.grad.abs().sum() > 0 for p in linear.parameters())
+
+
+def test_sizes_are_those_that_pyg_finds(recwarn):
+    data = hetero()
+    data["paper"].vector = torch.ones(5, 2)
+    del data["venue"].x, data["venue"].boundary_mask
+    data["venue"].pos = torch.zeros(7, 2)
+    graph = HeteroGraph.from_hetero(data, x="vector")
+    assert graph.num_nodes_of == {"author": 4, "venue": 7, "paper": 5}
+    assert graph.x.sum(1).tolist() == [0.0] * 11 + [2.0] * 5
+    del data["venue"].pos
+    with pytest.raises(
+        ValueError, match=r"set data\['venue'\].num_nodes or data\['venue'\].vector"
+    ):
+        HeteroGraph.from_hetero(data, x="vector")
+    with pytest.raises(ValueError, match=r"num_nodes or data\['venue'\].x"):
+        HeteroGraph.from_hetero(data, x=None)
+    assert not recwarn.list
+
+
 @pytest.mark.skipif(not torch_geometric.typing.WITH_TORCH_SPARSE, reason="needs the extra 'sparse'")
 def test_sparse_adjacency_of_an_edge_type():
     data = hetero()

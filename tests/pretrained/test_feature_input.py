@@ -162,12 +162,12 @@ def test_what_the_report_says_and_what_is_refused():
     assert any("missing here" in note for note in notes)
     scaled = frame().assign(size=frame()["size"] * 1e5)
     notes = grown.extend((), features=scaled.rename(index=str.upper)).report.feature_notes
-    assert any("another unit" in note for note in notes)
+    assert any("Check the unit" in note for note in notes)
     with pytest.raises(DataError, match=r"0 of the training entities"):
         model.extend(FACTS, features=frame().rename(index=str.upper))
     with pytest.raises(DataError, match=r"there is no triple"):
         model.extend(())
-    with pytest.raises(DataError, match=r"no column is one that the model knows"):
+    with pytest.raises(DataError, match=r"must be a feature of the model"):
         grown.extend((), features=other[["colour"]])
     assert model.feature_map is None
 
@@ -177,7 +177,7 @@ def test_features_that_lead_nowhere_are_named(value):
     table = frame().assign(text=[[0.1 * i, 1.0 - i % 3] for i in range(len(OWN + NEW))])
     model = sheaf_model("rotate").extend((), features=table.loc[OWN])
     table.at["lone", "text"] = [value, 1.0]
-    expected = rf"row 17: the features of 'lone' are so far .*; .*'text'.*furthest: {value:g} at"
+    expected = rf"row 17: the features of 'lone' are too far .*; .*'text'.*furthest: {value:g} at"
     with pytest.raises(DataError, match=re.escape(expected).replace(r"\.\*", ".*")):
         model.extend(FACTS, features=table)
     # A number counts by its logarithm.

@@ -9,7 +9,7 @@ import torch
 from sheafprop import SheafModel
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer, WithVectors, score_spread
-from sheafprop.inductive.proximity_scorer import ProximitySettings
+from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.nn import proximity
 from sheafprop.pretrained.graph_scorer import SPREAD, LinkScores, spread_temperature
@@ -64,6 +64,26 @@ def test_predictions_are_those_of_episodes_vectors_and_proximity(weight, share):
     order = scores.argsort(descending=True)
     assert list(frame["tail"]) == [model.labels()[i] for i in order]
     assert list(frame["score"]) == pytest.approx(scores[order].tolist(), rel=1e-5)
+
+
+def test_peers_are_a_part_of_predictions_also_of_a_saved_model(tmp_path):
+    near = ProximitySettings(weight=0.7, peers=0.4, own_last=False)
+    model = with_episodes(near=near)
+    model.save(tmp_path / "model")
+    facts = ids(model, model.facts())
+    head, relation, _ = model.facts().iloc[0]
+    scores, own = expected_scores(model, head, relation, 0.7)
+    kind = model.relations.labels.index(relation)
+    near = LogProximity(facts, len(model.labels()))
+    peers = near.peers(torch.tensor([own]), torch.tensor([kind]), "tail")[0]
+    assert len(peers.unique()) > 1
+    scores = scores + 0.7 * 0.4 * peers
+    for one in (model, SheafModel.load(tmp_path / "model")):
+        frame = one.predict_tails(head, relation, k=len(model.labels()), include_known=True)
+        found = dict(zip(frame["tail"], frame["score"], strict=True))
+        assert [found[label] for label in model.labels()] == pytest.approx(scores.tolist())
+    bare = model.with_scores(proximity=0.0, own_last=False)
+    assert bare.stored().proximity is None
 
 
 def test_the_own_entity_is_last_where_no_fact_is_a_loop():

@@ -70,7 +70,7 @@ def test_labels_of_new_nodes_are_not_guessed(tmp_path, nodes):
     [
         (NODES + "2,again,Person\n", "'2' is there twice"),
         ("id,category\n1,2\n", "nodes for Neo4j have a column :ID"),
-        ("a,b,c\n1,2,3\n", "nodes begin with a header"),
+        ("a,b,c\n1,2,3\n", "a node file must start with a header"),
         (NODES + "1,2,3,4\n", "line 5: expected 3"),
     ],
 )

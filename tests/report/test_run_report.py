@@ -91,6 +91,17 @@ def test_a_choice_on_the_training_graph_and_on_a_part_is_said(tmp_path):
     assert "500 triples drawn from 3,352" in selection
 
 
+def test_the_validation_value_of_every_run_is_shown(tmp_path):
+    runs = [record("wide", seed=1), record("narrow", seed=2)]
+    runs[0]["selection"] |= {"metric": "hits@3", "value": 0.5721}
+    runs[1]["selection"] |= {"metric": "mrr", "value": None}
+    lines = section(report(tmp_path, *runs), "Selection").splitlines()
+    (wide,) = (line for line in lines if line.startswith("- **wide**"))
+    (narrow,) = (line for line in lines if line.startswith("- **narrow**"))
+    assert "(best `hits@3` 0.572 under `full`" in wide
+    assert "(best `mrr` under `full`" in narrow
+
+
 def test_some_runs_are_not_tested_yet(tmp_path):
     fresh = record("fresh", seed=1)
     del fresh["test"]

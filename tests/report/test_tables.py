@@ -147,6 +147,54 @@ def test_runs_of_one_seed_are_never_averaged(values, seed):
     assert [row[4] for row in rows[:2]] == [f"{100 * value:.1f}" for value in values]
 
 
+def configured(name, seed, config, value):
+    run = record(name, seed=seed, value=value)
+    run["run"]["config_hash"] = config
+    return run
+
+
+def figures_of(*runs):
+    _, rows = cells(result_table(runs))
+    return [
+        (row[0].removeprefix("RotatE + sheaf propagation").strip(), row[4], row[-1])
+        for row in rows
+        if row[0].startswith("RotatE + sheaf propagation") and row[1] == "full"
+    ]
+
+
+def test_configurations_are_never_averaged():
+    # Seeds alone do not tell them apart: the second run has another learning rate, not only seed.
+    assert figures_of(configured("wide", 3, "c1", 0.6), configured("narrow", 4, "c2", 0.5)) == [
+        (r"\[wide\]", "60.0", "1"),
+        (r"\[narrow\]", "50.0", "1"),
+    ]
+
+
+def test_seeds_are_averaged_within_each_configuration():
+    runs = [
+        configured("wide", 3, "c1", 0.6),
+        configured("narrow", 3, "c2", 0.5),
+        configured("wide-seed4", 4, "c1", 0.62),
+    ]
+    assert figures_of(*runs) == [
+        (r"\[wide\]", "61.0 ± 1.0", "2"),
+        (r"\[narrow\]", "50.0", "1"),
+    ]
+    # Full names where two configurations differ only in the seeds of their names.
+    runs += [configured(f"narrow-seed{seed}", seed, "c3", 0.4) for seed in (5, 6)]
+    runs[1]["run"]["name"] = "narrow-seed3"
+    assert [name for name, *_ in figures_of(*runs)] == [
+        r"\[wide\]",
+        r"\[narrow-seed3\]",
+        r"\[narrow-seed5, narrow-seed6\]",
+    ]
+
+
+def test_runs_of_one_seed_in_one_of_several_configurations_have_their_own_names():
+    runs = [configured(name, 7, name[0], 0.5) for name in ("a1", "a2", "b1")]
+    assert [name for name, *_ in figures_of(*runs)] == [r"\[a1\]", r"\[a2\]", r"\[b1\]"]
+
+
 def test_methods_that_do_not_name_their_model():
     runs = [record("a", "RotatE"), record("b", "TransE")]
     for run, value in zip(runs, (0.5, 0.25), strict=True):

@@ -12,7 +12,7 @@ from sheafprop.data import Vocabulary
 from sheafprop.kge import KGE_REGISTRY, KGEModel
 from sheafprop.nn import HarmonicExtension, SheafConv, SheafPropagation
 from sheafprop.query import EnergyScorer
-from sheafprop.sheaf import DenseSheaf, RelationSheaf
+from sheafprop.sheaf import DenseSheaf, RelationSheaf, edge_energy
 from sheafprop.testing import Multigraph, SheafTestCase
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_sheaf.py"
@@ -66,6 +66,81 @@ class TestFields(SheafTestCase):
 class TestComplexFields(SheafTestCase):
     def make_sheaf(self, seed):
         return Fields(*tensors(seed, torch.complex128, k=3))
+
+
+@dataclass(frozen=True, eq=False)
+class Turned(RelationSheaf):
+    """Heads are rotated in the plane by angles ``[R]``, which do not scale the maps."""
+
+    angle: Tensor
+    stalk_dim = 2
+
+    def restrict(self, x, edge_type, side):
+        sign = -1 if side == "head" else 0
+        turn = torch.polar(torch.ones_like(self.angle), sign * self.angle)[edge_type]
+        return torch.view_as_real(torch.view_as_complex(x.contiguous()) * turn)
+
+    def restrict_adjoint(self, y, edge_type, side):
+        return Turned(-self.angle).restrict(y, edge_type, side)
+
+    def translation_of(self, edge_type):
+        return None
+
+
+torch.export.register_dataclass(Turned)
+
+
+class TestTurned(SheafTestCase):
+    def make_sheaf(self, seed):
+        return Turned(torch.randn(3, generator=torch.Generator().manual_seed(seed)).double())
+
+
+def test_weights_of_relations_scale_maps_whose_tensors_do_not():
+    sheaf = Turned(torch.tensor([0.3, -2.0, 1.0], dtype=torch.float64))
+    weight = torch.tensor([0.25, 2.0, 1.0], dtype=torch.float64, requires_grad=True)
+    graph = Multigraph.random(3, num_edges=40)
+    x, edges = graph.features(sheaf, 2), (graph.edge_index, graph.edge_type)
+    energy = edge_energy(x, *edges, sheaf)
+    weighted = edge_energy(x, *edges, sheaf.scale_energy(weight))
+    torch.testing.assert_close(weighted, weight[graph.edge_type] * energy)
+    weighted.sum().backward()
+    expected = torch.zeros(3).double().index_add(0, graph.edge_type, energy)
+    torch.testing.assert_close(weight.grad, expected)
+    # All else is that of its matrices.
+    scaled = sheaf.scale_energy(weight.detach())
+    dense = DenseSheaf(scaled.matrices("head"), scaled.matrices("tail"))
+    layer = SheafPropagation(5)
+    torch.testing.assert_close(graph.call(layer, x, scaled), graph.call(layer, x, dense))
+    part = scaled.select(torch.tensor([2, 1]))
+    torch.testing.assert_close(part.matrices("tail"), dense.matrices("tail")[[2, 1]])
+    single = scaled.promote(torch.float32)
+    assert (single.dtype, single.num_relations) == (torch.float32, 3)
+    plain = Plain(*tensors(4)).scale_energy(weight.detach())
+    written = DenseSheaf(*tensors(4)).scale_energy(weight.detach())
+    x = graph.features(written, 3)
+    torch.testing.assert_close(graph.call(layer, x, plain), graph.call(layer, x, written))
+
+
+def test_a_width_that_the_maps_need_is_asked_for():
+    class Anywhere(Turned):
+        stalk_dim = None
+
+    graph = Multigraph.random(3)
+    x = torch.ones(graph.num_nodes, 2).double()
+    with pytest.raises(ValueError, match=r"maps of Anywhere .* its 'stalk_dim' is None: return"):
+        graph.call(SheafConv(), x, Anywhere(torch.zeros(3).double()))
+
+
+def test_a_sheaf_that_is_not_registered_is_told_how():
+    class Unregistered(Turned):
+        pass
+
+    class Case(SheafTestCase):
+        def make_sheaf(self, seed):
+            return Unregistered(torch.zeros(3).double())
+
+    with pytest.raises(AssertionError, match=r"register_dataclass\(Unregistered\)"):
+        Case().test_is_an_immutable_pytree()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

@@ -124,7 +124,7 @@ def test_training_excludes_the_triples_of_its_graph(tmp_path, monkeypatch):
     seen.clear()
     train_reference(model.copy(), data, max_epochs=1, batch_size=16)
     assert {known.num_triples for known in seen} == {len(data.inference.triples)}
-    with pytest.raises(ValueError, match=r"for the cross entropy \(the loss is 'nssa'\)"):
+    with pytest.raises(ValueError, match=r"only to the cross entropy \(got 'nssa'\)"):
         module(loss="nssa", leave_out_known=True)
 
 

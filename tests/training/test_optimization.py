@@ -318,7 +318,10 @@ def test_the_trainer_accumulates_clips_and_scales_sparse_gradients(tmp_path, opt
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(), "the cross entropy compares with all entities: give a number to"),
+        (
+            dict(),
+            "the cross entropy uses all entities as candidates: set --model.num_candidates to",
+        ),
         (dict(loss="nssa", weight_decay=0.1), "weight decay changes every row of the table"),
     ],
 )
@@ -335,7 +338,7 @@ def test_what_needs_the_whole_table_is_refused(options, message, monkeypatch, tm
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (torch.optim.Adam, r"Adam does not go with --model\.sparse true: give one of RowAdam"),
+        (torch.optim.Adam, r"Adam does not support --model\.sparse true: choose one of RowAdam"),
         (
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5),
             r"SGD with momentum changes every row .*momentum=0\.5",
@@ -381,7 +384,7 @@ def test_many_entities_train_sparsely_and_the_run_says_so(tmp_path, monkeypatch,
         tmp_path / "given", num_candidates=3, optimizer=lambda p: torch.optim.Adagrad(p, lr=0.1)
     )
     assert not given.model.node_emb.sparse
-    assert "an optimizer of a class may not take sparse gradients" in capsys.readouterr().err
+    assert "an injected optimizer may not support sparse gradients" in capsys.readouterr().err
 
 
 def test_a_dense_run_stays_dense_where_it_is_resumed(tmp_path, monkeypatch, capsys):
@@ -509,7 +512,7 @@ def test_stored_state_goes_on_as_if_nothing_had_happened(build):
 
 @pytest.mark.parametrize("kind", [RowwiseAdagrad, RowAdam])
 def test_weight_decay_is_of_dense_gradients_alone(kind):
-    with pytest.raises(RuntimeError, match="weight decay does not go with sparse gradients"):
+    with pytest.raises(RuntimeError, match="weight decay is not compatible with sparse gradients"):
         apply_steps(lambda *p: kind(p, lr=0.1, weight_decay=0.1), sparse=True)
     twin = {RowwiseAdagrad: torch.optim.Adagrad, RowAdam: torch.optim.Adam}[kind]
     ours, theirs = (

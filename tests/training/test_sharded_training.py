@@ -126,7 +126,7 @@ def test_a_dense_run_cannot_go_on_with_a_shared_table(tmp_path):
     train(tmp_path / "one", 1, "rows", table="whole")
     last = tmp_path / "one" / "checkpoints" / "last.ckpt"
     for message in pool(2).run(_refuse, tmp_path / "two", last):
-        assert "trained by steps of the whole table" in message
+        assert "trained with a whole table" in message
 
 
 def test_a_sparse_run_goes_on_with_a_shared_table(tmp_path):

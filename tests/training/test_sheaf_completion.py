@@ -165,7 +165,7 @@ def test_checkpoints_are_plain_and_real(tmp_path):
 
 def test_a_checkpoint_of_another_graph_is_refused(tmp_path):
     fit(tmp_path, 1)
-    with pytest.raises(ValueError, match="not the 24 of this training graph"):
+    with pytest.raises(ValueError, match="must be the 24 entities of the training graph"):
         fit(
             tmp_path / "other",
             2,

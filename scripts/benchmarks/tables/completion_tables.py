@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.presets import VERSIONS
 from benchmarks.tables import figures
 from sheafprop.files import write_text
-from sheafprop.inductive.rank_completion import FILTERED_PROXIMITY, PROXIMITY
+from sheafprop.inductive.rank_completion import FILTERED_PROXIMITY, PEERS, PROXIMITY
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 from sheafprop.report.published import NEIGHBOURS, published_rows
@@ -29,7 +29,8 @@ __all__ = ["ablation_table", "completion_cost_table", "completion_report", "comp
 
 Record = dict[str, Any]
 
-FAMILIES, NAMES = figures.FAMILIES, figures.NAMES
+FAMILIES = figures.FAMILIES
+NAMES = figures.NAMES | {"pairre": "PairRE"}
 _MARKS = ("paper", "read", "second-hand", "recalled")
 _NEAR = "†"  # beside figures of a neighbouring protocol
 _PRESETS = {
@@ -38,10 +39,12 @@ _PRESETS = {
     "paper": "{}, the paper's settings",
     "reference": "{} trained on the inference graph (reference)",
 }
-#: Methods of the preset ``episodes`` by what their records call them.
+#: Methods of the presets ``peers`` and ``episodes`` by what their records call them.
 _EPISODES = {
+    "{} + episodes + proximity + peers": "{} + episodes + proximity + peers",
     "{} + episodes + proximity": "{} + episodes + proximity",
     "{} + episodes": "{} + episodes",
+    "{} + proximity + peers": "{} + sheaf propagation + proximity + peers",
     "{} + proximity": "{} + sheaf propagation + proximity",
 }
 
@@ -108,16 +111,16 @@ def completion_table(
     return "\n\n".join(parts)
 
 
-def completion_cost_table(records: Sequence[Record], preset: str = "best") -> str:
+def completion_cost_table(records: Sequence[Record], *presets: str) -> str:
     r"""Returns time and memory of the completion benchmarks by data set and model, as Markdown.
 
     Args:
         records (list): What ``scripts/reproduce_completion.py`` stores.
-        preset (str): Whose runs are shown. (default: ``"best"``)
+        presets (str): Whose runs are shown. (default: ``"best"``)
     """
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        own = record["preset"] == preset and record["protocol"] == "full"
+        own = record["preset"] in (presets or ("best",)) and record["protocol"] == "full"
         if own and "seconds_train" in record:
             groups.setdefault((record["dataset"], record["model"]), []).append(record)
     order = [f"{family}_{version}" for family in FAMILIES for version in VERSIONS]
@@ -204,7 +207,8 @@ def _our_rows(records: Sequence[Record], datasets: list[str]) -> dict[str, dict[
     rows: dict[str, dict[str, list[Record]]] = {}
     for label, pattern in _EPISODES.items():
         for model, name in NAMES.items():
-            if found := _by_dataset(records, datasets, "episodes", label.format(model)):
+            preset = "peers" if label.endswith("peers") else "episodes"
+            if found := _by_dataset(records, datasets, preset, label.format(model)):
                 rows[pattern.format(name)] = found
     for preset, pattern in _PRESETS.items():
         for model, name in NAMES.items():
@@ -222,7 +226,7 @@ def _our_rows(records: Sequence[Record], datasets: list[str]) -> dict[str, dict[
                 if f"{prefix}hits@10" in members[0]
             }
             rows |= {name: found} if found else {}
-    for name in (PROXIMITY, FILTERED_PROXIMITY):
+    for name in (PROXIMITY, FILTERED_PROXIMITY, PEERS):
         if found := _by_dataset(records, datasets, "none", name):
             rows[name] = found
     return rows
@@ -291,8 +295,9 @@ def _with_episodes(
     rows: dict[str, dict[str, list[Record]]],
 ) -> dict[str, dict[str, list[Record]]]:
     """The rows of episodes with proximity, by name."""
-    pattern = next(iter(_EPISODES.values()))
-    return {n: rows[n] for n in map(pattern.format, NAMES.values()) if n in rows}
+    patterns = [p for p in _EPISODES.values() if "episodes + proximity" in p]
+    names = [pattern.format(name) for pattern in patterns for name in NAMES.values()]
+    return {name: rows[name] for name in names if name in rows}
 
 
 def _reached(

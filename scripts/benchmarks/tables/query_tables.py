@@ -191,7 +191,7 @@ def entity_summary(records: Sequence[Record]) -> str:
     cells: dict[str, dict[str, dict[str, Record]]] = {}
     for record in records:
         if record["averaging"] == "macro":
-            by_ratio = cells.setdefault(_entity_method(record), {})
+            by_ratio = cells.setdefault(f"{_method(record)}: {record['method']}", {})
             by_ratio.setdefault(record["ratio"], {})[record["type"]] = record
     ratios = _ratios(records)
     published = published_query_means()
@@ -208,7 +208,8 @@ def entity_summary(records: Sequence[Record]) -> str:
         ("conjunctive", CONJUNCTIVE),
     ):
         header = [f"{len(types)} types {title}", *ratios, f"mean of {len(ratios)}"]
-        own = [*cells.items(), (f"{_GNN} (published, paper)", gnn)]
+        named = [(name + _limits(by_ratio), by_ratio) for name, by_ratio in cells.items()]
+        own = [*named, (f"{_GNN} (published, paper; macro, ties by an unstable sort)", gnn)]
         rows = []
         for name, by_ratio in own:
             row = [_mean_of(by_ratio.get(ratio, {}), types) for ratio in ratios]
@@ -218,15 +219,21 @@ def entity_summary(records: Sequence[Record]) -> str:
         for name, figures in published.items():
             if title in figures:
                 means = f"{100 * figures[title]['hits@10']:.1f} / {figures[title]['mrr']:.3f}"
-                name = f"{name} (published, {figures['mark']}; {figures['ties']} ties, 9 ratios)"
+                ties = f"{figures['averaging']}, {figures['ties']} ties"
+                name = f"{name} (published, {figures['mark']}; {ties}, 9 ratios)"
                 rows.append([escape(name), *[NOTHING] * len(ratios), means])
         parts.append(markdown_table(header, rows))
     return "\n\n".join(parts)
 
 
-def _entity_method(record: Record) -> str:
-    limit = "" if record["limit"] is None else f" ({record['limit']:,} queries per type)"
-    return f"{_method(record)}: {record['method']}{limit}"
+def _limits(by_ratio: dict[str, dict[str, Record]]) -> str:
+    """How many queries of each type were ranked at most, where it was not all of them."""
+    found = {record["limit"] for by_type in by_ratio.values() for record in by_type.values()}
+    some = sorted(found - {None})
+    if not some:
+        return ""
+    numbers = f"{some[0]:,}" if len(some) == 1 else f"{some[0]:,} to {some[-1]:,}"
+    return f" ({numbers} queries per type{' or all' if None in found else ''})"
 
 
 def _figures(by_type: dict[str, Record], types: Sequence[str]) -> tuple[float, float | None] | None:

@@ -38,7 +38,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "": result_table,
     "ablations": ablation_table,
     "completion-cost": completion_cost_table,
-    "episodes-cost": partial(completion_cost_table, preset="episodes"),
+    "episodes-cost": lambda records: completion_cost_table(records, "episodes", "peers"),
     "completion-full": partial(completion_table, protocol="full"),
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),

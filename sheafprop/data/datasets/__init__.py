@@ -1,4 +1,4 @@
-"""Data sets: the GraIL benchmark, small graphs that come with PyKEEN, the user's own folder."""
+"""Data sets: the GraIL benchmark, small graphs of PyKEEN, and folders of files."""
 
 from sheafprop.data.datasets.build import build_dataset
 from sheafprop.data.datasets.folder import FolderDataset

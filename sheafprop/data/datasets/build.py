@@ -1,4 +1,4 @@
-"""From plain options to a data set."""
+"""Builds a data set from options."""
 
 import os
 from typing import Any, Literal
@@ -29,17 +29,17 @@ def build_dataset(
 
     Args:
         dataset: ``"grail"``, ``"pykeen"`` or ``"folder"``.
-        name: The name of the graph; not for ``"folder"``.
-        root: Where the files are.
+        name: The name of the graph; not used by ``"folder"``.
+        root: The folder of the files.
         mode: ``"semi-inductive"`` or ``"fully-inductive"``.
         hold_out: See :class:`FolderDataset`.
         on_unknown_relation: See :class:`FolderDataset`.
-        seed: The seed of splits made here.
-        columns, header, delimiter, input_format, prefixes: How the files of ``"folder"`` are read,
-            see :func:`~sheafprop.data.read_triples`; the files of the others are known.
+        seed: Random seed of splits.
+        columns, header, delimiter, input_format, prefixes: Options of reading for ``"folder"``, see
+            :func:`~sheafprop.data.read_triples`.
 
     Raises:
-        ValueError: If the options do not say which data is meant.
+        ValueError: If an option is missing or does not apply to the data set.
     """
     if dataset == "folder":
         if root is None or mode is None:
@@ -64,8 +64,7 @@ def build_dataset(
     given = [name for name, value in reading.items() if value is not None]
     if given:
         raise ValueError(
-            f"data.{given[0]} says how files of data.dataset=folder are read (got "
-            f"dataset={dataset!r})"
+            f"data.{given[0]} applies only to data.dataset=folder (got dataset={dataset!r})"
         )
     if dataset not in ("grail", "pykeen"):
         raise ValueError(f"data.dataset must be 'grail', 'pykeen' or 'folder' (got {dataset!r})")

@@ -1,4 +1,4 @@
-"""A folder of the user's own files."""
+"""A data set from a folder of files."""
 
 import difflib
 import os
@@ -20,7 +20,7 @@ from sheafprop.errors import DataError
 if TYPE_CHECKING:
     from sheafprop.data.inductive_data import InductiveData
 
-#: What each file holds; the first two are needed.
+#: The file of each set; the first two are required.
 FILES = {
     "train": "train.txt",
     "observed": "inference.txt",
@@ -28,13 +28,13 @@ FILES = {
     "valid": "inference_valid.txt",
     "test": "inference_test.txt",
 }
-#: What ``sheafprop split`` leaves beside the files that it writes.
+#: The report that ``sheafprop split`` writes beside the files.
 SPLIT_RECORD = "split.json"
 _REQUIRED = ("train.txt", "inference.txt")
 _OPTIONAL = ("valid.txt", "inference_valid.txt", "inference_test.txt")
-#: Endings of files that may hold a part; a compressed one has one more, as ``.tsv.gz``.
+#: Suffixes of files that may hold a set, before that of a compression.
 _ENDINGS = (".txt", ".tsv", ".csv", ".parquet", *GRAPH_ENDINGS)
-#: Other words for those that the names of the files are made of.
+#: Synonyms of the words in the names of the files.
 _WORDS = {
     "training": "train",
     "testing": "test",
@@ -45,28 +45,29 @@ _CLOSE = 0.85
 
 
 class FolderDataset(InductiveDataset):
-    r"""Triples in a folder: ``train.txt`` and ``inference.txt``, and up to three more files.
+    r"""A data set from files in a folder: ``train.txt``, ``inference.txt`` and optional ones.
 
     ``valid.txt`` holds transductive validation triples of the training graph,
-    ``inference_valid.txt`` and ``inference_test.txt`` triples to predict in the inference graph.
-    All files are read by :func:`~sheafprop.data.read_triples`; the last three may be missing or
-    empty. A file may also have the ending of another format, or be compressed. Other files
-    are left alone; one whose name is close to one that is missing gives a warning.
+    ``inference_valid.txt`` and ``inference_test.txt`` hold triples to predict in the inference
+    graph. These three may be missing or empty. All files are read by
+    :func:`~sheafprop.data.read_triples`; they may have the suffix of another format or be
+    compressed. Other files are ignored. A file whose name resembles that of a missing one causes a
+    warning.
 
     Args:
-        root: The folder; ``~`` is expanded, a relative path starts at the current folder.
+        root: The folder. ``~`` is expanded.
         mode: ``"semi-inductive"``: entities that occur in ``train.txt`` are known in
             ``inference.txt``, and the training triples are part of the inference graph.
             ``"fully-inductive"``: all entities of ``inference.txt`` are new.
         on_unknown_relation: ``"error"`` or ``"drop"``, see :func:`~sheafprop.data.assemble`.
-        hold_out: Without ``valid.txt``, the share of the training triples to hold out for
-            transductive validation, so that every entity and relation keeps one; 0 for none.
-        seed: The seed of that choice.
-        columns, header, delimiter, format, prefixes: How all files are read, see
+        hold_out: Fraction of the training triples to hold out for transductive validation if there
+            is no ``valid.txt``. Every entity and relation keeps a training triple.
+        seed: Random seed of the selection.
+        columns, header, delimiter, format, prefixes: Options of reading all files, see
             :func:`~sheafprop.data.read_triples`.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class FolderDataset(InductiveDataset):
         check_choice("mode", mode, MODES)
         if not 0 <= hold_out < 1:
             raise ValueError(f"'hold_out' must be at least 0 and below 1 (got {hold_out})")
-        # Resolved at once, so that a later change of the current folder does not matter.
+        # Made absolute here, since the current folder may change later.
         self.root = Path(root).expanduser().absolute()
         super().__init__(self.root.name)
         self.mode: Mode = mode
@@ -96,14 +97,14 @@ class FolderDataset(InductiveDataset):
         self.reading = ReadOptions.of(columns, header, delimiter, format, prefixes)
 
     def load(self) -> "InductiveData":
-        # Only here, so that the files can be checked without torch.
+        # Imported here, so that files can be checked without importing torch.
         from sheafprop.data.assembly import assemble
         from sheafprop.data.knowledge_graph import KnowledgeGraph
         from sheafprop.data.splits import hold_out_mask
 
         parts, files = self._read()
         notes = [
-            f"{files[key].name} is empty" if key in files else f"there is no {name}"
+            f"{files[key].name} is empty" if key in files else f"{name} is missing"
             for key, name in FILES.items()
             if key not in parts
         ]
@@ -134,7 +135,7 @@ class FolderDataset(InductiveDataset):
         check_labels(self.name, self.mode, train, parts, self.on_unknown_relation)
 
     def _read(self) -> tuple[dict[str, LabelTriples], dict[str, Path]]:
-        """The triples of all files that hold some, and the files that there are."""
+        """Reads all files; returns the sets that are not empty, and the existing files."""
         files = self._files()
         parts = {}
         known: set[str] = set()
@@ -150,14 +151,14 @@ class FolderDataset(InductiveDataset):
         return parts, files
 
     def _files(self) -> dict[str, Path]:
-        """The file of each part that there is."""
+        """Finds the file of each set."""
         if self.root.is_file():
             raise DataError(
-                f"The data folder is a file (got {self.root}). {self._advise_split(self.root)}"
+                f"{self.root}: the data folder is a file. {self._advise_split(self.root)}"
             )
         if not self.root.is_dir():
             kind = "is not a folder" if self.root.exists() else "does not exist"
-            raise DataError(f"The data folder {kind} (got {self.root})")
+            raise DataError(f"{self.root}: the data folder {kind}")
         files = {}
         for key, name in FILES.items():
             stem = Path(name).stem
@@ -165,16 +166,16 @@ class FolderDataset(InductiveDataset):
                 p for p in sorted(self.root.iterdir()) if Path(plain_name(p.name)).stem == stem
             ]
             found = [p for p in found if p.is_file()]
-            # Any other format is refused by name when it is read.
+            # Reading a file of another format raises an error.
             found = [p for p in found if Path(plain_name(p.name)).suffix in _ENDINGS] or found
             if len(found) > 1:
                 names = ", ".join(path.name for path in found)
-                raise DataError(f"{self.root}: several files may be {name} ({names}). Keep one")
+                raise DataError(f"{self.root}: {name} is ambiguous ({names}). Keep one of them")
             if found:
                 files[key] = found[0]
         for key, name in FILES.items():
             if key not in files and (self.root / name).is_dir():
-                raise DataError(f"{self.root / name} is a folder: it must be a file of triples")
+                raise DataError(f"{self.root / name} must be a file of triples (got a folder)")
         missing = [name for key, name in FILES.items() if name in _REQUIRED and key not in files]
         if missing:
             present = sorted(path.name for path in self.root.iterdir())
@@ -191,7 +192,7 @@ class FolderDataset(InductiveDataset):
         return files
 
     def _advise_split(self, graph: Path) -> str:
-        """The commands that make a run of one file of triples."""
+        """Returns the commands that split one file of triples and train on it."""
         out = f"{Path(plain_name(graph.name)).stem}_split"
         options = {
             "columns": self.reading.columns and ",".join(map(str, self.reading.columns)),
@@ -203,19 +204,19 @@ class FolderDataset(InductiveDataset):
         split = ["sheafprop", "split", str(graph), "--out", out, "--mode", self.mode, *given]
         fit = ["sheafprop", "fit", "--config", "experiment/folder", "--data.root", out]
         return (
-            "Split the graph into the files of a run first, and train on these: "
+            "To train on a single graph, split it first: "
             f"{shlex.join(split)} && {shlex.join([*fit, '--data.mode', self.mode])}"
         )
 
     def _close_names(self, files: dict[str, Path]) -> dict[str, str]:
-        """Parts without a file, and the file of each whose name is close."""
+        """Returns missing sets, each with a file whose name is similar."""
         others = [p.name for p in sorted(self.root.iterdir()) if p not in files.values()]
         stems = {name: Path(plain_name(name)).stem for name in others if not name.startswith(".")}
         found = {}
         for key, wanted in FILES.items():
             stem = Path(wanted).stem
             near = [name for name, other in stems.items() if _words(other) == _words(stem)]
-            # By spelling, a name may be close to that of another part: it is not taken then.
+            # A name may be more similar to that of another set.
             near += [name for name, other in stems.items() if _nearest(other) == stem]
             if key not in files and near:
                 found[key] = near[0]
@@ -229,12 +230,12 @@ class FolderDataset(InductiveDataset):
         notes = [_close(key, name) for key, name in close.items()]
         if others:
             names = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
-            notes.append(f"{count_noun(len(others), 'other file')} not read ({names})")
+            notes.append(f"{count_noun(len(others), 'other file')} ignored ({names})")
         return notes
 
 
 def _close(key: str, name: str) -> str:
-    return f"'{name}' was not read: if it is meant, call it {FILES[key]}"
+    return f"{name!r} is ignored; to use it, rename it to {FILES[key]}"
 
 
 def _words(stem: str) -> list[str]:

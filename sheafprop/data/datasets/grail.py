@@ -1,4 +1,4 @@
-"""The inductive benchmark of GraIL, from a folder, an archive or the internet."""
+"""The inductive benchmark of GraIL, from a folder, an archive or a download."""
 
 import hashlib
 import json
@@ -31,25 +31,25 @@ class GraILDataset(InductiveDataset):
     by Subgraph Reasoning" <https://arxiv.org/abs/1911.06962>`_ (Teru et al., 2020).
 
     Training uses ``<name>/train.txt``, transductive validation ``<name>/valid.txt``. The observed
-    inference graph is ``<name>_ind/train.txt``, with ``valid.txt`` and ``test.txt`` of that folder
-    to predict. ``<name>/test.txt`` is not used for anything. Every file is checked by size and
-    SHA-256.
+    inference graph is ``<name>_ind/train.txt``, and ``valid.txt`` and ``test.txt`` of that folder
+    are predicted. ``<name>/test.txt`` is not used. The size and the SHA-256 of every file are
+    checked.
 
-    The files are searched as folders ``<name>/`` and ``<name>_ind/``, then in an archive
-    ``<family>.tar.gz`` of these folders, both in the given place and in its sub-folder ``grail/``.
-    Nothing is ever written there.
+    The folder ``root`` and its subfolder ``grail/`` are searched for folders ``<name>/`` and
+    ``<name>_ind/``, then for an archive ``<family>.tar.gz`` of these folders. They are never
+    written to.
 
     Args:
-        root: That place. By default the one that the environment variable ``SHEAFPROP_DATA`` names;
-            without it, or without the files there, they are downloaded to ``~/.cache/sheafprop``.
+        root: The folder of the files. (default: the environment variable ``SHEAFPROP_DATA``; if it
+            is not set or the files are not there, they are downloaded to ``~/.cache/sheafprop``)
         name: ``"fb237_v1"`` to ``"fb237_v4"``, ``"WN18RR_v1"`` to ``"WN18RR_v4"``, or ``"nell_v1"``
             to ``"nell_v4"``.
-        mode: The benchmark is fully inductive. WN18RR_v3, nell_v3 and nell_v4 share 8, 3 and 1
-            labels between the two graphs, which are kept apart unless ``"semi-inductive"`` is
-            given.
+        mode: ``"fully-inductive"``, as in the benchmark, or ``"semi-inductive"``. The two graphs of
+            WN18RR_v3, nell_v3 and nell_v4 share 8, 3 and 1 labels, which the fully inductive mode
+            treats as different entities.
 
     Raises:
-        ValueError: If there is no such benchmark or mode.
+        ValueError: If the name or the mode is unknown.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class GraILDataset(InductiveDataset):
         self.mode: Mode = mode
 
     def load(self) -> "InductiveData":
-        # Only here, so that the files can be checked without torch.
+        # Imported here, so that files can be checked without importing torch.
         from sheafprop.data.assembly import assemble
 
         return assemble(self.name, self.mode, **self._parts())
@@ -90,13 +90,13 @@ class GraILDataset(InductiveDataset):
         }
 
     def read_files(self, members: list[str]) -> dict[str, bytes]:
-        """Returns the contents of some files of the benchmark by their names.
+        """Returns the contents of files of the benchmark by name.
 
         Args:
             members: The names, such as ``fb237_v1/train.txt``.
 
         Raises:
-            DataError: If one is missing, or not the released one.
+            DataError: If a file is missing or differs from the released one.
         """
         archive = f"{self.name.rpartition('_')[0]}.tar.gz"
         searched = []
@@ -109,9 +109,9 @@ class GraILDataset(InductiveDataset):
                 searched.append(str(folder))
         if self.root is not None:
             raise DataError(
-                f"{self.name}: no folders {self.name}/ and {self.name}_ind/ and no {archive} in "
-                f"{' or '.join(searched)}. Leave --data.root (in Python, 'root') out to "
-                "download the files"
+                f"{self.name}: neither the folders {self.name}/ and {self.name}_ind/ nor {archive} "
+                f"found in {' or '.join(searched)}. Without --data.root (in Python, 'root'), the "
+                "files are downloaded"
             )
         cache = Path("~/.cache/sheafprop/grail").expanduser()
         return {member: _read_cached(cache, member, searched) for member in members}
@@ -124,7 +124,7 @@ class GraILDataset(InductiveDataset):
 
 
 def _check_released(content: bytes, member: str, source: object) -> bytes:
-    """Returns the content of a file if it is the released one."""
+    """Checks the size and the SHA-256 of a file and returns its content."""
     table = json.loads(resources.files(__package__).joinpath("grail_files.json").read_text())
     size, digest = table[member]
     actual = hashlib.sha256(content).hexdigest()
@@ -136,8 +136,8 @@ def _check_released(content: bytes, member: str, source: object) -> bytes:
     else:
         return content
     raise DataError(
-        f"{source}: {member} {problem}. Get the file again, or use FolderDataset for data of "
-        "your own"
+        f"{source}: {member} {problem}. Download the file again, or use FolderDataset for other "
+        "data"
     )
 
 
@@ -164,14 +164,14 @@ def _read_archive(path: Path, members: list[str]) -> dict[str, bytes]:
 
 
 def download_url(url: str, folder: str, *, filename: str) -> str:
-    """PyG's download, imported only here, as it brings torch."""
+    """Downloads a file by PyG, which is imported here because it imports torch."""
     from torch_geometric import data
 
     return data.download_url(url, folder, filename=filename)
 
 
 def _read_cached(cache: Path, member: str, searched: list[str]) -> bytes:
-    """Reads a file from the cache, where it is put only when it is complete and right."""
+    """Reads a file from the cache, or downloads and checks it first."""
     target = cache / member
     if target.is_file():
         return _read_file(cache, member)

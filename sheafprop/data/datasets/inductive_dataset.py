@@ -1,4 +1,4 @@
-"""The common face of all data sets."""
+"""Base class of data sets."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class InductiveDataset(ABC):
-    r"""A recipe for :class:`~sheafprop.data.InductiveData`: cheap to make, read by :meth:`load`.
+    r"""Base class of data sets. :meth:`load` reads :class:`~sheafprop.data.InductiveData`.
 
     Args:
         name: The name of the data set.
@@ -19,7 +19,7 @@ class InductiveDataset(ABC):
 
     @abstractmethod
     def load(self) -> "InductiveData":
-        r"""Reads the data set, with all checks.
+        r"""Reads and checks the data set.
 
         Raises:
             DataError: If a file is missing, malformed or not the expected one.
@@ -30,7 +30,7 @@ class InductiveDataset(ABC):
         r"""Reads the files and checks their labels, without importing torch.
 
         Raises:
-            DataError: As :meth:`load` does, for what can be seen so early.
+            DataError: As :meth:`load`, as far as the labels show it.
         """
 
     def __repr__(self) -> str:

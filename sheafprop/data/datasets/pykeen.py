@@ -1,4 +1,4 @@
-"""Small graphs from the files inside an installed PyKEEN."""
+"""Small graphs from the files of an installed PyKEEN."""
 
 import importlib.util
 from pathlib import Path
@@ -17,19 +17,18 @@ NAMES = ("umls", "kinships", "nations")
 
 
 class PykeenDataset(InductiveDataset):
-    r"""UMLS, Kinships or Nations from the files inside the ``pykeen`` package, with new entities.
+    r"""UMLS, Kinships or Nations from the files of the ``pykeen`` package, split semi-inductively.
 
-    All triples of the packaged files are split anew by
-    :func:`~sheafprop.data.semi_inductive_split`; a tenth of the training triples is held out for
-    transductive validation. PyKEEN itself is not imported.
+    The triples of all files are split by :func:`~sheafprop.data.semi_inductive_split`. A tenth of
+    the training triples is held out for transductive validation. PyKEEN is not imported.
 
     Args:
         name: ``"umls"``, ``"kinships"`` or ``"nations"``.
-        seed: The seed of the split.
-        new_fraction: The share of the entities that are new.
+        seed: Random seed of the split.
+        new_fraction: Fraction of the entities that are new.
 
     Raises:
-        ValueError: If there is no such graph.
+        ValueError: If the name is unknown.
     """
 
     def __init__(self, name: str = "umls", *, seed: int = 0, new_fraction: float = 0.25) -> None:
@@ -40,7 +39,7 @@ class PykeenDataset(InductiveDataset):
         self.new_fraction = new_fraction
 
     def load(self) -> "InductiveData":
-        # Only here, so that the files can be checked without torch.
+        # Imported here, so that files can be checked without importing torch.
         from sheafprop.data.assembly import assemble
         from sheafprop.data.knowledge_graph import KnowledgeGraph
         from sheafprop.data.splits import hold_out_mask, semi_inductive_split
@@ -58,8 +57,8 @@ class PykeenDataset(InductiveDataset):
         if len(dropped):
             names = sorted(set(dropped[:, 1]))
             notes.append(
-                f"{len(dropped)} triples of {len(names)} relations were left out, as no training "
-                f"triple could be kept for them (first: {names[0]!r})"
+                f"{len(dropped)} triples of {len(names)} relations were dropped, since these "
+                f"relations cannot keep a training triple (first: {names[0]!r})"
             )
         return assemble(
             self.name,
@@ -90,6 +89,6 @@ class PykeenDataset(InductiveDataset):
                 return folder
         state = "is not installed" if spec is None else f"holds no files of {self.name!r}"
         raise DataError(
-            f"The files of {self.name!r} come with PyKEEN, which {state}. "
+            f"the files of {self.name!r} are part of PyKEEN, which {state}. "
             'Install it: pip install "sheafprop[pykeen]"'
         )

@@ -1,1 +1,1 @@
-"""Readers of graph formats: RDF, OBO and JSON lines, each a file that yields facts."""
+"""Readers and writers of graph formats: RDF, OBO and JSON lines."""

@@ -1,4 +1,4 @@
-"""What a reader of a graph format finds: facts with their places, and what it leaves out."""
+"""Collects the facts of a graph format with their places, and counts what is skipped."""
 
 import json
 import re
@@ -12,26 +12,26 @@ from sheafprop.data.column_names import LabelTriples
 from sheafprop.data.formats.prefixes import COMMON, Prefixes
 from sheafprop.data.text_rows import LocatedRows
 
-#: Takes the entity, the property and the value of a literal.
+#: Receives the entity, the property and the value of a literal.
 LiteralSink = Callable[[str, str, str], object]
 
-# A term of an ontology whose prefix is not in the table.
+# A term of an ontology whose prefix is not built in.
 _OTHER_TERM = re.compile(r"obo:([A-Za-z]\w*?)_(\d+)")
 
 
 class Facts:
-    """Collects the facts of a file, its labels once each.
+    """Collects the facts of a file.
 
     Args:
         source (str): The file.
-        kind (str): What it is read as.
-        prefixes (Prefixes): How IRIs are shortened.
-        literals (callable, optional): What takes the literals. (default: they are counted)
-        is_guess (bool): Whether the name of the file does not say what it is read as.
+        kind (str): The title of the format.
+        prefixes (Prefixes): The prefixes that shorten IRIs.
+        literals (callable, optional): Receives the literals. (default: they are only counted)
+        is_guess (bool): Whether the format is inferred from the content, not from the name.
 
     Attributes:
-        terms (set): Labels of terms that the file describes.
-        obsolete (set): Labels of terms that are left out with their facts and literals.
+        terms (set): Labels of the terms that the file describes.
+        obsolete (set): Labels of obsolete terms, whose facts and literals are skipped.
     """
 
     def __init__(
@@ -55,45 +55,46 @@ class Facts:
         self._places: list[int] = []
 
     def name(self, iri: str) -> str:
-        """The label of an IRI."""
+        """Returns the label of an IRI."""
         label = self._names.get(iri)
         if label is None:
             label = self._names[iri] = self._shorten(iri)
         return label
 
     def intern(self, label: str) -> str:
-        """The same label as one object."""
+        """Returns one object for equal labels."""
         return self._names.setdefault(label, label)
 
     def add(self, head: str, relation: str, tail: str, place: int) -> None:
-        """A fact, of labels, and its line or number."""
+        """Adds a fact and its line or number."""
         self._labels += (head, relation, tail)
         self._places.append(place)
 
     def add_literal(self, entity: str, name: str, value: str) -> None:
-        """A literal of an entity."""
+        """Adds a literal of an entity."""
         if self._sink is None:
             self.left_out["literals"] += 1
         else:
             self._literals.append((entity, name, value))
 
     def add_alternative(self, label: str, term: str) -> None:
-        """Another label of a term, which means the term unless it is one itself, or one of two."""
+        """Adds an alternative label of a term. Labels of several terms are not replaced."""
         self._meanings.setdefault(label, set()).add(term)
 
     def rows(self, word: str) -> LocatedRows:
-        """The facts with their places, of alternative labels with their terms, without those of
-        obsolete terms; passes the literals on, and warns of what is left out.
+        """Returns the facts; replaces alternative labels and drops facts of obsolete terms.
+
+        Passes the literals on and warns about what is skipped.
 
         Args:
-            word: What the numbers of places count.
+            word: What the numbers of places count, such as ``"line"``.
         """
         triples: LabelTriples = np.empty(len(self._labels), dtype=object)
         triples[:] = self._labels
         triples, places = triples.reshape(-1, 3), self._places
         aliases = self._aliases()
         if self.obsolete:
-            # A term that was replaced is obsolete itself, but may be the tail of another's fact.
+            # A replaced term is obsolete, but may be the tail of a fact of another term.
             kept = [
                 row
                 for row, (head, _, tail) in enumerate(triples.tolist())
@@ -103,19 +104,19 @@ class Facts:
             triples, places = triples[kept], [places[row] for row in kept]
         triples, count = follow_aliases(triples, aliases)
         if count:
-            self.notes.append(f"alternative ids read as their terms ({count:,})")
+            self.notes.append(f"alternative ids replaced by their terms ({count:,})")
         self._pass_literals(aliases)
         self._note_other_terms(triples)
         notes = [f"{self.source}: read as {self.kind}", *self.notes]
         if lost := [f"{what} ({count:,})" for what, count in self.left_out.items() if count]:
-            notes.append(f"left out: {', '.join(lost)}")
+            notes.append(f"skipped: {', '.join(lost)}")
         if len(notes) > 1 or self.is_guess:
             warnings.warn("; ".join(notes), stacklevel=5)
         numbers: Sequence[int] = places
         return LocatedRows(triples, ((f"{self.source}, {word}", numbers),), aliases)
 
     def _aliases(self) -> dict[str, str]:
-        """The terms of the labels that mean one other term each."""
+        """Returns the terms of alternative labels, if unique."""
         own = self.terms - self.obsolete
         known = {
             label: next(iter(terms))
@@ -123,7 +124,7 @@ class Facts:
             if len(terms) == 1 and label not in own
         }
         if count := len(self._meanings) - len(known):
-            text = "alternative ids of several terms, or that are terms themselves, not followed"
+            text = "alternative ids of several terms, or that are terms themselves, not replaced"
             self.notes.append(f"{text} ({count:,})")
         found = {}
         for label in known:
@@ -144,7 +145,7 @@ class Facts:
             self.notes.append(f"literals written ({len(kept):,})")
 
     def _note_other_terms(self, triples: LabelTriples) -> None:
-        """Notes IRIs of ontologies that OBO and tables would write as other labels."""
+        """Adds a note on IRIs of ontologies that have other labels in OBO files and tables."""
         found: dict[str, str] = {}
         for label in self._names.values():
             if label.startswith("obo:") and (match := _OTHER_TERM.fullmatch(label)):
@@ -153,14 +154,14 @@ class Facts:
             name, example = next(iter(found.items()))
             line = json.dumps({name: f"{COMMON['obo']}{name}_"})
             self.notes.append(
-                f"prefixes that the table lacks, so that OBO files have other labels: "
+                f"prefixes that are not built in, so that labels differ from those of OBO files: "
                 f"{', '.join(sorted(found)[:5])} ({example} there); --prefixes FILE with {line} "
-                "makes them the same"
+                "makes them equal"
             )
 
 
 def follow_aliases(triples: LabelTriples, aliases: Mapping[str, str]) -> tuple[LabelTriples, int]:
-    """Triples with the terms that labels mean, and how many labels were others."""
+    """Replaces alternative labels; returns the triples and the number of replacements."""
     if not aliases:
         return triples, 0
     labels = triples.ravel().tolist()

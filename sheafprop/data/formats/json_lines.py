@@ -1,4 +1,4 @@
-"""JSON lines as facts: an object a line, as KGX writes edges and nodes."""
+"""Reads JSON lines, such as edges and nodes of KGX."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ _SHOWN = 100
 def read_json_lines(
     file: InputFile, columns: Columns | None, facts: Facts, progress: bool = False
 ) -> str:
-    """Reads an edge from every object with a head, relation and tail.
+    """Reads one edge or node per line.
 
-    Objects with an ``id`` and no edge are nodes, and their properties literals.
+    Objects with head, relation and tail are edges. Other objects with an ``id`` are nodes, whose
+    properties are literals.
 
     Args:
         file: The file.
         columns: The keys of head, relation and tail. (default: the usual names)
-        facts: What takes the facts.
-        progress: Whether to show how much was read.
+        facts: Receives the facts.
+        progress: Whether to show a progress bar.
 
     Returns:
         What the places of facts count.
 
     Raises:
-        DataError: If a line is not such an object, with the line and its content.
+        DataError: If a line is not such an object. The message has the line and its content.
     """
     known: dict[tuple[str, ...], list[str] | None] = {}
     with file.open(progress) as stream:
@@ -63,7 +64,7 @@ def _add(
     try:
         value = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: no JSON object ({error}) (got {shown!r})") from error
+        raise DataError(f"{where}: not valid JSON: {error} (got {shown!r})") from error
     if not isinstance(value, dict):
         raise DataError(f"{where}: expected a JSON object (got {shown!r})")
     keys = tuple(value)
@@ -88,13 +89,13 @@ def _add(
                     facts.add_literal(str(value["id"]), key, text)
     else:
         raise DataError(
-            f"{where}: neither an edge with subject, predicate and object, nor a node with an id "
+            f"{where}: expected an edge with subject, predicate and object, or a node with an id "
             f"(got {shown!r}). Name the keys of head, relation and tail (--columns NAME,NAME,NAME)"
         )
 
 
 def _keys(keys: tuple[str, ...], columns: Columns | None, where: str) -> list[str] | None:
-    """The keys of head, relation and tail; None for an object without them."""
+    """Returns the keys of head, relation and tail, None if the object is not an edge."""
     if columns is None:
         places = recognize_columns(keys)
     elif any(name in keys for name in columns) or "id" not in keys:
@@ -114,5 +115,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        raise ValueError(f"the key {twice!r} occurs twice")
     return value

@@ -1,4 +1,4 @@
-"""OBO ontologies as facts, by fastobo."""
+"""Reads OBO ontologies by fastobo."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sheafprop.errors import DataError
 if TYPE_CHECKING:
     from sheafprop.data.input_file import InputFile
 
-# The lines that are parsed. No other one is seen: a term whose synonym is malformed is read.
+# The clauses that are parsed. Errors in others, such as a malformed synonym, are ignored.
 _CLAUSE = re.compile(
     r"(id|name|alt_id|is_a|relationship|is_obsolete|replaced_by|property_value):(\s|$)"
 )
-# Clauses of OBO 1.2 and 1.4 that say nothing about other terms. All others that are not read, with
-# misspelt ones among them, are counted.
+# Clauses of OBO 1.2 and 1.4 that do not refer to other terms. All other clauses that are not read,
+# including misspelled ones, are counted.
 _PLAIN = frozenset(
     {
         *("builtin", "comment", "consider", "created_by", "creation_date", "def", "is_anonymous"),
@@ -28,7 +28,7 @@ _PLAIN = frozenset(
 )
 _FRAME = "[Term]"
 _ANY_FRAME = re.compile(r"\[\w+\]$")
-# Of a relation: its short name, and the term that it has in OWL.
+# Clauses of a relation: its short name, and its term in OWL.
 _SHORT = re.compile(r"id:\s*([A-Za-z]\w*)\s*(?:!.*)?")
 _RELATION_TERM = re.compile(r"xref:\s*((?:BFO|RO):\d+)\b.*")
 
@@ -36,19 +36,19 @@ _RELATION_TERM = re.compile(r"xref:\s*((?:BFO|RO):\d+)\b.*")
 def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
     """Reads ``is_a`` and ``relationship`` of terms, and property values that are terms.
 
-    Obsolete terms are left out. Where a fact names an alternative id (``alt_id``) or a term that
-    was replaced (``replaced_by``), the term is meant, and the term of a relation in OWL
-    (``xref: BFO:0000050``) is its short name (``part_of``). Frames of the same id are joined. Names
-    and other property values are literals, other frames are left out, and imports are not followed.
-    Other clauses that may name terms, such as ``intersection_of``, and unknown ones are
-    left out and counted by name.
+    Obsolete terms are skipped. In facts, alternative ids (``alt_id``) and replaced terms
+    (``replaced_by``) are replaced by their terms, and the terms of relations in OWL (``xref:
+    BFO:0000050``) by their short names (``part_of``). Frames with the same id are joined. Names and
+    other property values are literals. Other frames are skipped, and imports are not followed.
+    Other clauses that may refer to terms, such as ``intersection_of``, and unknown ones are skipped
+    and counted by name.
 
     Returns:
         What the places of facts count.
 
     Raises:
-        DataError: If fastobo is not installed, or the file is malformed, with the line and its
-            content.
+        DataError: If fastobo is not installed, or the file is malformed. The message has the line
+            and its content.
     """
     try:
         import fastobo
@@ -83,7 +83,7 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
                 facts.left_out[f"clauses {tag!r}"] += 1
         if is_clause:
             numbers.append(number)
-        # Blank lines in place of the others keep the numbers.
+        # Blank lines replace skipped ones, which keeps line numbers.
         kept.append(line if wanted else "")
     content = "\n".join([*kept, ""]).encode()
     places = iter(numbers)
@@ -99,7 +99,7 @@ def read_obo(file: InputFile, facts: Facts, progress: bool = False) -> str:
     except SyntaxError as error:
         number = min(error.lineno or 1, len(lines))
         raise _error(file.source, number, lines[number - 1], str(error.msg)) from error
-    facts.left_out["frames of no term"] += frames[False]
+    facts.left_out["frames that are not terms"] += frames[False]
     if repeated:
         facts.notes.append(f"frames joined with an earlier one of the same id ({repeated:,})")
     return "line"
@@ -130,7 +130,7 @@ def _add(clause: Any, entity: str, line: int, facts: Facts) -> None:
 
 
 def _label(identifier: Any, facts: Facts) -> str:
-    """An identifier without its escapes, an IRI shortened as RDF's are."""
+    """Returns an identifier without escapes; shortens IRIs as in RDF."""
     kind = type(identifier).__name__
     if kind == "PrefixedIdent":
         return facts.intern(f"{identifier.prefix}:{identifier.local}")

@@ -1,4 +1,4 @@
-"""IRIs as short labels and back, such as ``GO:0008150``, without losing one."""
+"""Shortens IRIs to labels such as ``GO:0008150``, and expands them again."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 from sheafprop.errors import DataError
 
 _OBO = "http://purl.obolibrary.org/obo/"
-# Ontologies of the OBO Foundry, whose terms are NAME_NUMBER there.
+# Ontologies of the OBO Foundry. The IRIs of their terms end in NAME_NUMBER.
 _OBO_NAMES = (
     *("AAO", "ADO", "ADW", "AEO", "AERO", "AGRO", "AISM", "AMPHX", "APO", "APOLLO_SV", "ARO"),
     *("BCGO", "BCIO", "BCO", "BFO", "BILA", "BSPO", "BTO", "CARO", "CDAO", "CDNO", "CEPH", "CHEBI"),
@@ -32,7 +32,7 @@ _OBO_NAMES = (
     *("VBO", "VO", "VSAO", "VT", "VTO", "WBbt", "WBls", "WBPhenotype", "XAO", "XCO", "XLMOD"),
     *("XPO", "ZECO", "ZFA", "ZFS", "ZP"),
 )
-#: The prefixes that labels are shortened by unless others are given.
+#: The default prefixes.
 COMMON = {
     "biolink": "https://w3id.org/biolink/vocab/",
     "dbo": "http://dbpedia.org/ontology/",
@@ -53,9 +53,9 @@ COMMON = {
     "xsd": "http://www.w3.org/2001/XMLSchema#",
     **{name: f"{_OBO}{name}_" for name in _OBO_NAMES},
 }
-#: Labels that are no IRIs are written behind this one.
+#: Namespace of labels that are not IRIs.
 _LABEL_IRI = "urn:sheafprop:label:"
-#: Names of IRIs that OBO does not write as prefix and number.
+#: Labels of IRIs that OBO does not write as prefix and number.
 NAMES = {"is_a": f"{COMMON['rdfs']}subClassOf"}
 _NAME = re.compile(r"[^\W\d_][\w.-]*")
 _PREFIX_LINE = re.compile(r"^\s*@?prefix\s+([\w.-]+):\s*<([^<>\s]*)>\s*\.?\s*$", re.I | re.M)
@@ -63,7 +63,7 @@ _CHARACTER = (
     r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2}"
     "|[\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef\U00010000-\U0001fffd])"
 )
-# RFC 3987, without addresses in brackets.
+# RFC 3987, without IP addresses in brackets.
 _IRI = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*:"
     rf"(?://(?:(?!:|@){_CHARACTER})*(?:@(?:(?!:|@){_CHARACTER})*)?(?::[0-9]*)?(?:/(?:{_CHARACTER}|/)*)?"
@@ -75,15 +75,14 @@ _IRI = re.compile(
 class Prefixes:
     r"""Shortens IRIs to labels and expands them again: ``expand(shorten(iri)) == iri``.
 
-    The longest namespace that an IRI begins with is written as its prefix and a colon, and
-    ``rdfs:subClassOf`` as ``is_a``, so that it is one relation in OBO and OWL. An IRI that would be
-    taken for another one so is put in angle brackets. Labels that are not IRIs, for example from a
-    TSV file, are percent-encoded with the prefix ``urn:sheafprop:label:`` and restored exactly:
-    ``shorten(expand(label)) == label``.
+    The longest matching namespace of an IRI is replaced by its prefix and a colon, and
+    ``rdfs:subClassOf`` by ``is_a``, as in OBO. Ambiguous IRIs are put in angle brackets. Labels
+    that are not IRIs, for example from a TSV file, are percent-encoded with the prefix
+    ``urn:sheafprop:label:`` and restored exactly: ``shorten(expand(label)) == label``.
 
     Args:
-        namespaces (mapping): The prefixes and their namespaces.
-        names (mapping, optional): Labels without a prefix, and their IRIs.
+        namespaces (mapping): Namespaces by prefix.
+        names (mapping, optional): IRIs by label, for labels without a prefix.
     """
 
     def __init__(self, namespaces: Mapping[str, str], names: Mapping[str, str] | None = None):
@@ -95,15 +94,15 @@ class Prefixes:
 
     @classmethod
     def of(cls, given: Any = None) -> "Prefixes":
-        """Prefixes as they are given in Python, in YAML or on the command line.
+        """Builds prefixes from an option given in Python, in YAML or on the command line.
 
         Args:
-            given: None or ``"common"`` for those that are built in, ``"none"`` for none, or more of
-                them: a mapping, or a file, in JSON (an object, or a JSON-LD ``@context``) or of
+            given: None or ``"common"`` for the built-in prefixes, ``"none"`` for none, or further
+                prefixes as a mapping or a file of JSON (an object or a JSON-LD ``@context``) or of
                 ``@prefix`` lines.
 
         Raises:
-            DataError: If the file cannot be read, or holds something else.
+            DataError: If the file cannot be read or does not hold prefixes.
         """
         if isinstance(given, Prefixes):
             return given
@@ -118,13 +117,13 @@ class Prefixes:
             good = isinstance(space, str) and _NAME.fullmatch(str(name))
             if not good or not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", space):
                 raise DataError(
-                    f"{source}: prefixes are words with an absolute IRI each, such as "
+                    f"{source}: prefixes must be words with absolute IRIs, such as "
                     f"'ex': 'http://example.org/' (got {name!r}: {space!r})"
                 )
         return cls({**COMMON, **given}, NAMES)
 
     def shorten(self, iri: str) -> str:
-        """The label of an IRI."""
+        """Returns the label of an IRI."""
         if iri.startswith(_LABEL_IRI):
             try:
                 label = unquote(iri.removeprefix(_LABEL_IRI), errors="surrogatepass")
@@ -139,13 +138,13 @@ class Prefixes:
         return f"<{iri}>" if iri.partition(":")[0] in self.namespaces else iri
 
     def shorten_label(self, label: str) -> str:
-        """The label of an IRI, also in angle brackets; any other label as it is."""
+        """Shortens a label that is an IRI, with or without angle brackets."""
         iri = label[1:-1] if label.startswith("<") and label.endswith(">") else label
         is_iri = _IRI.fullmatch(iri) and iri.partition(":")[0] not in self.namespaces
         return self.shorten(iri) if is_iri else label
 
     def expand(self, label: str) -> str:
-        """The IRI of a label."""
+        """Returns the IRI of a label."""
         name, colon, rest = label.partition(":")
         iri = self._iris.get(label, label)
         if colon and name in self.namespaces:

@@ -1,4 +1,4 @@
-"""RDF as facts: N-Triples, N-Quads, Turtle, TriG and RDF/XML, by pyoxigraph."""
+"""Reads N-Triples, N-Quads, Turtle, TriG and RDF/XML by pyoxigraph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RDFS = "http://www.w3.org/2000/01/rdf-schema#"
 _OWL = "http://www.w3.org/2002/07/owl#"
 _TYPE = f"{_RDF}type"
 _VOCABULARIES = (_OWL, _RDFS, _RDF)
-# Of the header of an ontology.
+# Terms in the header of an ontology.
 _HEADER = {
     f"{_OWL}{name}"
     for name in (
@@ -36,28 +36,27 @@ _OBO = COMMON["obo"]
 _DEPRECATED = f"{_OWL}deprecated"
 _ALTERNATIVE = f"{COMMON['oboInOwl']}hasAlternativeId"
 _REPLACED_BY = f"{COMMON['IAO']}0100001"
-# Bytes of lines that are parsed at once, and that a parser is given at once.
+# Number of bytes parsed at once.
 _CHUNK = 1 << 20
 _PLACE = re.compile(r"^Parser error at line \d+ .*?: | \(line \d+\)$")
 _SHOWN = 100
 
 
 def read_rdf(file: InputFile, format: str, facts: Facts, progress: bool = False) -> str:
-    """Reads the triples of a file whose three terms are IRIs.
+    """Reads triples of IRIs, and literals.
 
-    Literals go to ``facts`` too. A class restriction, ``A rdfs:subClassOf [owl:onProperty p;
-    owl:someValuesFrom B]``, is the fact ``A p B``. What else has a blank node is left out, and so
-    are declarations (``rdf:type`` with a term of OWL, RDFS or RDF, and the header of an
-    ontology). Alternative ids (``oboInOwl:hasAlternativeId``) and terms that were replaced
-    (``IAO:0100001``) mean their terms. Nothing is imported or fetched, and a document that declares
-    XML entities is refused.
+    A class restriction ``A rdfs:subClassOf [owl:onProperty p; owl:someValuesFrom B]`` becomes the
+    fact ``A p B``. Other triples with blank nodes are skipped, as are declarations (``rdf:type``
+    with a term of OWL, RDFS or RDF, and the header of an ontology). Alternative ids
+    (``oboInOwl:hasAlternativeId``) and replaced terms (``IAO:0100001``) are replaced by their
+    terms. Imports are not followed, and declarations of XML entities are an error.
 
     Returns:
         What the places of facts count.
 
     Raises:
-        DataError: If pyoxigraph is not installed, or the file is malformed, with the line and its
-            content.
+        DataError: If pyoxigraph is not installed, or the file is malformed. The message has the
+            line and its content.
     """
     try:
         import pyoxigraph
@@ -92,7 +91,7 @@ def _kind(format: str, library: Any) -> Any:
 def _read_lines(
     stream: Any, file: InputFile, format: str, library: Any
 ) -> Iterator[tuple[int, Any]]:
-    """The statements of a format with one in each line, and their lines."""
+    """Yields the statements of a line-based format, with their lines."""
     first, rest = 1, b""
     while part := stream.read(_CHUNK):
         part = rest + part
@@ -106,7 +105,7 @@ def _read_lines(
 def _parse_lines(
     part: bytes, first: int, file: InputFile, format: str, library: Any
 ) -> Iterator[tuple[int, Any]]:
-    # A carriage return alone would be a line of its own to the parser, and none here.
+    # The parser would count a lone carriage return as a line end.
     if b"\r" in part and b"\r" in part.replace(b"\r\n", b""):
         clean = part.replace(b"\r\n", b"\n")
         number = first + clean.count(b"\n", 0, clean.index(b"\r"))
@@ -128,7 +127,7 @@ def _parse_lines(
 def _read_stream(
     stream: Any, file: InputFile, format: str, library: Any
 ) -> Iterator[tuple[int, Any]]:
-    """The statements of any other format, numbered."""
+    """Yields the statements of any other format, numbered."""
     source = _CheckedXML(stream, file.source) if format == "rdfxml" else stream
     try:
         yield from enumerate(library.parse(source, format=_kind(format, library)), 1)
@@ -138,7 +137,7 @@ def _read_stream(
 
 
 class _CheckedXML:
-    """A stream of XML that expat has seen first: whole, well formed and without entities."""
+    """A stream of XML that expat checks for well-formedness and entities."""
 
     def __init__(self, stream: Any, source: str):
         self._read, self._source, self._left = stream.read, source, b""
@@ -170,7 +169,7 @@ class _XMLError(SyntaxError):
 
 
 def _find_line(file: InputFile, format: str, library: Any) -> int:
-    """The line at which a parser that does not say it stops: it is given line by line."""
+    """Finds the line of an error that has none, by parsing line by line."""
 
     class Lines:
         count = 0
@@ -252,6 +251,6 @@ def _collect(found: Iterator[tuple[int, Any]], facts: Facts, library: Any) -> No
 
 
 def _labels_of_id(text: str, facts: Facts) -> set[str]:
-    """The labels that an id of OBO has, as ``X:1`` and as the IRI of its term."""
+    """Returns the labels of an OBO id, as ``X:1`` and from the IRI of its term."""
     label = facts.name(text) if "://" in text else text
     return {label, facts.name(_OBO + text.replace(":", "_", 1))}

@@ -1,4 +1,4 @@
-"""A file of a graph format as located facts."""
+"""Reads a file of a graph format."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 def read_graph(
     file: InputFile, format: str, options: ReadOptions, literals: LiteralSink | None = None
 ) -> LocatedRows:
-    """The facts of a file, read as a stream with a bar on the terminal.
+    """Reads the facts of a file, with a progress bar.
 
-    A warning says as what it was read, unless its name says that, and counts what was left out.
+    A warning counts what is skipped, and names the format if it was inferred from the content.
 
     Args:
         file: The file.
         format: One of ``GRAPH_FORMATS``.
-        options: How files are read.
-        literals: What takes the literals.
+        options: The options of reading.
+        literals: Receives the literals.
 
     Raises:
-        DataError: If the file is malformed, with the line and its content, or the library that
-            reads it is not installed; and if an option for tables is given.
+        DataError: If the file is malformed, its reader is not installed, or an option for tables is
+            given. The message has the line and its content.
     """
     title = GRAPH_FORMATS[format]
     given = {"columns": options.columns, "header": options.header, "delimiter": options.delimiter}
     for name, value in given.items():
         if value is not None and not (name == "columns" and format == "jsonl"):
-            raise DataError(f"{file.source}: '{name}' is for tables, and this is {title}")
+            raise DataError(f"{file.source}: '{name}' applies only to tables, and this is {title}")
     is_guess = options.format == "auto" and named_format(file.source) != title
     facts = Facts(file.source, title, options.prefixes, literals, is_guess)
     if format == "jsonl":

@@ -1,4 +1,4 @@
-"""Triples as N-Triples, with numbers that belong to them."""
+"""Writes triples as N-Triples, optionally with numbers."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ def format_ntriples(
     prefixes: Prefixes,
     numbers: Mapping[str, Sequence[float]] | None = None,
 ) -> Iterator[bytes]:
-    """The lines of triples, whose labels are read back as they are with the same prefixes.
+    """Formats triples as lines. Reading them with the same prefixes restores the labels.
 
-    Numbers of a triple, such as its probability, are those of an ``rdf:Statement`` with its
+    Numbers of a triple, such as its probability, are properties of an ``rdf:Statement`` with its
     subject, predicate and object: ``_:s0 <urn:sheafprop:probability> "0.9"^^xsd:double``.
 
     Args:
-        triples: The labels.
-        prefixes: How labels become IRIs.
-        numbers: A number for every triple, by names that are words.
+        triples: Label triples.
+        prefixes: The prefixes that expand labels to IRIs.
+        numbers: One number per triple, by name.
     """
     iris: dict[str, str] = {}
 

@@ -69,7 +69,7 @@ def import_libkge(
         check_shape(path, rows, (2 * len(labels[1]), None), "vectors of relations and reciprocals")
         rows = rows[: len(labels[1])]
         notes.append(
-            "relations have vectors of their own to rank heads, which are left out: heads are "
+            "relations have vectors of their own to rank heads, which are skipped: heads are "
             "ranked by those that rank tails"
         )
     check_shape(path, vectors, (len(labels[0]), None), "vectors of the entities")

@@ -92,12 +92,13 @@ def _convert(
     if tables and len(tables[0]) == 2 * num_relations:
         # With inverse triples, relation r has the rows 2r and 2r + 1.
         tables = [table[0::2] for table in tables]
-        notes.append("the relations' inverses were left out: propagation needs none")
+        notes.append("the relations' inverses were skipped: propagation needs none")
     p = float(interaction.get("p", 2))
     powered = bool(interaction.get("power_norm", False))
     if powered and p not in (1.0, 2.0):
         notes.append(f"scores are {p:g}-norms here, not their {p:g}-th powers: the order is equal")
     notes += norm_notes(p)
+    layout = None
     if name == "transe":
         parameters = {"rel_emb.weight": tables[0]}
     elif name == "rotate":
@@ -105,6 +106,7 @@ def _convert(
         if not bool(((turns.abs() - 1).abs() < 1e-3).all()):
             notes.append("relations that are not pure rotations were scaled to be ones")
         parameters = {"rel_emb.weight": turns.angle()}
+        layout = "pairs"
     elif name == "transr":
         # PyKEEN multiplies rows: x @ M with M of shape [d, k].
         maps = tables[1].unflatten(1, (width, -1)).transpose(1, 2)
@@ -121,6 +123,7 @@ def _convert(
     return {
         "vectors": vectors,
         "parameters": parameters,
+        "layout": layout,
         "p": p,
         "squared": powered and p == 2.0,
         "notes": notes,

@@ -99,7 +99,7 @@ def work_folder(folder: Path, ranks: Ranks, *, restart: bool) -> Iterator[None]:
 
 def clear_work(folder: Path) -> None:
     """Empties a folder of work, of its records first: without them, what is left of a process that
-    is killed here counts for nothing."""
+    is killed here is ignored."""
     with storage_errors(folder, "written"):
         for record in (*folder.glob(_NAME), *folder.glob(f"*/{_NAME}")):
             record.unlink()

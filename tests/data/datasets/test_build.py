@@ -29,8 +29,8 @@ def test_options_say_which_data_is_meant(tmp_path, monkeypatch):
             {"dataset": "pykeen", "name": "umls", "mode": "fully-inductive"},
             "data.dataset=pykeen is split semi-inductively",
         ),
-        ({"name": "nell_v1", "header": "no"}, "data.header says how files of data.dataset=folder"),
-        ({"name": "nell_v1", "input_format": "csv"}, "data.input_format says how files of"),
+        ({"name": "nell_v1", "header": "no"}, "data.header applies only to data.dataset=folder"),
+        ({"name": "nell_v1", "input_format": "csv"}, "data.input_format applies only to"),
         ({"name": "nell_v9"}, "'name' must be one of"),
     ],
 )

@@ -51,7 +51,7 @@ def test_optional_files(folder, name, state):
     parts = dict(zip(list(FILES), [0, data.train_valid, 0, data.valid, data.test], strict=True))
     assert parts.pop(name) is None
     assert None not in parts.values()
-    note = f"there is no {name}" if state == "missing" else f"{name} is empty"
+    note = f"{name} is missing" if state == "missing" else f"{name} is empty"
     assert note in data.report["notes"]
 
 
@@ -61,7 +61,9 @@ def test_a_graph_in_the_place_of_a_folder_is_answered_with_the_commands_to_type(
     graph.write_text("")
     for place in (graph, graph.parent):
         dataset = FolderDataset(place, "fully-inductive", columns=("a", "b", "c"), format="csv")
-        with pytest.raises(DataError, match=r"a file \(got|train\.txt and inference") as caught:
+        with pytest.raises(
+            DataError, match=r"the data folder is a file|train\.txt and inference"
+        ) as caught:
             dataset.load()
         split = f"split '{graph}' --out 'my graph_split' --mode fully-inductive --columns=a,b,c "
         assert f"sheafprop {split}--input-format=csv && sheafprop fit " in str(caught.value)
@@ -85,7 +87,7 @@ def test_required_files(folder, name):
 def test_a_folder_in_the_place_of_a_file_is_named(folder, name):
     (folder / name).unlink()
     (folder / name).mkdir()
-    with pytest.raises(DataError, match=f"{name} is a folder: it must be a file of triples"):
+    with pytest.raises(DataError, match=rf"{name} must be a file of triples \(got a folder\)"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -127,7 +129,7 @@ def test_unknown_relations(folder):
 
 def test_overlaps(folder):
     write_triples(folder / "inference_test.txt", FILES["inference.txt"])
-    with pytest.warns(UserWarning, match="2 triples are both among the observed and the test"):
+    with pytest.warns(UserWarning, match="2 triples occur in both the observed and the test"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -208,7 +210,7 @@ def test_files_are_checked_without_torch(folder, file, content, message):
 )
 def test_close_names_are_pointed_out(folder, missing, close):
     (folder / missing).rename(folder / close)
-    said = f"'{close}' was not read: if it is meant, call it {missing}"
+    said = f"'{close}' is ignored; to use it, rename it to {missing}"
     dataset = FolderDataset(folder, "semi-inductive")
     assert said in dataset.load().report["notes"]
     with pytest.warns(UserWarning, match=said.replace(".", r"\.")):
@@ -217,7 +219,7 @@ def test_close_names_are_pointed_out(folder, missing, close):
 
 def test_close_names_of_files_that_are_needed_are_in_the_error(folder):
     (folder / "inference.txt").rename(folder / "inferences.txt")
-    with pytest.raises(DataError, match=r"inference.txt missing.*'inferences.txt' was not read"):
+    with pytest.raises(DataError, match=r"inference.txt missing.*'inferences.txt' is ignored"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -228,7 +230,7 @@ def test_other_files_are_left_alone_and_counted(folder, recwarn):
     (folder / "split.json").write_text("{}")  # of 'sheafprop split': nothing to mention
     data = FolderDataset(folder, "semi-inductive").load()
     notes = data.report["notes"]
-    assert "3 other files not read (README, entity2id.txt, train2id.txt)" in notes
+    assert "3 other files ignored (README, entity2id.txt, train2id.txt)" in notes
     assert not any("call it" in note for note in notes)
     FolderDataset(folder, "semi-inductive").check()
     assert not recwarn.list
@@ -255,13 +257,13 @@ def test_files_are_read_by_the_options_and_by_their_names(folder):
 
 @pytest.mark.parametrize("name", ["columns", "header", "delimiter", "input_format"])
 def test_reading_options_go_with_folders(name):
-    with pytest.raises(ValueError, match=rf"data\.{name} says how .*got dataset='pykeen'"):
+    with pytest.raises(ValueError, match=rf"data\.{name} applies only to .*got dataset='pykeen'"):
         build_dataset("pykeen", name="umls", **{name: "0,1,2"})
 
 
 def test_two_files_for_one_part_are_refused(folder):
     (folder / "train.tsv").write_bytes((folder / "train.txt").read_bytes())
-    with pytest.raises(DataError, match=r"several files may be train.txt \(train.tsv, train.txt\)"):
+    with pytest.raises(DataError, match=r"train.txt is ambiguous \(train.tsv, train.txt\)"):
         FolderDataset(folder, "semi-inductive").load()
 
 
@@ -275,7 +277,7 @@ def test_a_header_is_refused_in_any_file_unless_its_fields_are_known(folder):
     for name in ("train.txt", "inference_test.txt"):
         content = (folder / name).read_text()
         (folder / name).write_text("vertex\tlink\tother\n" + content + "y\tr\tx\n")
-        with pytest.raises(DataError, match=f"{name}, line 1: this occurs nowhere else"):
+        with pytest.raises(DataError, match=f"{name}, line 1: this row occurs nowhere else"):
             FolderDataset(folder, "semi-inductive").load()
         (folder / name).write_text(content)
     # Sparse files share labels with the training triples only.
@@ -290,7 +292,7 @@ def test_files_of_rdf_are_parts_like_any_other(tmp_path, prefixes):
     (tmp_path / "train.nt").write_text("\n".join([*lines, f'<{wikidata}Q1> <http://e/n> "x" .']))
     text = f"@prefix w: <{wikidata}> .\nw:Q9 <http://e/p> w:Q1, w:Q2 .\n"
     (tmp_path / "inference.ttl.gz").write_bytes(gzip.compress(text.encode()))
-    with pytest.warns(UserWarning, match=r"train\.nt: read as N-Triples; left out: literals \(1\)"):
+    with pytest.warns(UserWarning, match=r"train\.nt: read as N-Triples; skipped: literals \(1\)"):
         data = FolderDataset(tmp_path, "semi-inductive", prefixes=prefixes).load()
     begin = "wd:" if prefixes is None else wikidata
     assert f"{begin}Q9" in data.inference.entities.labels
@@ -308,7 +310,7 @@ def test_alternative_ids_of_an_ontology_mean_its_terms_in_every_part(tmp_path):
     )
     prefixes = {"X": "http://purl.obolibrary.org/obo/X_", "N": "http://n/"}
     dataset = FolderDataset(tmp_path, "semi-inductive", prefixes=prefixes)
-    with pytest.warns(UserWarning, match=r"inference\.tsv: alternative ids of another .*\(1\)"):
+    with pytest.warns(UserWarning, match=r"inference\.tsv: alternative ids from another .*\(1\)"):
         data = dataset.load()
     assert set(data.inference.entities.labels) == {"N:1", *(f"X:{i}" for i in range(5))}
     assert data.train.relations.labels == ("is_a",)

@@ -152,7 +152,9 @@ def test_relative_root_is_resolved_when_given(contents, tmp_path, monkeypatch):
 
 def test_missing_root_is_no_reason_to_download(contents, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "download_url", lambda *args, **kwargs: pytest.fail("download"))
-    with pytest.raises(DataError, match=r"no fb237\.tar\.gz in .*grail\. Leave --data\.root"):
+    with pytest.raises(
+        DataError, match=r"nor fb237\.tar\.gz found in .*grail\. Without --data\.root"
+    ):
         GraILDataset(tmp_path).load()
 
 

@@ -82,7 +82,7 @@ def test_relations_without_training_triples_are_reported(monkeypatch, tmp_path):
     write_triples(folder / "test.txt", rare[2:])
     fake_pykeen(monkeypatch, tmp_path)
     data = PykeenDataset("nations", new_fraction=0.75).load()
-    (note,) = [note for note in data.report["notes"] if "left out" in note]
+    (note,) = [note for note in data.report["notes"] if "dropped" in note]
     kept = set(data.train.relations)
     assert note.startswith(f"{5 - len(kept)} triples of {5 - len(kept)} relations")
 

@@ -28,7 +28,7 @@ def test_facts_of_obsolete_terms_are_left_out_and_counted():
     facts.obsolete.add("b")
     facts.add_literal("a", "name", "A")
     with pytest.warns(
-        UserWarning, match=r"left out: literals \(1\), facts of obsolete terms \(2\)$"
+        UserWarning, match=r"skipped: literals \(1\), facts of obsolete terms \(2\)$"
     ):
         rows = facts.rows("line")
     assert rows.rows.tolist() == [["c", "r", "a"], ["a", "r", "c"]]

@@ -24,7 +24,7 @@ def test_edges_are_facts_and_nodes_have_literals(tmp_path):
     path = tmp_path / "f.jsonl"
     path.write_text("\ufeff" + "\r\n".join(["", json.dumps(NODE), json.dumps(EDGE), ""]))
     found = []
-    with pytest.warns(UserWarning, match=r"literals written \(5\); left out: nodes \(1\)"):
+    with pytest.warns(UserWarning, match=r"literals written \(5\); skipped: nodes \(1\)"):
         rows = read_located(path, literals=lambda *row: found.append(row))
     assert rows.rows.tolist() == [["HGNC:1", "biolink:related_to", "HGNC:2"]]
     assert rows.place(0).endswith("f.jsonl, line 3")
@@ -42,15 +42,15 @@ def test_keys_may_have_any_names_and_order():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "no JSON object"),
-        ("[" * 100_000, "no JSON object"),
+        ("{", "not valid JSON: "),
+        ("[" * 100_000, "not valid JSON: "),
         ('["a", "b", "c"]', "expected a JSON object"),
-        ('{"subject": "a", "subject": "b"}', "the key 'subject' is there twice"),
+        ('{"subject": "a", "subject": "b"}', "the key 'subject' occurs twice"),
         ({**EDGE, "object": None}, "must be strings or integers, and not empty"),
         ({**EDGE, "object": ""}, "must be strings or integers, and not empty"),
         ({**EDGE, "subject": 1.5}, "must be strings or integers, and not empty"),
         ({**EDGE, "predicate": ["p"]}, "must be strings or integers, and not empty"),
-        ({"subject": "a", "object": "b"}, "neither an edge"),
+        ({"subject": "a", "object": "b"}, "expected an edge"),
     ],
 )
 def test_other_lines_are_named(line, words):
@@ -59,7 +59,7 @@ def test_other_lines_are_named(line, words):
 
 
 def test_missing_keys_and_bytes_are_named():
-    with pytest.raises(DataError, match=r"f\.jsonl, line 1: the column 'x' is not there"):
+    with pytest.raises(DataError, match=r"f\.jsonl, line 1: the column 'x' does not exist"):
         read({"h": 1}, columns="x,y,z")
     with pytest.raises(DataError, match=r"f\.jsonl, line 2: not UTF-8 text \(byte 0xff\)"):
         parse_triples(json.dumps(EDGE).encode() + b'\n{"a": "\xff"}\n', "f.jsonl", format="jsonl")

@@ -77,8 +77,8 @@ def test_terms(mark, end):
         ["X:1", "seen_in", "X:5"],
     ]
     assert said == (
-        "f.obo: read as OBO; frames joined with an earlier one of the same id (1); left out: "
-        "clauses 'unknown_tag' (1), literals (2), frames of no term (2), facts of obsolete "
+        "f.obo: read as OBO; frames joined with an earlier one of the same id (1); skipped: "
+        "clauses 'unknown_tag' (1), literals (2), frames that are not terms (2), facts of obsolete "
         "terms (2)"
     )
 
@@ -215,8 +215,8 @@ def test_alternative_ids_mean_their_terms():
         ["X:2", "part_of", "X:1"],
         ["X:2", "is_a", "X:1"],
     ]
-    assert "alternative ids read as their terms (5)" in said
-    assert "or that are terms themselves, not followed (2)" in said
+    assert "alternative ids replaced by their terms (5)" in said
+    assert "or that are terms themselves, not replaced (2)" in said
     # X:5 itself, and tails that nothing, an obsolete term or one another replaces.
     assert "facts of obsolete terms (4)" in said
     assert "clauses" not in said

@@ -106,9 +106,9 @@ def test_files_of_prefixes(tmp_path, text):
     [
         ("[]", "expected a JSON object"),
         ("{", "expected a JSON object"),
-        ('{"a b": "http://x/"}', "prefixes are words.*'a b'"),
-        ('{"a": "relative/"}', "prefixes are words.*'relative/'"),
-        ('{"a": {"@id": "http://x/"}}', "prefixes are words"),
+        ('{"a b": "http://x/"}', "prefixes must be words.*'a b'"),
+        ('{"a": "relative/"}', "prefixes must be words.*'relative/'"),
+        ('{"a": {"@id": "http://x/"}}', "prefixes must be words"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, words):

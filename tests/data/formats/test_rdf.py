@@ -42,7 +42,7 @@ def test_terms_of_n_triples():
         ["http://e/a", "http://e/p", "http://e/café"],
         ["http://e/a", "http://e/p", "http://e/a"],
     ]
-    assert said == "f.nt: read as N-Triples; left out: literals (2), triples of blank nodes (2)"
+    assert said == "f.nt: read as N-Triples; skipped: literals (2), triples of blank nodes (2)"
 
 
 def test_lines_of_facts_are_those_of_the_file(tmp_path, monkeypatch):
@@ -199,11 +199,11 @@ def test_alternative_ids_of_an_ontology_mean_their_terms():
     )
     triples, said = read(text, "f.ttl")
     assert triples == [["GO:2", "RO:1", "GO:1"], ["GO:2", "RO:1", "obo:Q_1"]]
-    assert "alternative ids read as their terms (2)" in said
+    assert "alternative ids replaced by their terms (2)" in said
     assert "facts of obsolete terms (2)" in said
     # The prefix that the table lacks is named, with what makes the labels those of OBO.
     (line,) = re.findall(r"--prefixes FILE with (\{.*?\}) makes", said)
-    assert "lacks, so that OBO files have other labels: Q ('obo:Q_1' is 'Q:1' there)" in said
+    assert "labels differ from those of OBO files: Q ('obo:Q_1' is 'Q:1' there)" in said
     triples, said = read(text, "f.ttl", prefixes=json.loads(line))
     assert triples[1] == ["GO:2", "RO:1", "Q:1"]
     assert "lacks" not in said

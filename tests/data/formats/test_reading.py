@@ -37,13 +37,13 @@ def read(content, format="auto", name="f.txt", **options):
             "biogrid_test.ttl",
             368,
             ("owl:equivalentClass", "http://identifiers.org/ensembl/ENSG00000248144"),
-            r"read as Turtle; left out: declarations \(2\), literals \(1\)",
+            r"read as Turtle; skipped: declarations \(2\), literals \(1\)",
         ),
         (
             "goslim_generic.owl.xz",
             1049,  # 993 of named terms, 56 of restrictions
             ("rdfs:subPropertyOf", "oboInOwl:SubsetProperty"),
-            r"restrictions read as facts \(56\); left out: .*literals \(1,410\)",
+            r"restrictions read as facts \(56\); skipped: .*literals \(1,410\)",
         ),
         ("taxrank.obo", 60, ("is_a", "TAXRANK:0000000"), r"literals \(61\)"),
         ("graph_edges.tsv", 539, ("biolink:interacts_with", "NCBIGene:6469"), ""),
@@ -64,7 +64,7 @@ def test_real_files_have_their_counts(name, count, first, words):
 @pytest.mark.skipif(not FORMATS.is_dir(), reason="SHEAFPROP_DATA names no folder with formats/")
 def test_nodes_of_kgx_are_features():
     path = FORMATS / "graph_nodes.tsv"
-    with pytest.raises(NotTriplesError, match=r"nodes\.tsv, line 1: this is a file of nodes"):
+    with pytest.raises(NotTriplesError, match=r"nodes\.tsv, line 1: this file holds nodes"):
         read_triples(path)
     found = []
     with pytest.warns(UserWarning, match=r"nodes read \(534\); literals written \(1,\d+\)"):
@@ -81,7 +81,7 @@ def test_nodes_of_kgx_are_features():
 
 
 def test_a_file_of_nodes_is_named_as_one():
-    with pytest.raises(NotTriplesError, match=r"f\.csv, line 1: this is a file of nodes"):
+    with pytest.raises(NotTriplesError, match=r"f\.csv, line 1: this file holds nodes"):
         read("personId:ID(Person),name,:LABEL\n1,Ada,Person\n", name="f.csv")
 
 
@@ -122,7 +122,9 @@ def test_thousands_of_documents_give_their_facts_or_an_error_with_the_line(forma
 def test_options_for_tables_are_refused():
     file = InputFile("f.nt", b"<http://a> <http://b> <http://c> .\n")
     for options in ({"columns": "0,1,2"}, {"header": "yes"}, {"delimiter": ";"}):
-        with pytest.raises(DataError, match=r"f\.nt: '\w+' is for tables, and this is N-Triples"):
+        with pytest.raises(
+            DataError, match=r"f\.nt: '\w+' applies only to tables, and this is N-Triples"
+        ):
             read_graph(file, "ntriples", ReadOptions.of(**options))
 
 
