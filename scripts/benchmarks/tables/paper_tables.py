@@ -94,12 +94,12 @@ def steps_table(records: Sequence[Record]) -> str:
             row = r["dataset"], NAMES[r["model"]], r["trained"], r["step"], r["start"]
             found.setdefault(row, {})[r["evaluated"]] = r
     rows = []
-    for row, by in found.items():
-        cells = []
-        for choice in (OURS[3], THEIRS[3]):
-            r = by.get(choice, {})
-            cells.append(f"{100 * r['hits@10']:.1f} ({r['iterations']:,})" if r else NOTHING)
-        rows.append([*row, *cells])
+    for names, ways in found.items():
+        chosen = [ways.get(choice) for choice in (OURS[3], THEIRS[3])]
+        cells = [
+            f"{100 * w['hits@10']:.1f} ({w['iterations']:,})" if w else NOTHING for w in chosen
+        ]
+        rows.append([*names, *cells])
     if not rows:
         return _NOT_RUN
     header = ["data set", "model", "training", "step", "start", "iterations by validation"]
