@@ -91,5 +91,5 @@ def _advise(key: str, given: str, base: type) -> str:
 
 def _subclass_names(base: type) -> set[str]:
     """The names of the classes that derive from one, as far as they are imported."""
-    derived = base.__subclasses__()
+    derived: list[type] = base.__subclasses__()
     return {kind.__name__ for kind in derived}.union(*map(_subclass_names, derived))

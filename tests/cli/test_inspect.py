@@ -70,7 +70,7 @@ def test_inspect(tmp_path, capsys):
     one = output(capsys, "inspect", folder / "train.txt").out
     assert "triples: 4" in one
     (tmp_path / "none").mkdir()
-    assert "no file of triples" in failing(capsys, "inspect", tmp_path / "none")
+    assert "neither files of triples" in failing(capsys, "inspect", tmp_path / "none")
     assert "cannot be read" in failing(capsys, "inspect", tmp_path / "nowhere.txt")
     (folder / "inference.txt").write_text("\n")
     assert "inference.txt\n  triples: 0\n" in output(capsys, "inspect", folder).out
@@ -158,4 +158,4 @@ def test_nodes_and_literals_beside_triples_are_skipped(tmp_path, capsys):
     printed = output(capsys, "inspect", tmp_path).out
     assert f"no triples in {', '.join(sorted(files))}: skipped" in printed
     for name in files:
-        assert "this is a file of" in failing(capsys, "inspect", tmp_path / name)
+        assert "this file holds" in failing(capsys, "inspect", tmp_path / name)

@@ -39,7 +39,7 @@ def test_a_module_loads_without_a_trainer_and_becomes_a_model(tmp_path, kge):
         torch.tensor(model.score(rows)["score"].to_numpy()).float(), expected, atol=1e-5
     )
     assert "new" in model.extend([("new", "next", rows[0][0])]).labels()
-    with pytest.raises(DataError, match="entities that are not"):
+    with pytest.raises(DataError, match="entities of the model must be"):
         module.to_sheaf_model(toy_data("fully-inductive"))
 
 
@@ -96,7 +96,7 @@ def test_lines_in_another_order_are_refused_where_relations_are_not_stored(old_r
     lines = (data / "train.txt").read_text().splitlines()[::-1]
     (data / "train.txt").write_text("\n".join(lines) + "\n")
     assert main(["test", "--run", str(old_run)]) == 1
-    assert "in another order" in capsys.readouterr().err
+    assert "the order of the lines" in capsys.readouterr().err
 
 
 def test_results_of_old_runs_on_other_data_stand_beside(old_run):
