@@ -263,12 +263,10 @@ def run_levers(
                     if share or factor != 1:
                         add(label, both, factor * near.weight, begin)
         elif name == "other walks":
-            for change in ({"teleport": 0.05}, {"teleport": 0.3}, {"num_iterations": 4}):
-                ((key, value),) = change.items()
-                text, other_walk = f"{key} {value}", replace(near, **change)
-                add(
-                    f"{text}, {name}", hidden(episodes, judge, 0.25, other_walk), near.weight, begin
-                )
+            walks = [replace(near, teleport=teleport) for teleport in (0.05, 0.3)]
+            for walk in (*walks, replace(near, num_iterations=4)):
+                label = f"teleport {walk.teleport}, {walk.num_iterations} steps, {name}"
+                add(label, hidden(episodes, judge, 0.25, walk), near.weight, begin)
         elif name == "propagated vectors":
             for share in (0.1, 0.2, 0.35):
                 beside = partial(_with_vectors, module, kge, triples, share)

@@ -218,9 +218,8 @@ class ProximityScorer:
             if given is not None:
                 total = given + total
         if seen is not None:
-            # No logarithm differs from another by so much.
-            most = math.log(_FLOOR) + self.peers * math.log(_PEER_FLOOR)
-            total = total + seen * (1.0 - 2 * self.weight * most)
+            # No logarithm differs from another by so much; candidates with peers were seen.
+            total = total + seen * (1.0 - 2 * self.weight * math.log(_FLOOR))
         if self.may_loop is not None:
             rank_own_last_(total, entity, ~self.may_loop[relation])
         return total

@@ -294,10 +294,9 @@ def _cell(records: list[Record] | None) -> str:
 def _with_episodes(
     rows: dict[str, dict[str, list[Record]]],
 ) -> dict[str, dict[str, list[Record]]]:
-    """The rows of episodes with proximity, by name."""
-    patterns = [p for p in _EPISODES.values() if "episodes + proximity" in p]
-    names = [pattern.format(name) for pattern in patterns for name in NAMES.values()]
-    return {name: rows[name] for name in names if name in rows}
+    """The row of episodes with proximity of the model that they were selected for, by name."""
+    name = "RotatE + episodes + proximity"
+    return {name: rows[name]} if name in rows else {}
 
 
 def _reached(
