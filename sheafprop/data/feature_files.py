@@ -79,7 +79,7 @@ def _of_text(text: str, source: str, suffix: str) -> FeatureTable:
             )
         separator = other
         warnings.warn(
-            f"{source}: fields are separated by {other!r} in the first row, and taken so in all",
+            f"{source}: {other!r} is used as the delimiter, as in the first row",
             stacklevel=2,
         )
     rows: list[list[str]] = []

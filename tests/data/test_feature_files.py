@@ -98,13 +98,13 @@ def test_malformed_files_are_named_with_the_place(tmp_path, text, problem):
 def test_csv_with_another_separator_is_read_and_reported(tmp_path, separator):
     path = tmp_path / "features.csv"
     path.write_text("id,size,kind\na,1.5,x|y\nb,,x\n".replace(",", separator))
-    with pytest.warns(UserWarning, match="fields are separated by"):
+    with pytest.warns(UserWarning, match="is used as the delimiter"):
         table = read_features(path)
     assert table.labels == ("a", "b")
     assert kinds(table) == {"size": "number", "kind": "types"}
     path.write_text(f"id{separator}size\na{separator}1,5\nb{separator}2,25\n")
     with (
-        pytest.warns(UserWarning, match="separated by"),
+        pytest.warns(UserWarning, match="is used as the delimiter"),
         pytest.raises(DataError, match="with a point"),
     ):
         read_features(path)

@@ -69,6 +69,16 @@ def test_queries_over_entities_are_the_mean_of_all_ratios():
     assert row["protocol"].endswith("macro, 500 queries per type")
     assert row["figure"] == "45.0"
     assert row["best published under the same protocol"].startswith("UltraQuery, zero-shot: 47.9")
+    assert row["method"] == "RotatE, best (entity interiors)"
+    # Where not all ratios have settings of their own, those that have one setting.
+    name = "entities, one setting for all ratios"
+    for ratio, hits in (("106", 0.6), ("550", 0.3), ("300", 0.0)):
+        records += over_entities(ratio, types, hits, method=name, limit=700)
+    (row,) = rows(summary_table({"query_entities": records}))
+    assert row["task"].endswith("mean of 3 ratios")
+    assert row["method"] == "RotatE, best (entity interiors, one setting for all ratios)"
+    assert row["protocol"].endswith("macro, 700 queries per type")
+    assert row["figure"] == "30.0"
 
 
 def test_speed_says_how_it_was_measured():
