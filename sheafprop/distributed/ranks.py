@@ -169,7 +169,16 @@ class Ranks:
     def start_all_to_all(
         self, output: Tensor, rows: Tensor, received: Sequence[int], sent: Sequence[int]
     ) -> Callable[[], None]:
-        """Does the same in one piece, and counts no bytes."""
+        """Starts an exchange in one piece, whose bytes are not counted.
+
+        Args:
+            output (Tensor): Receives the rows of the other ranks.
+            rows (Tensor): The rows to send.
+            received, sent (sequence of int): Number of rows from and to each rank.
+
+        Returns:
+            A function that waits for the end of the exchange.
+        """
         with self.watch("all_to_all"):
             work = dist.all_to_all_single(
                 _as_real(output), _as_real(rows), list(received), list(sent), async_op=True

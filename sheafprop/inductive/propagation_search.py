@@ -20,7 +20,7 @@ from sheafprop.ranking.protocols import MAIN_METRICS
 
 
 def inference_filter(data: InductiveData) -> TripleFilter:
-    """Filters all known true triples of the inference graph: observed, validation and test.
+    """Filters all known true triples of the inference graph of ``data``, including test triples.
 
     If the training graph is part of it, the held-out triples of that graph are included.
     """

@@ -66,7 +66,7 @@ class PropagationSettings:
 
     @classmethod
     def from_stored(cls, chosen: dict[str, Any]) -> "PropagationSettings":
-        """Creates settings from the plain values stored in a model folder.
+        """Creates settings from ``chosen``, the plain values stored in a model folder.
 
         Raises:
             ValueError: If a setting is unknown.

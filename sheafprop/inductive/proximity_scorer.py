@@ -111,7 +111,7 @@ class LogProximity:
         return (self.probabilities(entity) + _FLOOR).log_()
 
     def probabilities(self, entity: Tensor) -> Tensor:
-        r"""Returns the rows :math:`\pi_e` ``[B, N]`` of some entities."""
+        r"""Returns the rows :math:`\pi_e` ``[B, N]`` of the entities ``entity``."""
         if not len(self._rows):
             unique, place = torch.unique(entity, return_inverse=True)
             return self._near(unique)[place]

@@ -59,7 +59,7 @@ class CompletionResult:
         strata: Mapping[str, Any],
         mark: str | None = None,
     ) -> None:
-        """Adds the metrics of a ranking under several protocols."""
+        """Adds the metrics of ``result`` under several protocols."""
         for protocol in protocols:
             entry = {
                 "method": method,

@@ -246,13 +246,13 @@ class SectionScorer:
         self._in_order = torch.equal(self._column, torch.arange(len(rows), device=x.device))
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
-        """Returns the scores ``[B, N]`` of all tails for heads and relations."""
+        """Scores all tails ``[B, N]`` for heads ``head_index`` and relations ``rel_type``."""
         if self._around is not None:
             return self._score_around(head_index, rel_type, "tail")
         return self._sum(lambda x: self.model.score_tails(x, head_index, rel_type))
 
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
-        """Returns the scores ``[B, N]`` of all heads for relations and tails."""
+        """Scores all heads ``[B, N]`` for relations ``rel_type`` and tails ``tail_index``."""
         if self._around is not None:
             return self._score_around(tail_index, rel_type, "head")
         return self._sum(lambda x: self.model.score_heads(x, rel_type, tail_index))

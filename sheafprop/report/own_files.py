@@ -1,4 +1,4 @@
-"""Which files sheafprop wrote: a user's own file of the same name is never replaced."""
+"""Recognizes files written by sheafprop, so that files of users are never replaced."""
 
 import hashlib
 import json
@@ -16,27 +16,26 @@ _SECTIONS = ("\n## Selection\n", "\n## Runs\n", "\n## Time and memory\n")
 
 
 def own_path(folder: Path, name: str) -> Path:
-    """Where a record, a report or a figure goes: ``name``, or ``STEM.sheafprop.SUFFIX`` beside it.
+    """Returns the path of a record, report or figure: ``name``, or ``STEM.sheafprop.SUFFIX``.
 
-    The second one is taken, with a warning, where a file is there that sheafprop did not write, or
-    that was changed since.
+    The latter is used, with a warning, if ``name`` was not written by sheafprop or was changed.
 
     Raises:
-        DataError: If neither place is free.
+        DataError: If both paths are taken.
     """
     path, place = folder / name, _find_place(folder, name)
     if place != path:
         warnings.warn(
-            f"sheafprop did not write {path}, which stays: see {place.name}", stacklevel=2
+            f"{path} was not written by sheafprop and is kept: see {place.name}", stacklevel=2
         )
     return place
 
 
 def check_places(folder: Path) -> None:
-    """Refuses a folder where a record, report or figure has no place, before one is written.
+    """Checks that records, reports and figures can be written to a folder.
 
     Raises:
-        DataError: If it holds the user's own files under both names that one of them may have.
+        DataError: If both possible paths of one of them hold files of the user.
     """
     for name in ("metrics.json", "report.md", "hits_by_iteration.png"):
         _find_place(folder, name)
@@ -48,17 +47,17 @@ def _find_place(folder: Path, name: str) -> Path:
         return path
     beside = path.with_name(f"{path.stem}.sheafprop{path.suffix}")
     if beside.exists() and not is_own(beside):
-        raise DataError(f"sheafprop wrote neither {path} nor {beside}: move one of them away")
+        raise DataError(f"sheafprop wrote neither {path} nor {beside}: move one of them")
     return beside
 
 
 def is_own(path: Path) -> bool:
-    """Whether sheafprop wrote a record, report or figure, and nobody changed it; by its content."""
+    """Whether a record, report or figure was written by sheafprop and not changed since."""
     return path.is_file() and _CHECKS[path.suffix](path)
 
 
 def sign(text: str) -> str:
-    """A report's text with a last line by which it is known again."""
+    """Appends a signature to the text of a report."""
     digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
     return f"{text}\n{_MARK}{digest} -->\n"
 

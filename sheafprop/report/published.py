@@ -1,4 +1,4 @@
-"""The figures others published, with marks of how far each can be trusted."""
+"""Published results of other methods, with marks of their reliability."""
 
 import functools
 import json
@@ -20,37 +20,36 @@ NEIGHBOURS = {
 def published_rows(
     task: str, protocol: str, dataset: str, *, marks: Iterable[str] = ("paper", "read")
 ) -> list[dict[str, Any]]:
-    r"""Returns the published figures for one data set under one protocol.
+    r"""Returns the published results for one data set under one protocol.
 
-    Every row holds ``method``, ``protocol``, ``ties`` (None where the rule is not known), ``mark``,
-    ``source``, ``note`` (None if there is none), ``hits@10`` as a fraction, ``mrr`` and
-    ``mrr_mark`` (None if not published, or not of these marks); for queries, ``hits@10`` by query
-    structure and ``averaging``, ``"macro"`` or ``"micro"``, of which only equal ones can be
-    compared. The runs behind them broke ties and filtered by rules of their own, which belongs
-    beside them wherever they are shown.
+    Every row holds ``method``, ``protocol``, ``ties`` (None if unknown), ``mark``, ``source``,
+    ``note`` (optional), ``hits@10`` as a fraction, ``mrr`` and ``mrr_mark`` (None if not published,
+    or not with these marks). For queries, it holds ``hits@10`` by query structure and
+    ``averaging``, ``"macro"`` or ``"micro"``; only results with the same averaging are comparable.
+    Published results use their own tie-breaking rules and filters, which should be stated wherever
+    they are shown.
 
     Args:
         task (str): ``"completion"`` or ``"queries"``.
-        protocol (str): The protocol; figures of another one are never returned. Of
-            ``"full_valid_and_test"`` are those that were ranked as ``"merged"``, but with realistic
-            ties. Queries have one, ``"paper"``.
-        dataset (str): The data set, such as ``"fb237_v1"`` (completion) or ``"550"`` (queries). One
-            without published figures gives no rows.
-        marks (optional): The marks of figures to return; a row may have one mark of Hits@10 and
-            another of MRR. (default: ``("paper", "read")``)
+        protocol (str): The protocol. ``"full_valid_and_test"`` is ``"merged"`` with realistic ties.
+            Queries have one protocol, ``"paper"``.
+        dataset (str): The data set, such as ``"fb237_v1"`` (completion) or ``"550"`` (queries).
+            Without published results, no rows are returned.
+        marks (optional): The marks of the results to return; Hits@10 and MRR of a row may have
+            different marks. (default: ``("paper", "read")``)
 
     Raises:
-        ValueError: If the task or the protocol is not among the published ones.
+        ValueError: If the task or the protocol is unknown.
     """
     if task not in _TASKS:
-        raise ValueError(f"Expected a task among {', '.join(_TASKS)} (got {task!r})")
+        raise ValueError(f"'task' must be one of {', '.join(_TASKS)} (got {task!r})")
     tables = {
         key: value
         for key, value in _published()[task].items()
         if isinstance(value, dict) and key != "means_of_nine_ratios"
     }
     if protocol not in tables:
-        raise ValueError(f"Expected a protocol among {', '.join(tables)} (got {protocol!r})")
+        raise ValueError(f"'protocol' must be one of {', '.join(tables)} (got {protocol!r})")
     wanted = set(marks)
     if task == "completion":
         return _completion(tables[protocol], protocol, dataset, wanted)
@@ -58,11 +57,11 @@ def published_rows(
 
 
 def published_query_means() -> dict[str, dict[str, Any]]:
-    """Published means over the nine ratios of the FB15k-237 queries, by method.
+    """Returns published means over the nine ratios of the FB15k-237 queries, by method.
 
-    Each holds ``averaging``, ``ties``, ``source``, ``mark``, ``note``, and by
-    ``"without negation"`` (nine query types) and ``"with negation"`` (five) ``hits@10``, as a
-    fraction, and ``mrr``.
+    Each entry holds ``averaging``, ``ties``, ``source``, ``mark`` and ``note``, and ``hits@10`` (as
+    a fraction) and ``mrr`` for ``"without negation"`` (nine query types) and ``"with negation"``
+    (five).
     """
     kinds = ("without negation", "with negation")
     return {

@@ -1,4 +1,4 @@
-"""The records of runs, their ``metrics.json``: read, checked, named and grouped."""
+"""Reads, checks, names and groups the records of runs, their ``metrics.json``."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -31,8 +31,7 @@ def read_record(path: Path) -> Record:
         record = json.loads(path.read_text("utf-8"), parse_constant=_no_score)
     except ValueError as error:  # also UnicodeDecodeError and JSONDecodeError
         raise FormatError(
-            f"{path} is not JSON that can be read ({error}). Test the run again, or move its "
-            "folder away"
+            f"{path} is not valid JSON ({error}). Test the run again, or move its folder away"
         ) from error
     problem = _problem(record)
     if problem:
@@ -70,19 +69,19 @@ def _problem(record: Any) -> str | None:
 
 
 def run_name(record: Record) -> str:
-    """The name of the run."""
+    """Returns the name of the run."""
     return str(record["run"].get("name", "unnamed run"))
 
 
 def dataset_title(record: Record) -> str:
-    """The data set and its mode."""
+    """Returns the data set and its mode."""
     run = record["run"]
     mode = run.get("mode")
     return f"{run.get('dataset', 'unnamed data')}{f' ({mode})' if mode else ''}"
 
 
 def by_dataset(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """The records of each data set and mode, in the order of their first appearance."""
+    """Groups records by data set and mode, in the order of first appearance."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(dataset_title(record), []).append(record)
@@ -90,15 +89,15 @@ def by_dataset(records: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def metric_key(name: str, protocol: str) -> str:
-    """The name under which the metrics of a protocol hold one of them."""
+    """Returns the key of a metric among the metrics of a protocol."""
     return PROTOCOLS[protocol].key(name) if protocol in PROTOCOLS else name
 
 
 def tie_conventions(protocol: str) -> dict[str, str]:
-    """Names of the heuristic by the prefix of its metrics: by the protocol's ranks, and expected.
+    """Returns the names of the heuristic by the prefix of its metrics.
 
-    A tie that the true entity is part of is a hit or a miss as a whole under a rule for its rank;
-    in random order it is a hit with some probability. Both are published, so both are shown.
+    A tie of the true entity is a hit or a miss under the rule of the protocol, and a hit with some
+    probability in random order. Reports show both results.
     """
     rule = PROTOCOLS[protocol].ties if protocol in PROTOCOLS else "realistic"
     return {
@@ -108,12 +107,12 @@ def tie_conventions(protocol: str) -> dict[str, str]:
 
 
 def protocol_order(protocol: str) -> int:
-    """The place of a protocol in reports: as listed, then those that are not known."""
+    """Returns the position of a protocol in reports; unknown protocols come last."""
     return [*PROTOCOLS, protocol].index(protocol)
 
 
 def alike(records: list[Record], key: str) -> Iterator[tuple[list[Record], Any]]:
-    """Groups the records that hold the same under :obj:`key`, so that it is shown once."""
+    """Groups records with equal values of :obj:`key`, so that each is shown once."""
     groups: list[tuple[list[Record], Any]] = []
     for record in records:
         value = record.get(key)

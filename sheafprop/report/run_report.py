@@ -1,4 +1,4 @@
-"""The report of one run or of several, as Markdown."""
+"""Reports of one or several runs as Markdown."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,23 +91,23 @@ _TERMS = {
 def write_report(folder: str | os.PathLike[str], records: Sequence[Record]) -> Path:
     r"""Writes ``report.md``, and ``hits_by_iteration.png`` beside it, and returns its path.
 
-    Files of these names that sheafprop did not write stay; the report is ``report.sheafprop.md``
-    then.
+    If ``report.md`` was not written by sheafprop, it is kept, and the report is
+    ``report.sheafprop.md``.
 
-    The report holds the results, how to read them, the results by strata of the test queries, the
-    box of every protocol, published results, the selection on validation, the validation curve, a
-    summary of the data with everything that was excluded, and time and memory. It names the parts
-    that a record lacks.
+    The report contains the results and how to read them, results by strata of the test queries, the
+    protocols, published results, the selection on validation, the validation curve, a summary of
+    the data with everything that was excluded, and time and memory. Missing parts of records are
+    named.
 
     Args:
-        folder (str): The folder to write into.
-        records (list): The records of the runs (their ``metrics.json``), at least one.
+        folder (str): The folder of the report.
+        records (list): One or more records of runs (their ``metrics.json``).
 
     Raises:
         ValueError: If there is no record, or a score is not finite.
     """
     if not records:
-        raise ValueError("Expected at least one record to report on (got none)")
+        raise ValueError("'records' must hold at least one record (got none)")
     folder = Path(folder)
     picture, path = own_path(folder, _PICTURE), own_path(folder, "report.md")
     drawn = picture.name if hits_by_iteration(records, picture) else None

@@ -163,7 +163,7 @@ def test_what_the_report_says_and_what_is_refused():
     scaled = frame().assign(size=frame()["size"] * 1e5)
     notes = grown.extend((), features=scaled.rename(index=str.upper)).report.feature_notes
     assert any("Check the unit" in note for note in notes)
-    with pytest.raises(DataError, match=r"0 of the training entities"):
+    with pytest.raises(DataError, match=r"training entities must have features .got 0"):
         model.extend(FACTS, features=frame().rename(index=str.upper))
     with pytest.raises(DataError, match=r"there is no triple"):
         model.extend(())

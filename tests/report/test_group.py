@@ -43,9 +43,9 @@ def test_the_folder_names_a_run_without_name(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "not JSON"),
-        ('{"format": 1, "run"', "not JSON"),
-        (b'{"format": 1, "run": "\xff"}', "not JSON"),
+        ("", "not valid JSON"),
+        ('{"format": 1, "run"', "not valid JSON"),
+        (b'{"format": 1, "run": "\xff"}', "not valid JSON"),
         ('{"format": 1, "run": {}, "peak_bytes": NaN}', "NaN is never a score"),
         ("3", "expected an object"),
         ('{"run": {}}', "expected format 1"),

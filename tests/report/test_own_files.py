@@ -28,7 +28,7 @@ def test_a_file_of_the_user_stays_and_ours_stands_beside(tmp_path, name):
     (group / name).write_text(FOREIGN[name])
     stem, _, suffix = name.partition(".")
     for _ in range(2):  # ours is replaced, as ever
-        with pytest.warns(UserWarning, match=f"did not write .*{name}"):
+        with pytest.warns(UserWarning, match=f"{name} was not written by sheafprop"):
             group_report(group)
         assert (group / name).read_text() == FOREIGN[name]
         assert is_own(group / f"{stem}.sheafprop.{suffix}")

@@ -20,7 +20,7 @@ def test_means_over_all_ratios_are_apart_from_those_of_a_ratio():
     means = published_query_means()
     assert means["UltraQuery, zero-shot"]["without negation"] == {"hits@10": 0.479, "mrr": 0.321}
     assert all(row["ties"] == "ordinal" for row in means.values())
-    with pytest.raises(ValueError, match="Expected a protocol among paper"):
+    with pytest.raises(ValueError, match="'protocol' must be one of paper"):
         published_rows("queries", "means_of_nine_ratios", "550")
 
 

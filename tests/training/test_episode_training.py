@@ -155,7 +155,7 @@ def test_what_another_model_or_graph_has_left_is_not_gone_on_with(other, tmp_pat
 def test_a_graph_that_cannot_be_split_takes_the_first_number_of_steps(monkeypatch):
     monkeypatch.setattr(episode_training, "_FIRST", 2)
     triples = torch.tensor([[0, 0, 1], [0, 1, 1]])
-    with pytest.warns(UserWarning, match="cannot be split.*; so 2 training steps"):
+    with pytest.warns(UserWarning, match="cannot be split.*; 2 steps of episodic training"):
         _, record = train_episodes(trained_model(), triples, EpisodeSettings(num_random=2))
     assert (record.num_steps, record.tried) == (2, [])
 
