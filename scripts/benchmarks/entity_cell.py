@@ -228,7 +228,10 @@ def climb(best: EntitySettings, judge: Callable[[EntitySettings], float]) -> Ent
         values, start, moved = GRID[option], best, True
         while moved:
             place = values.index(getattr(best, option))
-            near = [replace(best, **{option: v}) for v in values[max(place - 1, 0) : place + 2]]
+            changes: list[dict[str, Any]] = [
+                {option: value} for value in values[max(place - 1, 0) : place + 2]
+            ]
+            near = [replace(best, **change) for change in changes]
             better = max(near, key=lambda one: (judge(one), one == best))
             moved, best = better != best, better
         idle = idle + 1 if best == start else 1
