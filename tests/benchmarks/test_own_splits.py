@@ -31,6 +31,7 @@ def test_every_method_has_a_row(monkeypatch, tmp_path):
         "rotate",
         "proximity alone",
         "proximity after the edge-type filter",
+        "proximity and peers alone",
         "edge-type heuristic",
     ]
     key = {"dataset": "toy", "seed": 0}

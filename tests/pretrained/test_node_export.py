@@ -32,7 +32,7 @@ def test_nodes_keep_their_columns_space_and_labels(tmp_path, nodes):
         (out,) = export_vectors(tmp_path / "out.csv", LABELS, vectors, nodes=nodes)
     assert [str(warning.message) for warning in caught] == [
         "1 node of 3 without a vector, as the model does not know them",
-        "left out: 2 entities of the model that the file of nodes does not have",
+        "skipped: 2 entities of the model that the file of nodes does not have",
     ]
     header, *rows = rows_of(out)
     assert header == ["personId:ID(Person)", "name", ":LABEL", "vector:float[]"]
