@@ -214,6 +214,7 @@ def test_batches_of_neighbor_loader_differ_and_are_reported():
     hetero["a", "to", "b"].edge_index = torch.tensor([[0, 1, 3], [1, 1, 4]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         HeteroGraph.from_hetero(hetero)
         k_hop_batch(k_hop_batch(data, seeds, 3), [0], 1)
     with warnings.catch_warnings():

@@ -150,6 +150,7 @@ def test_step_one_at_eigenvalue_two_is_reported():
     triangle = torch.tensor([[0, 1, 2], [1, 2, 0]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         SheafPropagation(3, step_size=1.0)(
             torch.randn(3, 1), triangle, torch.tensor([0, 0, 0]), IdentitySheaf(relations=1)
         )
@@ -214,6 +215,7 @@ def test_eigenvalue_two_far_from_the_ends_of_the_process_is_found():
     known = torch.arange(1000) == 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         SheafPropagation(1, step_size=1.0)(x, *graph, boundary_mask=known)
         # Teleport takes the oscillation away.
         SheafPropagation(1, step_size=1.0, teleport=0.1)(x, *graph)
@@ -229,6 +231,7 @@ def test_rising_energy_stops_with_advice():
     case = make_case("identity", 4, num_edges=60)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         out = SheafPropagation(3000, step_size=1.05)(case.x, *case.graph, **options(case))
     assert torch.allclose(out, dense_limit(case, "block"), atol=1e-6)
 

@@ -212,6 +212,7 @@ def test_parameters_in_containers_are_reported(contain):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         Owner()(*graph)
 
 
@@ -252,6 +253,7 @@ def test_sheaves_that_train_elsewhere_are_not_reported():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         Builds()(case.x, *edges)
         Knows(sheaf, SheafConv())(case.x, *edges)
         Network(case.sheaf)(case)

@@ -84,6 +84,7 @@ def test_maps_too_large_for_their_squares_are_refused(kind, normalization):
     layer = SheafConv(normalization=normalization, step_size=1e-9)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         with pytest.raises(DivergenceError, match=r"vertex 0.*weights down"):
             layer(torch.ones(2, 2), EDGE, RELATION, sheaf, boundary_mask=KNOWN)
 

@@ -183,6 +183,7 @@ def test_auto_leaves_to_cg_what_a_factorisation_cannot_resolve():
     graph = (EDGE_INDEX, EDGE_TYPE, IdentitySheaf(b))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         _, result = HarmonicExtension(tol=1e-6)(
             x, *graph, edge_weight=weight, boundary_mask=mask, return_result=True
         )

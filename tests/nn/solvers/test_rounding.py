@@ -39,6 +39,7 @@ def solve(solver, x, sheaf, weight, normalization, tol):
     layer = HarmonicExtension(solver, tol=tol, normalization=normalization, max_iterations=3000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
         return layer(
             x, EDGES, torch.arange(9), sheaf, edge_weight=weight, return_result=True
         )  # warns if it has not converged
@@ -105,6 +106,7 @@ def test_gradients_of_what_the_kernel_keeps(solver):
         layer = HarmonicExtension(solver, tol=1e-9, normalization=None, max_iterations=3000)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", DeprecationWarning)  # of PyG, on Python 3.13
             out = layer(x, EDGES, torch.arange(9), sheaf, edge_weight=weight)
             out.backward(limit)
         assert float((x.grad - limit).abs().max()) <= 1e-7
