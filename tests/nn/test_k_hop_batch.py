@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+import torch_geometric
 from torch.utils.data import DataLoader
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import NeighborLoader
@@ -184,6 +185,13 @@ def test_a_data_loader_makes_batches_of_all_nodes():
     assert close(out, run(layer, data, sheaf))
 
 
+samples_neighbors = pytest.mark.skipif(
+    not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE),
+    reason="NeighborLoader needs pyg-lib or torch-sparse",
+)
+
+
+@samples_neighbors
 def test_subgraphs_of_pyg_agree_where_they_follow_edges_both_ways():
     data, sheaf = make_graph("diagonal, real pair")
     del data.boundary_mask
@@ -200,6 +208,7 @@ def test_subgraphs_of_pyg_agree_where_they_follow_edges_both_ways():
     assert close(run(layer, data.subgraph(sampled.n_id), sheaf)[:2], expected)
 
 
+@samples_neighbors
 def test_batches_of_neighbor_loader_differ_and_are_reported():
     data, sheaf = make_graph("identity")
     layer, seeds = SheafPropagation(1), torch.tensor([20, 41, 30])
