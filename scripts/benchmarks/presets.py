@@ -30,8 +30,9 @@ NARROW: dict[str, dict[str, Config]] = {
         "nell": {"weight": 0.7, "share": 0.6, "peers": 0.5},
     },
 }
-#: Weights of proximity in the preset ``episodes``, where those of the versions differ.
-_WEIGHTS: dict[str, float] = {}
+#: Weights of proximity in the preset ``episodes``, where those of the versions differ: the best of
+#: two splits of each training graph (search_episodes.py --settings counts --width 128).
+_WEIGHTS = {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6}
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 QUERY_PRESETS = ("best", "no-prior", "paper")
 #: Models whose preset ``best`` has a prior of the interior of a query; the others have no preset
