@@ -98,23 +98,27 @@ def answer_by_entities(
 
 
 def _links(state: ModelState, derivations: list[Derivation]) -> list[Line]:
-    """A row for each link of each derivation, in columns over labels."""
-    labels = state.index
-    return [
-        {
-            "derivation": number,
-            "derivation_truth": why.truth,
-            "depth": link["depth"],
-            "source": labels[link["source"]],
-            "relation": _name(state, link["relation"]),
-            "target": labels[link["target"]],
-            "link": "fact" if link["is_fact"] else "predicted",
-            "link_probability": link["probability"],
-            "negated": link["negated"],
-        }
-        for number, why in enumerate(derivations, 1)
-        for link in why.links()
-    ]
+    """A row for each link of each derivation, or one where it needs none, in columns over
+    labels."""
+    labels, out = state.index, []
+    for number, why in enumerate(derivations, 1):
+        own = {"derivation": number, "derivation_truth": why.truth}
+        links = [
+            {
+                "depth": link["depth"],
+                "source": labels[link["source"]],
+                "relation": _name(state, link["relation"]),
+                "target": labels[link["target"]],
+                "link": "fact" if link["is_fact"] else "predicted",
+                "link_probability": link["probability"],
+                "negated": link["negated"],
+            }
+            for link in why.links()
+        ]
+        none = {"depth": 0, "source": "", "relation": "", "target": labels[why.entity]}
+        none |= {"link": "none", "link_probability": 1.0, "negated": False}
+        out += [own | link for link in links or [none]]
+    return out
 
 
 def _name(state: ModelState, relation: int) -> str:

@@ -566,8 +566,10 @@ class SheafModel:
             derivations: Number of derivations per answer. The frame then has one row per link, with
                 columns ``derivation`` (from 1 on, the best first), ``derivation_truth``, ``depth``
                 (links from there to the answer), ``source``, ``relation``, ``target``, ``link``
-                (``"fact"`` or ``"predicted"``), ``link_probability`` and ``negated`` (whether it
-                lowers the truth of the answer). ``frame.attrs["derivations"]`` has nested trees.
+                (``"fact"`` or ``"predicted"``; ``"none"`` in the only row of a derivation without
+                links, such as that of a given entity), ``link_probability`` and ``negated``
+                (whether it lowers the truth of the answer). ``frame.attrs["derivations"]`` has
+                nested trees.
             min_probability: Answers of smaller probability are omitted; requires a calibrated
                 model, see :meth:`calibrate`.
             explain: For free vertices, whether to return one row per edge, with columns ``edge``

@@ -308,6 +308,20 @@ def test_derivations_name_entities_facts_and_predicted_links():
     assert trees[0]["derivations"][0]["branches"][1]["operator"] == "not"
 
 
+@pytest.mark.parametrize(
+    "query", ["and(a3, a3)", "or(a3, a5)", "not(not(via(next, n0)))", "and(a1, not(via(skip, a3)))"]
+)
+def test_every_answer_has_a_row_with_its_derivation(query):
+    model = sheaf_model("rotate").extend(FACTS)
+    plain, frame = model.answer(query, 20), model.answer(query, 20, derivations=2)
+    assert list(frame["answer"].unique()) == list(plain["answer"])
+    assert not frame.isna().any().any()
+    bare = frame[frame["link"] == "none"]
+    assert len(bare) == (0 if "not" in query else len(plain))
+    assert (bare["target"] == bare["answer"]).all()
+    assert (bare["link_probability"] == 1).all()
+
+
 def test_queries_that_contradict_themselves_have_no_answer():
     model = sheaf_model("rotate").extend(FACTS)
     frame = model.answer("and(a0, a1)")
