@@ -622,9 +622,11 @@ class SheafModel:
 
         Returns:
             The model, whose frames of :meth:`predict`, :meth:`score` and :meth:`answer` have a
-            column ``probability``, and the report, which evaluates each half of the triples with
-            the calibration of the other half. Other scores (:meth:`with_scores`) are not
-            calibrated.
+            column ``probability``, and the report, which evaluates each half of the entities with
+            the calibration of the other half. Predicted links have the probability
+            ``min(.999, a * softmax(beta * f))`` over the entities that are not facts already, with
+            ``a`` the mean number of answers in the given triples of those entities and relations
+            that have any. Other scores (:meth:`with_scores`) are not calibrated.
 
         Raises:
             DataError: If a label is unknown, fewer than two triples are left, or a text is not a

@@ -158,13 +158,15 @@ class TruthCalibration:
 
         Args:
             log_truth (Tensor): The logs of truth, of any shape; what has no truth at all
-                (:math:`-\\infty`) has probability 0.
+                (:math:`-\\infty`) has probability 0, what follows from facts alone (0) has
+                probability 1.
             shape (QueryShape): The shape of the queries.
         """
         curve = self.curves.get(structure_name(shape), self.curves[""])
         x = log_truth.detach().cpu().double().numpy()
         p = np.interp(np.maximum(x, _LEAST), *curve)
-        return torch.from_numpy(np.where(x == -np.inf, 0, p)).to(log_truth)
+        p = np.where(x == -np.inf, 0, np.where(x == 0, 1, p))
+        return torch.from_numpy(p).to(log_truth)
 
     def state(self) -> dict[str, Any]:
         """Returns the calibration as lists of numbers, for a JSON file."""

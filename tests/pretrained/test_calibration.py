@@ -54,7 +54,10 @@ def test_predictions_scores_and_answers_get_probabilities(grown, calibrated):
     bound = answers["probability"].iloc[2]
     some = model.answer(QUERIES[0], 99, min_probability=bound)
     assert list(some["answer"]) == list(answers["answer"][answers["probability"] >= bound])
-    assert model.answer(QUERIES[0], 99, min_probability=1.0).empty or bound == 1
+    # What follows from facts alone is certain; predicted answers are not.
+    certain = model.answer(QUERIES[0], 99, min_probability=1.0)
+    assert certain.equals(answers[answers["known"]])
+    assert len(certain) == 2
     for frame in (grown.predict_tails("n0", "far"), grown.answer(QUERIES[0])):
         assert "probability" not in frame
 
@@ -87,8 +90,11 @@ def test_a_calibration_stays_with_its_model(tmp_path, calibrated):
 
 
 def test_triples_to_calibrate_on_are_no_facts(grown):
-    with pytest.raises(DataError, match="at least two triples that are not facts"):
-        grown.calibrate([*FACTS[:3], HELD[0]])
+    for few in ([*FACTS[:3], HELD[0]], [("n0", "far", "n0"), ("n0", "next", "n0")]):
+        with pytest.raises(
+            DataError, match="at least two triples that are not facts of the model, and two"
+        ):
+            grown.calibrate(few)
     with pytest.raises(DataError, match="'n9'"):
         grown.calibrate([("n9", "far", "a1"), *HELD])
     with pytest.raises(DataError, match="all entities but some"):
@@ -104,29 +110,44 @@ def test_other_contents_are_refused(state):
         ModelCalibration.from_state(state)
 
 
-def test_each_half_of_the_triples_is_judged_by_what_the_other_gave(grown, monkeypatch):
-    seen = {"_rows": [], "_probabilities": []}
+def test_each_half_of_the_entities_is_judged_by_what_the_other_gave(grown, monkeypatch):
+    """All answers to a question are in one half, so that none of them counts as wrong."""
+    asked = {"_rows": [], "_probabilities": []}
+    questions = calibration._questions
 
     def watch(name):
         original = getattr(calibration, name)
 
         def watched(*arguments):
-            seen[name].append(set(map(tuple, arguments[-1].tolist())))
+            held, entities = arguments[-2:]
+            found = {
+                (relation, u): set(answers[i].tolist())
+                for relation, part, answers in questions(grown._state, held, entities)
+                for i, u in enumerate(part.tolist())
+            }
+            assert {u for _, u in found} == set(entities.tolist())
+            asked[name].append(found)
             return original(*arguments)
 
         monkeypatch.setattr(calibration, name, watched)
 
     watch("_rows")
     watch("_probabilities")
-    grown.calibrate(HELD)
-    *fitted, whole = seen["_rows"]
-    judged = seen["_probabilities"]
+    held = [*HELD, ("n1", "next", "a5"), ("n1", "next", "a4"), ("n2", "next", "a4")]
+    grown.calibrate(held)
+    (*fitted, whole), judged = asked["_rows"], asked["_probabilities"]
+    number, ids = len(grown.relations), grown.labels()
+    wanted = {}
+    for head, relation, tail in held:
+        r, h, t = grown.relations.labels.index(relation), ids.index(head), ids.index(tail)
+        wanted.setdefault((r, h), set()).add(t)
+        wanted.setdefault((r + number, t), set()).add(h)
+    assert whole == wanted
     assert len(fitted) == len(judged) == 2
     for own, other in zip(fitted, judged, strict=True):
-        assert own
-        assert other
-        assert not own & other
+        assert {u for _, u in own}.isdisjoint(u for _, u in other)
         assert own | other == whole
+    assert judged == fitted[::-1]
 
 
 def test_each_query_is_judged_by_the_curves_of_others(monkeypatch):

@@ -56,6 +56,13 @@ def test_isotonic_levels():
     assert 0.5 < p[5] < 1
 
 
+def test_facts_alone_are_certain():
+    """The curve of predictions says nothing about a truth of 1."""
+    low = TruthCalibration({"": np.array([[-2.0, -0.1], [0.1, 0.3]])})
+    p = low.probability(torch.tensor([-math.inf, -9, -0.1, -1e-9, 0]), STRUCTURES["1p"])
+    assert p.tolist() == pytest.approx([0, 0.1, 0.3, 0.3, 1])
+
+
 def test_rare_structures_take_the_curve_of_all():
     pairs = {**draw(0), "3p": TruthPairs([-1.0, -2.0], [True, False])}
     found = TruthCalibration.fit(pairs)
