@@ -146,14 +146,14 @@ class _Explainer:
     def __init__(self, scorer: EntityScorer, slots: Tensor) -> None:
         self.search, self.links, self.slots = scorer.search, scorer.links, slots
         self.sources: dict[tuple[int, QueryShape], _Sources] = {}
-        self.found: dict[tuple[int, QueryShape, int, int], list[Derivation]] = {}
+        self.found: dict[tuple[int, QueryShape, int], list[Derivation]] = {}
 
     def best(self, shape: QueryShape, start: int, entity: int, count: int) -> list[Derivation]:
         """The best derivations that end at an entity.
 
         Some may be impossible by a negation in them: a negation of these rests on them, too.
         """
-        key = (start, shape, entity, count)
+        key = (start, shape, entity)
         if key not in self.found:
             self.found[key] = self._derive(shape, start, entity, count)
         return self.found[key]

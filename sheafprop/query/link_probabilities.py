@@ -64,8 +64,8 @@ class LinkProbabilities:
         \end{cases}
 
     where :math:`g` is the log of a proximity in the graph. With ``exclude_facts``, the softmax is
-    taken over the entities that are no facts, and :math:`a_q` in place of the maximum is the number
-    of answers among these: so a calibration on held-out answers fits them. This is the model of "Answering Complex
+    taken over the entities that are not facts, and :math:`a_q` alone is the number of answers among
+    these, as calibrations on held-out answers fit it. This is the model of "Answering Complex
     Logical Queries on Knowledge Graphs via Query Computation Tree Optimization" (Bai et al., 2023),
     for arbitrary scores.
 

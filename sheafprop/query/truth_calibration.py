@@ -164,7 +164,7 @@ class TruthCalibration:
         """
         curve = self.curves.get(structure_name(shape), self.curves[""])
         x = log_truth.detach().cpu().double().numpy()
-        p = np.interp(np.maximum(x, _LEAST), *curve)
+        p = np.interp(x, *curve)
         p = np.where(x == -np.inf, 0, np.where(x == 0, 1, p))
         return torch.from_numpy(p).to(log_truth)
 
@@ -229,8 +229,8 @@ def _fit_curve(x: NDArray[np.float64], true: NDArray[np.float64]) -> NDArray[np.
     knots, place = np.unique(x, return_inverse=True)
     total = np.bincount(place)
     rate = np.bincount(place, true) / total
-    level = isotonic_regression(rate, weights=total).x.clip(0, 1)
-    # Of each level its two ends are enough.
+    level = isotonic_regression(rate, weights=total).x
+    # Of each level its two ends are enough, of the last one its start.
     change = np.flatnonzero(np.diff(level))
-    ends = np.union1d(np.append(change, len(level) - 1), np.append(change + 1, 0))
+    ends = np.union1d(change, np.append(change + 1, 0))
     return np.stack([knots[ends], level[ends]])

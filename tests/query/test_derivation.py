@@ -188,9 +188,18 @@ def test_a_row_is_asked_for_once_by_all_answers_to_a_query():
     scorer = EntityScorer(links, 4)
     one = QueryBatch.of("3p", torch.tensor([[0, 0, 1, 1]]))
     explain_answers(scorer, one, torch.tensor([5]))
+    # Those of the beam of the third hop, of the second, and of the anchor, and what leads to them.
+    assert len(links.scorer.asked) == (4 + 4 + 1) + (4 + 1) + 1
     asked, links.scorer.asked = links.scorer.asked, []
     explain_answers(scorer, one[torch.zeros(6).long()], torch.arange(6))
     assert links.scorer.asked == asked
+
+
+def test_of_equal_derivations_the_first_entities_are_taken():
+    links = LinkProbabilities(torch.zeros(0, 3).long(), 40, 1, TableScorer(torch.zeros(2, 40, 40)))
+    batch = QueryBatch.of("2p", torch.tensor([[0, 0, 0]]))
+    (found,) = explain_answers(EntityScorer(links, 30), batch, torch.tensor([7]), 9)
+    assert [one.branches[0].entity for one in found] == list(range(9))
 
 
 def test_what_has_no_derivation_and_bad_arguments():
@@ -199,6 +208,8 @@ def test_what_has_no_derivation_and_bad_arguments():
     assert [len(own) for own in explain_answers(scorer, batch, torch.tensor([1, 1]), 3)] == [1, 0]
     with pytest.raises(ValueError, match="an answer for each of 2 queries"):
         explain_answers(scorer, batch, torch.tensor([1]))
+    with pytest.raises(ValueError, match="entity ids go from 0 to 2"):
+        explain_answers(scorer, QueryBatch.of("1p", torch.tensor([[3, 0]])), torch.tensor([1]))
     with pytest.raises(ValueError, match="answer ids from 0 to 2"):
         explain_answers(scorer, batch, torch.tensor([1, 3]))
     with pytest.raises(ValueError, match="'num_derivations' must be an integer of at least 1"):

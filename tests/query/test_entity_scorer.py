@@ -16,6 +16,7 @@ from sheafprop.query import (
     LinkProbabilities,
     QueryBatch,
     QueryShape,
+    entity_scorer,
     evaluate_queries,
 )
 from tests.query.entity_cases import (
@@ -232,6 +233,25 @@ def test_queries_over_labels():
     with pytest.raises(ValueError, match="'k' must be an integer"):
         EntityScorer(links, 0)
     assert repr(EntityScorer(links)).endswith("k=64)")
+
+
+def test_full_blocks_and_caches_start_anew(monkeypatch):
+    links, _ = random_links(7, 20, cache_bytes=22 * 20 * 8)
+    batch = QueryBatch.of("1p", torch.tensor([[u, q] for u in range(9) for q in range(4)]))
+    scorer, shape = EntityScorer(links, 3), batch.shape
+    monkeypatch.setattr(entity_scorer, "_BLOCK_TRUTHS", 5 * (2 * 20 + entity_scorer._PAIR * 3))
+    assert [len(truth.rows) for truth in scorer.truths(batch)] == [5] * 7 + [1]
+    before = links.rows_computed
+    for _ in range(2):  # what is kept is of the last batch
+        scorer.score(QueryBatch(shape, batch.slots[:4]))
+    assert links.rows_computed == before + 4
+    for number in (0, -1):
+        with pytest.raises(ValueError, match="'batch_size' must be an integer of at least 1"):
+            scorer.score(batch, batch_size=number)
+        with pytest.raises(ValueError, match="'k' must be an integer of at least 1"):
+            scorer.answer(batch, number)
+    with pytest.raises(ValueError, match="candidate ids from 0 to 19"):
+        scorer.answer(batch, candidates=torch.tensor([-1]))
 
 
 def test_bad_scores_are_errors():

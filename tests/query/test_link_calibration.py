@@ -56,7 +56,22 @@ def test_the_likelihood_is_largest():
     alone = LinkCalibration.fit(parts, 2, prior=0.0)
     assert alone.temperature[0].log().item() == pytest.approx(least(by_relation[0]), abs=2e-3)
     assert alone.num_answers[2].item() == pytest.approx(mean)
+    assert alone.temperature[2].log().item() == pytest.approx(least(parts), abs=2e-3)
     assert alone.temperature[3].item() == pytest.approx(2, rel=0.2)
+
+
+def test_a_relation_without_answers_takes_those_of_all():
+    none = ScoredRows(1, torch.zeros(2, 30).double(), AnswerSets.from_sets([[], []]))
+    found = LinkCalibration.fit([draw(0, 1.0, 50, 0), none], 1, prior=0.0)
+    assert found.num_answers.tolist() == pytest.approx([1, 50 / 52])
+
+
+def test_rows_in_parts_are_those_at_once(monkeypatch):
+    offset = torch.randn(50, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    part = draw(0, 1.0, 50, 0, offset)
+    whole = LinkCalibration.fit([part], 1).temperature
+    monkeypatch.setattr("sheafprop.query.link_calibration._NUMBERS", 7 * 30)
+    torch.testing.assert_close(LinkCalibration.fit([part], 1).temperature, whole)
 
 
 def test_a_relation_of_few_links_is_drawn_to_all():

@@ -73,6 +73,20 @@ def test_rare_structures_take_the_curve_of_all():
     assert not other.equal(found.probability(x, STRUCTURES["2p"]))
 
 
+def test_levels_are_weighted_by_their_pairs():
+    pairs = TruthPairs(np.log([0.1, 0.4, 0.4, 0.4]), [1, 0, 0, 0])
+    curves = TruthCalibration.fit({"2p": pairs}, least=1)
+    p = curves.probability(torch.tensor([0.1, 0.2, 0.9]).log(), STRUCTURES["2p"])
+    assert p.tolist() == pytest.approx([0.25] * 3)
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(3, 2), (2, 3), (3, 3)])
+def test_a_curve_needs_some_right_and_some_wrong_pairs(right, wrong):
+    pairs = TruthPairs([-1.0] * (right + wrong), [True] * right + [False] * wrong)
+    found = TruthCalibration.fit({"2p": pairs}, least=3)
+    assert ("2p" in found.curves) == (right == wrong)
+
+
 def test_structures_by_name_in_any_order_of_branches():
     for name, shape in STRUCTURES.items():
         assert structure_name(shape) == name
@@ -88,6 +102,7 @@ def test_one_kind_of_pairs_only():
         p = found.probability(torch.tensor([-0.5, -800.0, 0]), STRUCTURES["2p"])
         assert not p.isnan().any()
         assert bool((p >= 0.5).all()) == true
+        assert TruthCalibration.from_state(json.loads(json.dumps(found.state()))).curves
 
 
 def test_a_stored_calibration_is_the_same():
@@ -103,6 +118,11 @@ def test_a_stored_calibration_is_the_same():
         {},
         {"curves": {"2p": curve}},
         {"curves": {"": [[-1.0, -2.0], [0.0, 1.0]]}},
+        {"curves": {"": [[-2.0, -1.0], [1.0, 0.0]]}},
+        {"curves": {"": [[-2.0, 0.5], [0.0, 1.0]]}},
+        {"curves": {"": [[-2.0, -1.0], [0.0, 1.5]]}},
+        {"curves": {"": [[-2.0, -1.0], [-0.5, 1.0]]}},
+        {"curves": {"": [[-math.inf, -1.0], [0.0, 1.0]]}},
         {"curves": {"": [-1.0, 0.0]}},
         {"curves": [curve]},
     ):
