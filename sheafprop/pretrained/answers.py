@@ -52,7 +52,7 @@ def answer_by_entities(
     if min_probability and calibration is None:
         raise DataError(
             "'min_probability' needs a calibrated model: truths are not probabilities; see "
-            "SheafModel.calibrate"
+            "SheafModel.calibrate, or 'sheafprop calibrate'"
         )
     given, parsed = parse_queries(state, queries)
     scorer = state.entity_scorer(beam)
@@ -75,7 +75,10 @@ def answer_by_entities(
                     "answer": answer.label,
                     "truth": answer.truth,
                     "certain": answer.certain,
-                    "probability": answer.probability,
+                }
+                if calibration is not None:
+                    line["probability"] = answer.probability
+                line |= {
                     "origin": state.index.origins_of(torch.tensor(answer.entity))[0],
                     "known": answer.entity in known,
                     "interior": "entities",
@@ -177,6 +180,8 @@ def parse_queries(
 def _parse(state: ModelState, queries: LocatedRows, row: int, interior: Interior) -> Query:
     """A query that can be answered, or an error that says which one cannot and why."""
     query = queries.rows[row]
+    if not isinstance(query, str | Query):
+        raise TypeError(f"a query must be a text or a Query (got {query!r})")
     try:
         parsed = parse_query(query) if isinstance(query, str) else query
         ids = parsed.ids(state.index, state.relations)

@@ -173,7 +173,7 @@ def _rows(state: "ModelState", triples: Tensor, entities: Tensor) -> Iterator[Sc
     for relation, part, answers in _questions(state, triples, entities):
         side: Side = "head" if relation >= number else "tail"
         kinds = torch.full_like(part, relation % number)
-        scores = state.candidate_scores(part, kinds, side).clone()
+        scores = state.candidate_scores(part, kinds, side)
         scores[state.facts.answers(side, part, kinds)] = -torch.inf
         yield ScoredRows(relation, scores, answers)
 

@@ -350,7 +350,9 @@ def test_ranks_and_figures_are_those_of_brute_force(data, split, tmp_path):
             continue
         macro, micro = figures(ranking)
         for found, values, name in ((macro, hits, "hits@10"), (macro, reciprocal, "mrr")):
-            assert found[name] == pytest.approx(np.mean([np.mean(v) for v in values if v]), abs=1e-6)
+            assert found[name] == pytest.approx(
+                np.mean([np.mean(v) for v in values if v]), abs=1e-6
+            )
         for values, name in ((hits, "hits@10"), (reciprocal, "mrr")):
             assert micro[name] == pytest.approx(np.mean(np.concatenate(values)), abs=1e-6)
     # Few scores are too near for single precision to tell them apart.

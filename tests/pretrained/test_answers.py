@@ -177,6 +177,11 @@ def test_queries_that_cannot_be_answered_are_named(query, message):
         model.answer(["via(next, a0)", query], interior="free")
 
 
+def test_a_query_is_a_text_or_a_query():
+    with pytest.raises(TypeError, match=r"a query must be a text or a Query \(got 3\)"):
+        sheaf_model("transe").answer(["via(next, a0)", 3])
+
+
 @pytest.mark.parametrize("k", [0, -1, 1.5, True])
 def test_k_must_be_a_positive_integer(k):
     with pytest.raises(ValueError, match="'k' must be an integer of at least 1"):

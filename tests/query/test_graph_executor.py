@@ -43,7 +43,8 @@ def test_answers_are_those_of_sets(density):
     n, r = 40, 5
     triples = rng.integers([0, 0, 0], [n, r, n], size=(density, 3))
     domain = np.sort(rng.choice(n, 30, replace=False))
-    executor = GraphExecutor(torch.from_numpy(triples), n, r, torch.from_numpy(domain))
+    mixed = torch.from_numpy(rng.permutation(np.concatenate([domain, domain[:5]])))
+    executor = GraphExecutor(torch.from_numpy(triples), n, r, mixed)
     for shape in (*STRUCTURES.values(), *trees(rng)):
         slots = np.stack(
             [rng.integers(n if kind == "entity" else 2 * r, size=9) for kind in shape.slot_kinds], 1
