@@ -106,8 +106,11 @@ def test_links_are_fitted_and_judged_by_the_scores_of_both_sides(grown, calibrat
             true = torch.zeros(len(scores), dtype=torch.bool)
             true[torch.from_numpy(rows.answers[number]).long()] = True
             open_ = scores > -torch.inf
-            found.append((rows.relation, sorted(zip(scores[open_].tolist(), true[open_].tolist()))))
-    expected = [(kind, sorted(zip(f["score"], f["true"]))) for kind, f, *_ in wanted]
+            pairs = zip(scores[open_].tolist(), true[open_].tolist(), strict=True)
+            found.append((rows.relation, sorted(pairs)))
+    expected = [
+        (kind, sorted(f[["score", "true"]].to_numpy(float).tolist())) for kind, f, *_ in wanted
+    ]
     assert len(found) == len(expected)
     for (kind, own), (same, other) in zip(sorted(found), sorted(expected), strict=True):
         assert kind == same
