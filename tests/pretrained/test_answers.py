@@ -261,6 +261,23 @@ def test_an_answer_is_as_true_as_its_best_way_over_entities(name, propagation):
     )
 
 
+def test_queries_over_entities_keep_their_order():
+    model = sheaf_model("rotate").extend(FACTS)
+    queries = ["via(far, via(next, a0))", "via(next, a1)", "via(far, via(next, n0))"]
+    for derivations in (0, 1):
+        frame = model.answer(queries, 2, derivations=derivations)
+        assert list(frame["query"].unique()) == queries
+        for query in queries:
+            alone = model.answer(query, 2, derivations=derivations)
+            own = frame[frame["query"] == query].reset_index(drop=True)
+            assert own.drop(columns=["query"]).equals(alone.drop(columns=["query"]))
+    assert [tree["query"] for tree in frame.attrs["derivations"]] == [
+        query for query in queries for _ in range(2)
+    ]
+    with pytest.raises(DataError, match=r"^1 of the given labels"):
+        model.answer("via(next, zz)")
+
+
 def test_facts_are_certain_and_known():
     model = sheaf_model("transe").extend(FACTS)
     frame = model.answer("via(far, via(skip, n0))", 99)
