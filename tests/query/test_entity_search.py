@@ -6,6 +6,7 @@ import torch
 
 from sheafprop.errors import DataError
 from sheafprop.query import STRUCTURES, EntityScorer, LinkProbabilities, QueryBatch, QueryShape
+from sheafprop.query.entity_scorer import QueryTruth
 from sheafprop.query.entity_search import EntitySearch, check_bounded, waiting_tables
 from tests.query.entity_cases import TableScorer, random_links
 
@@ -48,6 +49,39 @@ def _not(shape):
 _CUT = _not(STRUCTURES["2p"])
 
 
+def circle():
+    """Every entity leads to the next one with probability .5, and to those after it with .3, .2."""
+    table = torch.tensor([0.0, 0.5, 0.3, 0.2]).log()
+    rows = torch.stack([table.roll(i) for i in range(4)]).expand(2, -1, -1)
+    return LinkProbabilities(torch.zeros(0, 3).long(), 4, 1, TableScorer(rows))
+
+
+def test_the_last_answer_is_uncertain_where_the_next_may_be_better():
+    batch = QueryBatch(QueryShape("and", (_HOP, _CUT)), torch.zeros(1, 5).long())
+    (found,) = EntityScorer(circle(), 1).answer(batch, 2)
+    # The share is .7, and the third answer has a truth of .2 * .85.
+    assert [answer.truth for answer in found] == pytest.approx([0.5, 0.3 * 0.75])
+    assert [answer.certain for answer in found] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("limit", "share", "truths", "certain"),
+    [
+        (0, 1, [0.9, 0.9, 0.5], 3),
+        (0.6, 1, [0.9, 0.7, 0.6, 0.5], 2),
+        (0, 0.5, [0.9, 0.4, 0.3], 1),
+        (0.85, 0.9, [0.9, 0.1], 0),
+        (0.5, 0.9, [0.9, 0.1], 1),
+        (0, 0, [0.9, 0.1], 0),
+        (0, 1, [0.9, 0.0], 1),
+    ],
+)
+def test_answers_are_certain_as_long_as_none_below_may_be_above(limit, share, truths, certain):
+    bounds = [torch.tensor([float(x)]) for x in (limit, share)]
+    truth = QueryTruth(torch.tensor([0]), torch.empty(1, 0), bounds[0].log(), bounds[1])
+    assert truth.certain(torch.tensor([truths]).log()).tolist() == [certain]
+
+
 @pytest.mark.parametrize(
     ("shape", "limit", "share"),
     [
@@ -63,10 +97,7 @@ _CUT = _not(STRUCTURES["2p"])
     ids=str,
 )
 def test_bounds_of_negations(shape, limit, share):
-    """Every entity leads to the next one with probability .5, and to those after it with .3, .2."""
-    table = torch.tensor([0.0, 0.5, 0.3, 0.2]).log()
-    rows = torch.stack([table.roll(i) for i in range(4)]).expand(2, -1, -1)
-    search = EntitySearch(LinkProbabilities(torch.zeros(0, 3).long(), 4, 1, TableScorer(rows)), 1)
+    search = EntitySearch(circle(), 1)
     truth = search.truth(shape, torch.zeros(1, shape.num_slots).long())
     found = truth.limit.exp().item(), truth.share.item()
     assert found == (pytest.approx(limit), pytest.approx(share))
