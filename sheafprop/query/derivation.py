@@ -206,7 +206,6 @@ class _Explainer:
             found += [
                 Derivation("via", entity, one.log_truth + step, (one,), relation, step, is_fact)
                 for one in self.best(inner, start, source, count)
-                if one.log_truth > -math.inf
             ]
             found = heapq.nlargest(count, found, key=lambda one: one.log_truth)
         return found

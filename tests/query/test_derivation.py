@@ -195,6 +195,16 @@ def test_a_row_is_asked_for_once_by_all_answers_to_a_query():
     assert links.scorer.asked == asked
 
 
+def test_a_full_cache_starts_anew():
+    links, _ = random_links(7, 20, cache_bytes=12 * 20 * 8)
+    links.log_rows(torch.arange(20), 0)
+    batch, scorer = QueryBatch.of("2p", torch.tensor([[15, 1, 2]])), EntityScorer(links, 3)
+    explain_answers(scorer, batch, torch.tensor([5]))
+    before = links.rows_computed
+    explain_answers(scorer, batch, torch.tensor([6]))
+    assert links.rows_computed == before
+
+
 def test_of_equal_derivations_the_first_entities_are_taken():
     links = LinkProbabilities(torch.zeros(0, 3).long(), 40, 1, TableScorer(torch.zeros(2, 40, 40)))
     batch = QueryBatch.of("2p", torch.tensor([[0, 0, 0]]))
