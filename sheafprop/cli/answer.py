@@ -98,7 +98,9 @@ def run(words: Sequence[str]) -> int:
 
     write_table(table, options, nested, draw)
     if table.empty:
-        report("note: no entity answers these queries")
+        least = options.min_probability
+        enough = f" with a probability of at least {least:g}" if least else ""
+        report(f"note: no entity answers these queries{enough}")
     return 0
 
 

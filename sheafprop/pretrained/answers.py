@@ -52,7 +52,7 @@ def answer_by_entities(
     if min_probability and calibration is None:
         raise DataError(
             "'min_probability' needs a calibrated model: truths are not probabilities; see "
-            "SheafModel.calibrate"
+            "SheafModel.calibrate, or 'sheafprop calibrate'"
         )
     given, parsed = parse_queries(state, queries)
     scorer = state.entity_scorer(beam)
@@ -75,7 +75,10 @@ def answer_by_entities(
                     "answer": answer.label,
                     "truth": answer.truth,
                     "certain": answer.certain,
-                    "probability": answer.probability,
+                }
+                if calibration is not None:
+                    line["probability"] = answer.probability
+                line |= {
                     "origin": state.index.origins_of(torch.tensor(answer.entity))[0],
                     "known": answer.entity in known,
                     "interior": "entities",
@@ -98,23 +101,27 @@ def answer_by_entities(
 
 
 def _links(state: ModelState, derivations: list[Derivation]) -> list[Line]:
-    """A row for each link of each derivation, in columns over labels."""
-    labels = state.index
-    return [
-        {
-            "derivation": number,
-            "derivation_truth": why.truth,
-            "depth": link["depth"],
-            "source": labels[link["source"]],
-            "relation": _name(state, link["relation"]),
-            "target": labels[link["target"]],
-            "link": "fact" if link["is_fact"] else "predicted",
-            "link_probability": link["probability"],
-            "negated": link["negated"],
-        }
-        for number, why in enumerate(derivations, 1)
-        for link in why.links()
-    ]
+    """A row for each link of each derivation, or one where it needs none, in columns over
+    labels."""
+    labels, out = state.index, []
+    for number, why in enumerate(derivations, 1):
+        own = {"derivation": number, "derivation_truth": why.truth}
+        links = [
+            {
+                "depth": link["depth"],
+                "source": labels[link["source"]],
+                "relation": _name(state, link["relation"]),
+                "target": labels[link["target"]],
+                "link": "fact" if link["is_fact"] else "predicted",
+                "link_probability": link["probability"],
+                "negated": link["negated"],
+            }
+            for link in why.links()
+        ]
+        none = {"depth": 0, "source": "", "relation": "", "target": labels[why.entity]}
+        none |= {"link": "none", "link_probability": 1.0, "negated": False}
+        out += [own | link for link in links or [none]]
+    return out
 
 
 def _name(state: ModelState, relation: int) -> str:
@@ -173,6 +180,8 @@ def parse_queries(
 def _parse(state: ModelState, queries: LocatedRows, row: int, interior: Interior) -> Query:
     """A query that can be answered, or an error that says which one cannot and why."""
     query = queries.rows[row]
+    if not isinstance(query, str | Query):
+        raise TypeError(f"a query must be a text or a Query (got {query!r})")
     try:
         parsed = parse_query(query) if isinstance(query, str) else query
         ids = parsed.ids(state.index, state.relations)

@@ -70,7 +70,10 @@ class ModelCalibration:
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """How well probabilities hold, each half of the triples by what the other half gave.
+    """How well probabilities hold, each half of the entities by what the other half gave.
+
+    Entities are those from which held-out triples lead to the answers of a question, in either
+    direction; all answers to a question stay together.
 
     Args:
         links: Predicted links, the best candidates of every (entity, relation).
@@ -120,18 +123,21 @@ def calibrate(
     """The calibration of a model on triples ``[m, 3]``; see :meth:`SheafModel.calibrate`."""
     known = state.facts.contain(triples)
     held = torch.unique(triples[~known], dim=0)
-    if len(held) < 2:
+    entities = held[:, [0, 2]].unique()
+    if len(held) < 2 or len(entities) < 2:
         raise DataError(
-            "a calibration needs at least two triples that are not facts of the model "
-            f"(got {len(held)})"
+            "a calibration needs at least two triples that are not facts of the model, and two "
+            f"entities in them (got {len(held)} and {len(entities)})"
         )
-    order = torch.randperm(len(held), generator=torch.Generator().manual_seed(0))
-    halves = [held[part] for part in order.tensor_split(2)]
+    order = torch.randperm(len(entities), generator=torch.Generator().manual_seed(0))
+    halves = [entities[part] for part in order.tensor_split(2)]
     number = len(state.relations)
-    found = [_probabilities(state, LinkCalibration.fit(_rows(state, one), number), other)
-             for one, other in (halves, halves[::-1])]  # fmt: skip
+    found = [
+        _probabilities(state, LinkCalibration.fit(_rows(state, held, one), number), held, other)
+        for one, other in (halves, halves[::-1])
+    ]
     probability, is_true = (np.concatenate(part) for part in zip(*found, strict=True))
-    links = LinkCalibration.fit(_rows(state, held), number)
+    links = LinkCalibration.fit(_rows(state, held, entities), number)
     pairs = {"1p": TruthPairs(np.log(probability), is_true)}
     answers = None
     if queries:
@@ -145,47 +151,51 @@ def calibrate(
     return ModelCalibration(links, truths), report
 
 
-def _questions(state: "ModelState", triples: Tensor) -> Iterator[tuple[int, Tensor, AnswerSets]]:
-    """Relation, entities and their true answers among the triples, in parts."""
+def _questions(
+    state: "ModelState", triples: Tensor, entities: Tensor
+) -> Iterator[tuple[int, Tensor, AnswerSets]]:
+    """Relation, some of the entities and their true answers among the triples, in parts."""
     number = len(state.relations)
     ends: tuple[tuple[int, int, int], ...] = ((0, 2, 0), (2, 0, number))
     step = max(1, _SCORES // state.num_entities)
     for given, other, offset in ends:
-        for kind in triples[:, 1].unique().tolist():
-            own = triples[triples[:, 1] == kind]
-            entities = own[:, given].unique()
-            for part in entities.split(step):
+        asked = triples[torch.isin(triples[:, given], entities)]
+        for kind in asked[:, 1].unique().tolist():
+            own = asked[asked[:, 1] == kind]
+            for part in own[:, given].unique().split(step):
                 sets = [own[own[:, given] == u, other].tolist() for u in part.tolist()]
                 yield kind + offset, part, AnswerSets.from_sets(sets)
 
 
-def _rows(state: "ModelState", triples: Tensor) -> Iterator[ScoredRows]:
-    """Scores of all entities for every (entity, relation) of the triples, facts excluded."""
+def _rows(state: "ModelState", triples: Tensor, entities: Tensor) -> Iterator[ScoredRows]:
+    """Scores of all entities for every question about the entities, facts excluded."""
     number = len(state.relations)
-    for relation, entities, answers in _questions(state, triples):
+    for relation, part, answers in _questions(state, triples, entities):
         side: Side = "head" if relation >= number else "tail"
-        kinds = torch.full_like(entities, relation % number)
-        scores = state.candidate_scores(entities, kinds, side).clone()
-        scores[state.facts.answers(side, entities, kinds)] = -torch.inf
+        kinds = torch.full_like(part, relation % number)
+        scores = state.candidate_scores(part, kinds, side)
+        scores[state.facts.answers(side, part, kinds)] = -torch.inf
         yield ScoredRows(relation, scores, answers)
 
 
-def _probabilities(state: "ModelState", links: LinkCalibration, triples: Tensor) -> Pairs:
-    """Probabilities of the best candidates of the triples' rows, and which are true."""
+def _probabilities(
+    state: "ModelState", links: LinkCalibration, triples: Tensor, entities: Tensor
+) -> Pairs:
+    """Probabilities of the best candidates of the same questions, and which are true."""
     found: list[Pairs] = []
     probabilities = state.link_probabilities(links)
     number = len(state.relations)
-    for relation, entities, answers in _questions(state, triples):
-        rows = probabilities.log_rows(entities, relation).exp()
+    for relation, part, answers in _questions(state, triples, entities):
+        rows = probabilities.log_rows(part, relation).exp()
         side: Side = "head" if relation >= number else "tail"
-        kinds = torch.full_like(entities, relation % number)
-        rows[state.facts.answers(side, entities, kinds)] = -1  # facts are certain, not predicted
+        kinds = torch.full_like(part, relation % number)
+        rows[state.facts.answers(side, part, kinds)] = -1  # facts are certain, not predicted
         is_true = torch.zeros_like(rows, dtype=torch.bool)
         is_true[torch.from_numpy(answers.rows), torch.from_numpy(answers.values).long()] = True
         p, place = rows.topk(min(_BEST, rows.shape[1]))
         kept = p >= 0
         found.append((p[kept].double().numpy(), is_true.gather(1, place)[kept].numpy()))
-    probability, true = (np.concatenate(part) for part in zip(*found, strict=True))
+    probability, true = (np.concatenate(own) for own in zip(*found, strict=True))
     return np.maximum(probability, np.finfo(float).tiny), true
 
 

@@ -279,6 +279,7 @@ class ModelState:
             LinkScores(self.candidate_scores),
             temperature=temperature,
             num_answers=1.0 if calibration is None else calibration.num_answers,
+            exclude_facts=calibration is not None,
             dtype=torch.double if self.rows.blocks[0].real.dtype == torch.double else torch.float32,
         )
 

@@ -566,8 +566,10 @@ class SheafModel:
             derivations: Number of derivations per answer. The frame then has one row per link, with
                 columns ``derivation`` (from 1 on, the best first), ``derivation_truth``, ``depth``
                 (links from there to the answer), ``source``, ``relation``, ``target``, ``link``
-                (``"fact"`` or ``"predicted"``), ``link_probability`` and ``negated`` (whether it
-                lowers the truth of the answer). ``frame.attrs["derivations"]`` has nested trees.
+                (``"fact"`` or ``"predicted"``; ``"none"`` in the only row of a derivation without
+                links, such as that of a given entity), ``link_probability`` and ``negated``
+                (whether it lowers the truth of the answer). ``frame.attrs["derivations"]`` has
+                nested trees.
             min_probability: Answers of smaller probability are omitted; requires a calibrated
                 model, see :meth:`calibrate`.
             explain: For free vertices, whether to return one row per edge, with columns ``edge``
@@ -620,9 +622,11 @@ class SheafModel:
 
         Returns:
             The model, whose frames of :meth:`predict`, :meth:`score` and :meth:`answer` have a
-            column ``probability``, and the report, which evaluates each half of the triples with
-            the calibration of the other half. Other scores (:meth:`with_scores`) are not
-            calibrated.
+            column ``probability``, and the report, which evaluates each half of the entities with
+            the calibration of the other half. Predicted links have the probability
+            ``min(.999, a * softmax(beta * f))`` over the entities that are not facts already, with
+            ``a`` the mean number of answers in the given triples of those entities and relations
+            that have any. Other scores (:meth:`with_scores`) are not calibrated.
 
         Raises:
             DataError: If a label is unknown, fewer than two triples are left, or a text is not a

@@ -29,7 +29,7 @@ class Derivation:
         log_truth: The log of the truth of this derivation at this vertex.
         branches: The premises: none for an anchor; the start of a relation; all branches of an
             ``and``; the selected branch of an ``or``; for a ``not``, the best derivation of the
-            negated query, which lowers the truth, or none.
+            negated query (even if its truth is zero), which lowers the truth, or none.
         relation: For ``via`` the relation, :math:`r + R` for the inverse of :math:`r`.
         log_probability: For ``via`` the log of the probability of its link.
         is_fact: For ``via``, whether its link is a fact; otherwise it is predicted.
@@ -119,11 +119,15 @@ def explain_answers(
     if len(answers) != len(batch):
         raise ValueError(f"expected an answer for each of {len(batch)} queries ({len(answers)})")
     links.make_room()
-    slots = batch.slots.to(links.device)
-    return [
-        _Explainer(scorer, row).best(batch.shape, 0, entity, num_derivations)
-        for row, entity in zip(slots.split(1), answers.tolist(), strict=True)
-    ]
+    slots, out = batch.slots.to(links.device), []
+    explainer = None
+    for row, entity in zip(slots.split(1), answers.tolist(), strict=True):
+        # Answers to one query share what leads to the vertices between.
+        if explainer is None or not row.equal(explainer.slots):
+            explainer = _Explainer(scorer, row)
+        found = explainer.best(batch.shape, 0, entity, num_derivations)
+        out.append([one for one in found if one.log_truth > -math.inf])
+    return out
 
 
 @dataclass(eq=False)
@@ -142,11 +146,14 @@ class _Explainer:
     def __init__(self, scorer: EntityScorer, slots: Tensor) -> None:
         self.search, self.links, self.slots = scorer.search, scorer.links, slots
         self.sources: dict[tuple[int, QueryShape], _Sources] = {}
-        self.found: dict[tuple[int, QueryShape, int, int], list[Derivation]] = {}
+        self.found: dict[tuple[int, QueryShape, int], list[Derivation]] = {}
 
     def best(self, shape: QueryShape, start: int, entity: int, count: int) -> list[Derivation]:
-        """The best derivations that end at an entity."""
-        key = (start, shape, entity, count)
+        """The best derivations that end at an entity.
+
+        Some may be impossible by a negation in them: a negation of these rests on them, too.
+        """
+        key = (start, shape, entity)
         if key not in self.found:
             self.found[key] = self._derive(shape, start, entity, count)
         return self.found[key]
@@ -180,7 +187,7 @@ class _Explainer:
         slots = self.slots[:, start : start + shape.num_slots]
         value = float(self.search.truth(shape, slots).value[0, entity])
         against = tuple(self.best(shape.branches[0], start, entity, 1))
-        return [Derivation("not", entity, value, against)] if value > -math.inf else []
+        return [Derivation("not", entity, value, against)]
 
     def _follow(self, shape: QueryShape, start: int, entity: int, count: int) -> list[Derivation]:
         inner = shape.branches[0]

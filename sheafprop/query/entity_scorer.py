@@ -47,7 +47,8 @@ class QueryTruth:
         """Returns the number of first answers whose ranks do not depend on the beam, ``[Q]``.
 
         Args:
-            log_truth (Tensor): The logs of truth of the best answers to each query, descending.
+            log_truth (Tensor): The logs of truth of the best answers to each query, descending;
+                entities of truth zero do not count.
         """
         following = torch.nn.functional.pad(log_truth[:, 1:], (0, 1), value=-math.inf)
         whole = (self.share == 1).unsqueeze(1)
@@ -55,8 +56,7 @@ class QueryTruth:
         least = log_truth + self.share.log().unsqueeze(1)
         most = torch.where(whole, self.log_limit.unsqueeze(1), following)
         most = torch.maximum(most, self.log_limit.unsqueeze(1))
-        cut = ~whole | (self.log_limit > -math.inf).unsqueeze(1)
-        return ((least > most) | ~cut).long().cumprod(1).sum(1)
+        return (least > most).long().cumprod(1).sum(1)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,9 @@ class LinkProbabilities:
             & \text{else}
         \end{cases}
 
-    where :math:`g` is the log of a proximity in the graph. This is the model of "Answering Complex
+    where :math:`g` is the log of a proximity in the graph. With ``exclude_facts``, the softmax is
+    taken over the entities that are not facts, and :math:`a_q` alone is the number of answers among
+    these, as calibrations on held-out answers fit it. This is the model of "Answering Complex
     Logical Queries on Knowledge Graphs via Query Computation Tree Optimization" (Bai et al., 2023),
     for arbitrary scores.
 
@@ -81,6 +83,7 @@ class LinkProbabilities:
             an entity without facts, one for all or ``[2R]``.
         log_proximity (callable, optional): Returns :math:`g`, ``[n, N]``, for ids ``[n]``.
         proximity_weight (float, optional): :math:`\lambda`.
+        exclude_facts (bool, optional): Whether :math:`a_q` answers are expected beyond the facts.
         domain (Tensor, optional): Ids of the entities of the graph; predicted links lead only to
             these. (default: all)
         dtype (torch.dtype, optional): The type of the rows.
@@ -102,6 +105,7 @@ class LinkProbabilities:
         num_answers: float | Tensor = 1.0,
         log_proximity: Callable[[Tensor], Tensor] | None = None,
         proximity_weight: float = 1.0,
+        exclude_facts: bool = False,
         domain: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
@@ -116,7 +120,7 @@ class LinkProbabilities:
         self.num_answers = _by_relation("num_answers", num_answers, 2 * num_relations)
         if not math.isfinite(proximity_weight):
             raise ValueError(f"'proximity_weight' must be finite (got {proximity_weight})")
-        self.proximity_weight = float(proximity_weight)
+        self.proximity_weight, self.exclude_facts = float(proximity_weight), exclude_facts
         self.dtype, self.device = dtype, torch.device(device)
         #: The entities outside the domain.
         self.outside: Tensor | None = None
@@ -183,8 +187,7 @@ class LinkProbabilities:
             shape = (len(ids), self.num_entities)
             rows = torch.full(shape, -math.inf, dtype=self.dtype, device=self.device)
         else:
-            counts = torch.bincount(row, minlength=len(ids)).numpy()
-            rows = self._predict(ids, relation, counts)
+            rows = self._predict(ids, relation, row, known)
         rows[row.to(self.device), known.to(self.device)] = 0
         return rows
 
@@ -194,10 +197,11 @@ class LinkProbabilities:
         kinds = torch.full_like(entities, plain)
         return self.facts.heads(kinds, entities) if inverse else self.facts.tails(entities, kinds)
 
-    def _predict(
-        self, ids: NDArray[np.int64], relation: int, num_facts: NDArray[np.int64]
-    ) -> Tensor:
-        """The logs of the probabilities of links, as if none of them was a fact."""
+    def _predict(self, ids: NDArray[np.int64], relation: int, row: Tensor, known: Tensor) -> Tensor:
+        """The logs of the probabilities of links, as if none of them was a fact.
+
+        ``row`` and ``known`` are the positions and targets of facts.
+        """
         assert self.scorer is not None
         entities = self._tensor(ids)
         inverse, plain = divmod(relation, self.num_relations)
@@ -211,7 +215,11 @@ class LinkProbabilities:
         near = None
         if self.log_proximity is not None and self.proximity_weight:
             near = self.log_proximity(entities)
-        expected = np.maximum(num_facts, float(self.num_answers[relation]))
+        expected = np.full(len(ids), self.num_answers[relation])
+        if self.exclude_facts:
+            rows[row.to(rows.device), known.to(rows.device)] = -math.inf
+        else:
+            expected = np.maximum(torch.bincount(row, minlength=len(ids)).numpy(), expected)
         shares = _Shares(
             float(self.temperature[relation]), self.proximity_weight, self.outside, np.log(expected)
         )

@@ -150,6 +150,8 @@ class _Parser:
             self.index += 2
         elif self._calls():
             self._fail("a relation is a label or inverse(label)")
+        if inverse and self._calls():
+            self._fail("inverse(...) takes the label of a relation")
         label = self._label("a relation")
         if inverse:
             self._mark(")", "after inverse(relation")

@@ -158,13 +158,15 @@ class TruthCalibration:
 
         Args:
             log_truth (Tensor): The logs of truth, of any shape; what has no truth at all
-                (:math:`-\\infty`) has probability 0.
+                (:math:`-\\infty`) has probability 0, what follows from facts alone (0) has
+                probability 1.
             shape (QueryShape): The shape of the queries.
         """
         curve = self.curves.get(structure_name(shape), self.curves[""])
         x = log_truth.detach().cpu().double().numpy()
-        p = np.interp(np.maximum(x, _LEAST), *curve)
-        return torch.from_numpy(np.where(x == -np.inf, 0, p)).to(log_truth)
+        p = np.interp(x, *curve)
+        p = np.where(x == -np.inf, 0, np.where(x == 0, 1, p))
+        return torch.from_numpy(p).to(log_truth)
 
     def state(self) -> dict[str, Any]:
         """Returns the calibration as lists of numbers, for a JSON file."""
@@ -227,8 +229,8 @@ def _fit_curve(x: NDArray[np.float64], true: NDArray[np.float64]) -> NDArray[np.
     knots, place = np.unique(x, return_inverse=True)
     total = np.bincount(place)
     rate = np.bincount(place, true) / total
-    level = isotonic_regression(rate, weights=total).x.clip(0, 1)
-    # Of each level its two ends are enough.
+    level = isotonic_regression(rate, weights=total).x
+    # Of each level its two ends are enough, of the last one its start.
     change = np.flatnonzero(np.diff(level))
-    ends = np.union1d(np.append(change, len(level) - 1), np.append(change + 1, 0))
+    ends = np.union1d(change, np.append(change + 1, 0))
     return np.stack([knots[ends], level[ends]])

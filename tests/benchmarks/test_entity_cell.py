@@ -1,7 +1,10 @@
 """Queries over entities in the benchmark: what links may know, what is chosen, what is kept."""
 
+import math
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from benchmarks import entity_cell
@@ -12,19 +15,23 @@ from benchmarks.entity_cell import (
     climb,
     compare_settings,
     criterion,
+    figures,
     rank_in_parts,
+    run_entities,
     standard_error,
 )
 from benchmarks.entity_links import EntitySettings, ObservedLinks, scorer_of_sections
+from benchmarks.presets import query_config
 from benchmarks.query_cell import TYPES
 from benchmarks.query_sampling import sample_queries
 from benchmarks.query_split import inductive_query_split
 from benchmarks.query_task import QueryTask
 from benchmarks.tables.query_tables import NEGATION, entity_summary, entity_table
 
+from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.pretrained.graph_scorer import ByVectors
-from sheafprop.query import QueryRanking
+from sheafprop.query import QueryRanking, structure
 from sheafprop.ranking import RankCounts
 from sheafprop.report.tables import NOTHING
 from tests.benchmarks.test_query_split import triples
@@ -225,6 +232,175 @@ def test_ranks_of_parts_are_those_of_all_queries_and_are_kept(data, tmp_path, mo
         assert (parts.num_queries, parts.num_candidates) == (7, whole.num_candidates)
         monkeypatch.setattr(QueryTask, "rank", None)
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def walk_truth(shape, slots, p):
+    """The truths of all entities, by tables of links ``[2R, N, N]``."""
+    if shape.operator == "anchor":
+        return np.eye(p.shape[1])[slots[0]]
+    parts = [
+        walk_truth(branch, slots[own], p)
+        for branch, own in zip(shape.branches, shape.branch_slots, strict=True)
+    ]
+    if shape.operator == "via":
+        return (parts[0][:, None] * p[slots[-1]]).max(0)
+    if shape.operator == "not":
+        return 1 - parts[0]
+    return math.prod(parts) if shape.operator == "and" else 1 - math.prod(1 - t for t in parts)
+
+
+def table_of_links(links, data, split, one):
+    """The same by the formula from propagated vectors, dense walks and facts, in the ids of the
+    data set; NaN for entities of the other split."""
+    task, model, place = links.task, links.model, links.place
+    x = InductivePropagation(model, task.completion, SETTINGS).vectors(one.iterations)
+    observed, n = data.observed(split).tolist(), links.count
+    near = np.zeros((n, n))
+    for head, _, tail in observed:
+        if head != tail:
+            near[place[head], place[tail]] += 1
+            near[place[tail], place[head]] += 1
+    walk = near / near.sum(1, keepdims=True)
+    near = np.eye(n)
+    for _ in range(20):
+        near = 0.15 * np.eye(n) + 0.85 * near @ walk
+    number, every = len(data.relations), torch.arange(n)
+    loops = {r for h, r, t in data.graphs["train_graph"].tolist() if h == t}
+    p = np.full((2 * number, len(place), len(place)), np.nan)
+    own = (place >= 0).numpy()
+    to = place[own].numpy()
+    for q in range(2 * number):
+        kinds = torch.full((n,), int(task.relations[q % number]))
+        parts = [
+            weight * (model.score_tails(x[:, i], every, kinds) if q < number else
+                      model.score_heads(x[:, i], kinds, every))
+            for i, weight in enumerate(SETTINGS.section_weight)
+        ]  # fmt: skip
+        score = sum(parts).detach().double().numpy() * one.temperature
+        score += one.proximity * np.log(near + 1e-6)
+        if q % number not in loops:
+            np.fill_diagonal(score, -np.inf)
+        share = np.exp(score - score.max(1, keepdims=True))
+        share /= share.sum(1, keepdims=True)
+        facts = {
+            (int(place[t]), int(place[h])) if q >= number else (int(place[h]), int(place[t]))
+            for h, r, t in observed
+            if r == q % number
+        }
+        count = np.bincount([u for u, _ in facts], minlength=n)
+        table = np.minimum(0.999, np.maximum(1, count)[:, None] * share)
+        for u, v in facts:
+            table[u, v] = 1
+        p[q][np.ix_(own, own)] = table[np.ix_(to, to)]
+    return p
+
+
+def answer_sets(shape, slots, triples, domain, number):
+    """The answers by Python sets."""
+    if shape.operator == "anchor":
+        return {slots[0]}
+    parts = [
+        answer_sets(branch, slots[own], triples, domain, number)
+        for branch, own in zip(shape.branches, shape.branch_slots, strict=True)
+    ]
+    if shape.operator == "via":
+        inverse, relation = divmod(slots[-1], number)
+        pairs = [(t, h) if inverse else (h, t) for h, r, t in triples if r == relation]
+        return {v for u, v in pairs if u in parts[0]}
+    if shape.operator == "not":
+        return domain - parts[0]
+    return set.intersection(*parts) if shape.operator == "and" else set.union(*parts)
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_ranks_and_figures_are_those_of_brute_force(data, split, tmp_path):
+    links, one = links_of(data, split), EntitySettings(proximity=0.7, iterations=2)
+    table, scorer = table_of_links(links, data, split, one), links.scorer(one)
+    observed, full = data.observed(split).tolist(), data.full(split).tolist()
+    domain, number = set(data.candidates(split).tolist()), len(data.relations)
+    assert len(domain) <= one.beam
+    spread = []
+    for kind in (*TYPES, *NEGATION):
+        shape, counts, hits, reciprocal = structure(kind), [], [], []
+        ranking = rank_in_parts(links.task, scorer, kind, 5, tmp_path)
+        batch = links.task.queries(kind, 5)[0]
+        better, ties = ranking.counts.better.tolist(), ranking.counts.ties.tolist()
+        for slots in batch.slots.tolist():
+            easy = answer_sets(shape, slots, observed, domain, number)
+            hard = answer_sets(shape, slots, full, domain, number) - easy
+            with np.errstate(divide="ignore"):
+                score = np.log(walk_truth(shape, slots, np.nan_to_num(table)))
+            rest = np.array(sorted(domain - easy - hard))
+            own_hits, own_reciprocal = [], []
+            for answer in sorted(hard):
+                place = len(counts)
+                low = int((score[rest] > score[answer] + 1e-3).sum())
+                high = int((score[rest] >= score[answer] - 1e-3).sum())
+                assert low <= better[place] <= better[place] + ties[place] <= high
+                assert ranking.counts.candidates[place] == len(rest)
+                rank = 1 + better[place] + ties[place] / 2
+                own_hits.append(rank <= 10)
+                own_reciprocal.append(1 / rank)
+                counts.append(high - low)
+            hits, reciprocal = [*hits, own_hits], [*reciprocal, own_reciprocal]
+        assert len(counts) == len(better)
+        spread += counts
+        if not counts:
+            assert list(figures(ranking)) == []
+            continue
+        macro, micro = figures(ranking)
+        for found, values, name in ((macro, hits, "hits@10"), (macro, reciprocal, "mrr")):
+            assert found[name] == pytest.approx(
+                np.mean([np.mean(v) for v in values if v]), abs=1e-6
+            )
+        for values, name in ((hits, "hits@10"), (reciprocal, "mrr")):
+            assert micro[name] == pytest.approx(np.mean(np.concatenate(values)), abs=1e-6)
+    # Few scores are too near for single precision to tell them apart.
+    assert np.mean(spread) < 1
+
+
+@pytest.mark.parametrize("method", ["entities", "energy"])
+def test_a_cell_that_was_interrupted_has_the_records_of_one_that_was_not(
+    data, tmp_path, monkeypatch, method
+):
+    monkeypatch.setattr(entity_cell, "_PART", 2)
+    monkeypatch.setattr(entity_cell, "ITERATIONS", (1, 2))
+    monkeypatch.setattr(entity_cell, "SELECTION", (3, 2))
+    monkeypatch.setattr(entity_cell, "GRID", {"proximity": (0.4, 0.5), "temperature": (2.5, 3.5)})
+    monkeypatch.setattr(entity_cell, "read_queries", lambda *_: data)
+    monkeypatch.setattr(TrainedCell, "_model", lambda cell: (built(cell.valid), 1.5))
+    config = query_config("best", "550", "rotate")
+    config = replace(config, propagation=SETTINGS, inverse_relations=False)
+    asked, rank = [], QueryTask.rank
+
+    def run(name, most):
+        """Ends after so many calls of rank()."""
+        left = iter(range(most))
+
+        def count(task, scorer, kind, *arguments, **more):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            asked.append((name, task.split, kind))
+            return rank(task, scorer, kind, *arguments, **more)
+
+        monkeypatch.setattr(QueryTask, "rank", count)
+        place = {"models": tmp_path / name / "models", "folder": tmp_path / name / "cell"}
+        found = run_entities(Path(), "550", config, 0, method, 3, 3, **place)
+        return [{k: v for k, v in record.items() if k != "seconds"} for record in found]
+
+    whole = run("whole", 999)
+    for most in (1, 9, 20):
+        with pytest.raises(KeyboardInterrupt):
+            run("parts", most)
+    assert run("parts", 999) == whole
+    kinds = TYPES if method == "energy" else (*TYPES, *NEGATION)
+    assert [r["type"] for r in whole if r["averaging"] == "macro"] == list(kinds)
+    # What was ranked is not ranked again.
+    ranked = [
+        [kind for name, split, kind in asked if (name, split) == (one, "test")]
+        for one in ("whole", "parts")
+    ]
+    assert ranked[0] == ranked[1]
 
 
 def test_standard_errors_are_over_queries():

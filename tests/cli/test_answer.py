@@ -7,7 +7,7 @@ from matplotlib.image import imread
 from sheafprop.cli.main import main
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.cli.commands import failing, output, table
-from tests.pretrained.models import sheaf_model
+from tests.pretrained.models import FACTS, sheaf_model
 
 
 def test_answer(tmp_path, capsys, model):
@@ -104,6 +104,17 @@ def test_options_belong_to_their_interior(capsys, model, words, message):
         main([str(w) for w in ["answer", model, "--query", "via(next, a0)", *words]])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_abstention_says_so(tmp_path, capsys, model):
+    held = [("n0", "far", "a4"), ("n1", "next", "a9"), ("a6", "skip", "n2")]
+    SheafModel.load(model).extend(FACTS).calibrate(held)[0].save(tmp_path / "calibrated")
+    words = ["answer", tmp_path / "calibrated", "--query", "via(skip, n2)"]
+    got = output(capsys, *words, "--min-probability", 0.999)
+    assert len(got.out.splitlines()) == 1
+    wanted = "note: no entity answers these queries with a probability of at least 0.999\n"
+    assert got.err == wanted
+    assert output(capsys, *words).err == ""
 
 
 def test_probabilities_and_bounded_queries_are_refused_by_name(capsys, model):

@@ -177,6 +177,11 @@ def test_queries_that_cannot_be_answered_are_named(query, message):
         model.answer(["via(next, a0)", query], interior="free")
 
 
+def test_a_query_is_a_text_or_a_query():
+    with pytest.raises(TypeError, match=r"a query must be a text or a Query \(got 3\)"):
+        sheaf_model("transe").answer(["via(next, a0)", 3])
+
+
 @pytest.mark.parametrize("k", [0, -1, 1.5, True])
 def test_k_must_be_a_positive_integer(k):
     with pytest.raises(ValueError, match="'k' must be an integer of at least 1"):
@@ -256,6 +261,23 @@ def test_an_answer_is_as_true_as_its_best_way_over_entities(name, propagation):
     )
 
 
+def test_queries_over_entities_keep_their_order():
+    model = sheaf_model("rotate").extend(FACTS)
+    queries = ["via(far, via(next, a0))", "via(next, a1)", "via(far, via(next, n0))"]
+    for derivations in (0, 1):
+        frame = model.answer(queries, 2, derivations=derivations)
+        assert list(frame["query"].unique()) == queries
+        for query in queries:
+            alone = model.answer(query, 2, derivations=derivations)
+            own = frame[frame["query"] == query].reset_index(drop=True)
+            assert own.drop(columns=["query"]).equals(alone.drop(columns=["query"]))
+    assert [tree["query"] for tree in frame.attrs["derivations"]] == [
+        query for query in queries for _ in range(2)
+    ]
+    with pytest.raises(DataError, match=r"^1 of the given labels"):
+        model.answer("via(next, zz)")
+
+
 def test_facts_are_certain_and_known():
     model = sheaf_model("transe").extend(FACTS)
     frame = model.answer("via(far, via(skip, n0))", 99)
@@ -306,6 +328,20 @@ def test_derivations_name_entities_facts_and_predicted_links():
     assert all(len(tree["derivations"]) == 2 for tree in trees)
     assert json.loads(json.dumps(trees)) == trees
     assert trees[0]["derivations"][0]["branches"][1]["operator"] == "not"
+
+
+@pytest.mark.parametrize(
+    "query", ["and(a3, a3)", "or(a3, a5)", "not(not(via(next, n0)))", "and(a1, not(via(skip, a3)))"]
+)
+def test_every_answer_has_a_row_with_its_derivation(query):
+    model = sheaf_model("rotate").extend(FACTS)
+    plain, frame = model.answer(query, 20), model.answer(query, 20, derivations=2)
+    assert list(frame["answer"].unique()) == list(plain["answer"])
+    assert not frame.isna().any().any()
+    bare = frame[frame["link"] == "none"]
+    assert len(bare) == (0 if "not" in query else len(plain))
+    assert (bare["target"] == bare["answer"]).all()
+    assert (bare["link_probability"] == 1).all()
 
 
 def test_queries_that_contradict_themselves_have_no_answer():

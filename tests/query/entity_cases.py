@@ -91,18 +91,29 @@ def enumerate_truth(shape, slots, p):
     return values.max(axis=tuple(range(values.ndim - 1))) if values.ndim > 1 else values
 
 
-def random_tree(rng, depth, negate=True):
-    """A tree of at most so many operators in a chain that is not all entities but some."""
-    kind = rng.choice(["hop", "via", "and", "or"]) if depth > 1 else "hop"
+def random_tree(rng, depth, negate=True, everything_but=False):
+    """A tree of at most so many operators in a chain, which is all entities but some, or not."""
+    if everything_but:
+        kind = rng.choice(["not", "and", "or"]) if depth > 1 else "not"
+        if kind == "not":
+            return QueryShape("not", (random_tree(rng, depth - 1),))
+        kinds = [kind == "and" or bool(rng.integers(2)) for _ in range(rng.integers(1, 3))]
+        return _join(rng, kind, depth, negate, [True, *kinds])
+    kinds = ["hop", "via", "and", "or", *["not"] * (negate and depth > 2)]
+    kind = rng.choice(kinds) if depth > 1 else "hop"
     if kind == "hop":
         return QueryShape("via", (QueryShape("anchor"),))
     if kind == "via":
         return QueryShape("via", (random_tree(rng, depth - 1, negate),))
-    branches = [random_tree(rng, depth - 1, negate) for _ in range(rng.integers(2, 4))]
-    if negate and kind == "and":
-        branches[1:] = [
-            QueryShape("not", (branch,)) if rng.integers(2) else branch for branch in branches[1:]
-        ]
+    if kind == "not":
+        return QueryShape("not", (random_tree(rng, depth - 1, negate, True),))
+    mixed = negate and kind == "and"
+    more = [mixed and bool(rng.integers(2)) for _ in range(rng.integers(1, 3))]
+    return _join(rng, kind, depth, negate, [False, *more])
+
+
+def _join(rng, kind, depth, negate, everything_but):
+    branches = [random_tree(rng, depth - 1, negate, one) for one in everything_but]
     return QueryShape(str(kind), tuple(branches[i] for i in rng.permutation(len(branches))))
 
 

@@ -8,9 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sheafprop.query import STRUCTURES, EntityScorer, LinkProbabilities, QueryBatch
+from sheafprop.query import STRUCTURES, EntityScorer, LinkProbabilities, QueryBatch, QueryShape
 from sheafprop.query.derivation import explain_answers
-from tests.query.entity_cases import enumerate_truth, fill_slots, random_links, random_tree
+from tests.query.entity_cases import (
+    TableScorer,
+    enumerate_truth,
+    fill_slots,
+    random_links,
+    random_tree,
+)
 
 
 def all_derivations(shape, slots, entity, p):
@@ -147,12 +153,73 @@ def test_a_cut_interior_and_few_kept_rows_are_explained_alike(name, monkeypatch)
     assert explain_answers(scorer, batch, answers, 3) == found
 
 
+def _not(shape):
+    return QueryShape("not", (shape,))
+
+
+@pytest.mark.parametrize("form", ["not not", "not and", "and not", "via"])
+@pytest.mark.parametrize("known", [True, False])
+def test_what_supports_an_answer_through_two_negations_is_shown(form, known):
+    """Also where the inner negation is impossible, because what it negates is a fact."""
+    hop, table = STRUCTURES["1p"], torch.zeros(2, 3, 3)
+    facts = torch.tensor([[0, 0, 1]] if known else [[2, 0, 0]])
+    both = QueryShape("and", (_not(hop), _not(hop)))
+    shape, slots = {
+        "not not": (_not(_not(hop)), [0, 0]),
+        "not and": (_not(both), [2, 1, 0, 0]),
+        "and not": (QueryShape("and", (_not(both), hop)), [2, 1, 0, 0, 0, 0]),
+        "via": (QueryShape("via", (_not(_not(hop)),)), [0, 0, 1]),
+    }[form]
+    scorer = EntityScorer(LinkProbabilities(facts, 3, 1, TableScorer(table)))
+    entity = 0 if form == "via" else 1
+    ((one,),) = explain_answers(
+        scorer, QueryBatch(shape, torch.tensor([slots])), torch.tensor([entity])
+    )
+    inner = [link for link in one.links() if (link["source"], link["relation"]) == (0, 0)]
+    assert inner
+    for link in inner:
+        assert (link["is_fact"], link["negated"]) == (known, False)
+    truth = scorer.score(QueryBatch(shape, torch.tensor([slots])))[0, entity].exp().item()
+    assert one.truth == pytest.approx(truth)
+
+
+def test_a_row_is_asked_for_once_by_all_answers_to_a_query():
+    links, _ = random_links(3, 10, cache_bytes=0)
+    scorer = EntityScorer(links, 4)
+    one = QueryBatch.of("3p", torch.tensor([[0, 0, 1, 1]]))
+    explain_answers(scorer, one, torch.tensor([5]))
+    # Those of the beam of the third hop, of the second, and of the anchor, and what leads to them.
+    assert len(links.scorer.asked) == (4 + 4 + 1) + (4 + 1) + 1
+    asked, links.scorer.asked = links.scorer.asked, []
+    explain_answers(scorer, one[torch.zeros(6).long()], torch.arange(6))
+    assert links.scorer.asked == asked
+
+
+def test_a_full_cache_starts_anew():
+    links, _ = random_links(7, 20, cache_bytes=12 * 20 * 8)
+    links.log_rows(torch.arange(20), 0)
+    batch, scorer = QueryBatch.of("2p", torch.tensor([[15, 1, 2]])), EntityScorer(links, 3)
+    explain_answers(scorer, batch, torch.tensor([5]))
+    before = links.rows_computed
+    explain_answers(scorer, batch, torch.tensor([6]))
+    assert links.rows_computed == before
+
+
+def test_of_equal_derivations_the_first_entities_are_taken():
+    links = LinkProbabilities(torch.zeros(0, 3).long(), 40, 1, TableScorer(torch.zeros(2, 40, 40)))
+    batch = QueryBatch.of("2p", torch.tensor([[0, 0, 0]]))
+    (found,) = explain_answers(EntityScorer(links, 30), batch, torch.tensor([7]), 9)
+    assert [one.branches[0].entity for one in found] == list(range(9))
+
+
 def test_what_has_no_derivation_and_bad_arguments():
     scorer = EntityScorer(LinkProbabilities(torch.tensor([[0, 0, 1]]), 3, 1))
     batch = QueryBatch.of("1p", torch.tensor([[0, 0], [2, 0]]))
     assert [len(own) for own in explain_answers(scorer, batch, torch.tensor([1, 1]), 3)] == [1, 0]
     with pytest.raises(ValueError, match="an answer for each of 2 queries"):
         explain_answers(scorer, batch, torch.tensor([1]))
+    with pytest.raises(ValueError, match="entity ids go from 0 to 2"):
+        explain_answers(scorer, QueryBatch.of("1p", torch.tensor([[3, 0]])), torch.tensor([1]))
     with pytest.raises(ValueError, match="answer ids from 0 to 2"):
         explain_answers(scorer, batch, torch.tensor([1, 3]))
     with pytest.raises(ValueError, match="'num_derivations' must be an integer of at least 1"):

@@ -16,6 +16,7 @@ from sheafprop.query import (
     LinkProbabilities,
     QueryBatch,
     QueryShape,
+    entity_scorer,
     evaluate_queries,
 )
 from tests.query.entity_cases import (
@@ -58,7 +59,7 @@ def test_truths_of_deeper_trees_are_those_of_the_best_assignment(seed, depth, n)
     "shape",
     [
         QueryShape("and", (_HOP, QueryShape("not", (STRUCTURES["pni"],)))),
-        QueryShape("and", (_HOP, QueryShape("not", (QueryShape("not", (_HOP,)),)))),
+        QueryShape("not", (QueryShape("not", (STRUCTURES["2p"],)),)),
         QueryShape("and", (_HOP, QueryShape("or", (QueryShape("not", (_HOP,)), _HOP)))),
         QueryShape("or", (_HOP, _HOP, STRUCTURES["2p"], STRUCTURES["2i"])),
         QueryShape("and", (_A, _HOP)),
@@ -141,20 +142,37 @@ def test_a_row_is_computed_once():
     assert links.rows_computed == 2 * 20
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
-def test_what_is_certain_stays_with_all_entities_between(seed, k):
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 4),
+    st.sampled_from(list(STRUCTURES)),
+    st.sampled_from([[-9, 0, 0], [-2, -1, 0, 3], [0, 0.01], [-math.inf, 0, 5]]),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_what_is_certain_stays_with_all_entities_between(seed, k, name, scores, dtype):
+    """Many links are equally probable, or nearly so, or as good as certain."""
     rng = np.random.default_rng(seed)
-    links, _ = random_links(seed, 12, facts=25)
-    for shape in (*STRUCTURES.values(), random_tree(rng, 3), random_tree(rng, 4)):
-        batch = QueryBatch(shape, fill_slots(shape, rng, 12, 2, 4))
+    n, r, tol = 9, 2, 1e-9 if dtype == torch.float64 else 1e-5
+    facts = torch.from_numpy(rng.integers([0, 0, 0], [n, r, n], size=(rng.integers(15), 3)))
+    links = LinkProbabilities(
+        facts,
+        n,
+        r,
+        TableScorer(torch.from_numpy(rng.choice(scores, size=(2 * r, n, n)))),
+        num_answers=float(rng.integers(1, 5)),
+        domain=torch.arange(n - rng.integers(2)),
+        dtype=dtype,
+    )
+    for shape in (STRUCTURES[name], *(random_tree(rng, depth) for depth in (3, 4, 5))):
+        batch = QueryBatch(shape, fill_slots(shape, rng, n, r, 3))
         cut, whole = EntityScorer(links, k), EntityScorer(links, "all")
         exact = whole.score(batch)
         for truth in cut.truths(batch):
             own = exact[truth.rows]
             limit, share = truth.log_limit[:, None], truth.share[:, None]
-            assert (own <= truth.log_truth.maximum(limit) + 1e-9).all()
-            assert (own.exp() >= share * truth.log_truth.exp() - 1e-9).all()
+            assert (own.exp() <= truth.log_truth.maximum(limit).exp() + tol).all()
+            assert (own.exp() >= share * truth.log_truth.exp() - tol).all()
         for found, wanted in zip(cut.answer(batch, 5), whole.answer(batch, 5), strict=True):
             assert all(answer.certain for answer in wanted)
             sure = [answer.entity for answer in found if answer.certain]
@@ -215,6 +233,25 @@ def test_queries_over_labels():
     with pytest.raises(ValueError, match="'k' must be an integer"):
         EntityScorer(links, 0)
     assert repr(EntityScorer(links)).endswith("k=64)")
+
+
+def test_full_blocks_and_caches_start_anew(monkeypatch):
+    links, _ = random_links(7, 20, cache_bytes=22 * 20 * 8)
+    batch = QueryBatch.of("1p", torch.tensor([[u, q] for u in range(9) for q in range(4)]))
+    scorer, shape = EntityScorer(links, 3), batch.shape
+    monkeypatch.setattr(entity_scorer, "_BLOCK_TRUTHS", 5 * (2 * 20 + entity_scorer._PAIR * 3))
+    assert [len(truth.rows) for truth in scorer.truths(batch)] == [5] * 7 + [1]
+    before = links.rows_computed
+    for _ in range(2):  # what is kept is of the last batch
+        scorer.score(QueryBatch(shape, batch.slots[:4]))
+    assert links.rows_computed == before + 4
+    for number in (0, -1):
+        with pytest.raises(ValueError, match="'batch_size' must be an integer of at least 1"):
+            scorer.score(batch, batch_size=number)
+        with pytest.raises(ValueError, match="'k' must be an integer of at least 1"):
+            scorer.answer(batch, number)
+    with pytest.raises(ValueError, match="candidate ids from 0 to 19"):
+        scorer.answer(batch, candidates=torch.tensor([-1]))
 
 
 def test_bad_scores_are_errors():

@@ -10,7 +10,7 @@ import torch
 from benchmarks.query_files import read_compact_queries
 
 from sheafprop.query import STRUCTURES, GraphExecutor, QueryBatch, QueryShape, easy_and_hard
-from tests.query.trees import random_shape
+from tests.query.entity_cases import random_tree
 
 FOLDER = Path(os.environ.get("SHEAFPROP_DATA", "")) / "inductiveqe"
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
@@ -30,11 +30,11 @@ def naive(shape, ids, triples, num_relations, domain):
     return set.intersection(*inner) if shape.operator == "and" else set.union(*inner)
 
 
-def negated(shape, rng):
-    if shape.operator == "and" and rng.integers(2):
-        first, *rest = shape.branches
-        return QueryShape("and", (*rest, QueryShape("not", (first,))))
-    return shape
+def trees(rng):
+    """Trees with negations anywhere, also those that relations are walked from."""
+    for depth in (2, 3, 4) * 8:
+        tree = random_tree(rng, depth, everything_but=bool(rng.integers(2)))
+        yield QueryShape("via", (tree,)) if rng.integers(2) else tree
 
 
 @pytest.mark.parametrize("density", [20, 200, 2000])
@@ -43,9 +43,9 @@ def test_answers_are_those_of_sets(density):
     n, r = 40, 5
     triples = rng.integers([0, 0, 0], [n, r, n], size=(density, 3))
     domain = np.sort(rng.choice(n, 30, replace=False))
-    executor = GraphExecutor(torch.from_numpy(triples), n, r, torch.from_numpy(domain))
-    shapes = [*STRUCTURES.values(), *(negated(random_shape(rng, 4, True), rng) for _ in range(40))]
-    for shape in shapes:
+    mixed = torch.from_numpy(rng.permutation(np.concatenate([domain, domain[:5]])))
+    executor = GraphExecutor(torch.from_numpy(triples), n, r, mixed)
+    for shape in (*STRUCTURES.values(), *trees(rng)):
         slots = np.stack(
             [rng.integers(n if kind == "entity" else 2 * r, size=9) for kind in shape.slot_kinds], 1
         )

@@ -8,7 +8,8 @@ from scipy.optimize import minimize_scalar
 
 from sheafprop.data.answer_sets import AnswerSets
 from sheafprop.errors import FormatError
-from sheafprop.query import LinkCalibration, ScoredRows
+from sheafprop.query import LinkCalibration, LinkProbabilities, ReliabilityTable, ScoredRows
+from tests.query.entity_cases import TableScorer
 
 
 def draw(relation, beta, n, seed, offset=None, num_entities=30):
@@ -55,7 +56,22 @@ def test_the_likelihood_is_largest():
     alone = LinkCalibration.fit(parts, 2, prior=0.0)
     assert alone.temperature[0].log().item() == pytest.approx(least(by_relation[0]), abs=2e-3)
     assert alone.num_answers[2].item() == pytest.approx(mean)
+    assert alone.temperature[2].log().item() == pytest.approx(least(parts), abs=2e-3)
     assert alone.temperature[3].item() == pytest.approx(2, rel=0.2)
+
+
+def test_a_relation_without_answers_takes_those_of_all():
+    none = ScoredRows(1, torch.zeros(2, 30).double(), AnswerSets.from_sets([[], []]))
+    found = LinkCalibration.fit([draw(0, 1.0, 50, 0), none], 1, prior=0.0)
+    assert found.num_answers.tolist() == pytest.approx([1, 50 / 52])
+
+
+def test_rows_in_parts_are_those_at_once(monkeypatch):
+    offset = torch.randn(50, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    part = draw(0, 1.0, 50, 0, offset)
+    whole = LinkCalibration.fit([part], 1).temperature
+    monkeypatch.setattr("sheafprop.query.link_calibration._NUMBERS", 7 * 30)
+    torch.testing.assert_close(LinkCalibration.fit([part], 1).temperature, whole)
 
 
 def test_a_relation_of_few_links_is_drawn_to_all():
@@ -118,3 +134,38 @@ def test_a_stored_calibration_is_the_same():
     ):
         with pytest.raises(FormatError, match="not the numbers of a calibration of links"):
             LinkCalibration.from_state(wrong)
+
+
+def test_probabilities_beyond_facts_come_true_as_often_as_they_say():
+    """Two answers of every entity are to be found, beside facts of high scores."""
+    g = torch.Generator().manual_seed(0)
+    n, table = 120, torch.randn(2, 120, 120, generator=g, dtype=torch.float64)
+    facts = torch.stack([torch.arange(n), torch.zeros(n).long(), table[0].argmax(1)], dim=1)
+    more = torch.multinomial((table[0] * 3).softmax(1), 12, generator=g)
+    facts = torch.cat([facts] + [facts.clone().index_copy_(1, torch.tensor([2]), m[:, None])
+                                 for m in more[:, :10].T])  # fmt: skip
+    plain = LinkProbabilities(facts, n, 1, TableScorer(table), dtype=torch.double)
+    is_fact = plain.log_rows(torch.arange(n), 0) == 0
+    shares = (1.7 * table[0]).masked_fill(is_fact, -math.inf).softmax(1)
+    answers = torch.multinomial(shares, 2, generator=g)
+    is_true = torch.zeros(n, n, dtype=torch.bool).scatter_(1, answers, True)
+    error = {}
+    for half in (torch.arange(n) < n // 2, torch.arange(n) >= n // 2):
+        scores = table[0, half].masked_fill(is_fact[half], -math.inf)
+        rows = ScoredRows(0, scores, AnswerSets.from_sets(answers[half].tolist()))
+        found = LinkCalibration.fit([rows], 1)
+        fitted = {"temperature": found.temperature, "num_answers": found.num_answers}
+        for beyond in (True, False):
+            links = LinkProbabilities(
+                facts, n, 1, TableScorer(table), exclude_facts=beyond, dtype=torch.double, **fitted
+            )
+            p = links.log_rows((~half).nonzero().flatten(), 0).exp()
+            assert (p[is_fact[~half]] == 1).all()
+            p, true = p[~is_fact[~half]], is_true[~half][~is_fact[~half]]
+            error.setdefault(beyond, []).append(
+                ReliabilityTable.of(p, true).expected_calibration_error
+            )
+            if beyond:
+                assert p.sum().item() == pytest.approx(2 * int((~half).sum()), rel=0.05)
+    assert max(error[True]) < 0.005
+    assert min(error[False]) > 0.02

@@ -88,6 +88,25 @@ def test_no_entity_that_can_be_meant():
     assert links.log_rows(torch.tensor([1, 0]), 0).exp()[0].tolist() == [0, 0, 1]
 
 
+def test_rows_are_kept_while_there_is_room():
+    links, _ = random_links(1, 9, cache_bytes=12 * 9 * 8)
+    links.log_rows(torch.arange(5), 0)
+    links.make_room()
+    links.log_rows(torch.arange(5), 0)
+    assert links.rows_computed == 5
+
+
+def test_a_proximity_without_weight_is_not_asked_for():
+    def near(ids):
+        raise AssertionError
+
+    links = LinkProbabilities(
+        torch.zeros(0, 3).long(), 3, 1, TableScorer(torch.zeros(2, 3, 3)), log_proximity=near,
+        proximity_weight=0.0,
+    )  # fmt: skip
+    assert links.log_rows(torch.tensor([1]), 0).exp()[0].tolist() == pytest.approx([1 / 3] * 3)
+
+
 @pytest.mark.parametrize("column", [0, 2])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_scores_that_are_not_finite_are_named(column, bad):

@@ -76,6 +76,21 @@ def test_operators_are_those_of_probabilities(truths):
     assert math.isclose(again, truths[0], rel_tol=1e-7, abs_tol=1e-15)
 
 
+@pytest.mark.parametrize("log_truth", [-1e-300, -1e-17, -1e-9, -0.3, -0.7, -30.0, -90.0])
+def test_a_complement_keeps_its_digits(log_truth):
+    found = complement(torch.tensor([log_truth], dtype=torch.float64)).item()
+    wanted = math.log(-math.expm1(log_truth)) if log_truth > -1 else -math.exp(log_truth)
+    assert found == pytest.approx(wanted, rel=1e-12, abs=0)
+
+
+def test_no_truth_is_above_one():
+    """A sum of exponentials may be rounded up."""
+    a, b = [torch.tensor([[x]]) for x in (-1.093791937023525e-07, -4.423541213327553e-07)]
+    assert unite([a, b]).item() <= 0
+    a, b = [torch.tensor([[x]]).double() for x in (-1.972068384053582e-15, -2.710712583909451e-15)]
+    assert unite([a, b]).item() <= 0
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.permutations(range(4)))
 def test_single_precision_does_not_see_the_order_of_parts(seed, order):

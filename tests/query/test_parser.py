@@ -10,6 +10,7 @@ LABELS = [
     "/m/0abc",
     "O'Neil",
     "two words",
+    "C:\\new folder\\",
     "a,b",
     "f(x)",
     'say "so"',
@@ -71,6 +72,11 @@ def test_every_query_is_read_back_from_its_text():
         ]
 
 
+def test_many_branches_are_not_nested():
+    query = parse_query("or(" + ", ".join(["via(r, a)"] * 150) + ")")
+    assert len(query.shape.branches) == 150
+
+
 def test_negation():
     query = Query.entity("a").via("r") & ~Query.entity("b").via("s", inverse=True)
     assert str(query) == "and(via(r, a), not(via(inverse(s), b)))"
@@ -93,6 +99,7 @@ def test_negation():
         ("via(r a)", 7, "expected ',' between relation and query"),
         ("via(r, a))", 10, "more follows"),
         ("via(via(r, a), b)", 5, "a relation is a label or inverse"),
+        ("via(inverse(inverse(r)), b)", 13, r"inverse\(...\) takes the label of a relation"),
         ("and(via(r, a))", 1, "at least two"),
         ("and(via(r, a), not(via(s, b), c))", 29, r"expected '\)' after not\(query"),
         ("2in(r; a, b)", 1, "'2in' takes 2 relations and 2 entities"),

@@ -56,6 +56,13 @@ def test_isotonic_levels():
     assert 0.5 < p[5] < 1
 
 
+def test_facts_alone_are_certain():
+    """The curve of predictions says nothing about a truth of 1."""
+    low = TruthCalibration({"": np.array([[-2.0, -0.1], [0.1, 0.3]])})
+    p = low.probability(torch.tensor([-math.inf, -9, -0.1, -1e-9, 0]), STRUCTURES["1p"])
+    assert p.tolist() == pytest.approx([0, 0.1, 0.3, 0.3, 1])
+
+
 def test_rare_structures_take_the_curve_of_all():
     pairs = {**draw(0), "3p": TruthPairs([-1.0, -2.0], [True, False])}
     found = TruthCalibration.fit(pairs)
@@ -64,6 +71,20 @@ def test_rare_structures_take_the_curve_of_all():
     other = found.probability(x, QueryShape("and", (STRUCTURES["3p"], STRUCTURES["3p"])))
     assert other.equal(found.probability(x, STRUCTURES["3p"]))
     assert not other.equal(found.probability(x, STRUCTURES["2p"]))
+
+
+def test_levels_are_weighted_by_their_pairs():
+    pairs = TruthPairs(np.log([0.1, 0.4, 0.4, 0.4]), [1, 0, 0, 0])
+    curves = TruthCalibration.fit({"2p": pairs}, least=1)
+    p = curves.probability(torch.tensor([0.1, 0.2, 0.9]).log(), STRUCTURES["2p"])
+    assert p.tolist() == pytest.approx([0.25] * 3)
+
+
+@pytest.mark.parametrize(("right", "wrong"), [(3, 2), (2, 3), (3, 3)])
+def test_a_curve_needs_some_right_and_some_wrong_pairs(right, wrong):
+    pairs = TruthPairs([-1.0] * (right + wrong), [True] * right + [False] * wrong)
+    found = TruthCalibration.fit({"2p": pairs}, least=3)
+    assert ("2p" in found.curves) == (right == wrong)
 
 
 def test_structures_by_name_in_any_order_of_branches():
@@ -81,6 +102,7 @@ def test_one_kind_of_pairs_only():
         p = found.probability(torch.tensor([-0.5, -800.0, 0]), STRUCTURES["2p"])
         assert not p.isnan().any()
         assert bool((p >= 0.5).all()) == true
+        assert TruthCalibration.from_state(json.loads(json.dumps(found.state()))).curves
 
 
 def test_a_stored_calibration_is_the_same():
@@ -96,6 +118,12 @@ def test_a_stored_calibration_is_the_same():
         {},
         {"curves": {"2p": curve}},
         {"curves": {"": [[-1.0, -2.0], [0.0, 1.0]]}},
+        {"curves": {"": [[-2.0, -1.0], [1.0, 0.0]]}},
+        {"curves": {"": [[-3.0, -2.0, -1.0], [0.0, 0.9, 0.5]]}},
+        {"curves": {"": [[-2.0, 0.5], [0.0, 1.0]]}},
+        {"curves": {"": [[-2.0, -1.0], [0.0, 1.5]]}},
+        {"curves": {"": [[-2.0, -1.0], [-0.5, 1.0]]}},
+        {"curves": {"": [[-math.inf, -1.0], [0.0, 1.0]]}},
         {"curves": {"": [-1.0, 0.0]}},
         {"curves": [curve]},
     ):
