@@ -81,7 +81,8 @@ def beam_cases(
                 for part in entities.split(max(1, _SCORES // num_entities)):
                     bare.score_links(part, relation, inverse)
 
-        median = interleave({"search": search, "rows": rows}, rounds=3)
+        # A turn of each takes a minute on a busy machine.
+        median = interleave({"search": search, "rows": rows}, rounds=2, warm=True)
         found.append(
             {
                 "name": f"{name} over entities, RotatE, d = 128 complex",

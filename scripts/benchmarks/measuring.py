@@ -28,15 +28,16 @@ def interleave(
     *,
     slow: tuple[str, ...] = (),
     device: str = "cpu",
+    warm: bool = False,
 ) -> dict[str, float]:
     """Median time of each function in seconds, called in turn in one process.
 
     Every function is called once before, and short ones several times at a turn; those named in
-    ``slow`` have two turns only.
+    ``slow`` have two turns only. With ``warm``, nothing is called before, nor several times.
     """
     found: dict[str, list[float]] = {name: [] for name in functions}
     calls: dict[str, int] = {}
-    for i in range(rounds + 1):
+    for i in range(int(warm), rounds + 1):
         for name, function in functions.items():
             if name in slow and i > 2:
                 continue
