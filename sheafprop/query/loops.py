@@ -284,7 +284,7 @@ def _multiply_bits(context, power, exponent):  # type: ignore[no-untyped-def]
 _times_power: Any = intrinsic(_multiply_bits)
 # log2(e); and the least exponent of a number, whose power of two is lost in a sum with one.
 _LOG2E, _LEAST = np.float32(1.44269504), np.float32(-126)
-# The series of 2**r: the powers of ln(2) by the factorials. Between -1/2 and 1/2, it is within 2e-7.
+# The series of 2**r, the powers of ln(2) by the factorials: between -1/2 and 1/2 within 2e-7.
 _C0, _C1, _C2, _C3, _C4, _C5, _C6 = (
     np.float32(math.log(2) ** i / math.factorial(i)) for i in range(7)
 )

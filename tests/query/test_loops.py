@@ -101,3 +101,16 @@ def test_shares_of_rows_between_the_bounds_alone_are_written():
     assert (rows[:3, 2] == -np.inf).all()
     assert (rows[2] == -np.inf).all()
     assert bad.tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize("spread", [0.01, 1, 30, 1000])
+def test_shares_are_right_however_far_apart_the_scores(spread):
+    rng = np.random.default_rng(0)
+    z = (rng.normal(size=(3, 700)) * spread).astype(np.float32)
+    rows, bad, outside = z.copy(), np.zeros(3, np.bool_), np.zeros(0, np.bool_)
+    one, none = np.float32(1), np.zeros((0, 700), np.float32)
+    share_rows(rows, none, one, one, outside, np.zeros(3), np.float32(0), bad, 0, 3)
+    exact = z.astype(np.float64)
+    exact -= exact.max(1, keepdims=True)
+    exact -= np.log(np.exp(exact).sum(1, keepdims=True))
+    np.testing.assert_allclose(rows, exact, rtol=2e-7, atol=5e-7)

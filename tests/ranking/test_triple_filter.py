@@ -108,13 +108,12 @@ def test_grouped_values_are_those_of_a_dictionary():
 
 def test_a_few_keys_are_looked_up_on_one_thread(monkeypatch):
     threads = []
+
+    def watch(run):
+        return lambda *arguments: threads.append(torch.get_num_threads()) or run(*arguments)
+
     for name in ("searchsorted", "repeat_interleave"):
-
-        def watch(*arguments, run=getattr(torch, name)):
-            threads.append(torch.get_num_threads())
-            return run(*arguments)
-
-        monkeypatch.setattr(torch, name, watch)
+        monkeypatch.setattr(torch, name, watch(getattr(torch, name)))
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
