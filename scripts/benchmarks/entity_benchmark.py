@@ -87,7 +87,7 @@ def beam_cases(
                     bare.score_links(part, relation, inverse)
 
         # A turn of each takes a minute on a busy machine.
-        functions = {"search": search, "rows": rows}
+        functions: dict[str, Callable[[], Any]] = {"search": search, "rows": rows}
         median = interleave(functions, rounds=2, warm=True, clock=clock)
         found.append(
             {

@@ -169,12 +169,14 @@ class LinkProbabilities:
         kept, missing = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
         parts = []
         if len(kept):
-            parts.append(RowPart(*map(self._tensor, (kept, slots[kept])), self._cache.rows))
+            places = self._tensor(slots[kept])
+            parts.append(RowPart(self._tensor(kept), places, self._cache.rows))
         if len(missing):
             rows = self._compute(ids[missing], relation)
             if of <= self._cache.capacity:
                 self._cache.add(ids[missing], relation, rows)
-            parts.append(RowPart(*map(self._tensor, (missing, np.arange(len(missing)))), rows))
+            places = torch.arange(len(missing), device=self.device)
+            parts.append(RowPart(self._tensor(missing), places, rows))
         return parts
 
     def is_fact(self, entity: int, relation: int, target: int) -> bool:
