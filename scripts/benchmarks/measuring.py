@@ -28,24 +28,28 @@ def interleave(
     *,
     slow: tuple[str, ...] = (),
     device: str = "cpu",
+    warm: bool = False,
+    clock: Callable[[], float] | None = None,
 ) -> dict[str, float]:
     """Median time of each function in seconds, called in turn in one process.
 
     Every function is called once before, and short ones several times at a turn; those named in
-    ``slow`` have two turns only.
+    ``slow`` have two turns only. With ``warm``, nothing is called before, nor several times.
+    ``clock`` is that of :func:`clock_of`.
     """
+    clock = clock or time.perf_counter
     found: dict[str, list[float]] = {name: [] for name in functions}
     calls: dict[str, int] = {}
-    for i in range(rounds + 1):
+    for i in range(int(warm), rounds + 1):
         for name, function in functions.items():
             if name in slow and i > 2:
                 continue
             synchronize(device)
-            start = time.perf_counter()
+            start = clock()
             for _ in range(calls.get(name, 1)):
                 function()
             synchronize(device)
-            seconds = (time.perf_counter() - start) / calls.get(name, 1)
+            seconds = (clock() - start) / calls.get(name, 1)
             if i == 0:
                 calls[name] = max(1, min(100, int(_TURN / seconds)))
             else:
@@ -107,13 +111,27 @@ def measured_here() -> dict[str, Any]:
     return {"hardware": hardware, "torch": version, "commit": current_commit()}
 
 
-def time_call(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, float]:
-    """The result of one call and its time in seconds."""
+def time_call(
+    function: Callable[[], Any], device: str = "cpu", clock: Callable[[], float] | None = None
+) -> tuple[Any, float]:
+    """The result of one call and its time in seconds, by the clock of :func:`clock_of`."""
+    clock = clock or time.perf_counter
     synchronize(device)
-    start = time.perf_counter()
+    start = clock()
     result = function()
     synchronize(device)
-    return result, time.perf_counter() - start
+    return result, clock() - start
+
+
+def clock_of(cpu_time: bool) -> Callable[[], float]:
+    """Wall time, or the time of the processor, which other programs on the machine do not change.
+
+    Raises:
+        SystemExit: If more than one thread takes time of the processor.
+    """
+    if cpu_time and torch.get_num_threads() > 1:
+        raise SystemExit("--cpu-time needs one thread: set OMP_NUM_THREADS=1")
+    return time.process_time if cpu_time else time.perf_counter
 
 
 def with_peak(function: Callable[[], Any], device: str = "cpu") -> tuple[Any, int | None]:

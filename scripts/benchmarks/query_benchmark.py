@@ -3,7 +3,7 @@ entities between against bare scores."""
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,14 @@ from torch import Tensor
 from benchmarks.benchmark_cases import power_law_multigraph
 from benchmarks.cells import check_hardware, merge_cases
 from benchmarks.entity_benchmark import LARGE, beam_cases, single_case
-from benchmarks.measuring import add_runs, interleave, measured_here, summarize, with_peak
+from benchmarks.measuring import (
+    add_runs,
+    clock_of,
+    interleave,
+    measured_here,
+    summarize,
+    with_peak,
+)
 from benchmarks.query_files import read_compact_queries
 from benchmarks.query_sampling import BackwardWalk
 from sheafprop.data.answer_sets import AnswerSets
@@ -201,14 +208,24 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the queries")
     parser.add_argument("--only", choices=PARTS, help="one part instead of both")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="time of the processor of one thread for --only entities, where other programs run",
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there")
     add_runs(parser)
     options = parser.parse_args(arguments)
     check_hardware(options.json, measured_here()["hardware"])
     count = _QUICK if options.quick else 10_000
     parts = PARTS if options.only is None else (options.only,)
-    runs = [_run(parts, count, options.quick) for _ in range(options.runs)]
+    if options.cpu_time and options.only != "entities":
+        raise SystemExit("--cpu-time is for --only entities")
+    clock = clock_of(options.cpu_time)
+    runs = [_run(parts, count, options.quick, clock) for _ in range(options.runs)]
     facts = measured_here()
+    if options.cpu_time:
+        facts["note"] = "queries over entities by the time of the processor, beside other programs"
     cases = [summarize(found) | facts for found in zip(*runs, strict=True)]
     for case in cases:
         numbers = (f"{k}={v:.4g}" for k, v in case.items() if isinstance(v, float | int))
@@ -217,9 +234,12 @@ def main(arguments: list[str] | None = None) -> None:
         merge_cases(options.json, cases)
 
 
-def _run(parts: Sequence[str], count: int, quick: bool) -> list[dict[str, Any]]:
+def _run(
+    parts: Sequence[str], count: int, quick: bool, clock: Callable[[], float]
+) -> list[dict[str, Any]]:
     found = schur_cases(count) + ranking_cases(count) if "energy" in parts else []
     if "entities" in parts:
-        found += beam_cases(NUM_ENTITIES, NUM_TRIPLES, count, walks)
-        found.append(single_case(*(number // (10 if quick else 1) for number in LARGE)))
+        found += beam_cases(NUM_ENTITIES, NUM_TRIPLES, count, walks, clock)
+        entities, triples = (number // (10 if quick else 1) for number in LARGE)
+        found.append(single_case(entities, triples, clock))
     return found

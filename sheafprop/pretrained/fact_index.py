@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from sheafprop.errors import FormatError
+from sheafprop.kernels.threads import small_operations
 from sheafprop.kge.base import Side
 from sheafprop.pretrained.blocks import Numbering, append_block
 from sheafprop.pretrained.tensor_file import StoredFile, TensorFile, smallest_integers
@@ -87,7 +88,9 @@ class FactBlock:
             none = torch.zeros(0, dtype=torch.int64)
             return none, none
         key = entity.to(near.entity.dtype).contiguous()
-        place = torch.searchsorted(near.entity, key).clamp(max=size - 1)
+        # Torch would share even a few keys between threads.
+        with small_operations(len(key)):
+            place = torch.searchsorted(near.entity, key).clamp(max=size - 1)
         known = near.entity[place] == key
         first = torch.where(known, near.start[place], 0).long()
         last = torch.where(known, near.start[place + 1], 0).long()
@@ -97,7 +100,8 @@ class FactBlock:
             first = self._bound(near, first, last, relation)
             last = self._bound(near, first, last, relation + 1)
         count = last - first
-        row = torch.repeat_interleave(count)
+        with small_operations(len(count)):
+            row = torch.repeat_interleave(count)
         offset = torch.cumsum(count, 0) - count
         fact = near.fact[first[row] + torch.arange(len(row)) - offset[row]].long()
         self._refuse((fact < 0) | (fact >= len(self.triples)), "its neighbour lists")

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.errors import DataError
-from sheafprop.query.link_probabilities import LinkProbabilities
+from sheafprop.query.link_probabilities import LinkProbabilities, RowPart
 from sheafprop.query.max_product import best_entities, complement, intersect, raise_truth, unite
 from sheafprop.query.query import QueryShape
 
@@ -113,8 +113,8 @@ class EntitySearch:
                 hi = min(lo + step, first + number)
                 own = slice(ends[lo], ends[hi])
                 pairs = (query[own], row[own] - lo, value[own])
-                for where, rows in self.links.row_parts(source[lo:hi], kind):
-                    raise_truth(out, rows, *_pairs_of(where, hi - lo, *pairs))
+                for part in self.links.row_parts(source[lo:hi], kind, of=len(pair)):
+                    raise_truth(out, part.table, *_pairs_of(part, hi - lo, *pairs))
             first += number
 
     def _negate(self, inner: Truth) -> Truth:
@@ -139,14 +139,14 @@ class EntitySearch:
 
 
 def _pairs_of(
-    where: Tensor, count: int, query: Tensor, row: Tensor, value: Tensor
+    part: RowPart, count: int, query: Tensor, row: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The pairs of some of the rows, which are numbered anew."""
-    if len(where) == count:
+    """The pairs of some of the rows, with the places of these."""
+    place = row.new_full((count,), -1)
+    place[part.where] = part.place
+    row = place[row]
+    if len(part.where) == count:
         return query, row, value
-    number = row.new_full((count,), -1)
-    number[where] = torch.arange(len(where), device=row.device)
-    row = number[row]
     own = row >= 0
     return query[own], row[own], value[own]
 

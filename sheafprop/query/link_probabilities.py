@@ -35,6 +35,14 @@ class LinkScorer(Protocol):
         """
 
 
+class RowPart(NamedTuple):
+    """Rows of some entities, which stand at places of a table."""
+
+    where: Tensor
+    place: Tensor
+    table: Tensor
+
+
 class FactSource(Protocol):
     """Facts by entity and relation, wherever they are kept.
 
@@ -145,27 +153,34 @@ class LinkProbabilities:
             DivergenceError: If a score is NaN or :math:`+\infty`.
         """
         parts = self.row_parts(entities, relation)
-        if len(parts) == 1:
-            return parts[0][1]
-        where, rows = (torch.cat(part) for part in zip(*parts, strict=True))
-        return rows[where.argsort()]
+        if len(parts) == 1 and parts[0].table is not self._cache.rows:
+            return parts[0].table
+        out = torch.empty(len(entities), self.num_entities, dtype=self.dtype, device=self.device)
+        for part in parts:
+            out[part.where] = part.table[part.place]
+        return out
 
     @torch.no_grad()
-    def row_parts(self, entities: Tensor, relation: int) -> list[tuple[Tensor, Tensor]]:
-        """Returns the same rows in one or two parts, with their positions: cached ones, and others.
+    def row_parts(self, entities: Tensor, relation: int, *, of: int = 0) -> list["RowPart"]:
+        """Returns the same rows in one or two parts: cached ones, and others.
 
-        ``entities`` and ``relation`` are those of :meth:`log_rows`.
+        ``entities`` and ``relation`` are those of :meth:`log_rows`. ``of`` is how many rows a
+        caller needs in all: if the cache cannot hold so many, it keeps none of them, since they
+        would take the place of those that are asked for again.
         """
         ids = entities.cpu().numpy()
         slots = self._cache.find(ids, relation)
         kept, missing = np.flatnonzero(slots >= 0), np.flatnonzero(slots < 0)
         parts = []
         if len(kept):
-            parts.append((self._tensor(kept), self._cache.rows[self._tensor(slots[kept])]))
-        if len(missing) or not parts:
+            places = self._tensor(slots[kept])
+            parts.append(RowPart(self._tensor(kept), places, self._cache.rows))
+        if len(missing):
             rows = self._compute(ids[missing], relation)
-            self._cache.add(ids[missing], relation, rows)
-            parts.append((self._tensor(missing), rows))
+            if of <= self._cache.capacity:
+                self._cache.add(ids[missing], relation, rows)
+            places = torch.arange(len(missing), device=self.device)
+            parts.append(RowPart(self._tensor(missing), places, rows))
         return parts
 
     def is_fact(self, entity: int, relation: int, target: int) -> bool:
@@ -183,7 +198,7 @@ class LinkProbabilities:
     def _compute(self, ids: NDArray[np.int64], relation: int) -> Tensor:
         self.rows_computed += len(ids)
         row, known = self._known(torch.from_numpy(ids), relation)
-        if self.scorer is None or not len(ids):
+        if self.scorer is None:
             shape = (len(ids), self.num_entities)
             rows = torch.full(shape, -math.inf, dtype=self.dtype, device=self.device)
         else:

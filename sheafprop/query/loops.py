@@ -3,12 +3,18 @@
 Imported where they first run.
 """
 
+import math
+from typing import Any
+
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
 from sheafprop.kernels.numba_loops import compile_loops
 
 # Sums keep their order.
-_compiled = compile_loops()
+_compiled, _fused = compile_loops(), compile_loops("contract")
 
 
 @_compiled
@@ -151,31 +157,37 @@ def count_rows(
 
 # Columns of rows that are treated one after the other while they are at hand, and those of some
 # buffers.
-_TILE, _LANES = 1024, 256
-# Exponentials below are lost in a sum with one.
-_LEAST = np.float32(-87)
-_ONE, _HALF, _MINUS_INFINITY = np.float32(1), np.float32(0.5), np.float32(-np.inf)
-# log2(e), and ln(2) as a number of few digits and its rest.
-_LOG2E = np.float32(1.44269504)
-_LN2, _LN2_REST = np.float32(0.693359375), np.float32(-2.12194440e-4)
-# The polynomial of Cephes' expf between -ln(2) / 2 and ln(2) / 2.
-_C0, _C1 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3)
-_C2, _C3 = np.float32(8.3334519073e-3), np.float32(4.1665795894e-2)
-_C4, _C5 = np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+TILE, _LANES = 1024, 256
+_HALF, _MINUS_INFINITY = np.float32(0.5), np.float32(-np.inf)
 
 
 @_compiled
 def raise_rows(out, rows, query, start, row, value, lo, hi):  # type: ignore[no-untyped-def]
-    """``out[query] = max(out[query], value + rows[row])`` over the pairs of each query."""
-    width = out.shape[1]
-    for base in range(0, width, _TILE):
-        for g in range(lo, hi):
-            y = out[query[g], base : base + _TILE]
-            for e in range(start[g], start[g + 1]):
-                t, x = value[e], rows[row[e], base : base + _TILE]
+    """``out[query] = max(out[query], value + rows[row])`` over the pairs of each query.
+
+    From one tile of columns up to another: there may be a single query.
+    """
+    for tile in range(lo, hi):
+        columns = slice(tile * TILE, tile * TILE + TILE)
+        for g in range(query.size):
+            y, e, stop = out[query[g], columns], start[g], start[g + 1]
+            # Four rows at a time: the maximum is read and written once for them.
+            while e + 3 < stop:
+                t0, t1, t2, t3 = value[e], value[e + 1], value[e + 2], value[e + 3]
+                x0, x1 = rows[row[e], columns], rows[row[e + 1], columns]
+                x2, x3 = rows[row[e + 2], columns], rows[row[e + 3], columns]
+                for j in range(y.size):
+                    z0, z1, z2, z3 = x0[j] + t0, x1[j] + t1, x2[j] + t2, x3[j] + t3
+                    z0, z2 = z0 if z0 > z1 else z1, z2 if z2 > z3 else z3
+                    z0 = z0 if z0 > z2 else z2
+                    y[j] = z0 if z0 > y[j] else y[j]
+                e += 4
+            while e < stop:
+                t, x = value[e], rows[row[e], columns]
                 for j in range(y.size):
                     z = x[j] + t
                     y[j] = z if z > y[j] else y[j]
+                e += 1
 
 
 @_compiled
@@ -232,10 +244,11 @@ def best_columns(values, k, entity, best, following, lo, hi):  # type: ignore[no
 @_compiled
 def _scaled_row(y, near, temperature, weight, outside, most):  # type: ignore[no-untyped-def]
     """Replaces scores by what shares are made of; returns its maximum, and whether one is NaN."""
-    width, nan = y.size, 0
+    # A counter as wide as the scores: twice as many fit in a vector of the processor.
+    nan = np.int32(0)
     for j in range(_LANES):
         most[j] = _MINUS_INFINITY
-    for base in range(0, width, _LANES):
+    for base in range(0, y.size, _LANES):
         b = y[base : base + _LANES]
         for j in range(b.size):
             b[j] *= temperature
@@ -248,7 +261,7 @@ def _scaled_row(y, near, temperature, weight, outside, most):  # type: ignore[no
             for j in range(b.size):
                 b[j] = _MINUS_INFINITY if left[j] else b[j]
         for j in range(b.size):
-            nan += b[j] != b[j]
+            nan = np.int32(nan + (b[j] != b[j]))
             most[j] = b[j] if b[j] > most[j] else most[j]
     top = _MINUS_INFINITY
     for j in range(_LANES):
@@ -256,25 +269,41 @@ def _scaled_row(y, near, temperature, weight, outside, most):  # type: ignore[no
     return top, nan > 0
 
 
-@_compiled
-def _sum_of_exponentials(y, top, part, power, total):  # type: ignore[no-untyped-def]
+def _multiply_bits(context, power, exponent):  # type: ignore[no-untyped-def]
+    """``power * 2**exponent``, by the bits of a number between 0.5 and 2; an intrinsic."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        bits = ir.IntType(32)
+        shift = builder.shl(arguments[1], bits(23))
+        total = builder.add(builder.bitcast(arguments[0], bits), shift)
+        return builder.bitcast(total, ir.FloatType())
+
+    return types.float32(types.float32, types.int32), generate
+
+
+_times_power: Any = intrinsic(_multiply_bits)
+# log2(e); and the least exponent of a number, whose power of two is lost in a sum with one.
+_LOG2E, _LEAST = np.float32(1.44269504), np.float32(-126)
+# The series of 2**r, the powers of ln(2) by the factorials: between -1/2 and 1/2 within 2e-7.
+_C0, _C1, _C2, _C3, _C4, _C5, _C6 = (
+    np.float32(math.log(2) ** i / math.factorial(i)) for i in range(7)
+)
+
+
+@_fused
+def _sum_of_exponentials(y, top, total):  # type: ignore[no-untyped-def]
     """The sum of ``exp(y - top)``, for values up to the top; single precision."""
-    factor = power.view(np.float32)
     for j in range(_LANES):
         total[j] = 0
     for base in range(0, y.size, _LANES):
         b = y[base : base + _LANES]
         for j in range(b.size):
-            z = b[j] - top
+            z = (b[j] - top) * _LOG2E
             z = z if z > _LEAST else _LEAST
-            n = np.floor(z * _LOG2E + _HALF)
-            r = z - n * _LN2 - n * _LN2_REST
-            p = ((((_C0 * r + _C1) * r + _C2) * r + _C3) * r + _C4) * r + _C5
-            part[j] = p * r * r + r + _ONE
-            # The bits of a power of two.
-            power[j] = (np.int32(n) + np.int32(127)) << np.int32(23)
-        for j in range(b.size):
-            total[j] += part[j] * factor[j]
+            n = np.floor(z + _HALF)
+            r = z - n
+            p = (((((_C6 * r + _C5) * r + _C4) * r + _C3) * r + _C2) * r + _C1) * r + _C0
+            total[j] += _times_power(p, np.int32(n))
     out = 0.0
     for j in range(_LANES):
         out += total[j]
@@ -288,18 +317,16 @@ def share_rows(rows, near, temperature, weight, outside, scale, cap, bad, lo, hi
     ``near`` and ``outside`` may be empty. Rows of minus infinity stay so; ``bad`` are those with a
     score that is NaN or infinite.
     """
-    most, part = np.empty(_LANES, np.float32), np.empty(_LANES, np.float32)
-    power = np.empty(_LANES, np.int32)
+    lanes = np.empty(_LANES, np.float32)
     for i in range(lo, hi):
         y = rows[i]
         beside = near[i] if near.shape[0] else near[:0].reshape(-1)
-        top, bad[i] = _scaled_row(y, beside, temperature, weight, outside, most)
+        top, bad[i] = _scaled_row(y, beside, temperature, weight, outside, lanes)
         if top == np.inf:
             bad[i] = True
         if bad[i] or top == -np.inf:
             continue
-        total = _sum_of_exponentials(y, top, part, power, most)
-        shift = np.float32(scale[i] - np.log(total))
+        shift = np.float32(scale[i] - np.log(_sum_of_exponentials(y, top, lanes)))
         for j in range(y.size):
             z = (y[j] - top) + shift
             y[j] = z if z < cap else cap

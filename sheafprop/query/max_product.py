@@ -53,13 +53,15 @@ def raise_truth(out: Tensor, rows: Tensor, query: Tensor, row: Tensor, value: Te
             index = q.unsqueeze(1).expand(-1, out.shape[1])
             out.scatter_reduce_(0, index, rows[r] + t.unsqueeze(1), "amax")
         return
-    from sheafprop.query.loops import raise_rows
+    from sheafprop.query.loops import TILE, raise_rows
 
     query, order = query.sort(stable=True)
     group, size = query.unique_consecutive(return_counts=True)
     start = np.concatenate([np.zeros(1, dtype=np.int64), size.cumsum(0).numpy()])
     pairs = (group.numpy(), start, row[order].numpy(), value[order].numpy())
-    run_rows(raise_rows, (out.numpy(), rows.contiguous().numpy(), *pairs), start, out.shape[1])
+    tiles = np.arange(-(-out.shape[1] // TILE) + 1) * TILE
+    arrays = (out.numpy(), rows.contiguous().numpy(), *pairs)
+    run_rows(raise_rows, arrays, tiles, len(order))
 
 
 def complement(log_truth: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from sheafprop.kernels.threads import small_operations
+
 _INT64_MAX = 2**63 - 1
 
 
@@ -51,10 +53,12 @@ class GroupedValues:
         """Returns the flat pairs (position in ``keys``, value)."""
         if self.keys.numel() == 0 or keys.numel() == 0:
             return keys.new_empty(0), keys.new_empty(0)
-        position = torch.searchsorted(self.keys, keys).clamp_(max=self.keys.numel() - 1)
-        counts = self.start[position + 1] - self.start[position]
-        counts = torch.where(self.keys[position] == keys, counts, 0)
-        row = torch.repeat_interleave(counts)
+        # Torch would share even a few keys between threads.
+        with small_operations(keys.numel()):
+            position = torch.searchsorted(self.keys, keys).clamp_(max=self.keys.numel() - 1)
+            counts = self.start[position + 1] - self.start[position]
+            counts = torch.where(self.keys[position] == keys, counts, 0)
+            row = torch.repeat_interleave(counts)
         first = self.start[position] - (counts.cumsum(0) - counts)
         return row, self.values[first[row] + torch.arange(row.numel(), device=row.device)]
 

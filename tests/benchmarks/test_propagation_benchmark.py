@@ -149,6 +149,8 @@ def test_functions_take_turns_and_the_median_time_counts(monkeypatch):
     clock = iter([0, 1, 10, 14, 20, 21, 30, 32])  # the first call, and then 4, 1 and 2 seconds
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     assert interleave({"one": lambda: None}, 3) == {"one": 2}
+    clock = iter([0, 1, 10, 14])
+    assert interleave({"one": lambda: None}, 2, warm=True) == {"one": 2.5}
     monkeypatch.undo()
     calls = {"fast": 0, "slow": 0}
 

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 from benchmarks import query_benchmark as benchmark
 from benchmarks.cells import read_records
@@ -47,3 +48,11 @@ def test_the_benchmark_runs(tmp_path, monkeypatch, capsys):
     assert rankings.splitlines()[-1].startswith("| all 7 types | 140 |")
     assert len(beams.splitlines()) == 2 + 3
     assert beams.splitlines()[-1].startswith("| one 2p query, 300 entities")
+
+
+def test_the_time_of_the_processor_is_that_of_one_thread(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with pytest.raises(SystemExit, match="OMP_NUM_THREADS=1"):
+        benchmark.main(["--only", "entities", "--cpu-time"])
+    with pytest.raises(SystemExit, match="--only entities"):
+        benchmark.main(["--cpu-time"])

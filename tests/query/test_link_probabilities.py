@@ -67,6 +67,19 @@ def test_rows_are_kept_within_the_limit_and_forgotten_when_asked():
     assert links.rows_computed == 18
 
 
+def test_of_more_rows_than_the_cache_holds_none_is_kept():
+    links, p = random_links(1, 9, cache_bytes=4 * 9 * 8)
+    kept = torch.tensor([7])
+    links.row_parts(kept, 0, of=4)
+    for computed in (3, 5):
+        parts = links.row_parts(torch.tensor([8, 7, 2]), 0, of=5)
+        assert links.rows_computed == computed
+        found = torch.empty(3, 9, dtype=torch.float64)
+        for part in parts:
+            found[part.where] = part.table[part.place]
+        np.testing.assert_allclose(found.exp(), p[0, [8, 7, 2]], rtol=1e-12)
+
+
 def test_links_lead_into_the_domain_only():
     table = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0))
     table[0, 0, 3] = math.nan

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 
 from sheafprop.query import AnswerSets
-from sheafprop.query.loops import best_columns, count_rows, finish_rows, raise_rows, share_rows
+from sheafprop.query.loops import (
+    TILE,
+    best_columns,
+    count_rows,
+    finish_rows,
+    raise_rows,
+    share_rows,
+)
 
 
 def random_sets(rng, count, size):
@@ -48,13 +55,22 @@ def test_finished_rows_hold_roots_or_are_left_alone(shared):
     np.testing.assert_allclose(energies[2], before[2] + 0.5 * shared)
 
 
-def test_rows_between_the_bounds_alone_are_written():
-    out, rows = np.zeros((3, 2)), np.array([[1.0, -5.0], [-1.0, 4.0]])
-    query, start = np.array([0, 2]), np.array([0, 1, 3])
-    raise_rows(out, rows, query, start, np.array([0, 0, 1]), np.array([0.5, 1.0, 2.0]), 1, 2)
-    assert out.tolist() == [[0, 0], [0, 0], [2, 6]]
-    raise_rows(out, rows, query, start, np.array([0, 0, 1]), np.array([0.5, 1.0, 2.0]), 0, 1)
-    assert out.tolist() == [[1.5, 0], [0, 0], [2, 6]]
+@pytest.mark.parametrize("count", [1, 4, 7])
+def test_tiles_between_the_bounds_alone_are_raised(count):
+    rng = np.random.default_rng(count)
+    rows = rng.normal(size=(5, 2 * TILE + 3)).astype(np.float32)
+    rows[2] = -np.inf
+    before = rng.normal(size=(3, rows.shape[1])).astype(np.float32)
+    row, value = rng.integers(0, 5, count + 2), rng.normal(size=count + 2).astype(np.float32)
+    query, start = np.array([2, 0]), np.array([0, count, count + 2])
+    out = before.copy()
+    raise_rows(out, rows, query, start, row, value, 1, 3)
+    assert (out[:, :TILE] == before[:, :TILE]).all()
+    raise_rows(out, rows, query, start, row, value, 0, 1)
+    raised = rows[row] + value[:, None]
+    assert (out[2] == np.maximum(before[2], raised[:count].max(0))).all()
+    assert (out[0] == np.maximum(before[0], raised[count:].max(0))).all()
+    assert (out[1] == before[1]).all()
 
 
 def test_columns_of_rows_between_the_bounds_alone_are_found():
@@ -85,3 +101,16 @@ def test_shares_of_rows_between_the_bounds_alone_are_written():
     assert (rows[:3, 2] == -np.inf).all()
     assert (rows[2] == -np.inf).all()
     assert bad.tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize("spread", [0.01, 1, 30, 1000])
+def test_shares_are_right_however_far_apart_the_scores(spread):
+    rng = np.random.default_rng(0)
+    z = (rng.normal(size=(3, 700)) * spread).astype(np.float32)
+    rows, bad, outside = z.copy(), np.zeros(3, np.bool_), np.zeros(0, np.bool_)
+    one, none = np.float32(1), np.zeros((0, 700), np.float32)
+    share_rows(rows, none, one, one, outside, np.zeros(3), np.float32(0), bad, 0, 3)
+    exact = z.astype(np.float64)
+    exact -= exact.max(1, keepdims=True)
+    exact -= np.log(np.exp(exact).sum(1, keepdims=True))
+    np.testing.assert_allclose(rows, exact, rtol=2e-7, atol=5e-7)

@@ -104,3 +104,24 @@ def test_grouped_values_are_those_of_a_dictionary():
     asked = torch.tensor([3, 14, 3, 99, 0])
     found = as_sets(*GroupedValues(keys, values)(asked), 5)
     assert found == [sorted(grouped.get(key, ())) for key in asked.tolist()]
+
+
+def test_a_few_keys_are_looked_up_on_one_thread(monkeypatch):
+    threads = []
+
+    def watch(run):
+        return lambda *arguments: threads.append(torch.get_num_threads()) or run(*arguments)
+
+    for name in ("searchsorted", "repeat_interleave"):
+        monkeypatch.setattr(torch, name, watch(getattr(torch, name)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        row, value = GroupedValues(torch.tensor([5, 2, 5]), torch.tensor([1, 7, 0]))(
+            torch.tensor([4, 5])
+        )
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1, 1]
+    assert (row.tolist(), value.tolist()) == ([1, 1], [0, 1])
