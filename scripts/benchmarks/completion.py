@@ -19,6 +19,7 @@ from benchmarks.episode_cell import proximity_records, run_episode_cell
 from benchmarks.presets import (
     FAMILIES,
     MODELS,
+    NARROW,
     PRESETS,
     VERSIONS,
     WITH_EPISODES,
@@ -33,7 +34,7 @@ from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 KEYS = ("dataset", "preset", "seed", "config_hash")
 FIELDS = ("model", "protocol", "hits@10", "mrr")
 #: Presets whose cells have a record for each method.
-_EPISODES = ("episodes", "peers")
+_EPISODES = ("episodes", *NARROW)
 
 
 def cells(
@@ -50,8 +51,8 @@ def cells(
     for seed, preset, version, family, model in combine(*axes):
         if preset == "paper" and family == "nell":
             continue  # the paper has no settings for it
-        if preset == "peers" and family == "WN18RR":
-            continue  # its preset has none
+        if family not in NARROW.get(preset, WITH_EPISODES):
+            continue  # it has none
         if model not in (WITH_EPISODES[family] if preset in _EPISODES else MODELS):
             continue
         config = completion_config(preset, family, version, model)
@@ -59,7 +60,9 @@ def cells(
         key["config_hash"] = config_hash(config)
         if preset in _EPISODES:
             del key["model"]  # a record for each method
-            run = partial(run_episode_cell, whole=preset == "episodes")
+            # Propagated vectors are ranked with 64 columns, as in the preset ``best``.
+            wide = preset == "episodes" and model == "rotate" and family in NARROW["narrow"]
+            run = partial(run_episode_cell, vectors=not wide)
             found.append(Cell(key, run, (config, seed, root)))
             continue
         found.append(Cell(key, run_cell, (config, preset, seed, root)))

@@ -1,7 +1,6 @@
 """A cell of the preset ``episodes``: train, learn relations through the diffusion, rank once."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +40,14 @@ def run_episode_cell(
     *,
     folder: Path,
     data: InductiveData | None = None,
-    whole: bool = True,
+    vectors: bool = True,
 ) -> list[Record]:
     """Ranks with episodes and proximity, each with and without the other.
 
     The settings of episodes and proximity are those of the preset, from the training graphs alone,
     so that figures of ``merged`` are compared. The propagation of the rows without episodes is
-    chosen on validation, so these have no ``merged``. Where proximity has peers, there are rows
-    with and without them; only those with them, unless ``whole``. ``data`` stand in the place of
-    the configured ones.
+    chosen on validation, so these have no ``merged``; there are none unless ``vectors``. Where
+    proximity has peers, all rows have them. ``data`` stand in the place of the configured ones.
     """
     data = load_data(config, root) if data is None else data
     module = SheafCompletion(**(config["model"] | {"seed": seed}))
@@ -74,31 +72,29 @@ def run_episode_cell(
     seconds["propagate"] = time.process_time() - begin
     near = _near(data, near_settings)
     records: list[Record] = []
-    walks = {" + proximity": replace(near_settings, peers=0.0)} if whole else {}
-    if near_settings.peers:
-        walks = {" + proximity + peers": near_settings} | walks
+    peers = bool(near_settings.peers)
+    walk = " + proximity + peers" if peers else " + proximity"
     common = times(seconds) | {"num_steps": record.num_steps, "tried": record.tried}
     own: dict[str, Scorer] = {
-        f"{name} + episodes{walk}": _beside(scorer, near, settings, data)
-        for walk, settings in walks.items()
+        f"{name} + episodes{walk}": _beside(scorer, near, near_settings, data)
     }
-    if whole:
+    if not peers:
         own[f"{name} + episodes"] = scorer
     for label, one in own.items():
         begin = time.process_time()
         found = _rank(one, data, (*_PLAIN, "merged"))
         rank = {"seconds_rank": round(time.process_time() - begin, 2)}
         records += [{"model": label} | row | common | rank for row in found]
+    if not vectors:
+        return records
     begin = time.process_time()
     chosen = module.search.select(model, data).settings
     chosen_seconds = {"train": training, "select": time.process_time() - begin}
     more: Record = {"selected_on": "validation"} | times(chosen_seconds)
     propagation = InductivePropagation(model, data, chosen)
     plain = propagation.scorer()
-    rest: dict[str, Scorer] = {
-        name + walk: _beside(plain, near, settings, data) for walk, settings in walks.items()
-    }
-    if whole:
+    rest: dict[str, Scorer] = {name + walk: _beside(plain, near, near_settings, data)}
+    if not peers:
         rest[name] = plain
     for label, one in rest.items():
         records += [{"model": label} | row | more for row in _rank(one, data, _PLAIN)]

@@ -275,6 +275,12 @@ def run_levers(
         elif name == "another seed":
             other = train_variant(EpisodeModel, kge, triples, settings, seed=1)
             add(name, hidden(other, judge, 0.25), near.weight, begin)
+        elif name == "twice the columns":
+            width = 2 * config["model"]["hidden_channels"]
+            wider = config | {"model": config["model"] | {"hidden_channels": width}}
+            wide = _build_model(wider, data, folder / "wide", trained=trained)
+            model = train_variant(EpisodeModel, wide, triples, settings)
+            add(f"{width} columns, {name}", hidden(model, judge, 0.25), near.weight, begin)
         elif name == "weights a column":
             for label, score, diffusion in (
                 ("of the score", True, False),
@@ -404,6 +410,7 @@ LEVERS = (
     "trained in the episode",
     "two diffusions",
     "another seed",
+    "twice the columns",
     "weights a column",
     "quaternions",
     "random maps",

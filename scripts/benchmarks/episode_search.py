@@ -10,15 +10,16 @@ presets.
 import argparse
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
-from benchmarks.command_line import report_errors
+from benchmarks.command_line import integer, report_errors
 from benchmarks.completion_cell import load_data, train_model
 from benchmarks.presets import FAMILIES, VERSIONS, Config, completion_config, config_hash
 from sheafprop.data import KnowledgeGraph, Vocabulary, hold_out_mask
@@ -145,14 +146,18 @@ def run_search(
     settings: dict[str, Config],
     root: str | None = None,
     *,
+    base: bool = True,
     folder: Path,
 ) -> list[dict[str, Any]]:
-    """Trains one model on a part of the training graph, and its episodes under every setting."""
+    """Trains one model on a part of the training graph, and its episodes under every setting.
+
+    With ``base``, there are also records of the model without episodes.
+    """
     data = split_training_graph(load_data(config, root), split)
     module = SheafCompletion(**(config["model"] | {"seed": 0}))
     model, _ = train_model(module, config, data, folder=folder)
     near = LogProximity(data.inference.triples, data.inference.num_nodes or 0)
-    records = _base_records(module, model, data, near)
+    records = _base_records(module, model, data, near) if base else []
     for name, change in settings.items():
         done = folder / f"{name}.json"
         if not done.is_file():
@@ -216,6 +221,12 @@ def main(arguments: list[str] | None = None) -> None:
     add("--splits", nargs="+", type=int, default=[0, 1], help="seeds of the splits (0 1)")
     add("--settings", nargs="+", help="settings of the grid by name (all)")
     add("--model", default="rotate", help="the model (rotate)")
+    add(
+        "--width",
+        metavar="D",
+        type=integer(1),
+        help="train models of this dimension instead of the preset's, and rank with episodes alone",
+    )
     add("--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)")
     add("--table", action="store_true", help="print what the file holds, and run nothing")
     add_running_options(parser, "episode_search.jsonl")
@@ -232,9 +243,14 @@ def main(arguments: list[str] | None = None) -> None:
                 settings = CHANGES[family]
                 if options.settings:
                     settings = {k: v for k, v in settings.items() if k in options.settings}
+                run: Callable[..., Any] = run_search
+                if options.width is not None:
+                    config["model"]["hidden_channels"] = options.width
+                    settings = {f"{k}, d {options.width}": v for k, v in settings.items()}
+                    run = partial(run_search, base=False)
                 key = {"dataset": f"{family}_{version}", "model": options.model, "split": split}
                 key["config_hash"] = config_hash(config | {"settings": settings})
-                cells.append(Cell(key, run_search, (config, family, split, settings, options.data)))
+                cells.append(Cell(key, run, (config, family, split, settings, options.data)))
             store.check()
             run_cells(cells, store, jobs=options.jobs, threads=options.threads, again=options.again)
         print(table(store.records()))

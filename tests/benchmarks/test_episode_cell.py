@@ -5,6 +5,7 @@ import pytest
 import torch
 from benchmarks import completion_cell, episode_cell
 from benchmarks.cells import RESULTS, read_records
+from benchmarks.completion import cells
 from benchmarks.presets import completion_config
 
 from sheafprop.inductive.episode_scorer import EpisodeScorer
@@ -24,23 +25,25 @@ def episodes_config():
 
 
 @pytest.mark.parametrize(
-    ("preset", "family", "peers"),
+    ("preset", "family", "width", "peers"),
     [
-        ("episodes", "fb237", 0.0),
-        ("episodes", "WN18RR", 0.0),
-        ("episodes", "nell", 0.0),
-        ("peers", "fb237", 0.5),
-        ("peers", "nell", 0.5),
+        ("episodes", "fb237", 128, 0.0),
+        ("episodes", "WN18RR", 64, 0.0),
+        ("episodes", "nell", 128, 0.0),
+        ("narrow", "fb237", 64, 0.0),
+        ("narrow", "nell", 64, 0.0),
+        ("peers", "fb237", 64, 0.5),
+        ("peers", "nell", 64, 0.5),
     ],
 )
-def test_presets_add_episodes_and_proximity_to_the_best(preset, family, peers):
-    best, more = (completion_config(p, family, "v1", "rotate") for p in ("best", preset))
+def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, peers):
+    best, more = (completion_config(p, family, "v2", "rotate") for p in ("best", preset))
     model = dict(more["model"])
     assert model.pop("episodes")["num_steps"]
     near = model.pop("proximity")
     assert near["weight"]
     assert near.get("peers", 0.0) == peers
-    assert model == best["model"]
+    assert model == best["model"] | {"hidden_channels": width}
     assert {k: v for k, v in more.items() if k != "model"} == {
         k: v for k, v in best.items() if k != "model"
     }
@@ -82,20 +85,40 @@ def test_a_cell_ranks_with_and_without_each_part(toy, tmp_path, monkeypatch):  #
 
 def test_a_cell_of_peers_ranks_with_them_alone(toy, tmp_path):  # noqa: F811
     config = episodes_config()
+    plain = episode_cell.run_episode_cell(config, 0, folder=tmp_path / "plain")
     config["model"]["proximity"] |= {"peers": 0.6}
-    alone = episode_cell.run_episode_cell(config, 0, folder=tmp_path / "alone", whole=False)
+    with_peers = episode_cell.run_episode_cell(config, 0, folder=tmp_path / "peers")
     methods = ["rotate + episodes + proximity + peers", "rotate + proximity + peers"]
-    assert list(dict.fromkeys(r["model"] for r in alone)) == methods
-    whole = episode_cell.run_episode_cell(config, 0, folder=tmp_path / "whole")
-    assert len({r["model"] for r in whole}) == 6
-    found = {(r["model"], r["protocol"]): r["mrr"] for r in whole}
-    for row in alone:
-        assert row["mrr"] == pytest.approx(found[row["model"], row["protocol"]])
+    assert list(dict.fromkeys(r["model"] for r in with_peers)) == methods
+    found = {(r["model"], r["protocol"]): r["mrr"] for r in [*plain, *with_peers]}
     assert any(
         found[f"rotate{part} + proximity + peers", "full"]
         != found[f"rotate{part} + proximity", "full"]
         for part in ("", " + episodes")
     )
+
+
+def test_a_cell_ranks_by_episodes_alone_where_vectors_have_rows_of_their_own(
+    toy,  # noqa: F811
+    tmp_path,
+):
+    whole = episode_cell.run_episode_cell(episodes_config(), 0, folder=tmp_path / "whole")
+    part = episode_cell.run_episode_cell(
+        episodes_config(), 0, folder=tmp_path / "part", vectors=False
+    )
+    methods = ["rotate + episodes + proximity", "rotate + episodes"]
+    assert list(dict.fromkeys(r["model"] for r in part)) == methods
+    found = {(r["model"], r["protocol"]): r["mrr"] for r in whole}
+    for row in part:
+        assert row["mrr"] == pytest.approx(found[row["model"], row["protocol"]])
+    (wide, narrow, words) = cells(
+        ["fb237"], ["v1"], ["rotate"], ["episodes", "narrow"], [0]
+    ) + cells(["WN18RR"], ["v1"], ["rotate"], ["episodes", "narrow"], [0])
+    assert [cell.function.keywords["vectors"] for cell in (wide, narrow, words)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_proximity_knows_the_observed_triples_alone(toy):  # noqa: F811

@@ -39,13 +39,19 @@ _PRESETS = {
     "paper": "{}, the paper's settings",
     "reference": "{} trained on the inference graph (reference)",
 }
-#: Methods of the presets ``peers`` and ``episodes`` by what their records call them.
+#: Methods of presets with a record for each: their names, the presets, of which the first that has
+#: a data set is taken, and what the records call them.
 _EPISODES = {
-    "{} + episodes + proximity + peers": "{} + episodes + proximity + peers",
-    "{} + episodes + proximity": "{} + episodes + proximity",
-    "{} + episodes": "{} + episodes",
-    "{} + proximity + peers": "{} + sheaf propagation + proximity + peers",
-    "{} + proximity": "{} + sheaf propagation + proximity",
+    "{} + episodes + proximity": (("episodes",), "{} + episodes + proximity"),
+    "{} + episodes": (("episodes",), "{} + episodes"),
+    "{} + episodes + proximity, 64 columns": (("narrow",), "{} + episodes + proximity"),
+    "{} + episodes + proximity + peers, 64 columns": (
+        ("peers",),
+        "{} + episodes + proximity + peers",
+    ),
+    "{} + episodes, 64 columns": (("narrow",), "{} + episodes"),
+    "{} + sheaf propagation + proximity + peers": (("peers",), "{} + proximity + peers"),
+    "{} + sheaf propagation + proximity": (("narrow", "episodes"), "{} + proximity"),
 }
 
 _FIGURES = {
@@ -205,10 +211,12 @@ def completion_report(records: Sequence[dict[str, Any]], folder: Path) -> str:
 def _our_rows(records: Sequence[Record], datasets: list[str]) -> dict[str, dict[str, list[Record]]]:
     """For each of our methods, its records (one a seed) by data set."""
     rows: dict[str, dict[str, list[Record]]] = {}
-    for label, pattern in _EPISODES.items():
+    for pattern, (presets, label) in _EPISODES.items():
         for model, name in NAMES.items():
-            preset = "peers" if label.endswith("peers") else "episodes"
-            if found := _by_dataset(records, datasets, preset, label.format(model)):
+            found: dict[str, list[Record]] = {}
+            for preset in presets:
+                found = _by_dataset(records, datasets, preset, label.format(model)) | found
+            if found:
                 rows[pattern.format(name)] = found
     for preset, pattern in _PRESETS.items():
         for model, name in NAMES.items():
