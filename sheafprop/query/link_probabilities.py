@@ -161,7 +161,7 @@ class LinkProbabilities:
         return out
 
     @torch.no_grad()
-    def row_parts(self, entities: Tensor, relation: int, *, of: int = 0) -> list["RowPart"]:
+    def row_parts(self, entities: Tensor, relation: int, *, of: int = 0) -> list[RowPart]:
         """Returns the same rows in one or two parts: cached ones, and others.
 
         ``entities`` and ``relation`` are those of :meth:`log_rows`. ``of`` is how many rows a
