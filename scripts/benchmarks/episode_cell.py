@@ -70,7 +70,9 @@ def run_episode_cell(
     begin = time.process_time()
     scorer = EpisodeScorer(episodes, data.inference.triples, data.inference.entities.labels, seed)
     seconds["propagate"] = time.process_time() - begin
-    near = _near(data, near_settings)
+    near = plain_walk = _near(data, near_settings)
+    if episodes.log_walk is not None:
+        near = _near(data, near_settings, episodes.log_walk)
     records: list[Record] = []
     peers = bool(near_settings.peers)
     walk = " + proximity + peers" if peers else " + proximity"
@@ -93,7 +95,7 @@ def run_episode_cell(
     more: Record = {"selected_on": "validation"} | times(chosen_seconds)
     propagation = InductivePropagation(model, data, chosen)
     plain = propagation.scorer()
-    rest: dict[str, Scorer] = {name + walk: _beside(plain, near, near_settings, data)}
+    rest: dict[str, Scorer] = {name + walk: _beside(plain, plain_walk, near_settings, data)}
     if not peers:
         rest[name] = plain
     for label, one in rest.items():
@@ -125,8 +127,11 @@ def rank_proximity(data: InductiveData) -> list[Record]:
     return records
 
 
-def _near(data: InductiveData, settings: ProximitySettings) -> LogProximity:
-    return LogProximity.of_settings(settings, data.inference.triples, data.inference.num_nodes or 0)
+def _near(
+    data: InductiveData, settings: ProximitySettings, log_weight: torch.Tensor | None = None
+) -> LogProximity:
+    count = data.inference.num_nodes or 0
+    return LogProximity.of_settings(settings, data.inference.triples, count, log_weight)
 
 
 def _beside(

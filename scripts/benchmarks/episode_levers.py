@@ -84,7 +84,9 @@ class NearEpisodes(EpisodeModel):
     def score(self, graph: DiffusedGraph, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         query = relation if side == "tail" else relation + self.num_relations
         weight = self.log_near[query].exp().unsqueeze(1)
-        return super().score(graph, entity, relation, side) + weight * self.near(entity)
+        return super().score(graph, entity, relation, side) + weight * self.near(
+            entity, relation, side
+        )
 
 
 class SeveralDiffusions(EpisodeModel):
@@ -183,6 +185,8 @@ def run_levers(
     module = SheafCompletion(**(config["model"] | {"seed": 0}))
     settings, near = module.episode_settings, module.proximity
     assert settings is not None
+    # Levers are compared without it; it is one of them.
+    settings = replace(settings, walk_steps=0)
     trained = settings.maps == "trained"
     vectors = trained or "propagated vectors" in levers
     kge = _build_model(config, data, folder, trained=vectors)
@@ -267,6 +271,15 @@ def run_levers(
             for walk in (*walks, replace(near, num_iterations=4)):
                 label = f"teleport {walk.teleport}, {walk.num_iterations} steps, {name}"
                 add(label, hidden(episodes, judge, 0.25, walk), near.weight, begin)
+        elif name == "walk by relation":
+            walking, _ = train_episodes(kge, triples, replace(settings, walk_steps=60))
+            for factor in (1, 1.25):
+                label = f"{factor} of the weight, {name}"
+                add(label, hidden(walking, judge, 0.25), factor * near.weight, begin)
+            for share in (0.15, 0.25):
+                both = hidden(walking, judge, 0.25, replace(near, peers=share))
+                label = f"peers {share}, 0.9 of the weight, {name}"
+                add(label, both, 0.9 * near.weight, begin)
         elif name == "propagated vectors":
             for share in (0.1, 0.2, 0.35):
                 beside = partial(_with_vectors, module, kge, triples, share)
@@ -411,6 +424,7 @@ LEVERS = (
     "two diffusions",
     "another seed",
     "twice the columns",
+    "walk by relation",
     "weights a column",
     "quaternions",
     "random maps",

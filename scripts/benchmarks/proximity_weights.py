@@ -66,7 +66,7 @@ def score_hidden(
         number = number[:: -(-len(number) // most)]
     scorer = EpisodeScorer(model, triples[~mask], [str(i) for i in range(num_nodes)], seed)
     taken = scorer if beside is None else beside(triples[~mask], scorer, seed)
-    near = LogProximity.of_settings(settings, triples[~mask], num_nodes)
+    near = LogProximity.of_settings(settings, triples[~mask], num_nodes, model.log_walk)
     known = TripleFilter({"all": triples}, num_nodes, model.num_relations)
     head, relation, tail = triples[number].unbind(1)
     sides: list[tuple[Side, Tensor, Tensor, tuple[Tensor, Tensor]]] = [
@@ -82,7 +82,7 @@ def score_hidden(
         excluded = other != answer[row]
         score[row[excluded], other[excluded]] = -torch.inf
         scores.append(score)
-        rows = near(entity)
+        rows = near(entity, relation, side)
         if settings.peers:
             rows += settings.peers * near.peers(entity, relation, side)
         nears.append(rows)

@@ -47,6 +47,9 @@ class EpisodeSettings:
         max_steps (int): The most steps that are looked at to find their number.
         lr (float): Learning rate.
         weight_decay (float): Weight decay.
+        walk_steps (int): Training steps of the weights that relations have in the walk of
+            proximity, for each query relation; 0 for a walk that ignores relations.
+        walk_lr (float): Learning rate of these weights.
 
     Raises:
         ValueError: If a number is out of its range.
@@ -67,6 +70,8 @@ class EpisodeSettings:
     max_steps: int = 400
     lr: float = 0.01
     weight_decay: float = 0.01
+    walk_steps: int = 0
+    walk_lr: float = 0.15
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "times", tuple(self.times))
@@ -75,12 +80,13 @@ class EpisodeSettings:
         check_choice("maps", self.maps, ("trained", "random"))
         for name in ("num_random", "num_training_random", "batch_size", "max_steps"):
             check_integer(name, getattr(self, name), 1)
+        check_integer("walk_steps", self.walk_steps, 0)
         for name in ("hidden_channels", "num_steps"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), 1)
         if not 0 < self.hidden_share < 1:
             raise ValueError(f"'hidden_share' must lie between 0 and 1 (got {self.hidden_share})")
-        for name in ("step_size", "lr"):
+        for name in ("step_size", "lr", "walk_lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"'{name}' must be positive (got {getattr(self, name)})")
         for name in ("weight_decay", "vector_share"):
@@ -143,6 +149,10 @@ class EpisodeModel(torch.nn.Module):
 
     where the sum is over all (relation, side) :math:`c`.
 
+    With ``walk_steps``, the model also has :math:`\log w_{q, r}`: how much relation :math:`r`
+    counts in the walk of proximity for queries along :math:`q`
+    (:class:`~sheafprop.inductive.LogProximity`). It is no part of the score above.
+
     Args:
         kge (KGEModel): The model whose maps are taken; it is not changed.
         prototypes (Tensor): What the prototypes start from: mean vectors of the training entities
@@ -182,6 +192,9 @@ class EpisodeModel(torch.nn.Module):
         self.log_prototype = torch.nn.Parameter(torch.full((number, rows), math.log(3.2 / number)))
         self.direction = torch.nn.Parameter(torch.zeros(number, rows, width))
         self.count_weight = torch.nn.Parameter(torch.zeros(rows))
+        self.log_walk = None
+        if settings.walk_steps:
+            self.log_walk = torch.nn.Parameter(torch.zeros(rows, kge.num_relations))
         self.log_gamma = None
         if gamma is not None and settings.maps == "trained":
             self.log_gamma = torch.nn.Parameter(torch.tensor(math.log(gamma)))
@@ -215,9 +228,11 @@ class EpisodeModel(torch.nn.Module):
         return {"settings": self.settings.to_dict(), "state": state}
 
     def trained_parameters(self) -> dict[str, torch.nn.Parameter]:
-        """What training changes: everything but the (unused) entity table of the maps."""
+        """What episodes change: everything but the (unused) entity table of the maps, and the
+        weights of the walk, which are trained on their own."""
         named = dict(self.named_parameters())
-        return {name: p for name, p in named.items() if not name.endswith("node_emb.weight")}
+        kept = ("node_emb.weight", "log_walk")
+        return {name: p for name, p in named.items() if not name.endswith(kept)}
 
     @property
     def score_maps(self) -> KGEModel:

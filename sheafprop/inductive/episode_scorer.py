@@ -1,4 +1,5 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -131,24 +132,60 @@ def episode_loss(
         generator (torch.Generator): Draws the hidden triples and the random sections.
         anchors (Anchors, optional): Where features draw entities to; they are never hidden.
     """
-    order = torch.randperm(len(triples), generator=generator)
-    hidden = max(1, round(model.settings.hidden_share * len(triples)))
-    observed, queries = triples[order[hidden:]], triples[order[:hidden]]
-    queries = queries[: model.settings.batch_size]
+    settings = model.settings
+    observed, queries = hide_triples(triples, settings.hidden_share, settings.batch_size, generator)
     random = model.draw_training_sections(num_nodes, generator)
     more = () if anchors is None else (anchors,)
     graph = model.diffuse(observed, num_nodes, random, *more)
-    head, relation, tail = queries.unbind(1)
+    return rank_hidden(partial(model.score, graph), queries, known)
+
+
+def hide_triples(
+    triples: Tensor, share: float, most: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Splits triples at random into those that stay and those that are hidden.
+
+    Args:
+        triples (Tensor): The triples, ``[m, 3]``.
+        share (float): The share of them that is hidden, at least one.
+        most (int): The most hidden ones that are returned.
+        generator (torch.Generator): Draws them.
+    """
+    order = torch.randperm(len(triples), generator=generator)
+    hidden = max(1, round(share * len(triples)))
+    return triples[order[hidden:]], triples[order[:hidden]][:most]
+
+
+def rank_hidden(
+    score: Callable[[Tensor, Tensor, Side], Tensor],
+    triples: Tensor,
+    known: TripleFilter,
+    may_loop: Tensor | None = None,
+) -> Tensor:
+    """The cross entropy of the true entity of triples, in the mean over both sides.
+
+    Args:
+        score: Scores ``[B, N]`` of all entities, from entities, relations and side.
+        triples (Tensor): The triples, ``[B, 3]``.
+        known (TripleFilter): Known triples; other known answers are not ranked.
+        may_loop (Tensor, optional): Relations that have a loop, bool ``[R]``. Of the others, the
+            query's own entity is not ranked. (default: it is ranked)
+    """
+    head, relation, tail = triples.unbind(1)
     sides: list[tuple[Side, Tensor, Tensor, tuple[Tensor, Tensor]]] = [
         ("tail", head, tail, known.tails(head, relation)),
         ("head", tail, head, known.heads(relation, tail)),
     ]
     losses = []
     for side, entity, answer, (row, other) in sides:
-        scores = model.score(graph, entity, relation, side)
-        excluded = other != answer[row]
+        scores = score(entity, relation, side)
         mask = torch.zeros_like(scores, dtype=torch.bool)
-        mask[row[excluded], other[excluded]] = True
-        scores = scores.masked_fill(mask, -torch.inf)
-        losses.append(torch.nn.functional.cross_entropy(scores, answer))
+        mask[row, other] = True
+        if may_loop is not None:
+            rows = (~may_loop[relation]).nonzero().flatten()
+            mask[rows, entity[rows]] = True
+        mask[torch.arange(len(answer), device=mask.device), answer] = False
+        losses.append(
+            torch.nn.functional.cross_entropy(scores.masked_fill(mask, -torch.inf), answer)
+        )
     return torch.stack(losses).mean()

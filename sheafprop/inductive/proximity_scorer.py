@@ -10,14 +10,17 @@ from sheafprop.checks import check_integer
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors, score_spread
 from sheafprop.kge.base import Side
 from sheafprop.nn.proximity import Proximity
+from sheafprop.nn.relation_proximity import RelationProximity
 from sheafprop.ranking.edge_type_heuristic import EdgeTypeHeuristic
 
 #: What is added to a probability before its logarithm.
-_FLOOR = 1e-6
+FLOOR = 1e-6
 #: What is added to the proximity of peers before its logarithm.
 _PEER_FLOOR = 1e-5
 # Rows of all entities are kept where they need at most so many numbers (1 GiB, taken row by row).
 _KEPT = 2**28
+# Walks that weigh relations run together so often, which keeps their columns in the cache.
+_WALKS = 64
 
 
 @dataclass(frozen=True)
@@ -62,20 +65,26 @@ class ProximitySettings:
 
 
 class LogProximity:
-    r"""Rows :math:`\log(\pi_e(v) + 10^{-6})` of the observed graph, kept where they are few.
+    r"""Rows :math:`\log(\pi_{e, q}(v) + 10^{-6})` for queries :math:`(e, q)` of the observed graph.
 
-    :meth:`peers` gives, for queries :math:`(e, q)`, the logarithms
+    :math:`\pi_{e, q}` is personalized PageRank. Without ``log_weight`` it does not depend on
+    :math:`q`, and the rows of an entity are kept where they are few.
+
+    :meth:`peers` gives the logarithms
 
     .. math::
-        \log \Bigl( \sum_{u \ne e, \, (u, q, v) \in G} \frac{\pi_e(u)}{D_u} + 10^{-5} \Bigr)
+        \log \Bigl( \sum_{u \ne e, \, (u, q, v) \in G} \frac{\pi_{e, q}(u)}{D_u} + 10^{-5} \Bigr)
 
     of how near to :math:`e` other entities are whose observed answer :math:`v` is. :math:`D_u` is
-    the number of triple ends at :math:`u`, at least one; :math:`\pi_e(u) / D_u` is symmetric but
-    for a factor of :math:`e`.
+    the number of triple ends at :math:`u`, at least one; without ``log_weight``,
+    :math:`\pi_e(u) / D_u` is symmetric but for a factor of :math:`e`.
 
     Args:
         triples (Tensor): The observed triples ``[m, 3]``.
         num_nodes (int): Number of entities.
+        log_weight (Tensor, optional): :math:`\log w_{q, r}`, how much a step along relation
+            :math:`r` counts in the walk for queries along :math:`q`, ``[2R, R]``: relations, then
+            their inverses. (default: all zero)
         teleport (float): See :class:`~sheafprop.nn.Proximity`.
         num_iterations (int, optional): See there.
     """
@@ -85,33 +94,62 @@ class LogProximity:
         triples: Tensor,
         num_nodes: int,
         *,
+        log_weight: Tensor | None = None,
         teleport: float = 0.15,
         num_iterations: int | None = 20,
     ):
         self.device = triples.device
         self._triples, self._num_nodes = triples, num_nodes
-        self._near = Proximity(
-            triples[:, [0, 2]].T, num_nodes, teleport=teleport, num_iterations=num_iterations
-        )
+        self._log_weight = None if log_weight is None else log_weight.detach().to(self.device)
+        edges = triples[:, [0, 2]].T
+        if self._log_weight is not None:
+            if num_iterations is None:
+                raise ValueError("walks that weigh relations need 'num_iterations'")
+            self._walk = RelationProximity(
+                edges,
+                triples[:, 1],
+                num_nodes,
+                self._log_weight.shape[1],
+                teleport=teleport,
+                num_iterations=num_iterations,
+            )
+            return
+        self._near = Proximity(edges, num_nodes, teleport=teleport, num_iterations=num_iterations)
         keeps = num_nodes * num_nodes <= _KEPT
         self._rows = torch.empty(num_nodes if keeps else 0, num_nodes, device=triples.device)
         self._known = torch.zeros(len(self._rows), dtype=torch.bool, device=triples.device)
 
     @classmethod
     def of_settings(
-        cls, settings: ProximitySettings, triples: Tensor, num_nodes: int
+        cls,
+        settings: ProximitySettings,
+        triples: Tensor,
+        num_nodes: int,
+        log_weight: Tensor | None = None,
     ) -> "LogProximity":
         """The rows with the walk of some settings."""
         return cls(
-            triples, num_nodes, teleport=settings.teleport, num_iterations=settings.num_iterations
+            triples,
+            num_nodes,
+            log_weight=log_weight,
+            teleport=settings.teleport,
+            num_iterations=settings.num_iterations,
         )
 
-    def __call__(self, entity: Tensor) -> Tensor:
-        """Returns the rows ``[B, N]`` of some entities."""
-        return (self.probabilities(entity) + _FLOOR).log_()
+    def __call__(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Returns the rows ``[B, N]`` of queries, with the arguments of :meth:`probabilities`."""
+        return (self.probabilities(entity, relation, side) + FLOOR).log_()
 
-    def probabilities(self, entity: Tensor) -> Tensor:
-        r"""Returns the rows :math:`\pi_e` ``[B, N]`` of the entities ``entity``."""
+    @torch.no_grad()
+    def probabilities(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        r"""Returns the rows :math:`\pi_{e, q}` ``[B, N]`` of queries.
+
+        Args:
+            entity, relation (Tensor): The known ends and the relations of the queries, ``[B]``.
+            side (str): The side of the candidates, ``"tail"`` or ``"head"``.
+        """
+        if self._log_weight is not None:
+            return self._walk_from(entity, relation, side)
         if not len(self._rows):
             unique, place = torch.unique(entity, return_inverse=True)
             return self._near(unique)[place]
@@ -121,14 +159,20 @@ class LogProximity:
             self._known[missing] = True
         return self._rows[entity]
 
-    def peers(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
-        """Returns the logarithms ``[B, N]`` of the proximity of peers.
+    def _walk_from(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        assert self._log_weight is not None
+        query = relation if side == "tail" else relation + self._log_weight.shape[1]
+        pairs, place = torch.unique(torch.stack([entity, query]), dim=1, return_inverse=True)
+        rows = [
+            self._walk(e, self._log_weight[q].exp())
+            for e, q in (part.unbind() for part in pairs.split(_WALKS, dim=1))
+        ]
+        return torch.cat(rows)[place] if rows else self._log_weight.new_zeros(0, self._num_nodes)
 
-        Args:
-            entity, relation (Tensor): The known ends and the relations of queries, ``[B]``.
-            side (str): The side of the candidates, ``"tail"`` or ``"head"``.
-        """
-        near = self.probabilities(entity) / self._degree
+    def peers(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Returns the logarithms ``[B, N]`` of the proximity of peers, with the arguments of
+        :meth:`probabilities`."""
+        near = self.probabilities(entity, relation, side) / self._degree
         near[torch.arange(len(entity), device=near.device), entity] = 0
         out = torch.full_like(near, _PEER_FLOOR)
         for one in relation.unique():
@@ -143,15 +187,15 @@ class LogProximity:
     def _degree(self) -> Tensor:
         head, tail = self._triples[self._triples[:, 0] != self._triples[:, 2]][:, [0, 2]].unbind(1)
         ends = torch.cat([head, tail])
-        return torch.bincount(ends, minlength=self._num_nodes).clamp_min(1).to(self._rows)
+        return torch.bincount(ends, minlength=self._num_nodes).clamp_min(1)
 
 
 class ProximityScorer:
     r"""A score plus the logarithm of the proximity of its entities in the observed graph.
 
     .. math::
-        f'(e, q, v) = f(e, q, v) + \lambda \Bigl[ \log(\pi_e(v) + 10^{-6})
-        + \mu \log \Bigl( \sum_u \frac{\pi_e(u)}{D_u} + 10^{-5} \Bigr) \Bigr]
+        f'(e, q, v) = f(e, q, v) + \lambda \Bigl[ \log(\pi_{e, q}(v) + 10^{-6})
+        + \mu \log \Bigl( \sum_u \frac{\pi_{e, q}(u)}{D_u} + 10^{-5} \Bigr) \Bigr]
 
     where the sum is over the peers of :math:`e`: other entities :math:`u` of which :math:`v` is an
     observed answer to :math:`q`, see :class:`LogProximity`. So a candidate is ranked before others
@@ -211,7 +255,7 @@ class ProximityScorer:
             assert given is not None
             total = given.clone()
         else:
-            total = self.near(entity)
+            total = self.near(entity, relation, side)
             if self.peers:
                 total += self.peers * self.near.peers(entity, relation, side)
             total = self.weight * total
@@ -219,7 +263,7 @@ class ProximityScorer:
                 total = given + total
         if seen is not None:
             # No logarithm differs from another by so much; candidates with peers were seen.
-            total = total + seen * (1.0 - 2 * self.weight * math.log(_FLOOR))
+            total = total + seen * (1.0 - 2 * self.weight * math.log(FLOOR))
         if self.may_loop is not None:
             rank_own_last_(total, entity, ~self.may_loop[relation])
         return total

@@ -144,20 +144,20 @@ def rank_completion(
             own[f"{name} + episodes"] = WithVectors(trained, scorer, share, observed)
     out.seconds["propagate"] = time.perf_counter() - begin
 
-    near = None
+    near = walk = None
     if proximity is not None or proximity_is_cheap(data):
-        near = LogProximity.of_settings(
-            proximity or ProximitySettings(),
-            data.inference.triples.to(device),
-            data.inference.num_nodes or 0,
-        )
+        graph = data.inference.triples.to(device), data.inference.num_nodes or 0
+        near = walk = LogProximity.of_settings(proximity or ProximitySettings(), *graph)
+        if episodes is not None and proximity is not None and episodes.log_walk is not None:
+            walk = LogProximity.of_settings(proximity, *graph, episodes.log_walk)
     methods: dict[str, Any] = {}
     by_selection = set()  # baselines do not depend on it, nor do episodes alone
     for method, one in own.items():
         if proximity is not None:
-            assert near is not None
+            kind = walk if isinstance(one, EpisodeScorer | WithVectors) else near
+            assert kind is not None
             methods[f"{method} + proximity"] = add_proximity(
-                one, near, proximity, data.inference.triples, data.train.triples, data.num_relations
+                one, kind, proximity, data.inference.triples, data.train.triples, data.num_relations
             )
         methods[method] = one
         if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):

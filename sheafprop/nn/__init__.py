@@ -7,6 +7,7 @@ from sheafprop.nn.harmonic_extension import HarmonicExtension, HarmonicResult
 from sheafprop.nn.hetero_graph import HeteroGraph
 from sheafprop.nn.k_hop_batch import k_hop_batch
 from sheafprop.nn.proximity import Proximity, proximity
+from sheafprop.nn.relation_proximity import RelationProximity
 from sheafprop.nn.sheaf_conv import SheafConv
 from sheafprop.nn.sheaf_diffusion import SheafDiffusion
 from sheafprop.nn.sheaf_propagation import SheafPropagation
@@ -21,6 +22,7 @@ __all__ = [
     "HeteroGraph",
     "Proximity",
     "RelationPrototypes",
+    "RelationProximity",
     "SheafConv",
     "SheafDiffusion",
     "SheafPropagation",

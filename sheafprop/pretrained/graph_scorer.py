@@ -134,7 +134,8 @@ class GraphScorer:
         settings, own = self.proximity, self._own
         if settings is None:
             return own
-        near = LogProximity.of_settings(settings, self._facts, len(self._labels))
+        walk = None if self.episodes is None else self.episodes.log_walk
+        near = LogProximity.of_settings(settings, self._facts, len(self._labels), walk)
         trained, later = self._facts.tensor_split([self._num_trained])
         # Relations that were fitted to later facts have their loops there.
         seen = torch.bincount(trained[:, 1], minlength=self._num_relations) > 0

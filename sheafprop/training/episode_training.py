@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -24,7 +24,9 @@ from sheafprop.files import write_text
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer, episode_loss
 from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.proximity_scorer import relations_with_loops
 from sheafprop.inductive.training_graph import split_training_triples
+from sheafprop.inductive.walk_weights import walk_loss
 from sheafprop.kge import KGEModel
 from sheafprop.nn.start import RelationPrototypes
 from sheafprop.progress import progress_bar
@@ -50,51 +52,64 @@ class EpisodeRecord:
         tried: Numbers of steps that were tried, with MRR + Hits@10 on the held-out part.
         seconds: Total CPU time.
         loss: Loss of the last step.
+        walk_loss: Loss of the last step of the walk of proximity; None without one.
     """
 
     num_steps: int
     tried: list[list[float]] = field(default_factory=list)
     seconds: float = 0.0
     loss: float = math.nan
+    walk_loss: float | None = None
 
 
-class EpisodeTraining(LightningModule):
-    """Trains an :class:`~sheafprop.inductive.EpisodeModel` on a graph, with one episode per step.
+class _HiddenTriples(LightningModule):
+    """Trains parameters to rank hidden triples of a graph, with one draw of them per step.
 
-    Episodes depend only on the seed and on the number of the step, so a resumed training has the
-    same result as an uninterrupted one.
+    Draws depend only on the seed and on the number of the step, so a resumed training has the same
+    result as an uninterrupted one.
 
     Args:
         model (EpisodeModel): The model.
+        parameters (dict): The parameters that are trained, by name.
         triples (Tensor): Distinct triples of the training graph, ``[m, 3]``.
         num_nodes (int): Number of entities of the training graph.
         num_steps (int): Number of steps of the learning rate schedule.
         seed (int): Random seed.
-        anchors (Anchors, optional): Vectors predicted from features.
+        lr, weight_decay (float): Those of the optimizer.
     """
+
+    #: The name of the loss in logs, and what it belongs to in messages.
+    name: ClassVar[str]
+    setting: ClassVar[str]
 
     def __init__(
         self,
         model: EpisodeModel,
+        parameters: dict[str, torch.nn.Parameter],
         triples: Tensor,
         num_nodes: int,
         num_steps: int,
-        seed: int = 0,
-        anchors: Anchors | None = None,
+        seed: int,
+        *,
+        lr: float,
+        weight_decay: float,
     ):
         super().__init__()
-        self._anchors = anchors
         self.model, self.num_steps, self.seed = model, num_steps, seed
         self.num_nodes, self._triples = num_nodes, triples
+        self._trained, self._lr, self._weight_decay = parameters, lr, weight_decay
         self._known = TripleFilter(triples, num_nodes, model.num_relations)
 
+    def loss(self, triples: Tensor, generator: torch.Generator) -> Tensor:
+        """The loss of one draw."""
+        raise NotImplementedError
+
     def configure_optimizers(self) -> Any:
-        settings = self.model.settings
         optimizer = torch.optim.AdamW(
-            self.model.trained_parameters().values(),
-            lr=settings.lr,
+            self._trained.values(),
+            lr=self._lr,
             betas=(0.9, 0.99),
-            weight_decay=settings.weight_decay,
+            weight_decay=self._weight_decay,
         )
 
         def rate(step: int) -> float:
@@ -111,25 +126,91 @@ class EpisodeTraining(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         key = int(combine_keys(self.seed, self.global_step)[0] >> 1)
         generator = torch.Generator().manual_seed(key)
-        triples = self._triples.to(self.device)
-        loss = episode_loss(
-            self.model, triples, self.num_nodes, self._known, generator, self._anchors
-        )
+        loss = self.loss(self._triples.to(self.device), generator)
         if not bool(torch.isfinite(loss)):
             raise DivergenceError(
-                f"the loss of episodes became {loss.item()} at step {self.global_step}; the likely "
-                f"cause is a learning rate that is too large (lr={self.model.settings.lr})"
+                f"the loss of {self.name} became {loss.item()} at step {self.global_step}; the "
+                f"likely cause is a learning rate that is too large ({self.setting}={self._lr})"
             )
-        self.log("episodes/loss", loss, on_step=True, on_epoch=False)
+        self.log(f"{self.name}/loss", loss, on_step=True, on_epoch=False)
         return loss
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        for name, parameter in self.model.trained_parameters().items():
+        for name, parameter in self._trained.items():
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
                 raise DivergenceError(
                     f"the gradient of '{name}' is not finite at step {self.global_step} of the "
-                    f"episodes: lower their learning rate (lr={self.model.settings.lr})"
+                    f"{self.name}: lower their learning rate ({self.setting}={self._lr})"
                 )
+
+
+class EpisodeTraining(_HiddenTriples):
+    """Trains an :class:`~sheafprop.inductive.EpisodeModel` on a graph, with one episode per step.
+
+    Args:
+        model (EpisodeModel): The model.
+        triples (Tensor): Distinct triples of the training graph, ``[m, 3]``.
+        num_nodes (int): Number of entities of the training graph.
+        num_steps (int): Number of steps of the learning rate schedule.
+        seed (int): Random seed.
+        anchors (Anchors, optional): Vectors predicted from features.
+    """
+
+    name, setting = "episodes", "lr"
+
+    def __init__(
+        self,
+        model: EpisodeModel,
+        triples: Tensor,
+        num_nodes: int,
+        num_steps: int,
+        seed: int = 0,
+        anchors: Anchors | None = None,
+    ):
+        settings = model.settings
+        super().__init__(
+            model,
+            model.trained_parameters(),
+            triples,
+            num_nodes,
+            num_steps,
+            seed,
+            lr=settings.lr,
+            weight_decay=settings.weight_decay,
+        )
+        self._anchors = anchors
+
+    def loss(self, triples: Tensor, generator: torch.Generator) -> Tensor:
+        return episode_loss(
+            self.model, triples, self.num_nodes, self._known, generator, self._anchors
+        )
+
+
+class WalkTraining(_HiddenTriples):
+    """Trains the weights that relations have in the walk of proximity.
+
+    Args:
+        model (EpisodeModel): The model, with ``settings.walk_steps``.
+        triples (Tensor): Distinct triples of the training graph, ``[m, 3]``.
+        num_nodes (int): Number of entities of the training graph.
+        seed (int): Random seed.
+    """
+
+    name, setting = "walk", "walk_lr"
+
+    def __init__(self, model: EpisodeModel, triples: Tensor, num_nodes: int, seed: int = 0):
+        assert model.log_walk is not None
+        settings = model.settings
+        trained = {"log_walk": model.log_walk}
+        more = {"lr": settings.walk_lr, "weight_decay": 0.0}
+        super().__init__(model, trained, triples, num_nodes, settings.walk_steps, seed, **more)
+        self._may_loop = relations_with_loops(triples, model.num_relations)
+
+    def loss(self, triples: Tensor, generator: torch.Generator) -> Tensor:
+        log_weight = self.model.log_walk
+        assert log_weight is not None
+        may_loop = self._may_loop.to(triples.device)
+        return walk_loss(log_weight, triples, self.num_nodes, self._known, may_loop, generator)
 
 
 class _Progress(Callback):
@@ -172,6 +253,9 @@ def train_episodes(
     split into two parts; relations are trained on one part and evaluated on held-out triples of the
     other one by MRR + Hits@10. The number of steps is doubled while this improves. A graph that is
     too small to be split uses the first number, with a warning.
+
+    With ``settings.walk_steps``, the weights of relations in the walk of proximity are trained
+    afterwards, on their own: they learn which relations lead from an entity to its answers.
 
     Args:
         kge (KGEModel): The trained model of the training graph.
@@ -219,6 +303,14 @@ def train_episodes(
         loggers,
         progress,
     )
+    if settings.walk_steps:
+        record.walk_loss = _fit(
+            WalkTraining(model, triples, kge.num_nodes, seed),
+            "training the walk of proximity",
+            state.path("walk"),
+            loggers,
+            progress,
+        )
     record.seconds += time.process_time() - begin
     state.clear()
     return model.eval(), record
@@ -309,7 +401,7 @@ def _find_num_steps(
 
 
 def _fit(
-    training: EpisodeTraining,
+    training: _HiddenTriples,
     text: str,
     path: Path | None,
     loggers: Sequence[Logger],
@@ -336,7 +428,7 @@ def _fit(
         for text in (".*dataloader is not resumable", ".*does not have many workers", ".*LeafSpec"):
             warnings.filterwarnings("ignore", message=text)
         trainer.fit(training, ckpt_path=last)
-    return float(trainer.callback_metrics.get("episodes/loss", math.nan))
+    return float(trainer.callback_metrics.get(f"{training.name}/loss", math.nan))
 
 
 def _prototypes(x: Tensor, triples: Tensor, num_relations: int) -> Tensor:

@@ -88,7 +88,10 @@ def test_hidden_triples_are_neither_diffused_over_nor_near(monkeypatch):
     monkeypatch.setattr(
         proximity_weights.LogProximity,
         "of_settings",
-        lambda settings, observed, n: (seen.append(observed), near(settings, observed, n))[1],
+        lambda settings, observed, n, walk: (
+            seen.append(observed),
+            near(settings, observed, n, walk),
+        )[1],
     )
     found = score_hidden(model, triples, WALK, share=0.3, seed=2)
     hidden = {tuple(row) for row in triples[found.triple].tolist()}

@@ -257,7 +257,7 @@ def test_which_baselines_there_are(mode):
     peers = baselines(trained("rotate", data), data, near, peers=0.5)
     assert list(peers)[:-1] == list(found)
     head, relation = data.test[:, 0], data.test[:, 1]
-    expected = near(head) + 0.5 * near.peers(head, relation, "tail")
+    expected = near(head, relation, "tail") + 0.5 * near.peers(head, relation, "tail")
     torch.testing.assert_close(peers[PEERS].score_tails(head, relation), expected)
 
 
