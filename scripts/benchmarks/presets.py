@@ -39,7 +39,7 @@ FORMER: dict[str, dict[str, Config]] = {
 #: each training graph (search_episodes.py --settings "counts, walk" --width 128; "counts" for the
 #: former preset).
 _WEIGHTS = {
-    "episodes": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.4, "nell_v4": 1.2},
+    "episodes": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
     "plain-walk": {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6},
 }
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
