@@ -43,6 +43,7 @@ _PRESETS = {
 #: a data set is taken, and what the records call them.
 _EPISODES = {
     "{} + episodes + proximity": (("episodes",), "{} + episodes + proximity"),
+    "{} + episodes + proximity + peers": (("episodes",), "{} + episodes + proximity + peers"),
     "{} + episodes": (("episodes",), "{} + episodes"),
     "{} + episodes + proximity, plain walk": (("plain-walk",), "{} + episodes + proximity"),
     "{} + episodes + proximity, 64 columns": (("narrow",), "{} + episodes + proximity"),
@@ -52,7 +53,7 @@ _EPISODES = {
     ),
     "{} + episodes, 64 columns": (("narrow",), "{} + episodes"),
     "{} + sheaf propagation + proximity + peers": (("peers",), "{} + proximity + peers"),
-    "{} + sheaf propagation + proximity": (("narrow", "episodes"), "{} + proximity"),
+    "{} + sheaf propagation + proximity": (("narrow", "episodes", "plain-walk"), "{} + proximity"),
 }
 
 _FIGURES = {
