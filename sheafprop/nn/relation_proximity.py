@@ -96,8 +96,6 @@ class RelationProximity:
                 f"'weight' must be finite and not negative (got {weight[row, column].item()} at "
                 f"source {row}, relation {column})"
             )
-        if sources.numel() == 0:
-            return weight.new_zeros(0, self.num_nodes)
         columns = torch.arange(len(sources), device=sources.device)
         x = weight.new_zeros(self.num_nodes, len(sources))
         x[sources, columns] = 1
