@@ -146,7 +146,6 @@ class LogProximity:
         """Returns the rows ``[B, N]`` of queries, with the arguments of :meth:`probabilities`."""
         return (self.probabilities(entity, relation, side) + FLOOR).log_()
 
-    @torch.no_grad()
     def probabilities(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         r"""Returns the rows :math:`\pi_{e, q}` ``[B, N]`` of queries.
 
