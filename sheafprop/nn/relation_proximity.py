@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from sheafprop.checks import check_integer
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.graph_checks import GraphInput, check_graph
@@ -64,7 +63,6 @@ class RelationProximity:
     ):
         if not 0 < teleport < 1:
             raise ValueError(f"'teleport' must lie between 0 and 1 (got {teleport})")
-        check_integer("num_iterations", num_iterations, 0)
         relations = IdentitySheaf(relations=num_relations)
         check_graph(GraphInput(edge_index, edge_type, relations), num_nodes)
         edges = edge_index[0] != edge_index[1]

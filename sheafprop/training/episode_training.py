@@ -1,4 +1,7 @@
-"""Episodic training: trains relations through the diffusion."""
+"""Episodic training: trains relations through the diffusion, and the walk of proximity.
+
+Long because the search for the steps, both trainings and their resuming share one state.
+"""
 
 import copy
 import hashlib
