@@ -1,4 +1,7 @@
-"""Relation parameters that are trained through the diffusion, and the score they give."""
+"""Relation parameters that are trained through the diffusion, and the score they give.
+
+Long because parameters, diffusion, score and energy are one definition.
+"""
 
 import copy
 import math

@@ -105,6 +105,12 @@ class LogProximity:
         if self._log_weight is not None:
             if num_iterations is None:
                 raise ValueError("walks that weigh relations need 'num_iterations'")
+            size = list(self._log_weight.shape)
+            if len(size) != 2 or size[0] != 2 * size[1]:
+                raise ValueError(
+                    f"'log_weight' must have a row for each relation and each inverse, and a "
+                    f"column for each relation: [2R, R] (got {size})"
+                )
             self._walk = RelationProximity(
                 edges,
                 triples[:, 1],
@@ -140,7 +146,6 @@ class LogProximity:
         """Returns the rows ``[B, N]`` of queries, with the arguments of :meth:`probabilities`."""
         return (self.probabilities(entity, relation, side) + FLOOR).log_()
 
-    @torch.no_grad()
     def probabilities(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         r"""Returns the rows :math:`\pi_{e, q}` ``[B, N]`` of queries.
 
@@ -161,18 +166,23 @@ class LogProximity:
 
     def _walk_from(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         assert self._log_weight is not None
-        query = relation if side == "tail" else relation + self._log_weight.shape[1]
-        pairs, place = torch.unique(torch.stack([entity, query]), dim=1, return_inverse=True)
+        size, half = self._log_weight.shape
+        query = relation if side == "tail" else relation + half
+        pairs, place = torch.unique(entity * size + query, return_inverse=True)
         rows = [
-            self._walk(e, self._log_weight[q].exp())
-            for e, q in (part.unbind() for part in pairs.split(_WALKS, dim=1))
+            self._walk(part // size, self._log_weight[part % size].softmax(1))
+            for part in pairs.split(_WALKS)
         ]
-        return torch.cat(rows)[place] if rows else self._log_weight.new_zeros(0, self._num_nodes)
+        return torch.cat(rows)[place]
 
-    def peers(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+    def peers(
+        self, entity: Tensor, relation: Tensor, side: Side, probabilities: Tensor | None = None
+    ) -> Tensor:
         """Returns the logarithms ``[B, N]`` of the proximity of peers, with the arguments of
-        :meth:`probabilities`."""
-        near = self.probabilities(entity, relation, side) / self._degree
+        :meth:`probabilities`, and its result where it is known already."""
+        if probabilities is None:
+            probabilities = self.probabilities(entity, relation, side)
+        near = probabilities / self._degree
         near[torch.arange(len(entity), device=near.device), entity] = 0
         out = torch.full_like(near, _PEER_FLOOR)
         for one in relation.unique():
@@ -255,9 +265,10 @@ class ProximityScorer:
             assert given is not None
             total = given.clone()
         else:
-            total = self.near(entity, relation, side)
+            rows = self.near.probabilities(entity, relation, side)
+            total = (rows + FLOOR).log_()
             if self.peers:
-                total += self.peers * self.near.peers(entity, relation, side)
+                total += self.peers * self.near.peers(entity, relation, side, rows)
             total = self.weight * total
             if given is not None:
                 total = given + total

@@ -42,6 +42,7 @@ def walk_loss(
 
     def score(entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         query = relation if side == "tail" else relation + num_relations
-        return (walk(entity, log_weight[query].exp()) + FLOOR).log()
+        # A common factor changes no walk: so weighed, no logarithm is too large for its weight.
+        return (walk(entity, log_weight[query].softmax(1)) + FLOOR).log()
 
     return rank_hidden(score, queries, known, may_loop)

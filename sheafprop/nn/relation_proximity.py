@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
-from sheafprop.checks import check_integer
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
+from sheafprop.sheaf.graph_checks import GraphInput, check_graph
+from sheafprop.sheaf.identity_sheaf import IdentitySheaf
 
 
 class RelationProximity:
@@ -62,40 +63,45 @@ class RelationProximity:
     ):
         if not 0 < teleport < 1:
             raise ValueError(f"'teleport' must lie between 0 and 1 (got {teleport})")
-        check_integer("num_iterations", num_iterations, 0)
+        relations = IdentitySheaf(relations=num_relations)
+        check_graph(GraphInput(edge_index, edge_type, relations), num_nodes)
         edges = edge_index[0] != edge_index[1]
         self.num_nodes, self.num_relations = num_nodes, num_relations
         self._edge_index, self._edge_type = edge_index[:, edges], edge_type[edges]
         pull = teleport / (1 - teleport)
         self._layer = SheafPropagation(num_iterations, step_size=1.0, teleport=pull)
-        ends = torch.stack([self._edge_index.flatten(), self._edge_type.repeat(2)])
-        ones = torch.ones(ends.shape[1], device=ends.device)
-        size = (num_nodes, num_relations)
-        self._ends = torch.sparse_coo_tensor(ends, ones, size, check_invariants=False).coalesce()
 
     def __call__(self, sources: Tensor, weight: Tensor) -> Tensor:
         r"""Returns :math:`\pi_i(v)`, of shape ``[n, N]``.
 
         Args:
             sources (Tensor): Nodes :math:`e_i`, int64 ``[n]``; they may repeat.
-            weight (Tensor): :math:`w_{i, r}`, positive, ``[n, R]``.
+            weight (Tensor): :math:`w_{i, r}`, ``[n, R]``; a common factor of a row changes
+                nothing. Zero removes the edges of a relation, and has no gradient.
 
         Raises:
-            ValueError: If the shape of ``weight`` does not fit.
+            ValueError: If ``weight`` has another shape, or a value that is negative or not finite.
         """
         if weight.shape != (len(sources), self.num_relations):
             raise ValueError(
                 f"'weight' must have shape {[len(sources), self.num_relations]}, a row for each "
                 f"source and a column for each relation (got {list(weight.shape)})"
             )
-        if sources.numel() == 0:
-            return weight.new_zeros(0, self.num_nodes)
+        bad = ~(torch.isfinite(weight) & (weight >= 0))
+        if bool(bad.any()):
+            row, column = bad.nonzero()[0].tolist()
+            raise ValueError(
+                f"'weight' must be finite and not negative (got {weight[row, column].item()} at "
+                f"source {row}, relation {column})"
+            )
         columns = torch.arange(len(sources), device=sources.device)
         x = weight.new_zeros(self.num_nodes, len(sources))
         x[sources, columns] = 1
         root = weight.sqrt().T.contiguous()
-        x = self._layer(x, self._edge_index, self._edge_type, DiagonalSheaf(root, root))
-        degree = torch.sparse.mm(self._ends.to(weight.dtype), weight.T)
+        graph = self._edge_index, self._edge_type, DiagonalSheaf(root, root)
+        plan = self._layer.plan(x, *graph)
+        x = self._layer(x, *graph, plan=plan)
+        degree = plan.apply_metric(torch.ones_like(x, dtype=plan.dtype).unsqueeze(1)).squeeze(1)
         own = degree[sources, columns]
         # Without edges, a column is the node's indicator already.
         return torch.where(own > 0, x * degree / torch.where(own > 0, own, 1), x).T

@@ -1,4 +1,7 @@
-"""Episodic training: trains relations through the diffusion."""
+"""Episodic training: trains relations through the diffusion, and the walk of proximity.
+
+Long because the search for the steps, both trainings and their resuming share one state.
+"""
 
 import copy
 import hashlib
@@ -126,12 +129,16 @@ class _HiddenTriples(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         key = int(combine_keys(self.seed, self.global_step)[0] >> 1)
         generator = torch.Generator().manual_seed(key)
-        loss = self.loss(self._triples.to(self.device), generator)
+        where = (
+            f"at step {self.global_step}; the likely cause is a learning rate that is too large "
+            f"({self.setting}={self._lr})"
+        )
+        try:
+            loss = self.loss(self._triples.to(self.device), generator)
+        except (ValueError, DivergenceError) as error:  # of maps or weights that are not finite
+            raise DivergenceError(f"{self.name}: {error} {where}") from error
         if not bool(torch.isfinite(loss)):
-            raise DivergenceError(
-                f"the loss of {self.name} became {loss.item()} at step {self.global_step}; the "
-                f"likely cause is a learning rate that is too large ({self.setting}={self._lr})"
-            )
+            raise DivergenceError(f"the loss of {self.name} became {loss.item()} {where}")
         self.log(f"{self.name}/loss", loss, on_step=True, on_epoch=False)
         return loss
 
@@ -140,7 +147,7 @@ class _HiddenTriples(LightningModule):
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
                 raise DivergenceError(
                     f"the gradient of '{name}' is not finite at step {self.global_step} of the "
-                    f"{self.name}: lower their learning rate ({self.setting}={self._lr})"
+                    f"{self.name}: lower the learning rate ({self.setting}={self._lr})"
                 )
 
 

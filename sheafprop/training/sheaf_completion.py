@@ -379,7 +379,9 @@ class SheafCompletion(LightningModule):
         choice = stored_selection(checkpoint, self.hparams) or self.choice_of_run
         self.selection = self._choice = choice
         found, wanted = stored.get("episodes"), self.hparams["episodes"]
-        self._stored_episodes = found if found and found["settings"] == wanted else None
+        # Settings that an older version did not have are at their defaults.
+        same = found and EpisodeSettings().to_dict() | found["settings"] == wanted
+        self._stored_episodes = found if same else None
         if self._trainer is None:  # load_from_checkpoint
             if not stored:
                 raise ValueError(

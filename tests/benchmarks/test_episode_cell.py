@@ -21,6 +21,7 @@ from tests.benchmarks.test_completion import small, toy  # noqa: F401 (a fixture
 def episodes_config():
     config = small("episodes")
     config["model"]["episodes"] |= {"num_steps": 3, "num_random": 2, "batch_size": 8}
+    config["model"]["episodes"] |= {"walk_steps": 3, "walk_lr": 20.0}
     return config
 
 
@@ -68,6 +69,7 @@ def test_a_cell_ranks_with_and_without_each_part(toy, tmp_path, monkeypatch):  #
     protocols = ("full", "sampled50")
     assert set(found) == {
         *(("rotate + episodes + proximity", p) for p in (*protocols, "merged")),
+        *(("rotate + episodes + proximity + peers", p) for p in (*protocols, "merged")),
         *(("rotate + episodes", p) for p in (*protocols, "merged")),
         *(("rotate + proximity", p) for p in protocols),
         *(("rotate", p) for p in protocols),
@@ -76,14 +78,17 @@ def test_a_cell_ranks_with_and_without_each_part(toy, tmp_path, monkeypatch):  #
     ((model, _),) = kept
     scorer = EpisodeScorer(model, toy.inference.triples, toy.inference.entities.labels)
     settings = ProximitySettings(**episodes_config()["model"]["proximity"])
-    near = LogProximity(toy.inference.triples, toy.inference.num_nodes)
-    both = add_proximity(
-        scorer, near, settings, toy.inference.triples, toy.train.triples, toy.num_relations
-    )
-    triples = torch.cat([toy.valid, toy.test])
-    result = evaluate(both.score_tails, both.score_heads, triples, inference_filter(toy))
+    triples, expected = torch.cat([toy.valid, toy.test]), []
+    for log_weight in (model.log_walk, None):
+        near = LogProximity(toy.inference.triples, toy.inference.num_nodes, log_weight=log_weight)
+        both = add_proximity(
+            scorer, near, settings, toy.inference.triples, toy.train.triples, toy.num_relations
+        )
+        result = evaluate(both.score_tails, both.score_heads, triples, inference_filter(toy))
+        expected.append(result.metrics("merged")["mrr_merged"])
     row = found["rotate + episodes + proximity", "merged"]
-    assert row["mrr"] == pytest.approx(result.metrics("merged")["mrr_merged"])
+    assert row["mrr"] == pytest.approx(expected[0])
+    assert row["mrr"] != pytest.approx(expected[1])
     assert "mark" not in row
 
 
@@ -110,7 +115,7 @@ def test_a_cell_ranks_by_episodes_alone_where_vectors_have_rows_of_their_own(
     part = episode_cell.run_episode_cell(
         episodes_config(), 0, folder=tmp_path / "part", vectors=False
     )
-    methods = ["rotate + episodes + proximity", "rotate + episodes"]
+    methods = [f"rotate + episodes{more}" for more in (" + proximity", " + proximity + peers", "")]
     assert list(dict.fromkeys(r["model"] for r in part)) == methods
     found = {(r["model"], r["protocol"]): r["mrr"] for r in whole}
     for row in part:

@@ -172,6 +172,10 @@ def test_renumbering_entities_renumbers_scores():
         ({"maps": "other"}, "maps"),
         ({"hidden_share": 1.0}, "hidden_share"),
         ({"lr": 0.0}, "lr"),
+        ({"walk_lr": 0.0}, "walk_lr"),
+        ({"walk_lr": math.inf}, "walk_lr"),
+        ({"walk_steps": -1}, "walk_steps"),
+        ({"walk_steps": 2.5}, "walk_steps"),
         ({"step_size": math.inf}, "step_size"),
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"num_steps": 0}, "num_steps"),
@@ -185,8 +189,37 @@ def test_refuses_settings_out_of_range(changes, text):
 
 
 def test_settings_survive_plain_values():
-    settings = EpisodeSettings(times=[2, 4], counts=True)
+    settings = EpisodeSettings(times=[2, 4], counts=True, walk_steps=7, walk_lr=0.3)
     assert EpisodeSettings(**settings.to_dict()) == settings
+
+
+def test_weights_of_the_walk_start_equal_and_are_no_part_of_the_score():
+    model = small_model("rotate", walk_steps=2)
+    assert torch.equal(model.log_walk, torch.zeros(6, 3))
+    assert "log_walk" not in model.trained_parameters()
+    triples = random_triples()
+    sections = model.draw_sections([str(i) for i in range(SIZE)], 0)
+    found = []
+    for _ in range(2):
+        graph = model.diffuse(triples, SIZE, sections)
+        found.append(model.score(graph, torch.tensor([1]), torch.tensor([2]), "head"))
+        with torch.no_grad():
+            model.log_walk += torch.randn(6, 3)
+    assert torch.equal(*found)
+
+
+def test_episodes_stored_before_walks_had_weights_are_read_without():
+    model = small_model("rotate", torch.float32)
+    stored = model.stored()
+    kge = build_model("rotate", num_nodes=SIZE, num_relations=3, hidden_channels=4)
+    assert "log_walk" not in stored["state"]
+    for name in ("walk_steps", "walk_lr"):
+        del stored["settings"][name]
+    assert EpisodeModel.from_stored(kge, stored).log_walk is None
+    # Weights that the settings promise must be there.
+    stored["settings"]["walk_steps"] = 3
+    with pytest.raises(ValueError, match=r"(?s)do not fit: .*log_walk"):
+        EpisodeModel.from_stored(kge, stored)
 
 
 @pytest.mark.parametrize("name", ["transe", "rotate", "transr"])

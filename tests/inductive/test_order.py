@@ -61,7 +61,9 @@ def episodes_of(model, data, seed=None):
     found = RelationPrototypes.from_triples(
         x, train.edge_index, train.edge_type, train.num_relations
     )
-    made = EpisodeModel(model, found.mean, EpisodeSettings(counts=True), gamma=0.5).double()
+    made = EpisodeModel(
+        model, found.mean, EpisodeSettings(counts=True, walk_steps=1), gamma=0.5
+    ).double()
     if seed is not None:
         g = torch.Generator().manual_seed(seed)
         for parameter in made.parameters():

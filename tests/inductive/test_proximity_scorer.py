@@ -103,6 +103,101 @@ def test_an_observed_triple_is_no_peer_of_its_own_query():
     assert rows[1, 1] > rows.min()
 
 
+LOG_WEIGHT = torch.tensor([[0.5, -1.0], [2.0, 1.0], [-3.0, 0.0], [0.3, 0.9]])
+QUERIES = torch.tensor([[0, 0], [6, 1], [2, 1], [0, 0], [4, 1], [0, 1], [3, 0]])
+
+
+def rows_by_query(triples, num_nodes, entity, relation, side, log_weight=LOG_WEIGHT):
+    """Plain proximity on a graph whose edges have the weights of one query, query by query."""
+    edges, kind = triples[:, [0, 2]].T, triples[:, 1]
+    rows = []
+    for one, q in zip(entity, relation.tolist(), strict=True):
+        weight = log_weight[q if side == "tail" else q + len(log_weight) // 2].exp()[kind]
+        rows.append(proximity(edges, num_nodes, one[None], edge_weight=weight)[0])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("walks", [2, 64])
+@pytest.mark.parametrize("side", ["tail", "head"])
+def test_with_weights_the_walk_is_that_of_the_query(side, walks, monkeypatch):
+    monkeypatch.setattr("sheafprop.inductive.proximity_scorer._WALKS", walks)
+    near, scorer = LogProximity(TRIPLES, 7, log_weight=LOG_WEIGHT), Fixed(7)
+    entity, relation = QUERIES.unbind(1)
+    expected = rows_by_query(TRIPLES, 7, entity, relation, side)
+    plain = proximity(TRIPLES[:, [0, 2]].T, 7)[entity]
+    assert float((expected - plain).abs().max()) > 0.05
+    torch.testing.assert_close(near.probabilities(entity, relation, side), expected)
+    torch.testing.assert_close(near(entity, relation, side), torch.log(expected + 1e-6))
+    both = ProximityScorer(scorer, near, 0.7)
+    if side == "tail":
+        found, own = both.score_tails(entity, relation), scorer.score_tails(entity, relation)
+    else:
+        found, own = both.score_heads(relation, entity), scorer.score_heads(relation, entity)
+    torch.testing.assert_close(found, own + 0.7 * torch.log(expected + 1e-6))
+
+
+def test_peers_are_near_by_the_walk_of_the_query_which_is_computed_once():
+    more = torch.tensor([[5, 0, 2], [5, 1, 2], [0, 1, 4], [3, 0, 1], [6, 0, 1]])
+    triples = torch.cat([TRIPLES, more])
+    near = LogProximity(triples, 7, log_weight=LOG_WEIGHT)
+    entity, relation = QUERIES.unbind(1)
+    rows = rows_by_query(triples, 7, entity, relation, "head")
+    degree = triples[triples[:, 0] != triples[:, 2]][:, [0, 2]].flatten().bincount(minlength=7)
+    expected = torch.full((len(entity), 7), 1e-5)
+    for number, (own, wanted) in enumerate(QUERIES.tolist()):
+        for head, kind, tail in triples.tolist():
+            if kind == wanted and tail != own:
+                expected[number, head] += rows[number, tail] / degree[tail].clamp_min(1)
+    torch.testing.assert_close(near.peers(entity, relation, "head"), expected.log())
+    calls = []
+    original = near.probabilities
+    near.probabilities = lambda *given: calls.append(given) or original(*given)
+    found = ProximityScorer(None, near, 0.7, peers=0.3).score_heads(relation, entity)
+    torch.testing.assert_close(found, 0.7 * (torch.log(rows + 1e-6) + 0.3 * expected.log()))
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("size", [0.0, 200.0, -200.0])
+def test_equal_weights_of_any_size_give_the_plain_rows(size):
+    entity, relation = QUERIES.unbind(1)
+    near = LogProximity(TRIPLES, 7, log_weight=torch.full((4, 2), size))
+    plain = LogProximity(TRIPLES, 7)
+    torch.testing.assert_close(near(entity, relation, "head"), plain(entity, relation, "head"))
+
+
+def test_walks_by_query_have_the_teleport_and_the_steps_of_their_settings():
+    settings = ProximitySettings(teleport=0.4, num_iterations=3)
+    near = LogProximity.of_settings(settings, TRIPLES, 7, LOG_WEIGHT)
+    weight = LOG_WEIGHT[2].exp()[TRIPLES[:, 1]]
+    edges, one = TRIPLES[:, [0, 2]].T, torch.tensor([2])
+    expected = proximity(edges, 7, one, edge_weight=weight, teleport=0.4, num_iterations=3)
+    torch.testing.assert_close(near.probabilities(one, torch.tensor([0]), "head"), expected)
+
+
+@pytest.mark.parametrize("triples", [TRIPLES[:0], TRIPLES[3:4]])
+def test_walks_by_query_of_a_graph_without_edges_stay_where_they_are(triples):
+    near = LogProximity(triples, 7, log_weight=LOG_WEIGHT)
+    rows = near.probabilities(torch.tensor([4, 1]), torch.tensor([1, 0]), "tail")
+    assert torch.equal(rows, torch.eye(7)[[4, 1]])
+    assert near(*torch.empty(2, 0, dtype=torch.long), "tail").shape == (0, 7)
+
+
+def test_rows_by_query_keep_no_gradient():
+    near = LogProximity(TRIPLES, 7, log_weight=torch.nn.Parameter(LOG_WEIGHT.clone()))
+    assert not near(torch.tensor([0]), torch.tensor([0]), "tail").requires_grad
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3, 2), (2, 4), (4,)])
+def test_refuses_weights_of_another_shape(shape):
+    with pytest.raises(ValueError, match=r"'log_weight' must have a row.*\[2R, R\] \(got \["):
+        LogProximity(TRIPLES, 7, log_weight=torch.zeros(shape))
+
+
+def test_the_limit_of_walks_by_query_is_refused():
+    with pytest.raises(ValueError, match="need 'num_iterations'"):
+        LogProximity(TRIPLES, 7, log_weight=LOG_WEIGHT, num_iterations=None)
+
+
 def test_the_filter_goes_before_the_proximity_of_peers():
     heuristic = EdgeTypeHeuristic(TRIPLES, 7, 2)
     near = LogProximity(TRIPLES, 7)

@@ -21,7 +21,7 @@ from sheafprop.inductive.rank_completion import (
     rank_completion,
 )
 from sheafprop.nn import proximity
-from sheafprop.ranking import PROTOCOLS
+from sheafprop.ranking import PROTOCOLS, evaluate
 from sheafprop.ranking.ranking_result import STRATA
 from sheafprop.training.episode_training import train_episodes
 from tests.inductive.test_inductive_propagation import trained
@@ -234,6 +234,70 @@ def test_merged_figures_with_vectors_that_validation_chose_are_marked(share):
         for row in result.rows:
             if "+ episodes" in row["method"]:
                 assert ("mark" in row) == (selected and share > 0), row["method"]
+
+
+def walking(model, data, **settings):
+    """Episodes whose walk prefers relations, differently for each query."""
+    settings = EpisodeSettings(num_steps=1, num_random=2, walk_steps=1, **settings)
+    episodes, _ = train_episodes(model, data.train.triples, settings)
+    with torch.no_grad():
+        episodes.log_walk += torch.randn(6, 3, generator=torch.Generator().manual_seed(1)) * 2
+    return episodes
+
+
+def scores_by_method(model, data, episodes, peers=0.0, queries=None):
+    """Scores of all entities at the ends of test triples, or of others, by method."""
+    head, relation, tail = (data.test if queries is None else queries).unbind(1)
+    found = []
+
+    def watch(score_tails, score_heads, *given, **named):
+        found.append(torch.cat([score_tails(head, relation), score_heads(relation, tail)]))
+        return evaluate(score_tails, score_heads, *given, **named)
+
+    near = ProximitySettings(weight=0.5, share=0.2, own_last=False, peers=peers)
+    chosen = dict(episodes=episodes, proximity=near, protocols=["full"], progress=False)
+    rows = rank_completion(model, data, SETTINGS, rank=watch, **chosen).rows
+    return dict(zip((row["method"] for row in rows), found, strict=True))
+
+
+@pytest.mark.parametrize(("mode", "share"), [("semi-inductive", 1.0), ("fully-inductive", 0.0)])
+def test_the_walk_by_relation_is_a_part_of_the_row_with_episodes_alone(mode, share):
+    data = toy_data(mode)
+    model = trained("rotate", data)
+    episodes = walking(model, data, vector_share=share)
+    rows = scores_by_method(model, data, episodes)
+    log_weight, episodes.log_walk = episodes.log_walk.detach(), None
+    plain = scores_by_method(model, data, episodes)
+    assert list(rows) == list(plain)
+    first, *others = rows
+    assert first == "RotatE + episodes + proximity"
+    for method in others:
+        assert torch.equal(rows[method], plain[method]), method
+    # By the definition, on the observed triples of the inference graph.
+    observed, count = data.inference.triples, data.inference.num_nodes
+    head, relation, tail = data.test.unbind(1)
+    near = []
+    for entity, query in zip(
+        torch.cat([head, tail]).tolist(), torch.cat([relation, relation + 3]).tolist(), strict=True
+    ):
+        weight = log_weight[query].exp()[observed[:, 1]]
+        one = torch.tensor([entity])
+        near += [proximity(observed[:, [0, 2]].T, count, one, edge_weight=weight)[0]]
+    expected = rows["RotatE + episodes"] + 0.5 * torch.log(torch.stack(near) + 1e-6)
+    torch.testing.assert_close(rows[first], expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(rows[first], plain[first], atol=0.1)
+
+
+def test_triples_to_predict_are_no_part_of_any_walk():
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    episodes = walking(model, data)
+    rows = scores_by_method(model, data, episodes, 0.5, data.test)
+    other = replace(data, valid=data.valid[:1], test=data.test[:1])
+    assert len(other.valid) < len(data.valid)
+    assert len(other.test) < len(data.test)
+    for method, found in scores_by_method(model, other, episodes, 0.5, data.test).items():
+        assert torch.equal(found, rows[method]), method
 
 
 def names(found):

@@ -13,6 +13,7 @@ from sheafprop.kernels.backend import use_backend
 from sheafprop.nn import (
     HarmonicExtension,
     RelationPrototypes,
+    RelationProximity,
     SheafConv,
     SheafDiffusion,
     SheafPropagation,
@@ -157,3 +158,17 @@ def test_blocks_of_gathered_rows_change_nothing(device, monkeypatch):
     monkeypatch.setattr(csr_product, "_BLOCK_BYTES", 100)
     with use_backend("torch"), device:
         assert torch.allclose(run(SheafPropagation(3), case), expected, atol=1e-12)
+
+
+def test_walks_that_weigh_relations_and_their_gradients(device):
+    case = make_case("diagonal, complex pair", 6)
+    sources, found = torch.tensor([0, 3]), []
+    for plain in (False, True):
+        weight = torch.linspace(0.5, 2, 2 * case.sheaf.num_relations).view(2, -1).requires_grad_()
+        with use_backend("torch"), device if plain else nullcontext():
+            graph = case.edge_index, case.edge_type, len(case.x), case.sheaf.num_relations
+            rows = RelationProximity(*graph)(sources, weight)
+            rows.square().sum().backward()
+        found.append((rows.detach(), weight.grad))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)

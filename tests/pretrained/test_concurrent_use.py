@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
+from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.pretrained.sheaf_model import SheafModel
 from tests.pretrained.models import FACTS, sheaf_model
 from tests.pretrained.test_graph_scorer import with_episodes
@@ -64,7 +65,7 @@ def same(a, b):
 @pytest.mark.parametrize("kind", ["rotate", "se", "mapped", "episodes"])
 def test_threads_get_what_one_gets(kind, tmp_path):
     if kind == "episodes":
-        stored = with_episodes().extend(FACTS).stored()
+        stored = with_episodes(near=ProximitySettings(), walk_steps=2).extend(FACTS).stored()
         make = lambda: SheafModel(stored)  # noqa: E731
     else:
         stored = sheaf_model("rotate" if kind == "mapped" else kind).extend(FACTS)

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from sheafprop import SheafModel
+from sheafprop.errors import DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer, WithVectors, score_spread
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings
@@ -16,15 +18,18 @@ from sheafprop.pretrained.graph_scorer import SPREAD, LinkScores, spread_tempera
 from tests.pretrained.models import FACTS, sheaf_model, stored_model
 
 
-def with_episodes(kind="rotate", near=None, episodes=True, share=0.7):
+def with_episodes(kind="rotate", near=None, episodes=True, share=0.7, walk_steps=0):
     stored = stored_model(kind, dtype=torch.float32)
     if episodes:
-        settings = EpisodeSettings(num_random=3, counts=True, vector_share=share)
+        more = {"vector_share": share, "walk_steps": walk_steps}
+        settings = EpisodeSettings(num_random=3, counts=True, **more)
         model = EpisodeModel(stored.model, stored.prototypes.mean, settings)
         generator = torch.Generator().manual_seed(3)
         with torch.no_grad():
             for parameter in model.trained_parameters().values():
                 parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+            if model.log_walk is not None:
+                model.log_walk += 2 * torch.randn(model.log_walk.shape, generator=generator)
         stored = replace(stored, episodes=model.eval())
     return SheafModel(replace(stored, proximity=near))
 
@@ -48,7 +53,9 @@ def expected_scores(model, head, relation, weight=0.0):
         scorer = WithVectors(scorer, vectors, stored.episodes.settings.vector_share, facts)
     scores = scorer.score_tails(one, kind)[0]
     if weight:
-        near = proximity(facts[:, [0, 2]].T, len(model.labels()), one)[0]
+        walk, edges = stored.episodes.log_walk, facts[:, [0, 2]].T
+        edge_weight = None if walk is None else walk[kind[0]].detach().exp()[facts[:, 1]]
+        near = proximity(edges, len(model.labels()), one, edge_weight=edge_weight)[0]
         scores = scores + weight * torch.log(near + 1e-6)
     return scores, int(one)
 
@@ -84,6 +91,62 @@ def test_peers_are_a_part_of_predictions_also_of_a_saved_model(tmp_path):
         assert [found[label] for label in model.labels()] == pytest.approx(scores.tolist())
     bare = model.with_scores(proximity=0.0, own_last=False)
     assert bare.stored().proximity is None
+
+
+def tail_scores(model, head, relation):
+    every = model.predict_tails(head, relation, k=len(model.labels()), include_known=True)
+    found = dict(zip(every["tail"], every["score"], strict=True))
+    return [found[label] for label in model.labels()]
+
+
+def test_walks_by_relation_are_a_part_of_predictions_also_of_a_saved_and_an_extended_model(
+    tmp_path,
+):
+    near = ProximitySettings(weight=0.7, own_last=False)
+    model = with_episodes(near=near, walk_steps=4)
+    again = SheafModel.load(model.save(tmp_path / "model"))
+    walk = model.stored().episodes.log_walk
+    assert torch.equal(again.stored().episodes.log_walk, walk)
+    assert again.stored().episodes.settings.walk_steps == 4
+    grown = again.extend(FACTS)
+    head, relation, _ = model.facts().iloc[0]
+    plain = with_episodes(near=near)
+    for one in (model, again, grown, grown.remove("n0"), grown.remove("n0").remove("n1")):
+        expected, _ = expected_scores(one, head, relation, 0.7)
+        assert tail_scores(one, head, relation) == pytest.approx(expected.tolist(), rel=1e-5)
+    gap = np.subtract(tail_scores(model, head, relation), tail_scores(plain, head, relation))
+    assert np.ptp(gap) > 0.1
+    # Nothing of it is left without episodes or without proximity.
+    for changes in ({"episodes": False}, {"proximity": 0.0, "own_last": False}):
+        one, other = model.with_scores(**changes), plain.with_scores(**changes)
+        assert tail_scores(one, head, relation) == tail_scores(other, head, relation)
+
+
+def test_walks_by_relation_score_rank_and_answer():
+    model = with_episodes(near=ProximitySettings(weight=0.7), walk_steps=4, share=0.0)
+    plain = with_episodes(near=ProximitySettings(weight=0.7), share=0.0)
+    head, relation, tail = triple = tuple(model.facts().iloc[1])
+    every = {"k": len(model.labels()), "include_known": True}
+    tails = model.predict_tails(head, relation, **every).set_index("tail")["score"]
+    heads = model.predict_heads(relation, tail, **every).set_index("head")["score"]
+    other = plain.predict_heads(relation, tail, **every).set_index("head")["score"]
+    assert not np.allclose(heads, other[heads.index], atol=0.1)
+    (found,) = model.score([triple])["score"]
+    assert found == pytest.approx((tails[tail] + heads[head]) / 2, rel=1e-5)
+    truth = predicted(model, head, relation)
+    gap = np.log(truth) - tails[truth.index]
+    assert len(gap) > 5
+    np.testing.assert_allclose(gap, gap.mean(), atol=1e-4)
+    # The energies of an explanation have no walk.
+    pd.testing.assert_frame_equal(model.explain(head), plain.explain(head))
+
+
+def test_weights_of_the_walk_that_are_not_finite_are_refused():
+    stored = with_episodes(walk_steps=4).stored()
+    with torch.no_grad():
+        stored.episodes.log_walk[0, 1] = float("inf")
+    with pytest.raises(DivergenceError, match="episodes is not finite"):
+        replace(stored)
 
 
 def test_the_own_entity_is_last_where_no_fact_is_a_loop():

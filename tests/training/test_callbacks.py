@@ -145,7 +145,7 @@ def test_without_training_there_is_no_model(tmp_path, options):
     assert not (tmp_path / "model").exists()
 
 
-EPISODES = {"num_steps": 3, "num_random": 2, "batch_size": 8, "counts": True}
+EPISODES = {"num_steps": 3, "num_random": 2, "batch_size": 8, "counts": True, "walk_steps": 2}
 
 
 def run_test(run, model, monkeypatch=None):
@@ -168,6 +168,8 @@ def test_episodes_are_trained_saved_and_taken_by_test(tmp_path, monkeypatch):
     for name, value in model.episodes.state_dict().items():
         assert torch.equal(value, stored.episodes.state_dict()[name])
     assert folder.metrics["episodes"]["num_steps"] == 3
+    assert math.isfinite(folder.metrics["episodes"]["walk_loss"])
+    assert bool(stored.episodes.log_walk.ne(0).any())
     loaded = SheafCompletion.load_from_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
     with monkeypatch.context() as patch:
         patch.setattr(SheafCompletion, "train_episodes", lambda self: 1 / 0)
@@ -202,6 +204,19 @@ def test_other_settings_of_episodes_train_them_anew(tmp_path):
     )
     run_test(run, model)
     assert model.episode_record["num_steps"] == 2
+
+
+def test_episodes_stored_before_a_setting_existed_are_not_trained_anew(tmp_path, monkeypatch):
+    before = EPISODES | {"walk_steps": 0}
+    fit(tmp_path, 1, callbacks=[SaveModel()], episodes=before)
+    path = tmp_path / "checkpoints" / "best.ckpt"
+    stored = torch.load(path, weights_only=True)
+    for name in ("walk_steps", "walk_lr"):
+        del stored["sheafprop"]["episodes"]["settings"][name]
+    torch.save(stored, path)
+    for steps, kept in ((0, True), (2, False)):
+        model = SheafCompletion.load_from_checkpoint(path, episodes=before | {"walk_steps": steps})
+        assert model.restore_episodes() == kept
 
 
 def test_episodes_see_the_training_triples_alone(tmp_path, monkeypatch):

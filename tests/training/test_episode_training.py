@@ -1,7 +1,10 @@
 import json
+from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
+from lightning.pytorch.loggers import CSVLogger
 
 from sheafprop.errors import DivergenceError
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
@@ -9,10 +12,11 @@ from sheafprop.inductive.feature_map import Anchors
 from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import build_model
 from sheafprop.training import episode_training
-from sheafprop.training.episode_training import EpisodeTraining, train_episodes
+from sheafprop.training.episode_training import EpisodeTraining, WalkTraining, train_episodes
 from tests.inductive.episode_cases import random_triples, small_model
 
 SETTINGS = EpisodeSettings(num_steps=6, batch_size=8, num_random=2)
+WALKING = replace(SETTINGS, num_steps=2, walk_steps=6)
 
 
 def trained_model(kind="rotate", num_nodes=30):
@@ -39,9 +43,9 @@ class Stopped(Exception):
     pass
 
 
-def stop_at(monkeypatch, step):
+def stop_at(monkeypatch, step, kind=EpisodeTraining):
     """Lets a step fail, once, as if the process had been killed in it."""
-    original = EpisodeTraining.training_step
+    original = kind.training_step
     left = [True]
 
     def training_step(self, batch, batch_idx):
@@ -50,7 +54,7 @@ def stop_at(monkeypatch, step):
             raise Stopped
         return original(self, batch, batch_idx)
 
-    monkeypatch.setattr(EpisodeTraining, "training_step", training_step)
+    monkeypatch.setattr(kind, "training_step", training_step)
 
 
 @pytest.mark.parametrize("step", [1, 4])
@@ -65,8 +69,170 @@ def test_an_interrupted_training_ends_as_an_unbroken_one(step, tmp_path, monkeyp
     assert (folder / "whole.ckpt").is_file()
     again, record = train_episodes(kge, triples, SETTINGS, seed=3, folder=folder)
     assert_equal(states(whole), states(again))
-    assert record.num_steps == 6
+    assert (record.num_steps, record.walk_loss) == (6, None)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_training_that_is_interrupted_in_the_walk_ends_as_an_unbroken_one(
+    step, tmp_path, monkeypatch
+):
+    kge, triples = trained_model(), graph()
+    whole, expected = train_episodes(kge, triples, WALKING, seed=3)
+    monkeypatch.setattr(episode_training, "_CHECKPOINT_SECONDS", 0.0)
+    stop_at(monkeypatch, step, WalkTraining)
+    folder = tmp_path / "episodes"
+    with pytest.raises(Stopped):
+        train_episodes(kge, triples, WALKING, seed=3, folder=folder)
+    assert (folder / "walk.ckpt").is_file()
+    taken = []
+    original = WalkTraining.training_step
+    monkeypatch.setattr(
+        WalkTraining,
+        "training_step",
+        lambda self, *given: taken.append(self.global_step) or original(self, *given),
+    )
+    again, record = train_episodes(kge, triples, WALKING, seed=3, folder=folder)
+    assert taken == list(range(step, 6))
+    assert_equal(states(whole), states(again))
+    assert record.walk_loss == expected.walk_loss
+    assert not folder.exists()
+
+
+def test_other_settings_of_the_walk_do_not_go_on_with_it(tmp_path, monkeypatch):
+    kge, triples = trained_model(), graph()
+    monkeypatch.setattr(episode_training, "_CHECKPOINT_SECONDS", 0.0)
+    stop_at(monkeypatch, 3, WalkTraining)
+    with pytest.raises(Stopped):
+        train_episodes(kge, triples, WALKING, folder=tmp_path / "e")
+    other = replace(WALKING, walk_lr=0.4)
+    found, _ = train_episodes(kge, triples, other, folder=tmp_path / "e")
+    expected, _ = train_episodes(kge, triples, other)
+    assert_equal(states(expected), states(found))
+
+
+def test_the_walk_is_trained_after_the_episodes_and_alone(monkeypatch):
+    kge, triples = trained_model(), graph()
+    plain, without = train_episodes(kge, triples, replace(WALKING, walk_steps=0))
+    assert (plain.log_walk, without.walk_loss) == (None, None)
+    before = []
+    original = WalkTraining.__init__
+    monkeypatch.setattr(
+        WalkTraining,
+        "__init__",
+        lambda self, model, *given: before.append(states(model)) or original(self, model, *given),
+    )
+    model, record = train_episodes(kge, triples, WALKING)
+    after = states(model)
+    moved = after.pop("log_walk")
+    (start,) = before
+    assert torch.equal(start.pop("log_walk"), torch.zeros(6, 3))
+    assert float(moved.abs().min()) > 0
+    # Episodes and walk do not see each other.
+    assert_equal(states(plain), start)
+    assert_equal(states(plain), after)
+    assert record.loss == without.loss
+    assert 0 < record.walk_loss < 10
+    assert not model.training
+
+
+def test_the_walk_is_trained_on_the_training_triples_alone(monkeypatch):
+    kge, triples = trained_model(num_nodes=32), graph(30)  # two entities have no triple
+    given = []
+    original = episode_training.walk_loss
+    monkeypatch.setattr(episode_training, "walk_loss", lambda *a: given.append(a) or original(*a))
+    model, _ = train_episodes(kge, triples.repeat(2, 1), WALKING)
+    assert len(given) == WALKING.walk_steps
+    draws = set()
+    for log_weight, seen, num_nodes, known, may_loop, generator in given:
+        assert log_weight is model.log_walk
+        assert torch.equal(seen, triples)
+        assert num_nodes == 32
+        row, tail = known.tails(triples[:, 0], triples[:, 1])
+        answers = set(map(tuple, torch.stack([triples[row, 0], triples[row, 1], tail], 1).tolist()))
+        assert answers == set(map(tuple, triples.tolist()))
+        loops = {r for h, r, t in triples.tolist() if h == t}
+        assert may_loop.tolist() == [r in loops for r in range(3)]
+        draws.add(generator.initial_seed())
+    assert len(draws) == len(given)  # each step hides others
+
+
+def test_the_walk_learns_which_relations_lead_to_answers():
+    """Relation 0 holds where relation 1 does; relation 2 is drawn, and far more often."""
+    pairs = random_triples(40, 1, 60, seed=1)
+    drawn = random_triples(40, 1, 200, seed=2) + torch.tensor([0, 2, 0])
+    triples = torch.cat([pairs, pairs + torch.tensor([0, 1, 0]), drawn])
+    settings = replace(WALKING, walk_steps=30)
+    model, record = train_episodes(trained_model(num_nodes=40), triples, settings)
+    log_weight = model.log_walk.detach()
+    for query in (0, 3):  # also for its inverse
+        assert float(log_weight[query, 1] - log_weight[query, 2]) > 2
+    _, short = train_episodes(trained_model(num_nodes=40), triples, replace(settings, walk_steps=1))
+    assert record.walk_loss < short.walk_loss
+
+
+def test_weights_of_a_single_relation_stay():
+    kge = build_model("rotate", num_nodes=30, num_relations=1, hidden_channels=4)
+    kge.reset_parameters(0)
+    settings = replace(WALKING, walk_steps=12, walk_lr=100.0)
+    model, _ = train_episodes(kge, random_triples(30, 1, 80), settings)
+    assert torch.equal(model.log_walk.detach(), torch.zeros(2, 1))
+
+
+def test_the_loss_of_the_walk_is_logged(tmp_path):
+    logger = CSVLogger(tmp_path, name="", version="")
+    _, record = train_episodes(trained_model(), graph(), WALKING, loggers=[logger])
+    frame = pd.read_csv(tmp_path / "metrics.csv")
+    assert frame["episodes/loss"].notna().sum() == 2
+    logged = frame["walk/loss"].dropna()
+    assert len(logged) == 6
+    assert logged.iloc[-1] == pytest.approx(record.walk_loss)
+
+
+@pytest.mark.parametrize("kind", ["episode", "walk"])
+def test_parameters_beyond_the_finite_numbers_stop_with_their_step(kind):
+    change = {"lr": 1e30} if kind == "episode" else {"walk_lr": 1e30}
+    text = r"step 1.*\((walk_)?lr=1e\+30\)"
+    with pytest.raises(DivergenceError, match=text):
+        train_episodes(trained_model(), graph(), replace(WALKING, **change))
+
+
+def test_a_loss_of_the_walk_that_is_not_finite_stops_with_its_step(monkeypatch):
+    original = episode_training.walk_loss
+    calls = []
+
+    def loss(*args):
+        calls.append(None)
+        return original(*args) * (float("nan") if len(calls) == 3 else 1)
+
+    monkeypatch.setattr(episode_training, "walk_loss", loss)
+    with pytest.raises(DivergenceError, match=r"loss of walk became nan at step 2;.*walk_lr=0\.15"):
+        train_episodes(trained_model(), graph(), WALKING)
+
+
+def test_a_gradient_of_the_walk_that_is_not_finite_stops_with_its_step(monkeypatch):
+    original = episode_training.walk_loss
+
+    def loss(log_weight, *args):
+        root = (log_weight - log_weight.detach()).abs().sqrt().sum()
+        return original(log_weight, *args) + root  # finite, with a slope that is not
+
+    monkeypatch.setattr(episode_training, "walk_loss", loss)
+    with pytest.raises(DivergenceError, match=r"'log_walk' is not finite at step 0.*walk_lr=0\.15"):
+        train_episodes(trained_model(), graph(), WALKING)
+
+
+def test_weights_of_the_walk_that_are_not_finite_stop_with_their_step(monkeypatch):
+    original = WalkTraining.__init__
+
+    def build(self, model, *given):
+        with torch.no_grad():
+            model.log_walk[0, 1] = float("nan")
+        original(self, model, *given)
+
+    monkeypatch.setattr(WalkTraining, "__init__", build)
+    with pytest.raises(DivergenceError, match=r"walk: 'weight' must be finite.*at step 0"):
+        train_episodes(trained_model(), graph(), WALKING)
 
 
 def test_an_interrupted_search_for_the_steps_goes_on(tmp_path, monkeypatch):
