@@ -8,6 +8,7 @@ from benchmarks.cells import read_records
 from benchmarks.paper_training import ProjectedTransR
 from benchmarks.tables.paper_tables import OURS, THEIRS
 
+from sheafprop.report.tables import NOTHING
 from tests.benchmarks.test_completion import small
 from tests.toy import toy_data
 
@@ -147,6 +148,19 @@ def test_a_step_size_that_oscillates_is_compared_with_a_smaller_one(toy, tmp_pat
 def test_the_paper_prints_these_numbers_of_iterations():
     (cell,) = procedure.cells(["WN18RR_v4"], "transr", ["released"], [0])
     assert procedure.published_iterations(cell.arguments[0]) == 555
+
+
+def test_the_report_shows_trainings_that_end_early(tmp_path, capsys):
+    path = tmp_path / "p.jsonl"
+    record = dict(
+        zip(procedure.KEYS[:4], ("WN18RR_v4", "transr", 0, "released, 7 epochs"), strict=True)
+    )
+    record |= dict(zip(("step", "start", "evaluated"), THEIRS[1:], strict=True))
+    record |= {"config_hash": "0", "iterations": 555, "hits@10": 0.25}
+    path.write_text(json.dumps(record) + "\n")
+    procedure.main(["--report", "--results", str(path)])
+    row = "WN18RR_v4 | TransR | released, 7 epochs | released step | normal start"
+    assert f"| {row} | {NOTHING} | 25.0 (555) | 5.1 |" in capsys.readouterr().out
 
 
 def test_a_curve_goes_on_where_it_was(toy, tmp_path, monkeypatch):

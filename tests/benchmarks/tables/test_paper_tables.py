@@ -3,6 +3,7 @@ from benchmarks.tables.paper_tables import (
     THEIRS,
     curve_table,
     leak_table,
+    procedure_report,
     procedure_table,
     seeds_table,
     steps_table,
@@ -91,9 +92,20 @@ def test_trainings_that_end_early_have_a_table_of_their_own():
     ]
     name = ["fb237_v1", "TransE", "as we do, 40 epochs"]
     assert lines[2:] == [
-        [*name, "step of the text", "our start", "30.0 (1,024)", "20.0 (700)"],
-        [*name, "released step", "our start", "10.0 (4)", NOTHING],
+        [*name, "step of the text", "our start", "30.0 (1,024)", "20.0 (700)", "50.5"],
+        [*name, "released step", "our start", "10.0 (4)", NOTHING, "50.5"],
     ]
+
+
+def test_the_report_has_the_tables_with_rows():
+    whole, short = record(), record(changed(OURS, trained="as we do, 40 epochs"))
+    short |= {"iterations": 4}
+    one, other = procedure_table([whole]), steps_table([short])
+    assert procedure_report([short]) == other
+    assert procedure_report([whole]) == one
+    assert procedure_report([short, whole]) == f"{one}\n\n{other}"
+    again = record(seed=1)
+    assert seeds_table([whole, again]) in procedure_report([whole, again])
 
 
 def test_curves_are_in_the_order_of_their_epochs():
@@ -116,6 +128,8 @@ def test_a_leak_is_bounded_by_the_best_of_the_curve_on_test():
 
 
 def test_what_was_not_run_says_so():
-    for table in (procedure_table, seeds_table, curve_table):
+    for table in (procedure_table, seeds_table, steps_table, curve_table):
         assert table([]) == "Not run yet."
+    short = record(changed(OURS, trained="as we do, 40 epochs"))
+    assert procedure_table([short]) == "Not run yet."
     assert seeds_table([record()]) == "Not run yet."  # one seed has no spread
