@@ -5,6 +5,7 @@ import pytest
 from benchmarks import completion_cell, paper_curve
 from benchmarks import paper_procedure as procedure
 from benchmarks.cells import read_records
+from benchmarks.measuring import current_commit
 from benchmarks.paper_training import ProjectedTransR
 from benchmarks.tables.paper_tables import OURS, THEIRS
 
@@ -175,6 +176,7 @@ def test_a_curve_goes_on_where_it_was(toy, tmp_path, monkeypatch):
     points = [read_records(path) for path in (whole, parts)]
     for point in (*points[0], *points[1]):
         assert point.pop("seconds_train") >= 0
+        assert point["commit"] == current_commit()
     assert points[0] == points[1]
     assert [r["epochs"] for r in points[0]] == [2, 4]
 
