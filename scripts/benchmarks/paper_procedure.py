@@ -137,7 +137,7 @@ def run_variant(
     variant = TRAINED[name][trained]
     begin = time.process_time()
     model, notes = train(config, variant, data, seed, folder)
-    notes["seconds_train"] = round(time.process_time() - begin, 1)
+    notes.setdefault("seconds_train", round(time.process_time() - begin, 1))
     (step_size,) = config["model"]["propagation"]["step_size"]
     iterations = published_iterations(config)
     if variant.other_run:
@@ -191,7 +191,8 @@ def train(
         module, watched = SheafCompletion(**config["model"]), None
         if variant.all_triples:
             watched = triples
-        return train_until_it_stalls(module, config, data, folder, watched)[0], {}
+        model, seconds = train_until_it_stalls(module, config, data, folder, watched)
+        return model, {"seconds_train": round(seconds, 1)}  # also those before an interruption
     model = SheafCompletion(**config["model"]).build(data.train.num_nodes or 0, data.num_relations)
     if variant.clamped:
         start, model = model, ProjectedTransR(**model.config())

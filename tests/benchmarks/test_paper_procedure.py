@@ -108,6 +108,13 @@ def test_all_triples_are_trained_on_where_nothing_is_held_out(toy, tmp_path, mon
     assert other == (ProjectedTransR, count, count, True)
 
 
+def test_seconds_of_a_resumed_training_are_those_of_all_its_parts(toy, tmp_path, monkeypatch):
+    train = procedure.train_until_it_stalls
+    monkeypatch.setattr(procedure, "train_until_it_stalls", lambda *a: (train(*a)[0], 4321.06))
+    records = run("rotate", "as we do", tmp_path, monkeypatch)
+    assert {r["seconds_train"] for r in records} == {4321.1}
+
+
 def test_cells_of_different_variants_differ_in_their_hash():
     found = procedure.cells(["fb237_v1", "fb237_v3"], "transe", [], [0, 1])
     assert len(found) == 2 * (5 + 4)  # the other stored settings are those of v1 and v2
