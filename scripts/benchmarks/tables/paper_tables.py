@@ -44,12 +44,13 @@ def procedure_table(records: Sequence[Record]) -> str:
     r"""Returns test Hits@10 in percent of our procedure with one change, and of the released one.
 
     Figures are means over seeds with the standard error of the mean; in parentheses stands the
-    difference to the first row of the part, over the seeds that both have.
+    difference to the first row of the part, over the seeds that both have. What :func:`steps_table`
+    shows is left out.
 
     Args:
         records (list): What ``scripts/paper_procedure.py`` stores.
     """
-    records = [r for r in records if not r["trained"].endswith("epochs")]
+    records, _ = _apart(records)
     if not records:
         return _NOT_RUN
     columns = list(dict.fromkeys((r["dataset"], r["model"]) for r in records))
@@ -100,18 +101,19 @@ def seeds_table(records: Sequence[Record]) -> str:
 
 
 def steps_table(records: Sequence[Record]) -> str:
-    r"""Returns test Hits@10 in percent of trainings that end early, by step and start.
+    r"""Returns test Hits@10 in percent by training, step and start, with the number of iterations.
 
-    The number of iterations stands in parentheses.
+    It shows the models and data sets with trainings that end early, with all their trainings.
 
     Args:
-        records (list): What ``scripts/paper_procedure.py --epochs`` stores.
+        records (list): What ``scripts/paper_procedure.py`` stores.
     """
     found: dict[tuple[str, ...], dict[str, Record]] = {}
-    for r in records:
-        if r["trained"].endswith("epochs"):
-            row = r["dataset"], r["model"], r["trained"], r["step"], r["start"]
-            found.setdefault(row, {})[r["evaluated"]] = r
+    records = _apart(records)[1]
+    order = list(dict.fromkeys((r["dataset"], r["model"]) for r in records))
+    for r in sorted(records, key=lambda r: order.index((r["dataset"], r["model"]))):
+        row = r["dataset"], r["model"], r["trained"], r["step"], r["start"]
+        found.setdefault(row, {})[r["evaluated"]] = r
     rows = []
     for (dataset, model, *names), ways in found.items():
         chosen = [ways.get(choice) for choice in (OURS[3], THEIRS[3])]
@@ -163,6 +165,15 @@ def curve_table(records: Sequence[Record]) -> str:
         return _NOT_RUN
     header = ["data set", "model", "epochs", "trained for", "held-out training triples"]
     return markdown_table([*header, "validation", "iterations"], rows, "llrrrrr")
+
+
+def _apart(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """The records of models and data sets without trainings that end early, and the others."""
+    early = {(r["dataset"], r["model"]) for r in records if r["trained"].endswith("epochs")}
+    parts: tuple[list[Record], list[Record]] = [], []
+    for r in records:
+        parts[(r["dataset"], r["model"]) in early].append(r)
+    return parts
 
 
 def _with_leak(records: Sequence[Record], dataset: str, model: str) -> str:

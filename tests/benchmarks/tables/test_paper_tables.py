@@ -80,26 +80,34 @@ def test_the_spread_over_seeds_has_its_least_and_its_best():
     assert cells == ["fb237_v1", "TransE", "ours", "3", "40.0", "45.0", "50.0", "5.0", "50.5"]
 
 
-def test_trainings_that_end_early_have_a_table_of_their_own():
+def test_models_whose_training_ends_early_have_a_table_of_their_own():
+    rotate = {"dataset": "WN18RR_v2", "model": "rotate", "iterations": 4}
     short = changed(OURS, trained="as we do, 40 epochs")
-    theirs = changed(short, evaluated=THEIRS[3])
-    records = [record(), record(short, 0.3) | {"iterations": 1024}]
-    records.append(record(theirs, 0.2) | {"iterations": 700})
-    records.append(record(changed(short, step="released step"), 0.1) | {"iterations": 4})
-    assert procedure_table(records) == procedure_table(records[:1])
+    records = [record(), record(dataset="WN18RR_v2")]
+    records += [
+        record(short, 0.3) | rotate | {"iterations": 1024},
+        record(changed(short, evaluated=THEIRS[3]), 0.2) | rotate | {"iterations": 700},
+        record(changed(short, evaluated="tails alone"), 0.9) | rotate,
+        record(changed(short, step="released step"), 0.1) | rotate,
+        record(short, 0.6, "WN18RR_v4", "transr") | {"iterations": 8},
+        record(changed(OURS, trained="one batch an epoch"), 0.4) | rotate,
+    ]
+    assert procedure_table(records) == procedure_table(records[:2])
     lines = [
         [c.strip() for c in x.strip("|").split("|")] for x in steps_table(records).splitlines()
     ]
-    name = ["fb237_v1", "TransE", "as we do, 40 epochs"]
+    name = ["WN18RR_v2", "RotatE", "as we do, 40 epochs"]
     assert lines[2:] == [
-        [*name, "step of the text", "our start", "30.0 (1,024)", "20.0 (700)", "50.5"],
-        [*name, "released step", "our start", "10.0 (4)", NOTHING, "50.5"],
+        [*name, "step of the text", "our start", "30.0 (1,024)", "20.0 (700)", "27.8"],
+        [*name, "released step", "our start", "10.0 (4)", NOTHING, "27.8"],
+        [*name[:2], "one batch an epoch", *OURS[1:3], "40.0 (4)", NOTHING, "27.8"],
+        ["WN18RR_v4", "TransR", *short[:3], "60.0 (8)", NOTHING, "5.1"],
     ]
 
 
 def test_the_report_has_the_tables_with_rows():
     whole, short = record(), record(changed(OURS, trained="as we do, 40 epochs"))
-    short |= {"iterations": 4}
+    short |= {"iterations": 4, "dataset": "fb237_v3"}
     one, other = procedure_table([whole]), steps_table([short])
     assert procedure_report([short]) == other
     assert procedure_report([whole]) == one
