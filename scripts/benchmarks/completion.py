@@ -18,8 +18,8 @@ from benchmarks.completion_cell import heuristic_records, run_cell
 from benchmarks.episode_cell import proximity_records, run_episode_cell
 from benchmarks.presets import (
     FAMILIES,
+    FORMER,
     MODELS,
-    NARROW,
     PRESETS,
     VERSIONS,
     WITH_EPISODES,
@@ -34,7 +34,7 @@ from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 KEYS = ("dataset", "preset", "seed", "config_hash")
 FIELDS = ("model", "protocol", "hits@10", "mrr")
 #: Presets whose cells have a record for each method.
-_EPISODES = ("episodes", *NARROW)
+_EPISODES = ("episodes", *FORMER)
 
 
 def cells(
@@ -51,7 +51,7 @@ def cells(
     for seed, preset, version, family, model in combine(*axes):
         if preset == "paper" and family == "nell":
             continue  # the paper has no settings for it
-        if family not in NARROW.get(preset, WITH_EPISODES):
+        if family not in FORMER.get(preset, WITH_EPISODES):
             continue  # it has none
         if model not in (WITH_EPISODES[family] if preset in _EPISODES else MODELS):
             continue
@@ -61,7 +61,8 @@ def cells(
         if preset in _EPISODES:
             del key["model"]  # a record for each method
             # Propagated vectors are ranked with 64 columns, as in the preset ``best``.
-            wide = preset == "episodes" and model == "rotate" and family in NARROW["narrow"]
+            wide = preset in ("episodes", "plain-walk") and model == "rotate"
+            wide = wide and family in FORMER["narrow"]
             run = partial(run_episode_cell, vectors=not wide)
             found.append(Cell(key, run, (config, seed, root)))
             continue

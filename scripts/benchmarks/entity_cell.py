@@ -97,7 +97,7 @@ class TrainedCell:
         alone."""
         path = self.folder / "episodes.pt"
         if not path.exists():
-            config = completion_config("episodes", "fb237", "v1", self.model.name)
+            config = completion_config("plain-walk", "fb237", "v1", self.model.name)
             settings = EpisodeSettings(**config["model"]["episodes"] | {"num_random": _SECTIONS})
             triples = self.valid.completion.train.triples
             folder = self.folder / "episodes"

@@ -1,6 +1,7 @@
 """A cell of the preset ``episodes``: train, learn relations through the diffusion, rank once."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from sheafprop.training.sheaf_completion import SheafCompletion
 _PLAIN = ("full", "sampled50")
 #: The share of peers in the preset ``peers``.
 _PEERS = 0.5
+#: The share of peers beside a walk by relation, and the factor of the weight of proximity.
+_BESIDE_WALK = 0.25, 0.9
 
 
 def run_episode_cell(
@@ -80,6 +83,10 @@ def run_episode_cell(
     own: dict[str, Scorer] = {
         f"{name} + episodes{walk}": _beside(scorer, near, near_settings, data)
     }
+    if episodes.log_walk is not None and not peers:
+        share, factor = _BESIDE_WALK
+        both = replace(near_settings, weight=factor * near_settings.weight, peers=share)
+        own[f"{name} + episodes + proximity + peers"] = _beside(scorer, near, both, data)
     if not peers:
         own[f"{name} + episodes"] = scorer
     for label, one in own.items():

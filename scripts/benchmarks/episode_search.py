@@ -75,6 +75,7 @@ CHANGES: dict[str, dict[str, Config]] = {
         "lr .02": {"lr": 0.02},
         "own maps": {"own_maps": True},
         "counts": {"counts": True},
+        "counts, walk": {"counts": True, "walk_steps": 60},
         "random maps, d 64": {"maps": "random", "hidden_channels": 64},
         "4 random sections": {"num_training_random": 4},
         "counts, own maps": {"counts": True, "own_maps": True},
@@ -167,7 +168,11 @@ def run_search(
             assert data.inference.entities is not None
             scorer = EpisodeScorer(episodes, data.inference.triples, data.inference.entities.labels)
             seconds = time.process_time() - begin
-            found = _rank(name, scorer, data, near, 1.0, {"seconds": round(seconds, 2)})
+            walk = near
+            if episodes.log_walk is not None:
+                graph = data.inference.triples, data.inference.num_nodes or 0
+                walk = LogProximity(*graph, log_weight=episodes.log_walk)
+            found = _rank(name, scorer, data, walk, 1.0, {"seconds": round(seconds, 2)})
             write_text(done, json.dumps(found))
         records += json.loads(done.read_text("utf-8"))
     return records

@@ -15,24 +15,33 @@ Config = dict[str, Any]
 FAMILIES = ("fb237", "WN18RR", "nell")
 VERSIONS = ("v1", "v2", "v3", "v4")
 MODELS = ("transe", "rotate", "transr", "se")
-PRESETS = ("best", "episodes", "narrow", "peers", "paper", "reference")
+PRESETS = ("best", "episodes", "plain-walk", "narrow", "peers", "paper", "reference")
 #: Models that have a preset ``episodes``, by family; other than RotatE with its settings.
 WITH_EPISODES = {
     "fb237": ("rotate", "transe", "se", "pairre"),
     "WN18RR": ("rotate",),
     "nell": ("rotate",),
 }
-#: Proximity of presets that are ``episodes`` with half the columns and one weight per family.
-NARROW: dict[str, dict[str, Config]] = {
-    "narrow": {"fb237": {"weight": 0.4, "share": 0.4}, "nell": {"weight": 0.8, "share": 0.3}},
+#: What presets ``episodes`` were before, by family: with one walk of proximity for all relations,
+#: and before that with 64 columns and one weight of proximity.
+FORMER: dict[str, dict[str, Config]] = {
+    "plain-walk": {"fb237": {}, "nell": {}},
+    "narrow": {
+        "fb237": {"hidden_channels": 64, "proximity": {"weight": 0.4, "share": 0.4}},
+        "nell": {"hidden_channels": 64, "proximity": {"weight": 0.8, "share": 0.3}},
+    },
     "peers": {
-        "fb237": {"weight": 0.25, "share": 0.3, "peers": 0.5},
-        "nell": {"weight": 0.7, "share": 0.6, "peers": 0.5},
+        "fb237": {"hidden_channels": 64, "proximity": {"weight": 0.25, "share": 0.3, "peers": 0.5}},
+        "nell": {"hidden_channels": 64, "proximity": {"weight": 0.7, "share": 0.6, "peers": 0.5}},
     },
 }
-#: Weights of proximity in the preset ``episodes``, where those of the versions differ: the best of
-#: two splits of each training graph (search_episodes.py --settings counts --width 128).
-_WEIGHTS = {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6}
+#: Weights of proximity of RotatE, where those of the versions differ: the best of two splits of
+#: each training graph (search_episodes.py --settings "counts, walk" --width 128; "counts" for the
+#: former preset).
+_WEIGHTS = {
+    "episodes": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
+    "plain-walk": {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6},
+}
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 QUERY_PRESETS = ("best", "no-prior", "paper")
 #: Models whose preset ``best`` has a prior of the interior of a query; the others have no preset
@@ -54,23 +63,25 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``narrow`` is ``episodes`` with 64 columns instead of 128 and one weight of proximity for a
-    family, and ``peers`` adds the proximity of peers to that; WN18RR has neither. ``reference`` is
-    ``best``, trained on the inference graph itself.
+    ``plain-walk`` is ``episodes`` with a walk of proximity that ignores relations, ``narrow`` has
+    64 columns instead of 128 and one weight of proximity for a family besides, and ``peers`` adds
+    the proximity of peers to that; WN18RR has none of them. ``reference`` is ``best``, trained on
+    the inference graph itself.
 
     Raises:
         ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,
-            and WN18RR has no ``narrow`` and no ``peers``.
+            and WN18RR has no former ``episodes``.
     """
     data = {"data": {"dataset": "grail", "name": f"{family}_{version}"}}
-    if preset == "episodes" or preset in NARROW:
+    if preset == "episodes" or preset in FORMER:
         config = merge(load_config(f"preset/episodes/{family}_{model}.yaml"), data)
-        if preset in NARROW:
-            if family not in NARROW[preset]:
+        if preset in FORMER:
+            if family not in FORMER[preset]:
                 raise ValueError(f"'{preset}' has no settings for '{family}'")
-            near = NARROW[preset][family]
-            return merge(config, {"model": {"hidden_channels": 64, "proximity": near}})
-        if model == "rotate" and (weight := _WEIGHTS.get(f"{family}_{version}")) is not None:
+            config["model"]["episodes"].pop("walk_steps", None)
+            config = merge(config, {"model": FORMER[preset][family]})
+        weight = _WEIGHTS.get(preset, {}).get(f"{family}_{version}")
+        if model == "rotate" and weight is not None:
             config = merge(config, {"model": {"proximity": {"weight": weight}}})
         return config
     if preset != "paper":

@@ -30,6 +30,8 @@ def episodes_config():
         ("episodes", "fb237", 128, 0.0),
         ("episodes", "WN18RR", 64, 0.0),
         ("episodes", "nell", 128, 0.0),
+        ("plain-walk", "fb237", 128, 0.0),
+        ("plain-walk", "nell", 128, 0.0),
         ("narrow", "fb237", 64, 0.0),
         ("narrow", "nell", 64, 0.0),
         ("peers", "fb237", 64, 0.5),
@@ -39,7 +41,9 @@ def episodes_config():
 def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, peers):
     best, more = (completion_config(p, family, "v2", "rotate") for p in ("best", preset))
     model = dict(more["model"])
-    assert model.pop("episodes")["num_steps"]
+    episodes = model.pop("episodes")
+    assert episodes["num_steps"]
+    assert ("walk_steps" in episodes) == (preset == "episodes" and family != "WN18RR")
     near = model.pop("proximity")
     assert near["weight"]
     assert near.get("peers", 0.0) == peers

@@ -44,6 +44,7 @@ _PRESETS = {
 _EPISODES = {
     "{} + episodes + proximity": (("episodes",), "{} + episodes + proximity"),
     "{} + episodes": (("episodes",), "{} + episodes"),
+    "{} + episodes + proximity, plain walk": (("plain-walk",), "{} + episodes + proximity"),
     "{} + episodes + proximity, 64 columns": (("narrow",), "{} + episodes + proximity"),
     "{} + episodes + proximity + peers, 64 columns": (
         ("peers",),
