@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from benchmarks.cells import CellStore
 from benchmarks.completion_cell import load_data, train_model
+from benchmarks.measuring import current_commit
 from benchmarks.paper_diffusion import own_start, text_trajectory
 from benchmarks.presets import Config, config_hash
 from benchmarks.training import hold_out, rank_triples
@@ -78,6 +79,7 @@ class ValidationCurve(Callback):
             "iterations": chosen,
             "held_out_hits@10": held,
             "seconds_train": round(self.seconds, 1),
+            "commit": current_commit(),
         }
         self.store.put(self.key | {"epochs": epochs}, [record])
 

@@ -43,7 +43,7 @@ from benchmarks.presets import (
     config_hash,
     paper_numbers,
 )
-from benchmarks.tables.paper_tables import curve_table, procedure_table
+from benchmarks.tables.paper_tables import curve_table, procedure_report
 from benchmarks.training import hold_out
 from sheafprop.config_files import merge
 from sheafprop.data.inductive_data import InductiveData
@@ -137,7 +137,7 @@ def run_variant(
     variant = TRAINED[name][trained]
     begin = time.process_time()
     model, notes = train(config, variant, data, seed, folder)
-    notes["seconds_train"] = round(time.process_time() - begin, 1)
+    notes.setdefault("seconds_train", round(time.process_time() - begin, 1))
     (step_size,) = config["model"]["propagation"]["step_size"]
     iterations = published_iterations(config)
     if variant.other_run:
@@ -191,7 +191,8 @@ def train(
         module, watched = SheafCompletion(**config["model"]), None
         if variant.all_triples:
             watched = triples
-        return train_until_it_stalls(module, config, data, folder, watched)[0], {}
+        model, seconds = train_until_it_stalls(module, config, data, folder, watched)
+        return model, {"seconds_train": round(seconds, 1)}  # also those before an interruption
     model = SheafCompletion(**config["model"]).build(data.train.num_nodes or 0, data.num_relations)
     if variant.clamped:
         start, model = model, ProjectedTransR(**model.config())
@@ -329,7 +330,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--epochs", type=integer(1), help="end training after so many (those of the paper)")
     add("--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)")
     add_running_options(parser, "paper_procedure.jsonl")
-    add("--report", action="store_true", help="print the table, run nothing")
+    add("--report", action="store_true", help="print the tables, run nothing")
     add("--curve", metavar="EPOCHS", type=integer(1),
         help="store validation Hits@10 by epochs instead, in paper_curves.jsonl")  # fmt: skip
     add("--every", type=integer(1), default=5, help="epochs between points of the curve (5)")
@@ -348,7 +349,7 @@ def main(arguments: list[str] | None = None) -> None:
             chosen_cells = cells(*chosen, options.data, options.epochs)
             run_cells(chosen_cells, store, again=options.again, **limits)
         if records := store.records():
-            print(procedure_table(records))
+            print(procedure_report(records))
         else:
             print(f"{options.results} holds no results")
 

@@ -5,9 +5,11 @@ import pytest
 from benchmarks import completion_cell, paper_curve
 from benchmarks import paper_procedure as procedure
 from benchmarks.cells import read_records
+from benchmarks.measuring import current_commit
 from benchmarks.paper_training import ProjectedTransR
 from benchmarks.tables.paper_tables import OURS, THEIRS
 
+from sheafprop.report.tables import NOTHING
 from tests.benchmarks.test_completion import small
 from tests.toy import toy_data
 
@@ -106,6 +108,13 @@ def test_all_triples_are_trained_on_where_nothing_is_held_out(toy, tmp_path, mon
     assert other == (ProjectedTransR, count, count, True)
 
 
+def test_seconds_of_a_resumed_training_are_those_of_all_its_parts(toy, tmp_path, monkeypatch):
+    train = procedure.train_until_it_stalls
+    monkeypatch.setattr(procedure, "train_until_it_stalls", lambda *a: (train(*a)[0], 4321.06))
+    records = run("rotate", "as we do", tmp_path, monkeypatch)
+    assert {r["seconds_train"] for r in records} == {4321.1}
+
+
 def test_cells_of_different_variants_differ_in_their_hash():
     found = procedure.cells(["fb237_v1", "fb237_v3"], "transe", [], [0, 1])
     assert len(found) == 2 * (5 + 4)  # the other stored settings are those of v1 and v2
@@ -149,6 +158,19 @@ def test_the_paper_prints_these_numbers_of_iterations():
     assert procedure.published_iterations(cell.arguments[0]) == 555
 
 
+def test_the_report_shows_trainings_that_end_early(tmp_path, capsys):
+    path = tmp_path / "p.jsonl"
+    record = dict(
+        zip(procedure.KEYS[:4], ("WN18RR_v4", "transr", 0, "released, 7 epochs"), strict=True)
+    )
+    record |= dict(zip(("step", "start", "evaluated"), THEIRS[1:], strict=True))
+    record |= {"config_hash": "0", "iterations": 555, "hits@10": 0.25}
+    path.write_text(json.dumps(record) + "\n")
+    procedure.main(["--report", "--results", str(path)])
+    row = "WN18RR_v4 | TransR | released, 7 epochs | released step | normal start"
+    assert f"| {row} | {NOTHING} | 25.0 (555) | 5.1 |" in capsys.readouterr().out
+
+
 def test_a_curve_goes_on_where_it_was(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(paper_curve, "COUNTS", (1, 2))
     monkeypatch.setattr("benchmarks.training.CHECKPOINT_SECONDS", 0.0)
@@ -161,6 +183,7 @@ def test_a_curve_goes_on_where_it_was(toy, tmp_path, monkeypatch):
     points = [read_records(path) for path in (whole, parts)]
     for point in (*points[0], *points[1]):
         assert point.pop("seconds_train") >= 0
+        assert point["commit"] == current_commit()
     assert points[0] == points[1]
     assert [r["epochs"] for r in points[0]] == [2, 4]
 

@@ -11,7 +11,14 @@ from benchmarks.tables.figures import FAMILIES, NAMES
 from sheafprop.report.published import published_rows
 from sheafprop.report.tables import NOTHING, duration, markdown_table, mean_with_error
 
-__all__ = ["curve_table", "leak_table", "procedure_table", "seeds_table", "steps_table"]
+__all__ = [
+    "curve_table",
+    "leak_table",
+    "procedure_report",
+    "procedure_table",
+    "seeds_table",
+    "steps_table",
+]
 
 Record = dict[str, Any]
 Choice = tuple[str, str, str, str]
@@ -23,18 +30,29 @@ _LEAK = "iterations chosen on test"
 _NOT_RUN = "Not run yet."
 
 
-def procedure_table(records: Sequence[Record]) -> str:
-    r"""Returns test Hits@10 in percent of our procedure with one change, and of the released one.
-
-    Figures are means over seeds with the standard error of the mean; in parentheses stands the
-    difference to the first row of the part, over the seeds that both have.
+def procedure_report(records: Sequence[Record]) -> str:
+    r"""Returns the tables below that have rows.
 
     Args:
         records (list): What ``scripts/paper_procedure.py`` stores.
     """
+    tables = [table(records) for table in (procedure_table, steps_table, seeds_table)]
+    return "\n\n".join(table for table in tables if table != _NOT_RUN)
+
+
+def procedure_table(records: Sequence[Record]) -> str:
+    r"""Returns test Hits@10 in percent of our procedure with one change, and of the released one.
+
+    Figures are means over seeds with the standard error of the mean; in parentheses stands the
+    difference to the first row of the part, over the seeds that both have. What :func:`steps_table`
+    shows is left out.
+
+    Args:
+        records (list): What ``scripts/paper_procedure.py`` stores.
+    """
+    records, _ = _apart(records)
     if not records:
         return _NOT_RUN
-    records = [r for r in records if not r["trained"].endswith("epochs")]
     columns = list(dict.fromkeys((r["dataset"], r["model"]) for r in records))
     found: dict[tuple[Choice, tuple[str, str]], dict[int, float]] = {}
     for r in records:
@@ -83,27 +101,30 @@ def seeds_table(records: Sequence[Record]) -> str:
 
 
 def steps_table(records: Sequence[Record]) -> str:
-    r"""Returns test Hits@10 in percent of trainings that end early, by step and start.
+    r"""Returns test Hits@10 in percent by training, step and start, with the number of iterations.
+
+    It shows the models and data sets with trainings that end early, with all their trainings.
 
     Args:
-        records (list): What ``scripts/paper_procedure.py --epochs`` stores.
+        records (list): What ``scripts/paper_procedure.py`` stores.
     """
     found: dict[tuple[str, ...], dict[str, Record]] = {}
-    for r in records:
-        if r["trained"].endswith("epochs"):
-            row = r["dataset"], NAMES[r["model"]], r["trained"], r["step"], r["start"]
-            found.setdefault(row, {})[r["evaluated"]] = r
+    records = _apart(records)[1]
+    order = list(dict.fromkeys((r["dataset"], r["model"]) for r in records))
+    for r in sorted(records, key=lambda r: order.index((r["dataset"], r["model"]))):
+        row = r["dataset"], r["model"], r["trained"], r["step"], r["start"]
+        found.setdefault(row, {})[r["evaluated"]] = r
     rows = []
-    for names, ways in found.items():
+    for (dataset, model, *names), ways in found.items():
         chosen = [ways.get(choice) for choice in (OURS[3], THEIRS[3])]
         cells = [
             f"{100 * w['hits@10']:.1f} ({w['iterations']:,})" if w else NOTHING for w in chosen
         ]
-        rows.append([*names, *cells])
+        rows.append([dataset, NAMES[model], *names, *cells, _published(dataset, model)])
     if not rows:
         return _NOT_RUN
     header = ["data set", "model", "training", "step", "start", "iterations by validation"]
-    return markdown_table([*header, THEIRS[3]], rows, "lllllrr")
+    return markdown_table([*header, THEIRS[3], "paper"], rows, "lllllrrr")
 
 
 def leak_table(records: Sequence[Record]) -> str:
@@ -144,6 +165,15 @@ def curve_table(records: Sequence[Record]) -> str:
         return _NOT_RUN
     header = ["data set", "model", "epochs", "trained for", "held-out training triples"]
     return markdown_table([*header, "validation", "iterations"], rows, "llrrrrr")
+
+
+def _apart(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """The records of models and data sets without trainings that end early, and the others."""
+    early = {(r["dataset"], r["model"]) for r in records if r["trained"].endswith("epochs")}
+    parts: tuple[list[Record], list[Record]] = [], []
+    for r in records:
+        parts[(r["dataset"], r["model"]) in early].append(r)
+    return parts
 
 
 def _with_leak(records: Sequence[Record], dataset: str, model: str) -> str:

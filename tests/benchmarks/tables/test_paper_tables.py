@@ -3,6 +3,7 @@ from benchmarks.tables.paper_tables import (
     THEIRS,
     curve_table,
     leak_table,
+    procedure_report,
     procedure_table,
     seeds_table,
     steps_table,
@@ -79,21 +80,40 @@ def test_the_spread_over_seeds_has_its_least_and_its_best():
     assert cells == ["fb237_v1", "TransE", "ours", "3", "40.0", "45.0", "50.0", "5.0", "50.5"]
 
 
-def test_trainings_that_end_early_have_a_table_of_their_own():
+def test_models_whose_training_ends_early_have_a_table_of_their_own():
+    rotate = {"dataset": "WN18RR_v2", "model": "rotate", "iterations": 4}
     short = changed(OURS, trained="as we do, 40 epochs")
-    theirs = changed(short, evaluated=THEIRS[3])
-    records = [record(), record(short, 0.3) | {"iterations": 1024}]
-    records.append(record(theirs, 0.2) | {"iterations": 700})
-    records.append(record(changed(short, step="released step"), 0.1) | {"iterations": 4})
-    assert procedure_table(records) == procedure_table(records[:1])
+    records = [record(), record(dataset="WN18RR_v2")]
+    records += [
+        record(short, 0.3) | rotate | {"iterations": 1024},
+        record(changed(short, evaluated=THEIRS[3]), 0.2) | rotate | {"iterations": 700},
+        record(changed(short, evaluated="tails alone"), 0.9) | rotate,
+        record(changed(short, step="released step"), 0.1) | rotate,
+        record(short, 0.6, "WN18RR_v4", "transr") | {"iterations": 8},
+        record(changed(OURS, trained="one batch an epoch"), 0.4) | rotate,
+    ]
+    assert procedure_table(records) == procedure_table(records[:2])
     lines = [
         [c.strip() for c in x.strip("|").split("|")] for x in steps_table(records).splitlines()
     ]
-    name = ["fb237_v1", "TransE", "as we do, 40 epochs"]
+    name = ["WN18RR_v2", "RotatE", "as we do, 40 epochs"]
     assert lines[2:] == [
-        [*name, "step of the text", "our start", "30.0 (1,024)", "20.0 (700)"],
-        [*name, "released step", "our start", "10.0 (4)", NOTHING],
+        [*name, "step of the text", "our start", "30.0 (1,024)", "20.0 (700)", "27.8"],
+        [*name, "released step", "our start", "10.0 (4)", NOTHING, "27.8"],
+        [*name[:2], "one batch an epoch", *OURS[1:3], "40.0 (4)", NOTHING, "27.8"],
+        ["WN18RR_v4", "TransR", *short[:3], "60.0 (8)", NOTHING, "5.1"],
     ]
+
+
+def test_the_report_has_the_tables_with_rows():
+    whole, short = record(), record(changed(OURS, trained="as we do, 40 epochs"))
+    short |= {"iterations": 4, "dataset": "fb237_v3"}
+    one, other = procedure_table([whole]), steps_table([short])
+    assert procedure_report([short]) == other
+    assert procedure_report([whole]) == one
+    assert procedure_report([short, whole]) == f"{one}\n\n{other}"
+    again = record(seed=1)
+    assert seeds_table([whole, again]) in procedure_report([whole, again])
 
 
 def test_curves_are_in_the_order_of_their_epochs():
@@ -116,6 +136,8 @@ def test_a_leak_is_bounded_by_the_best_of_the_curve_on_test():
 
 
 def test_what_was_not_run_says_so():
-    for table in (procedure_table, seeds_table, curve_table):
+    for table in (procedure_table, seeds_table, steps_table, curve_table):
         assert table([]) == "Not run yet."
+    short = record(changed(OURS, trained="as we do, 40 epochs"))
+    assert procedure_table([short]) == "Not run yet."
     assert seeds_table([record()]) == "Not run yet."  # one seed has no spread
