@@ -26,6 +26,7 @@ def test_every_method_has_a_row(monkeypatch, tmp_path):
     found = [r["model"] for r in records if r["protocol"] == "full"]
     assert found == [
         "rotate + episodes + proximity",
+        "rotate + episodes + proximity + peers",
         "rotate + episodes",
         "rotate + proximity",
         "rotate",
