@@ -61,9 +61,9 @@ def cells(
         if preset in _EPISODES:
             del key["model"]  # a record for each method
             # Propagated vectors are ranked with 64 columns, as in the preset ``best``.
-            wide = preset in ("episodes", "plain-walk") and model == "rotate"
-            wide = wide and family in FORMER["narrow"]
-            run = partial(run_episode_cell, vectors=not wide)
+            wide = model == "rotate" and family in FORMER["narrow"]
+            vectors = not wide or preset in ("narrow", "peers")
+            run = partial(run_episode_cell, vectors=vectors)
             found.append(Cell(key, run, (config, seed, root)))
             continue
         found.append(Cell(key, run_cell, (config, preset, seed, root)))

@@ -273,9 +273,9 @@ def run_levers(
                 add(label, hidden(episodes, judge, 0.25, walk), near.weight, begin)
         elif name == "walk by relation":
             walking, _ = train_episodes(kge, triples, replace(settings, walk_steps=60))
+            walked = hidden(walking, judge, 0.25)
             for factor in (1, 1.25):
-                label = f"{factor} of the weight, {name}"
-                add(label, hidden(walking, judge, 0.25), factor * near.weight, begin)
+                add(f"{factor} of the weight, {name}", walked, factor * near.weight, begin)
             for share in (0.15, 0.25):
                 both = hidden(walking, judge, 0.25, replace(near, peers=share))
                 label = f"peers {share}, 0.9 of the weight, {name}"

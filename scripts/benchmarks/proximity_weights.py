@@ -82,10 +82,7 @@ def score_hidden(
         excluded = other != answer[row]
         score[row[excluded], other[excluded]] = -torch.inf
         scores.append(score)
-        rows = near(entity, relation, side)
-        if settings.peers:
-            rows += settings.peers * near.peers(entity, relation, side)
-        nears.append(rows)
+        nears.append(near(entity, relation, side, settings.peers))
     return HiddenQueries(
         torch.cat(scores),
         torch.cat(nears),

@@ -142,9 +142,16 @@ class LogProximity:
             num_iterations=settings.num_iterations,
         )
 
-    def __call__(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
-        """Returns the rows ``[B, N]`` of queries, with the arguments of :meth:`probabilities`."""
-        return (self.probabilities(entity, relation, side) + FLOOR).log_()
+    def __call__(self, entity: Tensor, relation: Tensor, side: Side, peers: float = 0.0) -> Tensor:
+        """Returns the rows ``[B, N]`` of queries, with the arguments of :meth:`probabilities`.
+
+        With ``peers``, so many times those of :meth:`peers` are added.
+        """
+        near = self.probabilities(entity, relation, side)
+        rows = (near + FLOOR).log_()
+        if peers:
+            rows += peers * self._peers(near, entity, relation, side)
+        return rows
 
     def probabilities(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         r"""Returns the rows :math:`\pi_{e, q}` ``[B, N]`` of queries.
@@ -175,14 +182,14 @@ class LogProximity:
         ]
         return torch.cat(rows)[place]
 
-    def peers(
-        self, entity: Tensor, relation: Tensor, side: Side, probabilities: Tensor | None = None
-    ) -> Tensor:
+    def peers(self, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
         """Returns the logarithms ``[B, N]`` of the proximity of peers, with the arguments of
-        :meth:`probabilities`, and its result where it is known already."""
-        if probabilities is None:
-            probabilities = self.probabilities(entity, relation, side)
-        near = probabilities / self._degree
+        :meth:`probabilities`."""
+        near = self.probabilities(entity, relation, side)
+        return self._peers(near, entity, relation, side)
+
+    def _peers(self, near: Tensor, entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+        near = near / self._degree
         near[torch.arange(len(entity), device=near.device), entity] = 0
         out = torch.full_like(near, _PEER_FLOOR)
         for one in relation.unique():
@@ -265,11 +272,7 @@ class ProximityScorer:
             assert given is not None
             total = given.clone()
         else:
-            rows = self.near.probabilities(entity, relation, side)
-            total = (rows + FLOOR).log_()
-            if self.peers:
-                total += self.peers * self.near.peers(entity, relation, side, rows)
-            total = self.weight * total
+            total = self.weight * self.near(entity, relation, side, self.peers)
             if given is not None:
                 total = given + total
         if seen is not None:

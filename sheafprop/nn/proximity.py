@@ -63,13 +63,11 @@ class Proximity:
         teleport: float = 0.15,
         num_iterations: int | None = 20,
     ):
-        if not 0 < teleport < 1:
-            raise ValueError(f"'teleport' must lie between 0 and 1 (got {teleport})")
+        pull = pull_of(teleport)
         if num_iterations is not None:
             check_integer("num_iterations", num_iterations, 0)
         edge_index, edge_weight = remove_self_loops(edge_index, edge_weight)
         self.num_nodes, self.num_iterations = num_nodes, num_iterations
-        pull = teleport / (1 - teleport)
         self._layer: SheafPropagation | HarmonicExtension
         if num_iterations is None:
             self._layer = HarmonicExtension(teleport=pull, solver="direct")
@@ -104,6 +102,17 @@ class Proximity:
         # Without edges, a row is the node's indicator already.
         degree = self._degree[sources].unsqueeze(1)
         return torch.where(degree > 0, x * self._degree / torch.where(degree > 0, degree, 1), x)
+
+
+def pull_of(teleport: float) -> float:
+    """Returns the teleport of :class:`SheafPropagation` whose walk returns with this probability.
+
+    Raises:
+        ValueError: If ``teleport`` is not between 0 and 1.
+    """
+    if not 0 < teleport < 1:
+        raise ValueError(f"'teleport' must lie between 0 and 1 (got {teleport})")
+    return teleport / (1 - teleport)
 
 
 def proximity(

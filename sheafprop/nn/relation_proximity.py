@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from sheafprop.nn.proximity import pull_of
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.sheaf.diagonal_sheaf import DiagonalSheaf
 from sheafprop.sheaf.graph_checks import GraphInput, check_graph
@@ -61,14 +62,12 @@ class RelationProximity:
         teleport: float = 0.15,
         num_iterations: int = 20,
     ):
-        if not 0 < teleport < 1:
-            raise ValueError(f"'teleport' must lie between 0 and 1 (got {teleport})")
+        pull = pull_of(teleport)
         relations = IdentitySheaf(relations=num_relations)
         check_graph(GraphInput(edge_index, edge_type, relations), num_nodes)
         edges = edge_index[0] != edge_index[1]
         self.num_nodes, self.num_relations = num_nodes, num_relations
         self._edge_index, self._edge_type = edge_index[:, edges], edge_type[edges]
-        pull = teleport / (1 - teleport)
         self._layer = SheafPropagation(num_iterations, step_size=1.0, teleport=pull)
 
     def __call__(self, sources: Tensor, weight: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from sheafprop.inductive.proximity_scorer import relations_with_loops
 from sheafprop.inductive.walk_weights import BATCH_SIZE, HIDDEN_SHARE, walk_loss
 from sheafprop.ranking import TripleFilter
 from tests.inductive.episode_cases import random_triples
+from tests.nn.walk_cases import transition_matrix, walk
 
 SIZE, RELATIONS = 9, 3
 
@@ -30,31 +31,18 @@ def loss_of(log_weight, triples, seed=0, known=None, num_nodes=SIZE):
     return walk_loss(log_weight, triples, num_nodes, known, loops, generator)
 
 
-def walk(observed, weight, source):
-    """The distribution after 20 steps with teleport 0.15, by definition."""
-    a = torch.zeros(SIZE, SIZE, dtype=torch.float64)
-    for head, relation, tail in observed:
-        if head != tail:
-            a[head, tail] += weight[relation]
-            a[tail, head] += weight[relation]
-    total = a.sum(1, keepdim=True)
-    p = torch.where(total > 0, a / total, torch.eye(SIZE, dtype=torch.float64))
-    one = torch.nn.functional.one_hot(torch.tensor(source), SIZE).double()
-    row = one
-    for _ in range(20):
-        row = 0.15 * one + 0.85 * row @ p
-    return row
-
-
 def loss_by_hand(log_weight, triples, observed, hidden):
     """One query and one candidate after the other; counts what is excluded, by its reason."""
     every = {tuple(t) for t in triples.tolist()}
     loops = {r for h, r, t in every if h == t}
+    heads, kinds, tails = torch.tensor(observed).T
+    edges = torch.stack([heads, tails])
     losses, excluded = [], {"answer": 0, "own": 0, "own of a loop": 0}
     for h, r, t in hidden:
         for side in (0, 1):
             own, answer = (h, t) if side == 0 else (t, h)
-            near = walk(observed, log_weight[r + side * RELATIONS].exp(), own)
+            weight = log_weight[r + side * RELATIONS].exp()[kinds]
+            near = walk(transition_matrix(edges, SIZE, weight))[own]
             score = [math.log(float(p) + 1e-6) for p in near]
             kept = []
             for v in range(SIZE):

@@ -2,22 +2,10 @@ import pytest
 import torch
 
 from sheafprop.nn import Proximity, proximity
+from tests.nn.walk_cases import transition_matrix, walk
 
 GRAPH = torch.tensor([[0, 1, 2, 2, 4, 5, 5, 0, 6, 1], [1, 2, 0, 3, 2, 2, 5, 1, 3, 1]])
 SIZE = 9  # 7 and 8 have no edges; 5 and 1 have a loop
-
-
-def walk(edge_index, num_nodes, weight=None):
-    """The transition matrix, by definition, and the rows that have one."""
-    weight = torch.ones(edge_index.shape[1]) if weight is None else weight
-    a = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
-    for (head, tail), w in zip(edge_index.T.tolist(), weight.tolist(), strict=True):
-        if head != tail:
-            a[head, tail] += w
-            a[tail, head] += w
-    total = a.sum(1, keepdim=True)
-    stays = total.flatten() == 0
-    return torch.where(total > 0, a / total, 0) + torch.diag(stays.double())
 
 
 @pytest.mark.parametrize("teleport", [0.15, 0.6])
@@ -25,10 +13,7 @@ def walk(edge_index, num_nodes, weight=None):
 @pytest.mark.parametrize("steps", [0, 1, 2, 7])
 def test_k_steps_are_those_of_the_walk(teleport, weighted, steps):
     weight = torch.rand(GRAPH.shape[1]) + 0.1 if weighted else None
-    p, one = walk(GRAPH, SIZE, weight), torch.eye(SIZE, dtype=torch.float64)
-    expected = one
-    for _ in range(steps):
-        expected = teleport * one + (1 - teleport) * expected @ p
+    expected = walk(transition_matrix(GRAPH, SIZE, weight), teleport, steps)
     found = proximity(
         GRAPH, SIZE, edge_weight=weight, teleport=teleport, num_iterations=steps
     ).double()
@@ -37,7 +22,7 @@ def test_k_steps_are_those_of_the_walk(teleport, weighted, steps):
 
 @pytest.mark.parametrize("teleport", [0.15, 0.4])
 def test_the_limit_is_the_inverse(teleport):
-    p, one = walk(GRAPH, SIZE), torch.eye(SIZE, dtype=torch.float64)
+    p, one = transition_matrix(GRAPH, SIZE), torch.eye(SIZE, dtype=torch.float64)
     expected = teleport * torch.linalg.inv(one - (1 - teleport) * p)
     found = proximity(GRAPH, SIZE, teleport=teleport, num_iterations=None).double()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from sheafprop.nn import Proximity, RelationProximity, proximity
+from tests.nn.walk_cases import transition_matrix, walk
 
 # Parallel edges (of one relation and of two), a loop beside edges (5), one alone (7), an isolated
 # node (8); relation 3 has no edge.
@@ -26,23 +27,12 @@ def weights(kind, dtype=torch.float64):
     return weight.to(dtype)
 
 
-def walk(sources, weight, teleport=0.15, steps=20):
-    """The walk of every source, by definition: its own dense matrix, one step after the other."""
-    rows = []
-    for source, own in zip(sources.tolist(), weight.double(), strict=True):
-        a = torch.zeros(SIZE, SIZE, dtype=torch.float64)
-        for (head, tail), relation in zip(GRAPH.T.tolist(), TYPES.tolist(), strict=True):
-            if head != tail:
-                a[head, tail] += own[relation]
-                a[tail, head] += own[relation]
-        total = a.sum(1, keepdim=True)
-        p = torch.where(total > 0, a / total, torch.eye(SIZE, dtype=torch.float64))
-        one = torch.nn.functional.one_hot(torch.tensor(source), SIZE).double()
-        row = one
-        for _ in range(steps):
-            row = teleport * one + (1 - teleport) * row @ p
-        rows.append(row)
-    return torch.stack(rows)
+def rows_of(sources, weight, teleport=0.15, steps=20):
+    """The walk of every source, with its own matrix."""
+    pairs = zip(sources.tolist(), weight, strict=True)
+    return torch.stack(
+        [walk(transition_matrix(GRAPH, SIZE, w[TYPES]), teleport, steps)[e] for e, w in pairs]
+    )
 
 
 @pytest.mark.parametrize("kind", ["equal", "drawn", "far apart", "without a relation"])
@@ -54,7 +44,7 @@ def test_steps_are_those_of_the_walk_of_each_source(teleport, steps, kind):
         weight = weights(kind, dtype)
         found = near(SOURCES, weight)
         assert found.dtype == dtype
-        expected = walk(SOURCES, weight, teleport, steps)
+        expected = rows_of(SOURCES, weight, teleport, steps)
         torch.testing.assert_close(found.double(), expected, rtol=bound, atol=bound)
         torch.testing.assert_close(found.sum(1), torch.ones_like(found[:, 0]))
 
@@ -78,7 +68,7 @@ def test_a_weight_is_that_of_the_relations_edges():
 def test_defaults_are_those_of_plain_proximity():
     near = RelationProximity(GRAPH, TYPES, SIZE, RELATIONS)
     weight = weights("drawn")
-    torch.testing.assert_close(near(SOURCES, weight), walk(SOURCES, weight, 0.15, 20))
+    torch.testing.assert_close(near(SOURCES, weight), rows_of(SOURCES, weight))
 
 
 def test_sources_do_not_see_each_other_nor_a_common_factor():
