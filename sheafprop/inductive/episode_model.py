@@ -39,6 +39,9 @@ class EpisodeSettings:
         own_maps (bool): Whether the score has maps of its own, beside those of the diffusion.
         counts (bool): Whether the score also sees on which sides of which relations a candidate
             was observed.
+        count_weight (float): Initial weight :math:`c_q` of the count of a candidate. Relations with
+            few training triples nearly keep it.
+        degree_weight (float): Initial weight :math:`g_q` of its degree, with ``counts``.
         vector_share (float): Weight of the score of the entities' own vectors beside, where some
             are known from training: 1 where both scores spread alike over the candidates.
         num_random (int): Random sections in use.
@@ -64,6 +67,8 @@ class EpisodeSettings:
     hidden_channels: int | None = None
     own_maps: bool = False
     counts: bool = False
+    count_weight: float = 1.0
+    degree_weight: float = 0.3
     vector_share: float = 1.0
     num_random: int = 32
     num_training_random: int = 2
@@ -92,6 +97,9 @@ class EpisodeSettings:
         for name in ("step_size", "lr", "walk_lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"'{name}' must be positive (got {getattr(self, name)})")
+        for name in ("count_weight", "degree_weight"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"'{name}' must be finite (got {getattr(self, name)})")
         for name in ("weight_decay", "vector_share"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"'{name}' must not be negative (got {getattr(self, name)})")
@@ -194,7 +202,7 @@ class EpisodeModel(torch.nn.Module):
         self.log_random = torch.nn.Parameter(torch.full((number, rows), math.log(8.0 / number)))
         self.log_prototype = torch.nn.Parameter(torch.full((number, rows), math.log(3.2 / number)))
         self.direction = torch.nn.Parameter(torch.zeros(number, rows, width))
-        self.count_weight = torch.nn.Parameter(torch.zeros(rows))
+        self.count_weight = torch.nn.Parameter(torch.full((rows,), float(settings.count_weight)))
         self.log_walk = None
         if settings.walk_steps:
             self.log_walk = torch.nn.Parameter(torch.zeros(rows, kge.num_relations))
@@ -204,7 +212,9 @@ class EpisodeModel(torch.nn.Module):
         if settings.counts:
             generator = torch.Generator().manual_seed(seed + 1)
             drawn = 0.1 * torch.randn(rows, self.RANK, generator=generator)
-            self.degree_weight = torch.nn.Parameter(torch.zeros(rows))
+            self.degree_weight = torch.nn.Parameter(
+                torch.full((rows,), float(settings.degree_weight))
+            )
             self.count_query = torch.nn.Parameter(torch.zeros(rows, self.RANK))
             self.count_candidate = torch.nn.Parameter(drawn)
 
