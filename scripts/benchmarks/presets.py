@@ -15,16 +15,27 @@ Config = dict[str, Any]
 FAMILIES = ("fb237", "WN18RR", "nell")
 VERSIONS = ("v1", "v2", "v3", "v4")
 MODELS = ("transe", "rotate", "transr", "se")
-PRESETS = ("best", "episodes", "plain-walk", "narrow", "peers", "paper", "reference")
+PRESETS = (
+    "best",
+    "episodes",
+    "counts-from-zero",
+    "plain-walk",
+    "narrow",
+    "peers",
+    "paper",
+    "reference",
+)
 #: Models that have a preset ``episodes``, by family; other than RotatE with its settings.
 WITH_EPISODES = {
     "fb237": ("rotate", "transe", "se", "pairre"),
     "WN18RR": ("rotate",),
     "nell": ("rotate",),
 }
-#: What presets ``episodes`` were before, by family: with one walk of proximity for all relations,
-#: and before that with 64 columns and one weight of proximity.
+#: What presets ``episodes`` were before, by family: with weights of counts that start at zero,
+#: before that with one walk of proximity for all relations, and before that with 64 columns and one
+#: weight of proximity.
 FORMER: dict[str, dict[str, Config]] = {
+    "counts-from-zero": {"fb237": {}, "nell": {}},
     "plain-walk": {"fb237": {}, "nell": {}},
     "narrow": {
         "fb237": {"hidden_channels": 64, "proximity": {"weight": 0.4, "share": 0.4}},
@@ -36,10 +47,11 @@ FORMER: dict[str, dict[str, Config]] = {
     },
 }
 #: Weights of proximity of RotatE, where those of the versions differ: the best of two splits of
-#: each training graph (search_episodes.py --settings "counts, walk" --width 128; "counts" for the
-#: former preset).
+#: each training graph (search_episodes.py --width 128 --settings "counts from 2, walk"; "counts, walk"
+#: and "counts" for the former presets).
 _WEIGHTS = {
-    "episodes": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
+    "episodes": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 0.8},
+    "counts-from-zero": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
     "plain-walk": {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6},
 }
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
@@ -63,9 +75,10 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``plain-walk`` is ``episodes`` with a walk of proximity that ignores relations, ``narrow`` has
-    64 columns instead of 128 and one weight of proximity for a family besides, and ``peers`` adds
-    the proximity of peers to that; WN18RR has none of them. ``reference`` is ``best``, trained on
+    ``counts-from-zero`` is ``episodes`` with weights of counts that start at zero, ``plain-walk``
+    has a walk of proximity that ignores relations besides, ``narrow`` has 64 columns instead of 128
+    and one weight of proximity for a family besides, and ``peers`` adds the proximity of peers to
+    that; WN18RR has none of them. ``reference`` is ``best``, trained on
     the inference graph itself.
 
     Raises:
@@ -78,7 +91,10 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
         if preset in FORMER:
             if family not in FORMER[preset]:
                 raise ValueError(f"'{preset}' has no settings for '{family}'")
-            config["model"]["episodes"].pop("walk_steps", None)
+            episodes = config["model"]["episodes"]
+            episodes |= {"count_weight": 0.0, "degree_weight": 0.0}
+            if preset != "counts-from-zero":
+                episodes.pop("walk_steps", None)
             config = merge(config, {"model": FORMER[preset][family]})
         weight = _WEIGHTS.get(preset, {}).get(f"{family}_{version}")
         if model == "rotate" and weight is not None:

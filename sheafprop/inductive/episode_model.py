@@ -67,7 +67,7 @@ class EpisodeSettings:
     hidden_channels: int | None = None
     own_maps: bool = False
     counts: bool = False
-    count_weight: float = 1.0
+    count_weight: float = 2.0
     degree_weight: float = 0.3
     vector_share: float = 1.0
     num_random: int = 32

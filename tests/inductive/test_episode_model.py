@@ -178,6 +178,8 @@ def test_renumbering_entities_renumbers_scores():
         ({"walk_steps": 2.5}, "walk_steps"),
         ({"step_size": math.inf}, "step_size"),
         ({"weight_decay": -1.0}, "weight_decay"),
+        ({"count_weight": math.nan}, "count_weight"),
+        ({"degree_weight": -math.inf}, "degree_weight"),
         ({"num_steps": 0}, "num_steps"),
         ({"batch_size": 0}, "batch_size"),
         ({"hidden_channels": 8}, "random"),
@@ -191,6 +193,29 @@ def test_refuses_settings_out_of_range(changes, text):
 def test_settings_survive_plain_values():
     settings = EpisodeSettings(times=[2, 4], counts=True, walk_steps=7, walk_lr=0.3)
     assert EpisodeSettings(**settings.to_dict()) == settings
+
+
+@pytest.mark.parametrize("start", [(1, 0), (-0.5, 2.5)])
+def test_weights_of_counts_start_where_the_settings_say(start):
+    kge = build_model("rotate", num_nodes=5, num_relations=3, hidden_channels=4)
+    prototypes = torch.zeros(6, 4, dtype=torch.complex64)
+    settings = EpisodeSettings(counts=True, count_weight=start[0], degree_weight=start[1])
+    model = EpisodeModel(kge, prototypes, settings)
+    # Integers are what a YAML file may hold.
+    torch.testing.assert_close(model.count_weight.detach(), torch.full((6,), float(start[0])))
+    torch.testing.assert_close(model.degree_weight.detach(), torch.full((6,), float(start[1])))
+    assert not hasattr(EpisodeModel(kge, prototypes, EpisodeSettings()), "degree_weight")
+
+
+def test_episodes_stored_before_counts_had_a_start_keep_their_weights():
+    model = small_model("rotate", torch.float32, counts=True)
+    stored = model.stored()
+    for name in ("count_weight", "degree_weight"):
+        del stored["settings"][name]
+    kge = build_model("rotate", num_nodes=SIZE, num_relations=3, hidden_channels=4)
+    again = EpisodeModel.from_stored(kge, stored)
+    assert torch.equal(again.count_weight, model.count_weight)
+    assert torch.equal(again.degree_weight, model.degree_weight)
 
 
 def test_weights_of_the_walk_start_equal_and_are_no_part_of_the_score():

@@ -45,6 +45,10 @@ _EPISODES = {
     "{} + episodes + proximity": (("episodes",), "{} + episodes + proximity"),
     "{} + episodes + proximity + peers": (("episodes",), "{} + episodes + proximity + peers"),
     "{} + episodes": (("episodes",), "{} + episodes"),
+    "{} + episodes + proximity, counts from zero": (
+        ("counts-from-zero",),
+        "{} + episodes + proximity",
+    ),
     "{} + episodes + proximity, plain walk": (("plain-walk",), "{} + episodes + proximity"),
     "{} + episodes + proximity, 64 columns": (("narrow",), "{} + episodes + proximity"),
     "{} + episodes + proximity + peers, 64 columns": (
@@ -53,7 +57,10 @@ _EPISODES = {
     ),
     "{} + episodes, 64 columns": (("narrow",), "{} + episodes"),
     "{} + sheaf propagation + proximity + peers": (("peers",), "{} + proximity + peers"),
-    "{} + sheaf propagation + proximity": (("narrow", "episodes", "plain-walk"), "{} + proximity"),
+    "{} + sheaf propagation + proximity": (
+        ("narrow", "episodes", "counts-from-zero", "plain-walk"),
+        "{} + proximity",
+    ),
 }
 
 _FIGURES = {
