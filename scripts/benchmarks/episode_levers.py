@@ -186,7 +186,7 @@ def run_levers(
     settings, near = module.episode_settings, module.proximity
     assert settings is not None
     # Levers are compared without these; they are some of them.
-    settings = replace(settings, walk_steps=0, count_weight=0.0, degree_weight=0.0)
+    settings = replace(settings, walk_steps=0, observed="number", count_weight=0.0)
     trained = settings.maps == "trained"
     vectors = trained or "propagated vectors" in levers
     kge = _build_model(config, data, folder, trained=vectors)
@@ -280,11 +280,12 @@ def run_levers(
                 both = hidden(walking, judge, 0.25, replace(near, peers=share))
                 label = f"peers {share}, 0.9 of the weight, {name}"
                 add(label, both, 0.9 * near.weight, begin)
-        elif name == "counts from a weight":
-            for weight in (1.0, 1.5, 2.0):
-                changed = replace(settings, count_weight=weight, degree_weight=0.3)
+        elif name == "observed answers":
+            for observed, weight in (("number", 1.0), ("number", 2.0), ("frequency", 0.5)):
+                changed = replace(settings, observed=observed, count_weight=weight)
                 counted, _ = train_episodes(kge, triples, changed)
-                add(f"{weight}, {name}", hidden(counted, judge, 0.25), near.weight, begin)
+                label = f"{observed} from {weight}, {name}"
+                add(label, hidden(counted, judge, 0.25), near.weight, begin)
         elif name == "propagated vectors":
             for share in (0.1, 0.2, 0.35):
                 beside = partial(_with_vectors, module, kge, triples, share)
@@ -430,7 +431,7 @@ LEVERS = (
     "another seed",
     "twice the columns",
     "walk by relation",
-    "counts from a weight",
+    "observed answers",
     "weights a column",
     "quaternions",
     "random maps",

@@ -47,9 +47,9 @@ FIELDS = ("setting", "weight", "hits@10", "mrr")
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2)
 HELD_SHARE = 0.25
 
-_ZERO = {"count_weight": 0.0, "degree_weight": 0.0}
-_SHORT = _ZERO | {"num_steps": 100, "hidden_share": 0.5, "lr": 0.01}
-_LONG = _ZERO | {
+_NUMBER = {"observed": "number", "count_weight": 0.0}
+_SHORT = _NUMBER | {"num_steps": 100, "hidden_share": 0.5, "lr": 0.01}
+_LONG = _NUMBER | {
     "times": (4, 16),
     "maps": "random",
     "hidden_channels": 32,
@@ -59,7 +59,7 @@ _LONG = _ZERO | {
     "hidden_share": 0.3,
     "lr": 0.03,
 }
-_COUNTED = {"counts": True, "walk_steps": 60, "count_weight": 1.0, "degree_weight": 0.3}
+_FREQUENCY = {"counts": True, "walk_steps": 60, "observed": "frequency", "count_weight": 0.5}
 #: What the variants of a family start from: the recipe of the prototype.
 CENTRE: dict[str, Config] = {"fb237": _SHORT, "nell": _SHORT, "WN18RR": _LONG}
 #: One change at a time.
@@ -78,9 +78,7 @@ CHANGES: dict[str, dict[str, Config]] = {
         "own maps": {"own_maps": True},
         "counts": {"counts": True},
         "counts, walk": {"counts": True, "walk_steps": 60},
-        "counts from 1, walk": _COUNTED,
-        "counts from 1.5, walk": _COUNTED | {"count_weight": 1.5},
-        "counts from 2, walk": _COUNTED | {"count_weight": 2.0},
+        "frequency, walk": _FREQUENCY,
         "random maps, d 64": {"maps": "random", "hidden_channels": 64},
         "4 random sections": {"num_training_random": 4},
         "counts, own maps": {"counts": True, "own_maps": True},
@@ -105,9 +103,8 @@ CHANGES: dict[str, dict[str, Config]] = {
         "lr .015": {"lr": 0.015},
         "shared maps": {"own_maps": False},
         "no counts": {"counts": False},
-        "counts from 1, walk": _COUNTED,
-        "counts from 1.5, walk": _COUNTED | {"count_weight": 1.5},
         "walk": {"walk_steps": 60},
+        "frequency, walk": _FREQUENCY,
         "d 64": {"hidden_channels": 64},
         "trained maps": {"maps": "trained", "hidden_channels": None},
     },

@@ -18,7 +18,7 @@ MODELS = ("transe", "rotate", "transr", "se")
 PRESETS = (
     "best",
     "episodes",
-    "counts-from-zero",
+    "numbers",
     "plain-walk",
     "narrow",
     "peers",
@@ -31,11 +31,11 @@ WITH_EPISODES = {
     "WN18RR": ("rotate",),
     "nell": ("rotate",),
 }
-#: What presets ``episodes`` were before, by family: with weights of counts that start at zero,
-#: before that with one walk of proximity for all relations, and before that with 64 columns and one
-#: weight of proximity.
+#: What presets ``episodes`` were before, by family: with numbers of observed answers instead of
+#: their frequency, before that with one walk of proximity for all relations, and before that with
+#: 64 columns and one weight of proximity.
 FORMER: dict[str, dict[str, Config]] = {
-    "counts-from-zero": {"fb237": {}, "nell": {}},
+    "numbers": {"fb237": {}, "nell": {}},
     "plain-walk": {"fb237": {}, "nell": {}},
     "narrow": {
         "fb237": {"hidden_channels": 64, "proximity": {"weight": 0.4, "share": 0.4}},
@@ -47,11 +47,11 @@ FORMER: dict[str, dict[str, Config]] = {
     },
 }
 #: Weights of proximity of RotatE, where those of the versions differ: the best of two splits of
-#: each training graph (search_episodes.py --width 128 --settings "counts from 2, walk"; "counts, walk"
-#: and "counts" for the former presets).
+#: each training graph (search_episodes.py --width 128 --settings "frequency, walk";
+#: "counts, walk" and "counts" for former presets).
 _WEIGHTS = {
     "episodes": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 0.8},
-    "counts-from-zero": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
+    "numbers": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
     "plain-walk": {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6},
 }
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
@@ -75,11 +75,11 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``counts-from-zero`` is ``episodes`` with weights of counts that start at zero, ``plain-walk``
-    has a walk of proximity that ignores relations besides, ``narrow`` has 64 columns instead of 128
-    and one weight of proximity for a family besides, and ``peers`` adds the proximity of peers to
-    that; WN18RR has none of them. ``reference`` is ``best``, trained on
-    the inference graph itself.
+    ``numbers`` is ``episodes`` with numbers of observed answers instead of their frequency,
+    ``plain-walk`` has a walk of proximity that ignores relations besides, ``narrow`` has 64 columns
+    instead of 128 and one weight of proximity for a family besides, and ``peers`` adds the
+    proximity of peers to that; WN18RR has none of them. ``reference`` is ``best``, trained on the
+    inference graph itself.
 
     Raises:
         ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,
@@ -92,8 +92,8 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
             if family not in FORMER[preset]:
                 raise ValueError(f"'{preset}' has no settings for '{family}'")
             episodes = config["model"]["episodes"]
-            episodes |= {"count_weight": 0.0, "degree_weight": 0.0}
-            if preset != "counts-from-zero":
+            episodes |= {"observed": "number", "count_weight": 0.0}
+            if preset != "numbers":
                 episodes.pop("walk_steps", None)
             config = merge(config, {"model": FORMER[preset][family]})
         weight = _WEIGHTS.get(preset, {}).get(f"{family}_{version}")

@@ -39,9 +39,11 @@ class EpisodeSettings:
         own_maps (bool): Whether the score has maps of its own, beside those of the diffusion.
         counts (bool): Whether the score also sees on which sides of which relations a candidate
             was observed.
-        count_weight (float): Initial weight :math:`c_q` of the count of a candidate. Relations with
-            few training triples nearly keep it.
-        degree_weight (float): Initial weight :math:`g_q` of its degree, with ``counts``.
+        observed (str): How the score sees whether a candidate was observed as an answer of the
+            query's relation: by its ``"frequency"`` among the observed answers or by their
+            ``"number"``.
+        count_weight (float): Initial weight :math:`c_q` of that. Relations with few training
+            triples nearly keep it.
         vector_share (float): Weight of the score of the entities' own vectors beside, where some
             are known from training: 1 where both scores spread alike over the candidates.
         num_random (int): Random sections in use.
@@ -67,8 +69,8 @@ class EpisodeSettings:
     hidden_channels: int | None = None
     own_maps: bool = False
     counts: bool = False
-    count_weight: float = 2.0
-    degree_weight: float = 0.3
+    observed: Literal["frequency", "number"] = "frequency"
+    count_weight: float = 0.5
     vector_share: float = 1.0
     num_random: int = 32
     num_training_random: int = 2
@@ -86,6 +88,7 @@ class EpisodeSettings:
         if not self.times or list(self.times) != sorted(set(self.times)) or self.times[0] < 1:
             raise ValueError(f"'times' must be positive and ascend (got {list(self.times)})")
         check_choice("maps", self.maps, ("trained", "random"))
+        check_choice("observed", self.observed, ("frequency", "number"))
         for name in ("num_random", "num_training_random", "batch_size", "max_steps"):
             check_integer(name, getattr(self, name), 1)
         check_integer("walk_steps", self.walk_steps, 0)
@@ -97,9 +100,8 @@ class EpisodeSettings:
         for name in ("step_size", "lr", "walk_lr"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"'{name}' must be positive (got {getattr(self, name)})")
-        for name in ("count_weight", "degree_weight"):
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(f"'{name}' must be finite (got {getattr(self, name)})")
+        if not math.isfinite(self.count_weight):
+            raise ValueError(f"'count_weight' must be finite (got {self.count_weight})")
         for name in ("weight_decay", "vector_share"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"'{name}' must not be negative (got {getattr(self, name)})")
@@ -145,13 +147,28 @@ class EpisodeModel(torch.nn.Module):
 
     .. math::
         f(v) = - \tfrac{a_q}{2} \sum_s E_q(x^s_e, x^s_v) - \tfrac{b_q}{2} E_q(p_e, p_v)
-        + \mathrm{Re} \langle u_q, p_v \rangle + c_q \log(1 + n_{v, q})
+        + \mathrm{Re} \langle u_q, p_v \rangle + c_q \log(N \hat p_q(v))
 
     with :math:`E_q` the energy of the triple under the sheaf's maps,
-    :math:`\| R_t x_t - R_h x_h - b \|^2`, and :math:`n_{v, q}` the observed triples that have
-    :math:`v` on the answer side of :math:`q`; summed over ``times``. For unitary maps the first two
+    :math:`\| R_t x_t - R_h x_h - b \|^2`, and :math:`\hat p_q(v)` the estimated probability that an
+    answer of :math:`q` is :math:`v`, below; summed over ``times``. For unitary maps the first two
     terms are inner products, up to constants. No parameter belongs to an entity, so the score is
     defined on every graph of these relations.
+
+    Of the :math:`T` observed triples of :math:`q`, :math:`n_{v, q}` have :math:`v` on the answer
+    side. Of the :math:`K` entities observed there, :math:`K_1` are observed once. By the estimate
+    of Good and Turing, an answer is one of the other entities with probability
+    :math:`u = (K_1 + 1/2) / (T + 1)`, so
+
+    .. math::
+        \hat p_q(v) = (1 - u) \, n_{v, q} / T \quad \text{if } n_{v, q} > 0, \qquad
+        \hat p_q(v) = u / (N - K) \quad \text{otherwise,}
+
+    and :math:`\hat p_q(v) = 1 / N` if :math:`T = 0`. With ``observed="number"``, the last term is
+    :math:`c_q \log(1 + n_{v, q})` instead.
+
+    Reference: Good, "The Population Frequencies of Species and the Estimation of Population
+        Parameters".
 
     With ``counts``, the score also has
 
@@ -212,9 +229,7 @@ class EpisodeModel(torch.nn.Module):
         if settings.counts:
             generator = torch.Generator().manual_seed(seed + 1)
             drawn = 0.1 * torch.randn(rows, self.RANK, generator=generator)
-            self.degree_weight = torch.nn.Parameter(
-                torch.full((rows,), float(settings.degree_weight))
-            )
+            self.degree_weight = torch.nn.Parameter(torch.zeros(rows))
             self.count_query = torch.nn.Parameter(torch.zeros(rows, self.RANK))
             self.count_candidate = torch.nn.Parameter(drawn)
 
@@ -225,7 +240,8 @@ class EpisodeModel(torch.nn.Module):
         Raises:
             ValueError: If the parts do not fit each other.
         """
-        settings = EpisodeSettings(**stored["settings"])
+        # Stored settings without a choice are older than it.
+        settings = EpisodeSettings(**({"observed": "number"} | stored["settings"]))
         rows = torch.zeros(2 * kge.num_relations, kge.node_emb.weight.shape[1])
         gamma = 1.0 if "log_gamma" in stored["state"] else None
         model = cls(kge, kge.as_vectors(rows), settings, gamma=gamma)
@@ -389,10 +405,14 @@ class EpisodeModel(torch.nn.Module):
     def _observed(self, graph: DiffusedGraph, query: Tensor) -> Tensor:
         """The part of the score that knows counts alone, ``[n, N]`` for distinct queries."""
         row, entity = graph.ends(query)
-        table = torch.zeros(len(query), graph.num_nodes, device=query.device).to(self.log_weight)
         codes = graph.column * graph.num_nodes + graph.entity
         place = torch.searchsorted(codes, query[row] * graph.num_nodes + entity)
-        table[row, entity] = torch.log1p(graph.number[place])
+        number = graph.number[place]
+        if self.settings.observed == "number":
+            table = number.new_zeros(len(query), graph.num_nodes)
+            table[row, entity] = torch.log1p(number)
+        else:
+            table = _log_frequency(row, entity, number, len(query), graph.num_nodes)
         table = self.count_weight[query].unsqueeze(1) * table
         if not self.settings.counts:
             return table
@@ -416,6 +436,27 @@ def _relations_of(kge: KGEModel, settings: EpisodeSettings, seed: int) -> KGEMod
         maps.load_state_dict(own | {"node_emb.weight": maps.node_emb.weight.detach()})
     maps.node_emb.weight.requires_grad_(False)
     return maps.to(kge.like())
+
+
+def _log_frequency(
+    row: Tensor, entity: Tensor, number: Tensor, num_rows: int, num_nodes: int
+) -> Tensor:
+    """The logarithm of N times the Good-Turing frequency of entities ``[n, N]``.
+
+    Args:
+        row, entity (Tensor): The row of each observed answer, and the answer; distinct pairs.
+        number (Tensor): How often it was observed.
+        num_rows, num_nodes (int): Number of rows :math:`n` and of entities :math:`N`.
+    """
+    zeros = number.new_zeros(num_rows)
+    total = zeros.index_add(0, row, number)
+    once = zeros.index_add(0, row, (number == 1).to(number))
+    others = num_nodes - zeros.index_add(0, row, torch.ones_like(number))
+    new = (once + 0.5) / (total + 1)
+    every = torch.where(total > 0, num_nodes * new / others.clamp_min(1), 1).log()
+    table = every.unsqueeze(1).repeat(1, num_nodes)
+    table[row, entity] = (num_nodes * (1 - new[row]) * number / total[row]).log()
+    return table
 
 
 def _unit(x: Tensor) -> Tensor:

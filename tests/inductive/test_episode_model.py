@@ -54,6 +54,17 @@ def unit(x):
     return x / torch.where(length > 0, length, 1).view(-1, 1, 1)
 
 
+def observed_by_definition(number, observed):
+    if observed == "number":
+        return torch.log1p(number)
+    total, once, known = number.sum(), (number == 1).sum(), (number > 0).sum()
+    if total == 0:
+        return torch.zeros_like(number)
+    new = (once + 0.5) / (total + 1)
+    p = torch.where(number > 0, (1 - new) * number / total, new / (len(number) - known))
+    return torch.log(len(number) * p)
+
+
 def score_by_definition(model, triples, random, entity, relation, side):
     """All candidates of one query, term by term."""
     q = relation if side == "tail" else relation + model.num_relations
@@ -62,7 +73,7 @@ def score_by_definition(model, triples, random, entity, relation, side):
     for head, r, tail in triples.tolist():
         n[tail, r] += 1
         n[head, r + model.num_relations] += 1
-    total = model.count_weight[q] * torch.log1p(n[:, q])
+    total = model.count_weight[q] * observed_by_definition(n[:, q], model.settings.observed)
     if model.settings.counts:
         profile = torch.log1p(n) @ model.count_candidate
         total = total + model.degree_weight[q] * torch.log1p(n.sum(1))
@@ -92,7 +103,9 @@ def score_by_definition(model, triples, random, entity, relation, side):
 @torch.no_grad()
 def test_the_score_is_that_of_the_definition(kind):
     triples = random_triples()
-    model = small_model(kind, times=(2, 3), own_maps=kind == "rotate", counts=kind != "se")
+    observed = "number" if kind in ("transe", "su2e") else "frequency"
+    counts, own = kind != "se", kind == "rotate"
+    model = small_model(kind, times=(2, 3), own_maps=own, counts=counts, observed=observed)
     random = model.draw_sections([f"e{i}" for i in range(SIZE)], 0)
     graph = model.diffuse(triples, SIZE, random)
     entity, relation = torch.tensor([0, 5, 8]), torch.tensor([2, 0, 2])
@@ -179,7 +192,8 @@ def test_renumbering_entities_renumbers_scores():
         ({"step_size": math.inf}, "step_size"),
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"count_weight": math.nan}, "count_weight"),
-        ({"degree_weight": -math.inf}, "degree_weight"),
+        ({"count_weight": -math.inf}, "count_weight"),
+        ({"observed": "seen"}, "observed"),
         ({"num_steps": 0}, "num_steps"),
         ({"batch_size": 0}, "batch_size"),
         ({"hidden_channels": 8}, "random"),
@@ -195,27 +209,59 @@ def test_settings_survive_plain_values():
     assert EpisodeSettings(**settings.to_dict()) == settings
 
 
-@pytest.mark.parametrize("start", [(1, 0), (-0.5, 2.5)])
+@pytest.mark.parametrize("start", [1, -0.5])
 def test_weights_of_counts_start_where_the_settings_say(start):
     kge = build_model("rotate", num_nodes=5, num_relations=3, hidden_channels=4)
-    prototypes = torch.zeros(6, 4, dtype=torch.complex64)
-    settings = EpisodeSettings(counts=True, count_weight=start[0], degree_weight=start[1])
-    model = EpisodeModel(kge, prototypes, settings)
+    settings = EpisodeSettings(count_weight=start)
+    model = EpisodeModel(kge, torch.zeros(6, 4, dtype=torch.complex64), settings)
     # Integers are what a YAML file may hold.
-    torch.testing.assert_close(model.count_weight.detach(), torch.full((6,), float(start[0])))
-    torch.testing.assert_close(model.degree_weight.detach(), torch.full((6,), float(start[1])))
-    assert not hasattr(EpisodeModel(kge, prototypes, EpisodeSettings()), "degree_weight")
+    torch.testing.assert_close(model.count_weight.detach(), torch.full((6,), float(start)))
 
 
-def test_episodes_stored_before_counts_had_a_start_keep_their_weights():
-    model = small_model("rotate", torch.float32, counts=True)
+@pytest.mark.parametrize(
+    ("numbers", "num_nodes"),
+    [
+        ([], 4),  # nothing observed: all alike
+        ([1], 4),
+        ([1, 1, 1, 1, 1], 9),  # every answer is new: those observed are less likely
+        ([5, 3, 2], 7),
+        ([2, 1, 4], 3),  # no other entity
+    ],
+)
+def test_frequencies_are_those_of_good_and_turing(numbers, num_nodes):
+    number = torch.zeros(num_nodes, dtype=torch.float64)
+    number[: len(numbers)] = torch.tensor(numbers)
+    triples = [(num_nodes + i, 0, v) for v, n in enumerate(numbers) for i in range(n)]
+    triples = torch.tensor(triples, dtype=torch.long).view(-1, 3)
+    triples[:, 0] %= num_nodes
+    model = small_model("um")
+    graph = model.diffuse(triples, num_nodes, torch.zeros(num_nodes, 1, 4, dtype=torch.float64))
+    with torch.no_grad():
+        model.count_weight.fill_(1)
+        found = model._observed(graph, torch.tensor([2, 0]))
+    assert torch.equal(found[0], torch.zeros(num_nodes))  # no triple of relation 2
+    torch.testing.assert_close(found[1], observed_by_definition(number, "frequency"))
+    p = found[1].exp() / num_nodes
+    if num_nodes > len(numbers):
+        assert float(p.sum()) == pytest.approx(1)
+    if numbers == [1] * 5:
+        assert bool((p[:5] < p[5]).all())
+    if numbers == [5, 3, 2]:
+        assert p.argsort(descending=True)[:3].tolist() == [0, 1, 2]
+
+
+def test_episodes_stored_before_frequencies_see_numbers():
+    model = small_model("rotate", torch.float32, observed="number")
     stored = model.stored()
-    for name in ("count_weight", "degree_weight"):
+    for name in ("count_weight", "observed"):
         del stored["settings"][name]
     kge = build_model("rotate", num_nodes=SIZE, num_relations=3, hidden_channels=4)
     again = EpisodeModel.from_stored(kge, stored)
+    assert again.settings.observed == "number"
     assert torch.equal(again.count_weight, model.count_weight)
-    assert torch.equal(again.degree_weight, model.degree_weight)
+    assert EpisodeModel.from_stored(kge, small_model("rotate").stored()).settings.observed == (
+        "frequency"
+    )
 
 
 def test_weights_of_the_walk_start_equal_and_are_no_part_of_the_score():

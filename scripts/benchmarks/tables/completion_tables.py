@@ -45,8 +45,8 @@ _EPISODES = {
     "{} + episodes + proximity": (("episodes",), "{} + episodes + proximity"),
     "{} + episodes + proximity + peers": (("episodes",), "{} + episodes + proximity + peers"),
     "{} + episodes": (("episodes",), "{} + episodes"),
-    "{} + episodes + proximity, counts from zero": (
-        ("counts-from-zero",),
+    "{} + episodes + proximity, numbers": (
+        ("numbers",),
         "{} + episodes + proximity",
     ),
     "{} + episodes + proximity, plain walk": (("plain-walk",), "{} + episodes + proximity"),
@@ -58,7 +58,7 @@ _EPISODES = {
     "{} + episodes, 64 columns": (("narrow",), "{} + episodes"),
     "{} + sheaf propagation + proximity + peers": (("peers",), "{} + proximity + peers"),
     "{} + sheaf propagation + proximity": (
-        ("narrow", "episodes", "counts-from-zero", "plain-walk"),
+        ("narrow", "episodes", "numbers", "plain-walk"),
         "{} + proximity",
     ),
 }
