@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -64,6 +64,12 @@ _STEPS = 3
 #: Shares of peers in the weight of proximity, and factors of that weight.
 _PEERS = (0.0, 0.25, 0.5, 0.75)
 _FACTORS = (1, 0.9, 0.6)
+#: How the score sees observed answers, with the initial weight of that.
+_OBSERVED: tuple[tuple[Literal["frequency", "number"], float], ...] = (
+    ("number", 1.0),
+    ("number", 2.0),
+    ("frequency", 0.5),
+)
 
 
 class NearEpisodes(EpisodeModel):
@@ -281,10 +287,10 @@ def run_levers(
                 label = f"peers {share}, 0.9 of the weight, {name}"
                 add(label, both, 0.9 * near.weight, begin)
         elif name == "observed answers":
-            for observed, weight in (("number", 1.0), ("number", 2.0), ("frequency", 0.5)):
-                changed = replace(settings, observed=observed, count_weight=weight)
+            for observed, start in _OBSERVED:
+                changed = replace(settings, observed=observed, count_weight=start)
                 counted, _ = train_episodes(kge, triples, changed)
-                label = f"{observed} from {weight}, {name}"
+                label = f"{observed} from {start}, {name}"
                 add(label, hidden(counted, judge, 0.25), near.weight, begin)
         elif name == "propagated vectors":
             for share in (0.1, 0.2, 0.35):

@@ -31,6 +31,8 @@ def episodes_config():
         ("episodes", "fb237", 128, 0.0),
         ("episodes", "WN18RR", 64, 0.0),
         ("episodes", "nell", 128, 0.0),
+        ("numbers", "fb237", 128, 0.0),
+        ("numbers", "nell", 128, 0.0),
         ("plain-walk", "fb237", 128, 0.0),
         ("plain-walk", "nell", 128, 0.0),
         ("narrow", "fb237", 64, 0.0),
@@ -44,7 +46,11 @@ def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, p
     model = dict(more["model"])
     episodes = model.pop("episodes")
     assert episodes["num_steps"]
-    assert ("walk_steps" in episodes) == (preset == "episodes" and family != "WN18RR")
+    walks = preset in ("episodes", "numbers") and family != "WN18RR"
+    assert ("walk_steps" in episodes) == walks
+    new = preset == "episodes" and family != "WN18RR"
+    start = ("frequency", 0.5) if new else ("number", 0.0)
+    assert (episodes["observed"], episodes["count_weight"]) == start
     near = model.pop("proximity")
     assert near["weight"]
     assert near.get("peers", 0.0) == peers
