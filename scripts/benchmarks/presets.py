@@ -50,7 +50,7 @@ FORMER: dict[str, dict[str, Config]] = {
 #: each training graph (search_episodes.py --width 128 --settings "frequency, walk";
 #: "counts, walk" and "counts" for former presets).
 _WEIGHTS = {
-    "episodes": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.6, "nell_v4": 0.8},
+    "episodes": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
     "numbers": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
     "plain-walk": {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6},
 }
