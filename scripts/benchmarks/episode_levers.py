@@ -64,7 +64,7 @@ _STEPS = 3
 #: Shares of peers in the weight of proximity, and factors of that weight.
 _PEERS = (0.0, 0.25, 0.5, 0.75)
 _FACTORS = (1, 0.9, 0.6)
-#: How the score sees observed answers, with the initial weight of that.
+#: Values of ``observed`` and ``count_weight``.
 _OBSERVED: tuple[tuple[Literal["frequency", "number"], float], ...] = (
     ("number", 1.0),
     ("number", 2.0),
@@ -191,7 +191,7 @@ def run_levers(
     module = SheafCompletion(**(config["model"] | {"seed": 0}))
     settings, near = module.episode_settings, module.proximity
     assert settings is not None
-    # Levers are compared without these; they are some of them.
+    # The baseline of all levers has neither.
     settings = replace(settings, walk_steps=0, observed="number", count_weight=0.0)
     trained = settings.maps == "trained"
     vectors = trained or "propagated vectors" in levers

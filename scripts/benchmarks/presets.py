@@ -75,11 +75,10 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``numbers`` is ``episodes`` with numbers of observed answers instead of their frequency,
-    ``plain-walk`` has a walk of proximity that ignores relations besides, ``narrow`` has 64 columns
-    instead of 128 and one weight of proximity for a family besides, and ``peers`` adds the
-    proximity of peers to that; WN18RR has none of them. ``reference`` is ``best``, trained on the
-    inference graph itself.
+    ``numbers`` is ``episodes`` with ``observed: number``; ``plain-walk`` also has a walk of
+    proximity that ignores relations; ``narrow`` also has 64 columns and one weight of proximity per
+    family; ``peers`` also has the proximity of peers. WN18RR has none of these. ``reference`` is
+    ``best``, trained on the inference graph itself.
 
     Raises:
         ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,

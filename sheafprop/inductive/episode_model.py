@@ -23,6 +23,8 @@ from sheafprop.ranking.triple_filter import GroupedValues
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _TINY = 1e-12
+#: Settings that were fixed in older versions, at these values.
+FIXED_BEFORE: dict[str, Any] = {"observed": "number", "count_weight": 0.0}
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,10 @@ class EpisodeSettings:
         own_maps (bool): Whether the score has maps of its own, beside those of the diffusion.
         counts (bool): Whether the score also sees on which sides of which relations a candidate
             was observed.
-        observed (str): How the score sees whether a candidate was observed as an answer of the
-            query's relation: by its ``"frequency"`` among the observed answers or by their
-            ``"number"``.
-        count_weight (float): Initial weight :math:`c_q` of that. Relations with few training
-            triples nearly keep it.
+        observed (str): How the score uses the observed answers of the query's relation:
+            ``"frequency"``, the Good-Turing estimate of the probability of a candidate, or
+            ``"number"``, the number of triples with the candidate.
+        count_weight (float): Initial value of the weight :math:`c_q` of this term.
         vector_share (float): Weight of the score of the entities' own vectors beside, where some
             are known from training: 1 where both scores spread alike over the candidates.
         num_random (int): Random sections in use.
@@ -108,6 +109,11 @@ class EpisodeSettings:
         if self.hidden_channels is not None and self.maps == "trained":
             raise ValueError("'hidden_channels' is for maps='random': trained ones have their own")
 
+    @classmethod
+    def from_stored(cls, plain: dict[str, Any]) -> "EpisodeSettings":
+        """The settings of :meth:`to_dict`, also of an older version."""
+        return cls(**(FIXED_BEFORE | plain))
+
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values."""
         return asdict(self) | {"times": list(self.times)}
@@ -156,19 +162,20 @@ class EpisodeModel(torch.nn.Module):
     defined on every graph of these relations.
 
     Of the :math:`T` observed triples of :math:`q`, :math:`n_{v, q}` have :math:`v` on the answer
-    side. Of the :math:`K` entities observed there, :math:`K_1` are observed once. By the estimate
-    of Good and Turing, an answer is one of the other entities with probability
+    side. Of the :math:`K` entities observed there, :math:`K_1` occur once. By the Good-Turing
+    estimate, an answer is one of the other entities with probability
     :math:`u = (K_1 + 1/2) / (T + 1)`, so
 
     .. math::
         \hat p_q(v) = (1 - u) \, n_{v, q} / T \quad \text{if } n_{v, q} > 0, \qquad
         \hat p_q(v) = u / (N - K) \quad \text{otherwise,}
 
-    and :math:`\hat p_q(v) = 1 / N` if :math:`T = 0`. With ``observed="number"``, the last term is
+    and :math:`\hat p_q(v) = 1 / N` if :math:`T = 0`; if :math:`K = N`, these sum to
+    :math:`1 - u`. With ``observed="number"``, the last term is
     :math:`c_q \log(1 + n_{v, q})` instead.
 
     Reference: Good, "The Population Frequencies of Species and the Estimation of Population
-        Parameters".
+        Parameters", Biometrika, 1953.
 
     With ``counts``, the score also has
 
@@ -240,8 +247,7 @@ class EpisodeModel(torch.nn.Module):
         Raises:
             ValueError: If the parts do not fit each other.
         """
-        # Stored settings without a choice are older than it.
-        settings = EpisodeSettings(**({"observed": "number"} | stored["settings"]))
+        settings = EpisodeSettings.from_stored(stored["settings"])
         rows = torch.zeros(2 * kge.num_relations, kge.node_emb.weight.shape[1])
         gamma = 1.0 if "log_gamma" in stored["state"] else None
         model = cls(kge, kge.as_vectors(rows), settings, gamma=gamma)
@@ -403,7 +409,7 @@ class EpisodeModel(torch.nn.Module):
         return total
 
     def _observed(self, graph: DiffusedGraph, query: Tensor) -> Tensor:
-        """The part of the score that knows counts alone, ``[n, N]`` for distinct queries."""
+        """The part of the score that depends on counts alone, ``[n, N]`` for distinct queries."""
         row, entity = graph.ends(query)
         codes = graph.column * graph.num_nodes + graph.entity
         place = torch.searchsorted(codes, query[row] * graph.num_nodes + entity)

@@ -14,6 +14,7 @@ from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
+from sheafprop.inductive.episode_model import EpisodeSettings
 from sheafprop.inductive.propagation_search import Selection
 from sheafprop.kge import KGEModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
@@ -217,6 +218,9 @@ def describe_other_options(
 ) -> tuple[str, ...]:
     """Returns a note for each option of the ranking that differs from the run."""
     trained = checkpoint.get("hyper_parameters", {})
+    if trained.get("episodes"):
+        stored = EpisodeSettings.from_stored(trained["episodes"]).to_dict()
+        trained = trained | {"episodes": stored}
     names = [name for name in (*_OF_RANKING, "seed") if name in trained]
     before, after = (_flatten({name: part[name] for name in names}) for part in (trained, settings))
     return tuple(

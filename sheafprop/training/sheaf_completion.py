@@ -22,7 +22,7 @@ from sheafprop.data import Vocabulary
 from sheafprop.data.inductive_data import InductiveData, renumber
 from sheafprop.distributed import Ranks, ShardedTable
 from sheafprop.errors import DataError, DivergenceError
-from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
+from sheafprop.inductive.episode_model import FIXED_BEFORE, EpisodeModel, EpisodeSettings
 from sheafprop.inductive.feature_map import Anchors, FeatureMap
 from sheafprop.inductive.inductive_propagation import fit_features
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
@@ -379,8 +379,14 @@ class SheafCompletion(LightningModule):
         choice = stored_selection(checkpoint, self.hparams) or self.choice_of_run
         self.selection = self._choice = choice
         found, wanted = stored.get("episodes"), self.hparams["episodes"]
-        # Settings that an older version did not have are at their defaults.
-        same = found and EpisodeSettings().to_dict() | found["settings"] == wanted
+        same = False
+        if found and wanted:
+            own = EpisodeSettings.from_stored(found["settings"]).to_dict()
+            # What could not be chosen then is as it was, whatever the default is now.
+            fixed = FIXED_BEFORE.keys() - found["settings"].keys()
+            same = own == wanted | {name: own[name] for name in fixed}
+            if same and not (self._trainer is not None and self.trainer.state.fn == "fit"):
+                self.hparams["episodes"] = own
         self._stored_episodes = found if same else None
         if self._trainer is None:  # load_from_checkpoint
             if not stored:

@@ -60,6 +60,26 @@ def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, p
     }
 
 
+@pytest.mark.parametrize("preset", ["episodes", "numbers", "plain-walk"])
+def test_each_version_of_nell_has_the_weight_of_the_stored_selection(preset):
+    setting = {"episodes": "frequency, walk", "numbers": "counts, walk", "plain-walk": "counts"}
+    rows = read_records(RESULTS / "episode_weights.jsonl")
+    for version in ("v1", "v2", "v3", "v4"):
+        own = [
+            r
+            for r in rows
+            if r["dataset"] == f"nell_{version}"
+            and r["setting"] == f"{setting[preset]}, d 128"
+            and r["split"] < 2
+        ]
+        assert own
+        total = {}
+        for r in own:
+            total[r["weight"]] = total.get(r["weight"], 0.0) + r["mrr"] + r["hits@10"]
+        near = completion_config(preset, "nell", version, "rotate")["model"]["proximity"]
+        assert near["weight"] == max(total, key=total.get)
+
+
 def test_a_cell_ranks_with_and_without_each_part(toy, tmp_path, monkeypatch):  # noqa: F811
     kept = []
     train = episode_cell.train_episodes

@@ -111,3 +111,22 @@ def test_the_table_weighs_families_alike():
     ]
     (line,) = lever_table(rows).splitlines()[2:]
     assert line == "| a | +1.00 ± 0.41 | +2.00 ± 0.21 | +0.00 ± 0.80 | 4 |"
+
+
+def test_observed_answers_are_compared_with_numbers_that_start_at_zero(tmp_path, monkeypatch):
+    _, blind = poisoned()
+    monkeypatch.setattr(episode_levers, "load_data", lambda *_: blind)
+    seen, train = [], episode_levers.train_episodes
+
+    def spy(kge, triples, settings, *args, **kwargs):
+        seen.append((settings.observed, settings.count_weight))
+        return train(kge, triples, settings, *args, **kwargs)
+
+    monkeypatch.setattr(episode_levers, "train_episodes", spy)
+    config = small()
+    config["model"] |= {
+        "episodes": {"num_steps": 2, "batch_size": 8, "num_random": 2},
+        "proximity": {"weight": 0.4},
+    }
+    run_levers(config, 0, ["observed answers"], folder=tmp_path)
+    assert seen == [("number", 0.0), ("number", 1.0), ("number", 2.0), ("frequency", 0.5)]

@@ -209,6 +209,10 @@ def test_settings_survive_plain_values():
     assert EpisodeSettings(**settings.to_dict()) == settings
 
 
+def test_frequencies_with_half_a_weight_are_the_default():
+    assert (EpisodeSettings().observed, EpisodeSettings().count_weight) == ("frequency", 0.5)
+
+
 @pytest.mark.parametrize("start", [1, -0.5])
 def test_weights_of_counts_start_where_the_settings_say(start):
     kge = build_model("rotate", num_nodes=5, num_relations=3, hidden_channels=4)
@@ -257,7 +261,7 @@ def test_episodes_stored_before_frequencies_see_numbers():
         del stored["settings"][name]
     kge = build_model("rotate", num_nodes=SIZE, num_relations=3, hidden_channels=4)
     again = EpisodeModel.from_stored(kge, stored)
-    assert again.settings.observed == "number"
+    assert (again.settings.observed, again.settings.count_weight) == ("number", 0.0)
     assert torch.equal(again.count_weight, model.count_weight)
     assert EpisodeModel.from_stored(kge, small_model("rotate").stored()).settings.observed == (
         "frequency"

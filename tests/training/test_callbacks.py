@@ -24,7 +24,7 @@ from sheafprop.training import (
     SheafCompletion,
 )
 from sheafprop.training.callbacks import choose_monitor
-from sheafprop.training.checkpoint_state import AtomicCheckpointIO
+from sheafprop.training.checkpoint_state import AtomicCheckpointIO, describe_other_options
 from tests.toy import toy_data
 from tests.training.test_sheaf_completion import fit, module, trainer
 
@@ -217,6 +217,23 @@ def test_episodes_stored_before_a_setting_existed_are_not_trained_anew(tmp_path,
     for steps, kept in ((0, True), (2, False)):
         model = SheafCompletion.load_from_checkpoint(path, episodes=before | {"walk_steps": steps})
         assert model.restore_episodes() == kept
+
+
+def test_a_run_from_before_frequencies_keeps_numbers_and_says_so(tmp_path):
+    before = EPISODES | {"observed": "number", "count_weight": 0.0}
+    fit(tmp_path, 1, callbacks=[SaveModel()], episodes=before)
+    path = tmp_path / "checkpoints" / "best.ckpt"
+    stored = torch.load(path, weights_only=True)
+    for name in ("observed", "count_weight"):
+        del stored["sheafprop"]["episodes"]["settings"][name]
+        del stored["hyper_parameters"]["episodes"][name]
+    torch.save(stored, path)
+    for settings in (EPISODES, before):
+        model = SheafCompletion.load_from_checkpoint(path, episodes=settings)
+        assert model.restore_episodes()
+        assert model.episodes.settings.observed == "number"
+        notes = describe_other_options(stored, model.hparams)
+        assert not any("'frequency'" in note for note in notes)
 
 
 def test_episodes_see_the_training_triples_alone(tmp_path, monkeypatch):

@@ -45,7 +45,7 @@ _EPISODES = {
     "{} + episodes + proximity": (("episodes",), "{} + episodes + proximity"),
     "{} + episodes + proximity + peers": (("episodes",), "{} + episodes + proximity + peers"),
     "{} + episodes": (("episodes",), "{} + episodes"),
-    "{} + episodes + proximity, numbers": (
+    "{} + episodes + proximity, numbers of answers": (
         ("numbers",),
         "{} + episodes + proximity",
     ),
