@@ -49,6 +49,7 @@ _EPISODES = {
         ("numbers",),
         "{} + episodes + proximity",
     ),
+    "{} + episodes, numbers of answers": (("numbers",), "{} + episodes"),
     "{} + episodes + proximity, plain walk": (("plain-walk",), "{} + episodes + proximity"),
     "{} + episodes + proximity, 64 columns": (("narrow",), "{} + episodes + proximity"),
     "{} + episodes + proximity + peers, 64 columns": (
