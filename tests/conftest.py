@@ -5,9 +5,19 @@ The option ``--torch-backend``: plain torch operations, as where the compiled lo
 
 import hypothesis
 import pytest
+import torch
 
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def same_arithmetic():
+    """No test may change the arithmetic of those after it: on processors with units for bfloat16, a
+    lower precision of products is that of bfloat16."""
+    before = torch.get_float32_matmul_precision(), torch.get_default_dtype()
+    yield
+    assert (torch.get_float32_matmul_precision(), torch.get_default_dtype()) == before
 
 
 def pytest_addoption(parser):

@@ -169,8 +169,6 @@ def run_entities(
         A record for each query type and averaging.
     """
     cell = TrainedCell(place, ratio, config, seed, models)
-    # Of two libraries for products of single precision numbers, the one for this processor.
-    torch.set_float32_matmul_precision("medium")
     test = QueryTask(cell.data, "test", config.inverse_relations)
     more: Record = {"train_seconds": cell.seconds, "limit": most_test}
     changed, kept = METHODS[method], KeptResults(folder)
