@@ -1,6 +1,6 @@
 """What may be added to the episodes, on entity-disjoint parts of the training graphs alone.
 
-Every lever is compared with the preset ``episodes`` as it is: on the part that is set apart, a
+Every lever is compared with a preset as it is: on the part that is set apart, a
 quarter of the triples is hidden in several draws, and both rank the hidden ones. The gain in MRR +
 Hits@10 (pessimistic ties) is paired by query, and its standard error is clustered by triple. A
 lever is kept where the mean gain over the three families is at least two standard errors.
@@ -23,7 +23,14 @@ from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_
 from benchmarks.command_line import report_errors
 from benchmarks.completion_cell import load_data, train_model
 from benchmarks.episode_search import split_training_graph
-from benchmarks.presets import FAMILIES, VERSIONS, Config, completion_config, config_hash
+from benchmarks.presets import (
+    EPISODES,
+    FAMILIES,
+    VERSIONS,
+    Config,
+    completion_config,
+    config_hash,
+)
 from benchmarks.proximity_weights import HiddenQueries, fit_weights, score_hidden
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.files import write_text
@@ -70,6 +77,8 @@ _OBSERVED: tuple[tuple[Literal["frequency", "number"], float], ...] = (
     ("number", 2.0),
     ("frequency", 0.5),
 )
+#: Shares of hidden triples of which those of isolated entities are not ranked.
+_HIDDEN = (0.2, 0.3, 0.5)
 
 
 class NearEpisodes(EpisodeModel):
@@ -191,8 +200,6 @@ def run_levers(
     module = SheafCompletion(**(config["model"] | {"seed": 0}))
     settings, near = module.episode_settings, module.proximity
     assert settings is not None
-    # The baseline of all levers has neither.
-    settings = replace(settings, walk_steps=0, observed="number", count_weight=0.0)
     trained = settings.maps == "trained"
     vectors = trained or "propagated vectors" in levers
     kge = _build_model(config, data, folder, trained=vectors)
@@ -292,6 +299,12 @@ def run_levers(
                 counted, _ = train_episodes(kge, triples, changed)
                 label = f"{observed} from {start}, {name}"
                 add(label, hidden(counted, judge, 0.25), near.weight, begin)
+        elif name == "connected triples":
+            for share in _HIDDEN:
+                changed = replace(settings, rank_isolated=False, hidden_share=share)
+                connected, _ = train_episodes(kge, triples, changed)
+                label = f"{share} hidden, {name}"
+                add(label, hidden(connected, judge, 0.25), near.weight, begin)
         elif name == "propagated vectors":
             for share in (0.1, 0.2, 0.35):
                 beside = partial(_with_vectors, module, kge, triples, share)
@@ -438,6 +451,7 @@ LEVERS = (
     "twice the columns",
     "walk by relation",
     "observed answers",
+    "connected triples",
     "weights a column",
     "quaternions",
     "random maps",
@@ -451,6 +465,7 @@ def main(arguments: list[str] | None = None) -> None:
     add("--version", nargs="+", choices=VERSIONS, default=["v2", "v3"], help="versions (v2 v3)")
     add("--splits", nargs="+", type=int, default=[0], help="seeds of the splits (0)")
     add("--levers", nargs="+", choices=LEVERS, default=list(LEVERS), help="levers (all)")
+    add("--preset", choices=EPISODES, default="isolated", help="what they change (isolated)")
     add("--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)")
     add("--table", action="store_true", help="print what the file holds, and run nothing")
     add_running_options(parser, "episode_levers.jsonl")
@@ -460,7 +475,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not options.table:
             cells = []
             for split, version, family in combine(options.splits, options.version, options.family):
-                config = completion_config("episodes", family, version, "rotate")
+                config = completion_config(options.preset, family, version, "rotate")
                 key = {"dataset": f"{family}_{version}", "split": split}
                 key["config_hash"] = config_hash(config | {"levers": options.levers})
                 cells.append(Cell(key, run_levers, (config, split, options.levers, options.data)))

@@ -47,7 +47,7 @@ FIELDS = ("setting", "weight", "hits@10", "mrr")
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2)
 HELD_SHARE = 0.25
 
-_NUMBER = {"observed": "number", "count_weight": 0.0}
+_NUMBER = {"observed": "number", "count_weight": 0.0, "rank_isolated": True}
 _SHORT = _NUMBER | {"num_steps": 100, "hidden_share": 0.5, "lr": 0.01}
 _LONG = _NUMBER | {
     "times": (4, 16),
@@ -60,6 +60,7 @@ _LONG = _NUMBER | {
     "lr": 0.03,
 }
 _FREQUENCY = {"counts": True, "walk_steps": 60, "observed": "frequency", "count_weight": 0.5}
+_CONNECTED = {"rank_isolated": False}
 #: What the variants of a family start from: the recipe of the prototype.
 CENTRE: dict[str, Config] = {"fb237": _SHORT, "nell": _SHORT, "WN18RR": _LONG}
 #: One change at a time.
@@ -79,6 +80,12 @@ CHANGES: dict[str, dict[str, Config]] = {
         "counts": {"counts": True},
         "counts, walk": {"counts": True, "walk_steps": 60},
         "frequency, walk": _FREQUENCY,
+        "connected, hidden .2": _FREQUENCY | _CONNECTED | {"hidden_share": 0.2},
+        "connected, hidden .3": _FREQUENCY | _CONNECTED | {"hidden_share": 0.3},
+        "connected, hidden .5": _FREQUENCY | _CONNECTED,
+        "connected, hidden .3, 60 steps": _FREQUENCY
+        | _CONNECTED
+        | {"hidden_share": 0.3, "num_steps": 60},
         "random maps, d 64": {"maps": "random", "hidden_channels": 64},
         "4 random sections": {"num_training_random": 4},
         "counts, own maps": {"counts": True, "own_maps": True},
@@ -105,6 +112,10 @@ CHANGES: dict[str, dict[str, Config]] = {
         "no counts": {"counts": False},
         "walk": {"walk_steps": 60},
         "frequency, walk": _FREQUENCY,
+        "connected, hidden .2": _CONNECTED | {"hidden_share": 0.2},
+        "connected, hidden .3": _CONNECTED,
+        "connected, hidden .5": _CONNECTED | {"hidden_share": 0.5},
+        "connected, hidden .3, 100 steps": _CONNECTED | {"num_steps": 100},
         "d 64": {"hidden_channels": 64},
         "trained maps": {"maps": "trained", "hidden_channels": None},
     },

@@ -18,6 +18,7 @@ MODELS = ("transe", "rotate", "transr", "se")
 PRESETS = (
     "best",
     "episodes",
+    "isolated",
     "numbers",
     "plain-walk",
     "narrow",
@@ -31,10 +32,11 @@ WITH_EPISODES = {
     "WN18RR": ("rotate",),
     "nell": ("rotate",),
 }
-#: What presets ``episodes`` were before, by family: with numbers of observed answers instead of
-#: their frequency, before that with one walk of proximity for all relations, and before that with
-#: 64 columns and one weight of proximity.
+#: What presets ``episodes`` were before, by family: also trained on triples of isolated entities;
+#: before that with numbers of observed answers instead of their frequency, before that with one
+#: walk of proximity for all relations, and before that with 64 columns and one weight of proximity.
 FORMER: dict[str, dict[str, Config]] = {
+    "isolated": {"fb237": {}, "nell": {}, "WN18RR": {}},
     "numbers": {"fb237": {}, "nell": {}},
     "plain-walk": {"fb237": {}, "nell": {}},
     "narrow": {
@@ -46,14 +48,19 @@ FORMER: dict[str, dict[str, Config]] = {
         "nell": {"hidden_channels": 64, "proximity": {"weight": 0.7, "share": 0.6, "peers": 0.5}},
     },
 }
+#: Presets with episodes.
+EPISODES = ("episodes", *FORMER)
 #: Weights of proximity of RotatE, where those of the versions differ: the best of two splits of
 #: each training graph (search_episodes.py --width 128 --settings "frequency, walk";
 #: "counts, walk" and "counts" for former presets).
 _WEIGHTS = {
     "episodes": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
+    "isolated": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
     "numbers": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
     "plain-walk": {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6},
 }
+#: Shares of hidden triples in former presets.
+_FORMER_SHARE = {"fb237": 0.5, "nell": 0.5, "WN18RR": 0.3}
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 QUERY_PRESETS = ("best", "no-prior", "paper")
 #: Models whose preset ``best`` has a prior of the interior of a query; the others have no preset
@@ -75,24 +82,27 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``numbers`` is ``episodes`` with ``observed: number``; ``plain-walk`` also has a walk of
-    proximity that ignores relations; ``narrow`` also has 64 columns and one weight of proximity per
-    family; ``peers`` also has the proximity of peers. WN18RR has none of these. ``reference`` is
-    ``best``, trained on the inference graph itself.
+    ``isolated`` also trains on hidden triples of isolated entities; ``numbers`` also has
+    ``observed: number``; ``plain-walk`` also has a walk of proximity that ignores relations;
+    ``narrow`` also has 64 columns and one weight of proximity per family; ``peers`` also has the
+    proximity of peers. Of these, WN18RR has ``isolated`` alone. ``reference`` is ``best``, trained
+    on the inference graph itself.
 
     Raises:
         ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,
-            and WN18RR has no former ``episodes``.
+            and WN18RR only one former ``episodes``.
     """
     data = {"data": {"dataset": "grail", "name": f"{family}_{version}"}}
-    if preset == "episodes" or preset in FORMER:
+    if preset in EPISODES:
         config = merge(load_config(f"preset/episodes/{family}_{model}.yaml"), data)
         if preset in FORMER:
             if family not in FORMER[preset]:
                 raise ValueError(f"'{preset}' has no settings for '{family}'")
             episodes = config["model"]["episodes"]
-            episodes |= {"observed": "number", "count_weight": 0.0}
-            if preset != "numbers":
+            episodes |= {"rank_isolated": True, "hidden_share": _FORMER_SHARE[family]}
+            if preset != "isolated":
+                episodes |= {"observed": "number", "count_weight": 0.0}
+            if preset not in ("isolated", "numbers"):
                 episodes.pop("walk_steps", None)
             config = merge(config, {"model": FORMER[preset][family]})
         weight = _WEIGHTS.get(preset, {}).get(f"{family}_{version}")

@@ -24,7 +24,11 @@ from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _TINY = 1e-12
 #: Settings that were fixed in older versions, at these values.
-FIXED_BEFORE: dict[str, Any] = {"observed": "number", "count_weight": 0.0}
+FIXED_BEFORE: dict[str, Any] = {
+    "observed": "number",
+    "count_weight": 0.0,
+    "rank_isolated": True,
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class EpisodeSettings:
         num_random (int): Random sections in use.
         num_training_random (int): Random sections of a training step.
         hidden_share (float): Share of the training triples that a step hides.
+        rank_isolated (bool): Whether a step also ranks hidden triples of entities without an
+            observed triple. When the model is applied, every entity has one.
         batch_size (int): Hidden triples that a step ranks, at most.
         num_steps (int, optional): Training steps. None to find their number on an entity-disjoint
             part of the training graph. (default: None)
@@ -76,6 +82,7 @@ class EpisodeSettings:
     num_random: int = 32
     num_training_random: int = 2
     hidden_share: float = 0.5
+    rank_isolated: bool = False
     batch_size: int = 500
     num_steps: int | None = None
     max_steps: int = 400

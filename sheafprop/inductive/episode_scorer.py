@@ -124,6 +124,10 @@ def episode_loss(
     The loss is the cross entropy of the true entity among all entities but the other known answers,
     in the mean over both sides. Diffusion and counts see the triples that are not hidden, alone.
 
+    An entity without an observed triple is unlike any to which the model is applied: nothing is
+    known of it, unless features are. Unless ``settings.rank_isolated``, the hidden triples of such
+    entities are not ranked (if these are all, they are).
+
     Args:
         model (EpisodeModel): The model, whose settings say how many triples are hidden and ranked.
         triples (Tensor): All distinct triples of the graph, ``[m, 3]``.
@@ -133,7 +137,12 @@ def episode_loss(
         anchors (Anchors, optional): Where features draw entities to; they are never hidden.
     """
     settings = model.settings
-    observed, queries = hide_triples(triples, settings.hidden_share, settings.batch_size, generator)
+    observed, hidden = hide_triples(triples, settings.hidden_share, generator)
+    if not settings.rank_isolated:
+        known_of = [observed[:, [0, 2]].flatten()]
+        known_of += [] if anchors is None else [anchors.nodes.to(observed.device)]
+        hidden = _of_entities(hidden, torch.cat(known_of), num_nodes)
+    queries = hidden[: settings.batch_size]
     random = model.draw_training_sections(num_nodes, generator)
     more = () if anchors is None else (anchors,)
     graph = model.diffuse(observed, num_nodes, random, *more)
@@ -141,19 +150,26 @@ def episode_loss(
 
 
 def hide_triples(
-    triples: Tensor, share: float, most: int, generator: torch.Generator
+    triples: Tensor, share: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Splits triples at random into those that stay and those that are hidden.
 
     Args:
         triples (Tensor): The triples, ``[m, 3]``.
         share (float): The share of them that is hidden, at least one.
-        most (int): The most hidden ones that are returned.
         generator (torch.Generator): Draws them.
     """
     order = torch.randperm(len(triples), generator=generator)
     hidden = max(1, round(share * len(triples)))
-    return triples[order[hidden:]], triples[order[:hidden]][:most]
+    return triples[order[hidden:]], triples[order[:hidden]]
+
+
+def _of_entities(triples: Tensor, entities: Tensor, num_nodes: int) -> Tensor:
+    """The triples both of whose entities are among some; all triples if there is none."""
+    among = torch.zeros(num_nodes, dtype=torch.bool, device=triples.device)
+    among[entities] = True
+    kept = among[triples[:, [0, 2]]].all(1)
+    return triples[kept] if bool(kept.any()) else triples
 
 
 def rank_hidden(

@@ -37,7 +37,7 @@ def walk_loss(
         generator (torch.Generator): Draws the hidden triples.
     """
     num_relations = log_weight.shape[1]
-    observed, queries = hide_triples(triples, HIDDEN_SHARE, BATCH_SIZE, generator)
+    observed, hidden = hide_triples(triples, HIDDEN_SHARE, generator)
     walk = RelationProximity(observed[:, [0, 2]].T, observed[:, 1], num_nodes, num_relations)
 
     def score(entity: Tensor, relation: Tensor, side: Side) -> Tensor:
@@ -45,4 +45,4 @@ def walk_loss(
         # A common factor changes no walk: so weighed, no logarithm is too large for its weight.
         return (walk(entity, log_weight[query].softmax(1)) + FLOOR).log()
 
-    return rank_hidden(score, queries, known, may_loop)
+    return rank_hidden(score, hidden[:BATCH_SIZE], known, may_loop)

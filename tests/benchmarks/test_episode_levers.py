@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from benchmarks.episode_levers import (
 )
 from benchmarks.proximity_weights import score_hidden
 
+from sheafprop.inductive.episode_model import EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximityScorer, ProximitySettings
 from sheafprop.ranking import TripleFilter, evaluate
@@ -113,20 +115,44 @@ def test_the_table_weighs_families_alike():
     assert line == "| a | +1.00 ± 0.41 | +2.00 ± 0.21 | +0.00 ± 0.80 | 4 |"
 
 
-def test_observed_answers_are_compared_with_numbers_that_start_at_zero(tmp_path, monkeypatch):
+def test_levers_change_their_own_settings_alone(tmp_path, monkeypatch):
     _, blind = poisoned()
     monkeypatch.setattr(episode_levers, "load_data", lambda *_: blind)
     seen, train = [], episode_levers.train_episodes
 
     def spy(kge, triples, settings, *args, **kwargs):
-        seen.append((settings.observed, settings.count_weight))
+        seen.append(settings)
         return train(kge, triples, settings, *args, **kwargs)
 
     monkeypatch.setattr(episode_levers, "train_episodes", spy)
+    base = EpisodeSettings(
+        num_steps=2, batch_size=8, num_random=2, observed="number", count_weight=0.2
+    )
+    base = replace(base, rank_isolated=True, hidden_share=0.4)
     config = small()
-    config["model"] |= {
-        "episodes": {"num_steps": 2, "batch_size": 8, "num_random": 2},
-        "proximity": {"weight": 0.4},
-    }
-    run_levers(config, 0, ["observed answers"], folder=tmp_path)
-    assert seen == [("number", 0.0), ("number", 1.0), ("number", 2.0), ("frequency", 0.5)]
+    config["model"] |= {"episodes": base.to_dict(), "proximity": {"weight": 0.4}}
+    run_levers(config, 0, ["observed answers", "connected triples"], folder=tmp_path)
+    counted = [("number", 1.0), ("number", 2.0), ("frequency", 0.5)]
+    assert seen == [
+        base,
+        *(replace(base, observed=kind, count_weight=start) for kind, start in counted),
+        *(replace(base, rank_isolated=False, hidden_share=share) for share in (0.2, 0.3, 0.5)),
+    ]
+
+
+def test_levers_change_a_preset_that_ranks_isolated_entities_unless_another_is_named(
+    tmp_path, monkeypatch
+):
+    found = []
+
+    def run_none(cells, *_, **__):
+        found.extend(cell.arguments[0]["model"]["episodes"] for cell in cells)
+
+    monkeypatch.setattr(episode_levers, "run_cells", run_none)
+    options = ["--family", "nell", "--version", "v2", "--results", str(tmp_path / "r.jsonl")]
+    episode_levers.main(options)
+    episode_levers.main([*options, "--preset", "numbers"])
+    assert [(one["rank_isolated"], one["observed"]) for one in found] == [
+        (True, "frequency"),
+        (True, "number"),
+    ]

@@ -109,10 +109,13 @@ def test_data_of_the_toy_is_whole():
     assert isinstance(replace(data).train.triples, torch.Tensor)
 
 
-def test_the_search_sees_numbers_unless_a_change_says_otherwise():
+def test_the_search_sees_former_settings_unless_a_change_says_otherwise():
     for family, changes in CHANGES.items():
         for name, change in changes.items():
             found = EpisodeSettings(**(CENTRE[family] | change))
-            start = ("frequency", 0.5) if name == "frequency, walk" else ("number", 0.0)
+            connected = name.startswith("connected")
+            frequency = name == "frequency, walk" or (connected and family != "WN18RR")
+            start = ("frequency", 0.5) if frequency else ("number", 0.0)
             assert (found.observed, found.count_weight) == start
-            assert found.walk_steps == (60 if name.endswith("walk") else 0)
+            assert found.walk_steps == (60 if frequency or name.endswith("walk") else 0)
+            assert found.rank_isolated != connected

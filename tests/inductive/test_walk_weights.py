@@ -59,7 +59,7 @@ def loss_by_hand(log_weight, triples, observed, hidden):
 
 
 def hidden_of(triples, seed):
-    observed, hidden = hide_triples(triples, 0.25, 200, torch.Generator().manual_seed(seed))
+    observed, hidden = hide_triples(triples, 0.25, torch.Generator().manual_seed(seed))
     return observed.tolist(), hidden.tolist()
 
 
