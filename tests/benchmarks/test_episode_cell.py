@@ -31,6 +31,9 @@ def episodes_config():
         ("episodes", "fb237", 128, 0.0),
         ("episodes", "WN18RR", 64, 0.0),
         ("episodes", "nell", 128, 0.0),
+        ("isolated", "fb237", 128, 0.0),
+        ("isolated", "nell", 128, 0.0),
+        ("isolated", "WN18RR", 64, 0.0),
         ("numbers", "fb237", 128, 0.0),
         ("numbers", "nell", 128, 0.0),
         ("plain-walk", "fb237", 128, 0.0),
@@ -46,11 +49,14 @@ def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, p
     model = dict(more["model"])
     episodes = model.pop("episodes")
     assert episodes["num_steps"]
-    walks = preset in ("episodes", "numbers") and family != "WN18RR"
+    walks = preset in ("episodes", "isolated", "numbers") and family != "WN18RR"
     assert ("walk_steps" in episodes) == walks
-    new = preset == "episodes" and family != "WN18RR"
+    new = preset in ("episodes", "isolated") and family != "WN18RR"
     start = ("frequency", 0.5) if new else ("number", 0.0)
     assert (episodes["observed"], episodes["count_weight"]) == start
+    assert episodes.get("rank_isolated", False) == (preset != "episodes")
+    few = family == "WN18RR" or (family == "nell" and preset == "episodes")
+    assert episodes["hidden_share"] == (0.3 if few else 0.5)
     near = model.pop("proximity")
     assert near["weight"]
     assert near.get("peers", 0.0) == peers
@@ -60,9 +66,14 @@ def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, p
     }
 
 
-@pytest.mark.parametrize("preset", ["episodes", "numbers", "plain-walk"])
+@pytest.mark.parametrize("preset", ["episodes", "isolated", "numbers", "plain-walk"])
 def test_each_version_of_nell_has_the_weight_of_the_stored_selection(preset):
-    setting = {"episodes": "frequency, walk", "numbers": "counts, walk", "plain-walk": "counts"}
+    setting = {
+        "episodes": "connected, hidden .3",
+        "isolated": "frequency, walk",
+        "numbers": "counts, walk",
+        "plain-walk": "counts",
+    }
     rows = read_records(RESULTS / "episode_weights.jsonl")
     for version in ("v1", "v2", "v3", "v4"):
         own = [

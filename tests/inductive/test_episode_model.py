@@ -211,6 +211,7 @@ def test_settings_survive_plain_values():
 
 def test_frequencies_with_half_a_weight_are_the_default():
     assert (EpisodeSettings().observed, EpisodeSettings().count_weight) == ("frequency", 0.5)
+    assert not EpisodeSettings().rank_isolated
 
 
 @pytest.mark.parametrize("start", [1, -0.5])
@@ -257,11 +258,12 @@ def test_frequencies_are_those_of_good_and_turing(numbers, num_nodes):
 def test_episodes_stored_before_frequencies_see_numbers():
     model = small_model("rotate", torch.float32, observed="number")
     stored = model.stored()
-    for name in ("count_weight", "observed"):
+    for name in ("count_weight", "observed", "rank_isolated"):
         del stored["settings"][name]
     kge = build_model("rotate", num_nodes=SIZE, num_relations=3, hidden_channels=4)
     again = EpisodeModel.from_stored(kge, stored)
     assert (again.settings.observed, again.settings.count_weight) == ("number", 0.0)
+    assert again.settings.rank_isolated
     assert torch.equal(again.count_weight, model.count_weight)
     assert EpisodeModel.from_stored(kge, small_model("rotate").stored()).settings.observed == (
         "frequency"

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from sheafprop.inductive.episode_scorer import EpisodeScorer, WithVectors, episode_loss
+from sheafprop.inductive.feature_map import Anchors
 from sheafprop.ranking import TripleFilter
 from tests.inductive.episode_cases import MODELS, random_triples, small_model
 
@@ -89,8 +90,8 @@ def test_gradients_are_finite_differences(kind):
         assert found == pytest.approx(expected, rel=2e-5, abs=2e-7), name
 
 
-def test_hidden_triples_take_no_part_in_the_diffusion(monkeypatch):
-    triples, model = random_triples(), small_model("rotate", hidden_share=0.4)
+def ranked_triples(monkeypatch, model, triples, num_nodes=9, anchors=None, seed=0):
+    """The observed and the ranked triples of one step, each as a set."""
     seen, ranked = [], []
     diffuse, score = type(model).diffuse, type(model).score
 
@@ -102,17 +103,79 @@ def test_hidden_triples_take_no_part_in_the_diffusion(monkeypatch):
         ranked.append((side, entity, relation))
         return score(self, graph, entity, relation, side)
 
-    monkeypatch.setattr(type(model), "diffuse", spy_diffuse)
-    monkeypatch.setattr(type(model), "score", spy_score)
-    loss_of(model, triples)
-    observed = {tuple(row) for row in seen[0].tolist()}
-    hidden = {tuple(row) for row in triples.tolist()} - observed
-    assert len(hidden) == round(0.4 * len(triples))
-    by_side = {side: (entity, relation) for side, entity, relation in ranked}
-    pairs = set(zip(*(t.tolist() for t in by_side["tail"]), strict=True))
-    assert pairs == {(h, r) for h, r, _ in hidden}
-    pairs = set(zip(*(t.tolist() for t in by_side["head"]), strict=True))
-    assert pairs == {(t, r) for _, r, t in hidden}
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model), "diffuse", spy_diffuse)
+        patch.setattr(type(model), "score", spy_score)
+        known = TripleFilter(triples, num_nodes, 3)
+        generator = torch.Generator().manual_seed(seed)
+        loss = episode_loss(model, triples, num_nodes, known, generator, anchors)
+    assert bool(torch.isfinite(loss))
+    (_, head, relation), (_, tail, again) = ranked
+    assert [side for side, *_ in ranked] == ["tail", "head"]
+    assert torch.equal(relation, again)
+    queries = torch.stack([head, relation, tail], dim=1)
+    return set(map(tuple, seen[0].tolist())), set(map(tuple, queries.tolist()))
+
+
+def sparse_triples(num_nodes=24, count=20):
+    """Triples of which many are the only one of an entity."""
+    return random_triples(num_nodes, 3, count, seed=2)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("isolated", [False, True])
+def test_hidden_triples_are_ranked_and_take_no_part_in_the_diffusion(monkeypatch, share, isolated):
+    triples = sparse_triples()
+    model = small_model(
+        "rotate", triples=triples, num_nodes=24, hidden_share=share, rank_isolated=isolated
+    )
+    every, differ = set(map(tuple, triples.tolist())), 0
+    for seed in range(5):
+        observed, ranked = ranked_triples(monkeypatch, model, triples, 24, seed=seed)
+        hidden = every - observed
+        assert len(hidden) == round(share * len(triples))
+        known = {end for h, _, t in observed for end in (h, t)}
+        connected = {(h, r, t) for h, r, t in hidden if {h, t} <= known}
+        assert ranked == (hidden if isolated or not connected else connected)
+        differ += connected != hidden
+    assert differ
+
+
+def test_features_make_up_for_observed_triples(monkeypatch):
+    triples = sparse_triples()
+    model = small_model("rotate", triples=triples, num_nodes=24, hidden_share=0.5)
+    observed, without = ranked_triples(monkeypatch, model, triples, 24)
+    nodes = torch.arange(0, 24, 2)
+    target = torch.ones(len(nodes), 4, dtype=torch.complex128)
+    anchors = Anchors(nodes, target, torch.ones(len(nodes)))
+    again, ranked = ranked_triples(monkeypatch, model, triples, 24, anchors)
+    assert again == observed
+    known = {end for h, _, t in observed for end in (h, t)} | set(nodes.tolist())
+    hidden = set(map(tuple, triples.tolist())) - observed
+    assert ranked == {(h, r, t) for h, r, t in hidden if {h, t} <= known}
+    assert without < ranked < hidden
+
+
+def test_a_step_ranks_as_many_triples_as_it_may(monkeypatch):
+    """Those that are not ranked are left out before the batch is cut."""
+    triples = sparse_triples()
+    model = small_model("rotate", triples=triples, num_nodes=24, hidden_share=0.5)
+    _, every = ranked_triples(monkeypatch, model, triples, 24)
+    for size in range(1, len(every) + 2):
+        small = small_model(
+            "rotate", triples=triples, num_nodes=24, hidden_share=0.5, batch_size=size
+        )
+        _, ranked = ranked_triples(monkeypatch, small, triples, 24)
+        assert ranked <= every
+        assert len(ranked) == min(size, len(every))
+
+
+def test_hidden_triples_are_ranked_where_all_their_entities_are_isolated(monkeypatch):
+    triples = torch.tensor([[0, 0, 1], [2, 1, 3], [4, 2, 5], [6, 0, 7]])
+    model = small_model("rotate", triples=triples, hidden_share=0.5)
+    observed, ranked = ranked_triples(monkeypatch, model, triples)
+    assert len(ranked) == 2
+    assert not ranked & observed
 
 
 def test_a_hidden_triple_that_is_observed_too_would_change_the_loss():

@@ -220,11 +220,11 @@ def test_episodes_stored_before_a_setting_existed_are_not_trained_anew(tmp_path,
 
 
 def test_a_run_from_before_frequencies_keeps_numbers_and_says_so(tmp_path):
-    before = EPISODES | {"observed": "number", "count_weight": 0.0}
+    before = EPISODES | {"observed": "number", "count_weight": 0.0, "rank_isolated": True}
     fit(tmp_path, 1, callbacks=[SaveModel()], episodes=before)
     path = tmp_path / "checkpoints" / "best.ckpt"
     stored = torch.load(path, weights_only=True)
-    for name in ("observed", "count_weight"):
+    for name in ("observed", "count_weight", "rank_isolated"):
         del stored["sheafprop"]["episodes"]["settings"][name]
         del stored["hyper_parameters"]["episodes"][name]
     torch.save(stored, path)

@@ -45,6 +45,11 @@ _EPISODES = {
     "{} + episodes + proximity": (("episodes",), "{} + episodes + proximity"),
     "{} + episodes + proximity + peers": (("episodes",), "{} + episodes + proximity + peers"),
     "{} + episodes": (("episodes",), "{} + episodes"),
+    "{} + episodes + proximity, isolated entities ranked": (
+        ("isolated",),
+        "{} + episodes + proximity",
+    ),
+    "{} + episodes, isolated entities ranked": (("isolated",), "{} + episodes"),
     "{} + episodes + proximity, numbers of answers": (
         ("numbers",),
         "{} + episodes + proximity",
@@ -59,7 +64,7 @@ _EPISODES = {
     "{} + episodes, 64 columns": (("narrow",), "{} + episodes"),
     "{} + sheaf propagation + proximity + peers": (("peers",), "{} + proximity + peers"),
     "{} + sheaf propagation + proximity": (
-        ("narrow", "episodes", "numbers", "plain-walk"),
+        ("narrow", "episodes", "isolated", "numbers", "plain-walk"),
         "{} + proximity",
     ),
 }
