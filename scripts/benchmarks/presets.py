@@ -36,9 +36,9 @@ WITH_EPISODES = {
 #: before that with numbers of observed answers instead of their frequency, before that with one
 #: walk of proximity for all relations, and before that with 64 columns and one weight of proximity.
 FORMER: dict[str, dict[str, Config]] = {
-    "isolated": {"fb237": {}, "nell": {}, "WN18RR": {}},
-    "numbers": {"fb237": {}, "nell": {}},
-    "plain-walk": {"fb237": {}, "nell": {}},
+    "isolated": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}, "WN18RR": {}},
+    "numbers": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}},
+    "plain-walk": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}},
     "narrow": {
         "fb237": {"hidden_channels": 64, "proximity": {"weight": 0.4, "share": 0.4}},
         "nell": {"hidden_channels": 64, "proximity": {"weight": 0.8, "share": 0.3}},
@@ -51,8 +51,8 @@ FORMER: dict[str, dict[str, Config]] = {
 #: Presets with episodes.
 EPISODES = ("episodes", *FORMER)
 #: Weights of proximity of RotatE, where those of the versions differ: the best of two splits of
-#: each training graph (search_episodes.py --width 128 --settings "frequency, walk";
-#: "counts, walk" and "counts" for former presets).
+#: each training graph (search_episodes.py --width 128 --settings "connected, hidden .3";
+#: "frequency, walk", "counts, walk" and "counts" for former presets).
 _WEIGHTS = {
     "episodes": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
     "isolated": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
