@@ -1,9 +1,9 @@
 """What may be added to the episodes, on entity-disjoint parts of the training graphs alone.
 
-Every lever is compared with a preset as it is: on the part that is set apart, a
-quarter of the triples is hidden in several draws, and both rank the hidden ones. The gain in MRR +
-Hits@10 (pessimistic ties) is paired by query, and its standard error is clustered by triple. A
-lever is kept where the mean gain over the three families is at least two standard errors.
+Every lever is compared with a preset as it is: on the part that is set apart, a quarter of the
+triples is hidden in several draws, and both rank the hidden ones. The gain in MRR + Hits@10
+(pessimistic ties) is paired by query, and its standard error is clustered by triple. A lever is
+kept where the mean gain over the three families is at least two standard errors.
 """
 
 import argparse
@@ -54,6 +54,7 @@ from sheafprop.report.tables import NOTHING, markdown_table
 from sheafprop.sheaf import DiagonalSheaf, RelationSheaf
 from sheafprop.training.episode_training import (
     EpisodeTraining,
+    WalkTraining,
     _fit,
     _prototypes,
     train_episodes,
@@ -189,6 +190,8 @@ def train_variant(
     model = build(kge, start, like, seed)
     training = EpisodeTraining(model, triples, len(x), like.num_steps, seed)
     _fit(training, "episodes", None, (), False)
+    if like.walk_steps:
+        _fit(WalkTraining(model, triples, len(x), seed), "walk", None, (), False)
     return model.eval()
 
 

@@ -15,17 +15,6 @@ Config = dict[str, Any]
 FAMILIES = ("fb237", "WN18RR", "nell")
 VERSIONS = ("v1", "v2", "v3", "v4")
 MODELS = ("transe", "rotate", "transr", "se")
-PRESETS = (
-    "best",
-    "episodes",
-    "isolated",
-    "numbers",
-    "plain-walk",
-    "narrow",
-    "peers",
-    "paper",
-    "reference",
-)
 #: Models that have a preset ``episodes``, by family; other than RotatE with its settings.
 WITH_EPISODES = {
     "fb237": ("rotate", "transe", "se", "pairre"),
@@ -50,6 +39,7 @@ FORMER: dict[str, dict[str, Config]] = {
 }
 #: Presets with episodes.
 EPISODES = ("episodes", *FORMER)
+PRESETS = ("best", *EPISODES, "paper", "reference")
 #: Weights of proximity of RotatE, where those of the versions differ: the best of two splits of
 #: each training graph (search_episodes.py --width 128 --settings "connected, hidden .3";
 #: "frequency, walk", "counts, walk" and "counts" for former presets).

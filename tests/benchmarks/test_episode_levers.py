@@ -12,13 +12,16 @@ from benchmarks.episode_levers import (
     lever_table,
     paired_gain,
     run_levers,
+    train_variant,
 )
 from benchmarks.proximity_weights import score_hidden
 
-from sheafprop.inductive.episode_model import EpisodeSettings
+from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximityScorer, ProximitySettings
+from sheafprop.kge import build_model
 from sheafprop.ranking import TripleFilter, evaluate
+from sheafprop.training.episode_training import train_episodes
 from tests.benchmarks.test_completion import small
 from tests.benchmarks.test_episode_search import poisoned
 from tests.inductive.episode_cases import random_triples, small_model
@@ -156,3 +159,17 @@ def test_levers_change_a_preset_that_ranks_isolated_entities_unless_another_is_n
         (True, "frequency"),
         (True, "number"),
     ]
+
+
+def test_variants_walk_as_the_preset_does():
+    triples = random_triples(count=40)
+    kge = build_model("rotate", num_nodes=9, num_relations=3, hidden_channels=4)
+    settings = EpisodeSettings(num_steps=2, batch_size=8, num_random=2, walk_steps=4, walk_lr=0.5)
+    found = train_variant(EpisodeModel, kge, triples, settings)
+    expected, _ = train_episodes(kge, triples, settings)
+    assert bool(expected.log_walk.abs().max() > 0.1)
+    for name, value in expected.state_dict().items():
+        torch.testing.assert_close(found.state_dict()[name], value, msg=name)
+    assert (
+        train_variant(EpisodeModel, kge, triples, replace(settings, walk_steps=0)).log_walk is None
+    )

@@ -219,6 +219,21 @@ def test_episodes_stored_before_a_setting_existed_are_not_trained_anew(tmp_path,
         assert model.restore_episodes() == kept
 
 
+def test_a_run_from_before_isolated_entities_were_left_out_is_not_trained_anew(tmp_path):
+    before = EPISODES | {"observed": "frequency", "rank_isolated": True}
+    fit(tmp_path, 1, callbacks=[SaveModel()], episodes=before)
+    path = tmp_path / "checkpoints" / "best.ckpt"
+    stored = torch.load(path, weights_only=True)
+    del stored["sheafprop"]["episodes"]["settings"]["rank_isolated"]
+    del stored["hyper_parameters"]["episodes"]["rank_isolated"]
+    torch.save(stored, path)
+    for settings in (EPISODES, before):
+        model = SheafCompletion.load_from_checkpoint(path, episodes=settings)
+        assert model.restore_episodes()
+        assert model.episodes.settings.rank_isolated
+        assert model.episodes.settings.observed == "frequency"
+
+
 def test_a_run_from_before_frequencies_keeps_numbers_and_says_so(tmp_path):
     before = EPISODES | {"observed": "number", "count_weight": 0.0, "rank_isolated": True}
     fit(tmp_path, 1, callbacks=[SaveModel()], episodes=before)
