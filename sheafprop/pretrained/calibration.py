@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sheafprop.data.answer_sets import AnswerSets
-from sheafprop.errors import DataError, FormatError
+from sheafprop.errors import DataError
 from sheafprop.kge.base import Side
+from sheafprop.pretrained.model_calibration import ModelCalibration
+from sheafprop.pretrained.model_state import ModelState
 from sheafprop.query import (
     EntityScorer,
     GraphExecutor,
@@ -27,45 +29,12 @@ from sheafprop.query import (
 )
 from sheafprop.query.truth_calibration import structure_name
 
-if TYPE_CHECKING:
-    from sheafprop.pretrained.model_state import ModelState
-
 # Candidates of each row or query that the tables and curves see: those of the highest scores.
 _BEST = 64
 # Numbers in the scores that are held at once.
 _SCORES = 2**24
 
 Pairs = tuple[NDArray[np.float64], NDArray[np.bool_]]
-
-
-@dataclass(frozen=True, eq=False)
-class ModelCalibration:
-    """What turns a model's scores and truths into probabilities.
-
-    Args:
-        links (LinkCalibration): Temperature and number of answers, by relation and side.
-        truths (TruthCalibration): The probability of an answer from its truth, by structure.
-    """
-
-    links: LinkCalibration
-    truths: TruthCalibration
-
-    def state(self) -> dict[str, Any]:
-        """The calibration as plain values."""
-        return {"links": self.links.state(), "truths": self.truths.state()}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "ModelCalibration":
-        """The calibration that :meth:`state` describes.
-
-        Raises:
-            FormatError: If it is something else.
-        """
-        try:
-            parts = state["links"], state["truths"]
-        except (KeyError, TypeError) as error:
-            raise FormatError("not a calibration of links and truths") from error
-        return cls(LinkCalibration.from_state(parts[0]), TruthCalibration.from_state(parts[1]))
 
 
 @dataclass(frozen=True)
@@ -118,7 +87,7 @@ class CalibrationReport:
 
 @torch.no_grad()
 def calibrate(
-    state: "ModelState", triples: Tensor, queries: Sequence[Query]
+    state: ModelState, triples: Tensor, queries: Sequence[Query]
 ) -> tuple[ModelCalibration, CalibrationReport]:
     """The calibration of a model on triples ``[m, 3]``; see :meth:`SheafModel.calibrate`."""
     known = state.facts.contain(triples)
@@ -152,7 +121,7 @@ def calibrate(
 
 
 def _questions(
-    state: "ModelState", triples: Tensor, entities: Tensor
+    state: ModelState, triples: Tensor, entities: Tensor
 ) -> Iterator[tuple[int, Tensor, AnswerSets]]:
     """Relation, some of the entities and their true answers among the triples, in parts."""
     number = len(state.relations)
@@ -167,7 +136,7 @@ def _questions(
                 yield kind + offset, part, AnswerSets.from_sets(sets)
 
 
-def _rows(state: "ModelState", triples: Tensor, entities: Tensor) -> Iterator[ScoredRows]:
+def _rows(state: ModelState, triples: Tensor, entities: Tensor) -> Iterator[ScoredRows]:
     """Scores of all entities for every question about the entities, facts excluded."""
     number = len(state.relations)
     for relation, part, answers in _questions(state, triples, entities):
@@ -179,7 +148,7 @@ def _rows(state: "ModelState", triples: Tensor, entities: Tensor) -> Iterator[Sc
 
 
 def _probabilities(
-    state: "ModelState", links: LinkCalibration, triples: Tensor, entities: Tensor
+    state: ModelState, links: LinkCalibration, triples: Tensor, entities: Tensor
 ) -> Pairs:
     """Probabilities of the best candidates of the same questions, and which are true."""
     found: list[Pairs] = []
@@ -200,7 +169,7 @@ def _probabilities(
 
 
 def _query_pairs(
-    state: "ModelState", scorer: EntityScorer, held: Tensor, queries: Sequence[Query]
+    state: ModelState, scorer: EntityScorer, held: Tensor, queries: Sequence[Query]
 ) -> list[tuple[QueryShape, Pairs]]:
     """For every query the logs of truth of its best candidates, and which are answers.
 

@@ -56,9 +56,9 @@ from sheafprop.inductive.proximity_scorer import ProximitySettings
 from sheafprop.kge import build_model
 from sheafprop.kge.base import TableSummary
 from sheafprop.nn import RelationPrototypes
-from sheafprop.pretrained.calibration import ModelCalibration
 from sheafprop.pretrained.entity_features import PREFIX, EntityFeatures
 from sheafprop.pretrained.mapped_folder import PART, TABLE_TYPES, Record, open_parts, write_parts
+from sheafprop.pretrained.model_calibration import ModelCalibration
 from sheafprop.pretrained.model_state import ModelState, real_rows
 from sheafprop.pretrained.stored_model import ModelHead, StoredModel
 from sheafprop.pretrained.tensor_file import StoredFile

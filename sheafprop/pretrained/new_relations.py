@@ -18,7 +18,7 @@ from sheafprop.kernels.backend import all_finite
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
-from sheafprop.pretrained.calibration import ModelCalibration
+from sheafprop.pretrained.model_calibration import ModelCalibration
 from sheafprop.pretrained.model_state import ModelState
 from sheafprop.query import LinkCalibration
 

@@ -18,8 +18,8 @@ from sheafprop.kge import KGEModel, build_model
 from sheafprop.kge.base import TableSummary
 from sheafprop.nn import RelationPrototypes
 from sheafprop.nn.relation_weights import residual_variance
-from sheafprop.pretrained.calibration import ModelCalibration
 from sheafprop.pretrained.entity_features import EntityFeatures
+from sheafprop.pretrained.model_calibration import ModelCalibration
 from sheafprop.sheaf import RelationSheaf
 
 #: Where the vector of an entity can come from.

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from sheafprop import SheafModel
-from sheafprop.errors import DataError, FormatError
+from sheafprop.errors import DataError
 from sheafprop.pretrained import calibration
-from sheafprop.pretrained.calibration import ModelCalibration
 from sheafprop.pretrained.triple_input import label_triples
 from tests.pretrained.models import FACTS, sheaf_model
 from tests.toy import ring
@@ -177,12 +176,6 @@ def test_triples_to_calibrate_on_are_no_facts(grown):
     model, report = grown.calibrate(HELD)
     assert report.answers is None
     assert model.answer(QUERIES[0])["probability"].between(0, 1).all()
-
-
-@pytest.mark.parametrize("state", [{}, {"links": {}}, [], {"links": {}, "truths": {}}])
-def test_other_contents_are_refused(state):
-    with pytest.raises(FormatError):
-        ModelCalibration.from_state(state)
 
 
 def test_each_half_of_the_entities_is_judged_by_what_the_other_gave(grown, monkeypatch):
