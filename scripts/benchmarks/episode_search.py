@@ -248,6 +248,12 @@ def main(arguments: list[str] | None = None) -> None:
         type=integer(1),
         help="train models of this dimension instead of the preset's, and rank with episodes alone",
     )
+    add(
+        "--base-steps",
+        metavar="N",
+        type=integer(1),
+        help="train models for this number of steps instead of the preset's",
+    )
     add("--data", help="folder of the benchmark's files or archives (default: SHEAFPROP_DATA)")
     add("--table", action="store_true", help="print what the file holds, and run nothing")
     add_running_options(parser, "episode_search.jsonl")
@@ -265,10 +271,15 @@ def main(arguments: list[str] | None = None) -> None:
                 if options.settings:
                     settings = {k: v for k, v in settings.items() if k in options.settings}
                 run: Callable[..., Any] = run_search
+                suffix = ""
                 if options.width is not None:
                     config["model"]["hidden_channels"] = options.width
-                    settings = {f"{k}, d {options.width}": v for k, v in settings.items()}
+                    suffix += f", d {options.width}"
                     run = partial(run_search, base=False)
+                if options.base_steps is not None:
+                    config["trainer"]["max_steps"] = options.base_steps
+                    suffix += f", base {options.base_steps}"
+                settings = {name + suffix: change for name, change in settings.items()}
                 key = {"dataset": f"{family}_{version}", "model": options.model, "split": split}
                 key["config_hash"] = config_hash(config | {"settings": settings})
                 cells.append(Cell(key, run, (config, family, split, settings, options.data)))

@@ -119,3 +119,33 @@ def test_the_search_sees_former_settings_unless_a_change_says_otherwise():
             assert (found.observed, found.count_weight) == start
             assert found.walk_steps == (60 if frequency or name.endswith("walk") else 0)
             assert found.rank_isolated != connected
+
+
+def test_options_of_the_base_model_are_in_the_name_and_in_the_configuration(tmp_path, monkeypatch):
+    found = {}
+
+    def keep(cells, *_, **__):
+        for cell in cells:
+            config, _, _, settings, _ = cell.arguments
+            found[cell.key["config_hash"]] = (
+                config["model"].get("hidden_channels"),
+                config["trainer"]["max_steps"],
+                set(settings),
+            )
+
+    monkeypatch.setattr(episode_search, "run_cells", keep)
+    common = ["--family", "nell", "--version", "v2", "--splits", "0", "--settings", "k 2"]
+    common += ["--results", str(tmp_path / "search.jsonl")]
+    for more in (
+        [],
+        ["--width", "12"],
+        ["--base-steps", "7"],
+        ["--width", "12", "--base-steps", "7"],
+    ):
+        episode_search.main([*common, *more])
+    plain, wide, short, both = found.values()
+    steps = plain[1]
+    assert plain[2] == {"k 2"}
+    assert wide == (12, steps, {"k 2, d 12"})
+    assert short == (plain[0], 7, {"k 2, base 7"})
+    assert both == (12, 7, {"k 2, d 12, base 7"})
