@@ -165,9 +165,7 @@ class ColumnWeights(EpisodeModel):
             column = self.log_score[i, query].exp().repeat_interleave(2, 1).unsqueeze(1)
             for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
                 real = real_rows(rows)
-                wanted = self.score_maps._query(  # noqa: SLF001 (a hook of the model)
-                    real[entity], relation, side
-                )
+                wanted = self.score_maps.query_vectors(rows[entity], relation, side)
                 squares = (column * wanted.square()).flatten(1).sum(1, keepdim=True)
                 squares = squares + column.squeeze(1) @ real.square().sum(1).T
                 energy = squares - 2 * (column * wanted).flatten(1) @ real.flatten(1).T

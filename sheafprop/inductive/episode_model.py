@@ -388,13 +388,42 @@ class EpisodeModel(torch.nn.Module):
         """
         query = relation if side == "tail" else relation + self.num_relations
         unique, place = torch.unique(query, return_inverse=True)
-        total = self._observed(graph, unique)[place]
+        total = self._observed(graph, unique).index_select(0, place)
         for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):
             for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
-                energy = -self.score_maps.score_candidates(rows[entity], relation, rows, side)
-                total = total - strength[i, query].exp().unsqueeze(1) / 2 * energy
-            total = total + (self.direction[i, unique] @ real_rows(p.squeeze(1)).T)[place]
+                weight = strength[i, query].exp().unsqueeze(1)
+                direction = self.direction[i, query] if rows is p else None
+                known = rows[entity], relation, side
+                total = self._subtract_energy(total, weight, known, rows, direction)
         return total
+
+    def _subtract_energy(
+        self,
+        total: Tensor,
+        weight: Tensor,
+        known: tuple[Tensor, Tensor, Side],
+        rows: Tensor,
+        direction: Tensor | None,
+    ) -> Tensor:
+        """Subtracts half the weighted energy of queries and candidates from a table of scores, and
+        adds the products of a direction with the candidates.
+
+        A table ``[B, N]`` is larger than all else, and each operation takes as long as reading it:
+        energies of isometric maps are differences of products, which matrix products add to it.
+        """
+        vectors, relation, side = known
+        candidates = real_rows(rows).flatten(1)
+        if not self.score_maps.isometric:
+            scores = self.score_maps.score_candidates(vectors, relation, rows, side)
+            total = torch.addcmul(total, weight, scores, value=0.5)
+            return total if direction is None else total.addmm(direction, candidates.T)
+        wanted = self.score_maps.query_vectors(vectors, relation, side).flatten(1)
+        half = -weight / 2
+        left = [half, half * wanted.square().sum(1, keepdim=True)]
+        square = candidates.square().sum(1, keepdim=True)
+        total.addmm_(torch.cat(left, 1), torch.cat([square, torch.ones_like(square)], 1).T)
+        factor = weight * wanted
+        return total.addmm_(factor if direction is None else factor + direction, candidates.T)
 
     def energy(self, graph: DiffusedGraph, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         r"""The energy ``[B]`` in the scores of triples, in the mean over both sides.

@@ -17,6 +17,7 @@ from sheafprop.kernels.backend import (
     stable_order,
 )
 from sheafprop.kernels.csr_product import CSRProduct, Terms
+from sheafprop.kernels.rows import real_rows
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,17 @@ class Coupling(ABC):
         received, (factors, own, gain, constant, _) = self(x), terms
         if constant is not None:
             received = received + constant
-        if gain is not None:
-            received = received * gain.unsqueeze(1)
-        kept = factors[0] * x
+        # An operation on features, like its derivative, takes as long as reading them: products of
+        # factors come first, and real ones multiply complex numbers as pairs.
+        kept: float | Tensor = factors[0]
         if factors[1] != 0:
-            kept = kept + factors[1] * (x if own is None else own.unsqueeze(1) * x)
-        return kept + factors[2] * received
+            kept = kept + factors[1] * (1.0 if own is None else _as_factor(own, received))
+        rows = kept * real_rows(x.to(received.dtype))
+        if gain is None:
+            rows = torch.add(rows, real_rows(received), alpha=factors[2])
+        else:
+            rows = rows.addcmul(factors[2] * _as_factor(gain, received), real_rows(received))
+        return torch.view_as_complex(rows.unflatten(-1, (-1, 2))) if received.is_complex() else rows
 
     def combine_rows(self, rows: tuple[int, int], x: Tensor, terms: Terms) -> bool:
         """Computes some rows of :meth:`combine` in ``terms.out``, from the first to that behind the
@@ -123,6 +129,15 @@ class IdentityCoupling(Coupling):
             return False
         self._product.combine(x, terms, rows)
         return True
+
+
+def _as_factor(values: Tensor, features: Tensor) -> Tensor:
+    """Real values ``[n, 1]`` or ``[n, d]`` as what multiplies real rows ``[n, s, m]`` of features
+    ``[n, s, d]``."""
+    values = values.to(features.dtype.to_real())
+    if features.is_complex() and values.shape[1] > 1:
+        values = values.repeat_interleave(2, 1)
+    return values.unsqueeze(1)
 
 
 def needs_gradient(*tensors: Tensor | None) -> bool:

@@ -412,6 +412,30 @@ class KGEModel(torch.nn.Module, ABC):
         """
         return self._score_rows(self._rows(known), rel_type, self._rows(candidates), side)
 
+    def query_vectors(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
+        r"""Returns the vectors whose distance to a candidate is that of the triple.
+
+        Maps that keep distances, those of an :attr:`isometric` model, can be inverted: a triple
+        scores by the distance of its candidate to one vector, whatever the relation.
+
+        Args:
+            known (torch.Tensor): The vectors at the other side, one for each query.
+            rel_type (torch.Tensor): The relation types.
+            side (str): The side of the candidates, :obj:`"tail"` or :obj:`"head"`.
+
+        Shapes:
+            - **known:** :math:`(B, d)` or :math:`(B, s, d)`
+            - **output:** :math:`(B, s, m)` of real rows, :math:`s = 1` where there are no sections
+
+        Raises:
+            ValueError: If the maps of the model do not keep distances.
+        """
+        if not self.isometric:
+            raise ValueError(f"the maps of {type(self).__name__} do not keep distances")
+        known = self._rows(known)
+        with full_precision(known):
+            return self._query(known, rel_type, side)
+
     # Training ------------------------------------------------------------------------------------
 
     def loss_over_entities(
