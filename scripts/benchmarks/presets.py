@@ -21,10 +21,12 @@ WITH_EPISODES = {
     "WN18RR": ("rotate",),
     "nell": ("rotate",),
 }
-#: What presets ``episodes`` were before, by family: also trained on triples of isolated entities;
-#: before that with numbers of observed answers instead of their frequency, before that with one
-#: walk of proximity for all relations, and before that with 64 columns and one weight of proximity.
+#: What presets ``episodes`` were before, by family, latest first: with a base model of more steps;
+#: before that also trained on triples of isolated entities, before that with numbers of observed
+#: answers instead of their frequency, before that with one walk of proximity for all relations, and
+#: before that with 64 columns and one weight of proximity.
 FORMER: dict[str, dict[str, Config]] = {
+    "longer": {"nell": {}},
     "isolated": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}, "WN18RR": {}},
     "numbers": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}},
     "plain-walk": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}},
@@ -41,15 +43,19 @@ FORMER: dict[str, dict[str, Config]] = {
 EPISODES = ("episodes", *FORMER)
 PRESETS = ("best", *EPISODES, "paper", "reference")
 #: Weights of proximity of RotatE, where those of the versions differ: the best of two splits of
-#: each training graph (search_episodes.py --width 128 --settings "connected, hidden .3";
-#: "frequency, walk", "counts, walk" and "counts" for former presets).
+#: each training graph (search_episodes.py --width 128 --settings "connected, hidden .3"
+#: --base-steps 100; without the last for the preset before, and "frequency, walk", "counts, walk"
+#: and "counts" for those before that).
 _WEIGHTS = {
-    "episodes": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
+    "episodes": {"nell_v1": 0.4, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 0.8},
+    "longer": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
     "isolated": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
     "numbers": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
     "plain-walk": {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6},
 }
-#: Shares of hidden triples in former presets.
+#: Steps of the base model in former presets, where they differ.
+_FORMER_STEPS = {"nell": 400}
+#: Shares of hidden triples in presets from ``isolated`` on.
 _FORMER_SHARE = {"fb237": 0.5, "nell": 0.5, "WN18RR": 0.3}
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 QUERY_PRESETS = ("best", "no-prior", "paper")
@@ -72,11 +78,12 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``isolated`` also trains on hidden triples of isolated entities; ``numbers`` also has
-    ``observed: number``; ``plain-walk`` also has a walk of proximity that ignores relations;
-    ``narrow`` also has 64 columns and one weight of proximity per family; ``peers`` also has the
-    proximity of peers. Of these, WN18RR has ``isolated`` alone. ``reference`` is ``best``, trained
-    on the inference graph itself.
+    ``longer`` trains the base model for as many steps as ``best``; ``isolated`` also trains on
+    hidden triples of isolated entities; ``numbers`` also has ``observed: number``; ``plain-walk``
+    also has a walk of proximity that ignores relations; ``narrow`` also has 64 columns and one
+    weight of proximity per family; ``peers`` also has the proximity of peers. NELL-995 alone has
+    ``longer``; of the others, WN18RR has ``isolated`` alone. ``reference`` is ``best``, trained on
+    the inference graph itself.
 
     Raises:
         ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,
@@ -88,11 +95,14 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
         if preset in FORMER:
             if family not in FORMER[preset]:
                 raise ValueError(f"'{preset}' has no settings for '{family}'")
-            episodes = config["model"]["episodes"]
-            episodes |= {"rank_isolated": True, "hidden_share": _FORMER_SHARE[family]}
-            if preset != "isolated":
+            age, episodes = EPISODES.index(preset), config["model"]["episodes"]
+            if family in _FORMER_STEPS:
+                config["trainer"]["max_steps"] = _FORMER_STEPS[family]
+            if age >= EPISODES.index("isolated"):
+                episodes |= {"rank_isolated": True, "hidden_share": _FORMER_SHARE[family]}
+            if age >= EPISODES.index("numbers"):
                 episodes |= {"observed": "number", "count_weight": 0.0}
-            if preset not in ("isolated", "numbers"):
+            if age >= EPISODES.index("plain-walk"):
                 episodes.pop("walk_steps", None)
             config = merge(config, {"model": FORMER[preset][family]})
         weight = _WEIGHTS.get(preset, {}).get(f"{family}_{version}")
