@@ -1,7 +1,11 @@
 """Trains the weights that relations have in the walk of proximity."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from sheafprop.inductive.episode_scorer import hide_triples, rank_hidden
 from sheafprop.inductive.proximity_scorer import FLOOR
@@ -11,6 +15,10 @@ from sheafprop.ranking.triple_filter import TripleFilter
 
 #: Fraction of the triples that a step hides, and the most of them that it ranks.
 HIDDEN_SHARE, BATCH_SIZE = 0.25, 200
+#: Numbers in the vectors that walks leave behind for their derivative, at most: 1 GB.
+MOST_NUMBERS = 2**28
+# Vectors per step and walk.
+_VECTORS = 3
 
 
 def walk_loss(
@@ -39,10 +47,43 @@ def walk_loss(
     num_relations = log_weight.shape[1]
     observed, hidden = hide_triples(triples, HIDDEN_SHARE, generator)
     walk = RelationProximity(observed[:, [0, 2]].T, observed[:, 1], num_nodes, num_relations)
+    queries = hidden[:BATCH_SIZE]
 
-    def score(entity: Tensor, relation: Tensor, side: Side) -> Tensor:
-        query = relation if side == "tail" else relation + num_relations
-        # A common factor changes no walk: so weighed, no logarithm is too large for its weight.
-        return (walk(entity, log_weight[query].softmax(1)) + FLOOR).log()
+    def loss(log_weight: Tensor, part: Tensor) -> Tensor:
+        def score(entity: Tensor, relation: Tensor, side: Side) -> Tensor:
+            query = relation if side == "tail" else relation + num_relations
+            # A common factor changes no walk: so weighed, no logarithm is too large for its weight.
+            return (walk(entity, log_weight[query].softmax(1)) + FLOOR).log()
 
-    return rank_hidden(score, hidden[:BATCH_SIZE], known, may_loop)
+        return len(part) / len(queries) * rank_hidden(score, part, known, may_loop)
+
+    each = 2 * num_nodes * _VECTORS * walk.num_iterations
+    parts = queries.split(max(1, MOST_NUMBERS // each))
+    return _SumOfParts.apply(loss, parts, log_weight)
+
+
+class _SumOfParts(torch.autograd.Function):
+    """The sum of a function of each part, whose derivative is taken before the next one begins."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        function: Callable[[Tensor, Tensor], Tensor],
+        parts: Sequence[Tensor],
+        weight: Tensor,
+    ) -> Tensor:
+        total, gradient = weight.new_zeros(()), torch.zeros_like(weight)
+        for part in parts:
+            with torch.set_grad_enabled(ctx.needs_input_grad[2]):
+                own = weight.detach().requires_grad_(ctx.needs_input_grad[2])
+                value = function(own, part)
+            if ctx.needs_input_grad[2]:
+                gradient += torch.autograd.grad(value, own)[0]
+            total += value.detach()
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
+        return None, None, grad * ctx.saved_tensors[0]

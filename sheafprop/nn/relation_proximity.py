@@ -67,6 +67,7 @@ class RelationProximity:
         check_graph(GraphInput(edge_index, edge_type, relations), num_nodes)
         edges = edge_index[0] != edge_index[1]
         self.num_nodes, self.num_relations = num_nodes, num_relations
+        self.num_iterations = num_iterations
         self._edge_index, self._edge_type = edge_index[:, edges], edge_type[edges]
         self._layer = SheafPropagation(num_iterations, step_size=1.0, teleport=pull)
 

@@ -31,6 +31,7 @@ def episodes_config():
         ("episodes", "fb237", 128, 0.0),
         ("episodes", "WN18RR", 64, 0.0),
         ("episodes", "nell", 128, 0.0),
+        ("longer", "nell", 128, 0.0),
         ("isolated", "fb237", 128, 0.0),
         ("isolated", "nell", 128, 0.0),
         ("isolated", "WN18RR", 64, 0.0),
@@ -49,30 +50,33 @@ def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, p
     model = dict(more["model"])
     episodes = model.pop("episodes")
     assert episodes["num_steps"]
-    walks = preset in ("episodes", "isolated", "numbers") and family != "WN18RR"
+    walks = preset in ("episodes", "longer", "isolated", "numbers") and family != "WN18RR"
     assert ("walk_steps" in episodes) == walks
-    new = preset in ("episodes", "isolated") and family != "WN18RR"
+    new = preset in ("episodes", "longer", "isolated") and family != "WN18RR"
     start = ("frequency", 0.5) if new else ("number", 0.0)
     assert (episodes["observed"], episodes["count_weight"]) == start
-    assert episodes.get("rank_isolated", False) == (preset != "episodes")
-    few = family == "WN18RR" or (family == "nell" and preset == "episodes")
+    connected = preset in ("episodes", "longer")
+    assert episodes.get("rank_isolated", False) == (not connected)
+    few = family == "WN18RR" or (family == "nell" and connected)
     assert episodes["hidden_share"] == (0.3 if few else 0.5)
     near = model.pop("proximity")
     assert near["weight"]
     assert near.get("peers", 0.0) == peers
     assert model == best["model"] | {"hidden_channels": width}
-    assert {k: v for k, v in more.items() if k != "model"} == {
-        k: v for k, v in best.items() if k != "model"
-    }
+    steps = 100 if family == "nell" and preset == "episodes" else best["trainer"]["max_steps"]
+    assert more["trainer"] == best["trainer"] | {"max_steps": steps}
+    assert more["data"] == best["data"]
+    assert set(more) == set(best)
 
 
-@pytest.mark.parametrize("preset", ["episodes", "isolated", "numbers", "plain-walk"])
+@pytest.mark.parametrize("preset", ["episodes", "longer", "isolated", "numbers", "plain-walk"])
 def test_each_version_of_nell_has_the_weight_of_the_stored_selection(preset):
     setting = {
-        "episodes": "connected, hidden .3",
-        "isolated": "frequency, walk",
-        "numbers": "counts, walk",
-        "plain-walk": "counts",
+        "episodes": "connected, hidden .3, d 128, base 100",
+        "longer": "connected, hidden .3, d 128",
+        "isolated": "frequency, walk, d 128",
+        "numbers": "counts, walk, d 128",
+        "plain-walk": "counts, d 128",
     }
     rows = read_records(RESULTS / "episode_weights.jsonl")
     for version in ("v1", "v2", "v3", "v4"):
@@ -80,7 +84,7 @@ def test_each_version_of_nell_has_the_weight_of_the_stored_selection(preset):
             r
             for r in rows
             if r["dataset"] == f"nell_{version}"
-            and r["setting"] == f"{setting[preset]}, d 128"
+            and r["setting"] == setting[preset]
             and r["split"] < 2
         ]
         assert own

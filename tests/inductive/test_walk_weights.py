@@ -161,3 +161,29 @@ def test_a_step_ranks_some_of_many_hidden_triples(monkeypatch):
     loss_of(log_weight, triples, num_nodes=60)
     assert len(triples) > 1000
     assert len(ranked[0]) == 200
+
+
+@pytest.mark.parametrize("most", [1, 2 * SIZE * 3 * 20 * 4])
+def test_few_walks_at_a_time_have_the_same_loss_and_derivative(monkeypatch, most):
+    triples, log_weight = make_case()
+    log_weight.requires_grad_()
+    ranked = []
+    original = walk_weights.rank_hidden
+
+    def spy(score, part, *rest):
+        ranked.append(part)
+        return original(score, part, *rest)
+
+    monkeypatch.setattr(walk_weights, "rank_hidden", spy)
+    whole = loss_of(log_weight, triples)
+    (expected,) = torch.autograd.grad(whole, log_weight)
+    assert len(ranked) == 1
+    monkeypatch.setattr(walk_weights, "MOST_NUMBERS", most)
+    found = loss_of(log_weight, triples)
+    assert torch.equal(torch.cat(ranked[1:]), ranked[0])
+    assert len(ranked[1]) == max(1, most // (2 * SIZE * 3 * 20))
+    assert len(ranked) > 2
+    torch.testing.assert_close(found, whole)
+    torch.testing.assert_close(torch.autograd.grad(3 * found, log_weight)[0], 3 * expected)
+    with torch.no_grad():
+        torch.testing.assert_close(loss_of(log_weight, triples), whole.detach())
