@@ -17,10 +17,12 @@ from benchmarks.command_line import report_errors
 from benchmarks.completion_cell import heuristic_records, run_cell
 from benchmarks.episode_cell import proximity_records, run_episode_cell
 from benchmarks.presets import (
+    EPISODES,
     FAMILIES,
     FORMER,
     MODELS,
     PRESETS,
+    VARIANTS,
     VERSIONS,
     WITH_EPISODES,
     completion_config,
@@ -33,8 +35,6 @@ from sheafprop.ranking.edge_type_heuristic import HEURISTIC
 #: Starts without propagation have a name of their own as their model, which the hash tells as well.
 KEYS = ("dataset", "preset", "seed", "config_hash")
 FIELDS = ("model", "protocol", "hits@10", "mrr")
-#: Presets whose cells have a record for each method.
-_EPISODES = ("episodes", *FORMER)
 
 
 def cells(
@@ -51,14 +51,14 @@ def cells(
     for seed, preset, version, family, model in combine(*axes):
         if preset == "paper" and family == "nell":
             continue  # the paper has no settings for it
-        if family not in FORMER.get(preset, WITH_EPISODES):
+        if family not in VARIANTS.get(preset, WITH_EPISODES):
             continue  # it has none
-        if model not in (WITH_EPISODES[family] if preset in _EPISODES else MODELS):
+        if model not in (WITH_EPISODES[family] if preset in EPISODES else MODELS):
             continue
         config = completion_config(preset, family, version, model)
         key = {"dataset": f"{family}_{version}", "model": model, "preset": preset, "seed": seed}
         key["config_hash"] = config_hash(config)
-        if preset in _EPISODES:
+        if preset in EPISODES:
             del key["model"]  # a record for each method
             # Propagated vectors are ranked with 64 columns, as in the preset ``best``.
             wide = model == "rotate" and family in FORMER["narrow"]
@@ -138,7 +138,7 @@ def _run(options: argparse.Namespace, store: CellStore) -> None:
     wanted = [{name: cell.key[name] for name in KEYS} for cell in selection]
     for record in store.records():
         if {name: record[name] for name in KEYS} in wanted and (
-            "iterations" in record or record["preset"] in _EPISODES
+            "iterations" in record or record["preset"] in EPISODES
         ):
             figures = f"Hits@10 {record['hits@10']:.3f}  MRR {record['mrr']:.3f}"
             named = (record[key] for key in ("dataset", "model", "preset", "seed", "protocol"))

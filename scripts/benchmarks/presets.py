@@ -21,12 +21,10 @@ WITH_EPISODES = {
     "WN18RR": ("rotate",),
     "nell": ("rotate",),
 }
-#: What presets ``episodes`` were before, by family, latest first: with a base model of more steps;
-#: before that also trained on triples of isolated entities, before that with numbers of observed
-#: answers instead of their frequency, before that with one walk of proximity for all relations, and
-#: before that with 64 columns and one weight of proximity.
+#: What presets ``episodes`` were before, by family: also trained on triples of isolated entities;
+#: before that with numbers of observed answers instead of their frequency, before that with one
+#: walk of proximity for all relations, and before that with 64 columns and one weight of proximity.
 FORMER: dict[str, dict[str, Config]] = {
-    "longer": {"nell": {}},
     "isolated": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}, "WN18RR": {}},
     "numbers": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}},
     "plain-walk": {"fb237": {"proximity": {"weight": 0.4}}, "nell": {}},
@@ -39,23 +37,24 @@ FORMER: dict[str, dict[str, Config]] = {
         "nell": {"hidden_channels": 64, "proximity": {"weight": 0.7, "share": 0.6, "peers": 0.5}},
     },
 }
+#: Changes of presets ``episodes`` that were ranked and not adopted, by family.
+TRIED: dict[str, dict[str, Config]] = {"shorter": {"nell": {"trainer": {"max_steps": 100}}}}
+VARIANTS = FORMER | TRIED
 #: Presets with episodes.
-EPISODES = ("episodes", *FORMER)
+EPISODES = ("episodes", *VARIANTS)
 PRESETS = ("best", *EPISODES, "paper", "reference")
 #: Weights of proximity of RotatE, where those of the versions differ: the best of two splits of
 #: each training graph (search_episodes.py --width 128 --settings "connected, hidden .3"
-#: --base-steps 100; without the last for the preset before, and "frequency, walk", "counts, walk"
-#: and "counts" for those before that).
+#: --base-steps 100 for ``shorter``, without the last for ``episodes``; "frequency, walk", "counts,
+#: walk" and "counts" for former presets).
 _WEIGHTS = {
-    "episodes": {"nell_v1": 0.4, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 0.8},
-    "longer": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
+    "episodes": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
+    "shorter": {"nell_v1": 0.4, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 0.8},
     "isolated": {"nell_v1": 0.4, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.8},
     "numbers": {"nell_v1": 0.6, "nell_v2": 0.6, "nell_v3": 0.6, "nell_v4": 1.2},
     "plain-walk": {"nell_v1": 0.6, "nell_v2": 0.8, "nell_v3": 0.4, "nell_v4": 0.6},
 }
-#: Steps of the base model in former presets, where they differ.
-_FORMER_STEPS = {"nell": 400}
-#: Shares of hidden triples in presets from ``isolated`` on.
+#: Shares of hidden triples in former presets.
 _FORMER_SHARE = {"fb237": 0.5, "nell": 0.5, "WN18RR": 0.3}
 RATIOS = ("106", "113", "122", "134", "150", "175", "217", "300", "550")
 QUERY_PRESETS = ("best", "no-prior", "paper")
@@ -78,12 +77,12 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     """The configuration of one model on one benchmark, as ``sheafprop fit`` takes it.
 
     ``episodes`` is ``best`` with relations that learn through the diffusion, and proximity.
-    ``longer`` trains the base model for as many steps as ``best``; ``isolated`` also trains on
-    hidden triples of isolated entities; ``numbers`` also has ``observed: number``; ``plain-walk``
-    also has a walk of proximity that ignores relations; ``narrow`` also has 64 columns and one
-    weight of proximity per family; ``peers`` also has the proximity of peers. NELL-995 alone has
-    ``longer``; of the others, WN18RR has ``isolated`` alone. ``reference`` is ``best``, trained on
-    the inference graph itself.
+    ``isolated`` also trains on hidden triples of isolated entities; ``numbers`` also has
+    ``observed: number``; ``plain-walk`` also has a walk of proximity that ignores relations;
+    ``narrow`` also has 64 columns and one weight of proximity per family; ``peers`` also has the
+    proximity of peers. Of these, WN18RR has ``isolated`` alone. ``shorter`` is ``episodes`` of
+    NELL-995 with a base model of fewer steps. ``reference`` is ``best``, trained on the inference
+    graph itself.
 
     Raises:
         ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,
@@ -92,14 +91,13 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
     data = {"data": {"dataset": "grail", "name": f"{family}_{version}"}}
     if preset in EPISODES:
         config = merge(load_config(f"preset/episodes/{family}_{model}.yaml"), data)
+        if family not in VARIANTS.get(preset, FAMILIES):
+            raise ValueError(f"'{preset}' has no settings for '{family}'")
+        if preset in TRIED:
+            config = merge(config, TRIED[preset][family])
         if preset in FORMER:
-            if family not in FORMER[preset]:
-                raise ValueError(f"'{preset}' has no settings for '{family}'")
             age, episodes = EPISODES.index(preset), config["model"]["episodes"]
-            if family in _FORMER_STEPS:
-                config["trainer"]["max_steps"] = _FORMER_STEPS[family]
-            if age >= EPISODES.index("isolated"):
-                episodes |= {"rank_isolated": True, "hidden_share": _FORMER_SHARE[family]}
+            episodes |= {"rank_isolated": True, "hidden_share": _FORMER_SHARE[family]}
             if age >= EPISODES.index("numbers"):
                 episodes |= {"observed": "number", "count_weight": 0.0}
             if age >= EPISODES.index("plain-walk"):

@@ -31,7 +31,7 @@ def episodes_config():
         ("episodes", "fb237", 128, 0.0),
         ("episodes", "WN18RR", 64, 0.0),
         ("episodes", "nell", 128, 0.0),
-        ("longer", "nell", 128, 0.0),
+        ("shorter", "nell", 128, 0.0),
         ("isolated", "fb237", 128, 0.0),
         ("isolated", "nell", 128, 0.0),
         ("isolated", "WN18RR", 64, 0.0),
@@ -50,12 +50,12 @@ def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, p
     model = dict(more["model"])
     episodes = model.pop("episodes")
     assert episodes["num_steps"]
-    walks = preset in ("episodes", "longer", "isolated", "numbers") and family != "WN18RR"
+    walks = preset in ("episodes", "shorter", "isolated", "numbers") and family != "WN18RR"
     assert ("walk_steps" in episodes) == walks
-    new = preset in ("episodes", "longer", "isolated") and family != "WN18RR"
+    new = preset in ("episodes", "shorter", "isolated") and family != "WN18RR"
     start = ("frequency", 0.5) if new else ("number", 0.0)
     assert (episodes["observed"], episodes["count_weight"]) == start
-    connected = preset in ("episodes", "longer")
+    connected = preset in ("episodes", "shorter")
     assert episodes.get("rank_isolated", False) == (not connected)
     few = family == "WN18RR" or (family == "nell" and connected)
     assert episodes["hidden_share"] == (0.3 if few else 0.5)
@@ -63,17 +63,17 @@ def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, p
     assert near["weight"]
     assert near.get("peers", 0.0) == peers
     assert model == best["model"] | {"hidden_channels": width}
-    steps = 100 if family == "nell" and preset == "episodes" else best["trainer"]["max_steps"]
+    steps = 100 if preset == "shorter" else best["trainer"]["max_steps"]
     assert more["trainer"] == best["trainer"] | {"max_steps": steps}
     assert more["data"] == best["data"]
     assert set(more) == set(best)
 
 
-@pytest.mark.parametrize("preset", ["episodes", "longer", "isolated", "numbers", "plain-walk"])
+@pytest.mark.parametrize("preset", ["episodes", "shorter", "isolated", "numbers", "plain-walk"])
 def test_each_version_of_nell_has_the_weight_of_the_stored_selection(preset):
     setting = {
-        "episodes": "connected, hidden .3, d 128, base 100",
-        "longer": "connected, hidden .3, d 128",
+        "episodes": "connected, hidden .3, d 128",
+        "shorter": "connected, hidden .3, d 128, base 100",
         "isolated": "frequency, walk, d 128",
         "numbers": "counts, walk, d 128",
         "plain-walk": "counts, d 128",

@@ -50,6 +50,8 @@ _EPISODES = {
         "{} + episodes + proximity",
     ),
     "{} + episodes, isolated entities ranked": (("isolated",), "{} + episodes"),
+    "{} + episodes + proximity, base of 100 steps": (("shorter",), "{} + episodes + proximity"),
+    "{} + episodes, base of 100 steps": (("shorter",), "{} + episodes"),
     "{} + episodes + proximity, numbers of answers": (
         ("numbers",),
         "{} + episodes + proximity",
