@@ -59,16 +59,17 @@ class Coupling(ABC):
         received, (factors, own, gain, constant, _) = self(x), terms
         if constant is not None:
             received = received + constant
-        # An operation on features, like its derivative, takes as long as reading them: products of
-        # factors come first, and real ones multiply complex numbers as pairs.
-        kept: float | Tensor = factors[0]
-        if factors[1] != 0:
-            kept = kept + factors[1] * (1.0 if own is None else _as_factor(own, received))
+        # An operation on features, like its derivative, takes as long as reading them: factors are
+        # combined first, and real ones multiply complex numbers as pairs.
+        kept: float | Tensor = factors[0] + factors[1]
+        if own is not None and factors[1] != 0:
+            kept = _as_factor(own, received, factors[1])
+            kept = kept + factors[0] if factors[0] != 0 else kept
         rows = kept * real_rows(x.to(received.dtype))
         if gain is None:
             rows = torch.add(rows, real_rows(received), alpha=factors[2])
         else:
-            rows = rows.addcmul(factors[2] * _as_factor(gain, received), real_rows(received))
+            rows = rows.addcmul(_as_factor(gain, received, factors[2]), real_rows(received))
         return torch.view_as_complex(rows.unflatten(-1, (-1, 2))) if received.is_complex() else rows
 
     def combine_rows(self, rows: tuple[int, int], x: Tensor, terms: Terms) -> bool:
@@ -131,10 +132,11 @@ class IdentityCoupling(Coupling):
         return True
 
 
-def _as_factor(values: Tensor, features: Tensor) -> Tensor:
-    """Real values ``[n, 1]`` or ``[n, d]`` as what multiplies real rows ``[n, s, m]`` of features
-    ``[n, s, d]``."""
+def _as_factor(values: Tensor, features: Tensor, times: float) -> Tensor:
+    """Multiples of real values ``[n, 1]`` or ``[n, d]`` as what multiplies real rows ``[n, s, m]``
+    of features ``[n, s, d]``."""
     values = values.to(features.dtype.to_real())
+    values = values if times == 1 else times * values
     if features.is_complex() and values.shape[1] > 1:
         values = values.repeat_interleave(2, 1)
     return values.unsqueeze(1)

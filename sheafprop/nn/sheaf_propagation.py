@@ -311,7 +311,7 @@ class SheafPropagation(SheafConv):
             return self._step_free(run.plan, run.sections, free, run.constant, self.step_size, out)
         h = self.step_size / (1 + self.teleport)
         moved = self._step_free(run.plan, run.sections, free, run.constant, h)
-        return moved - h * self.teleport * (free - run.first)
+        return torch.sub(moved, free - run.first, alpha=h * self.teleport)
 
     def _residual(self, run: "_Run", free: Tensor) -> float:
         plan, pull = run.plan, free - run.first if self.teleport else None

@@ -61,6 +61,8 @@ class PropagationPlan:
 
     #: Whether all free vertices are here, and not shared among processes.
     is_whole: ClassVar[bool] = True
+    # A step size and the factors of its steps.
+    _factors: tuple[float, Tensor | None, Tensor | None] | None = None
 
     @leave_inference_mode()
     def __init__(
@@ -327,7 +329,10 @@ class PropagationPlan:
         h = step_size
         if self._relaxation is not None:
             own, gain = self._relaxation
-            return self._free_coupling.combine(x_free, Terms((1, -h, h), own, gain, constant, out))
+            terms = Terms((1, -h, h), own, gain, constant, out)
+            if needs_gradient(x_free, *terms[1:4]):
+                terms = self._share_factors(terms)
+            return self._free_coupling.combine(x_free, terms)
         if self.normalization != "block":
             return x_free - h * self.precondition(self.gradient(x_free, constant))
         # D^+ D is the projection on the range of D: one product less.
@@ -336,6 +341,16 @@ class PropagationPlan:
         if needs_gradient(received, x_free):
             return x_free + h * (received - self.blocks.project(x_free))
         return received.sub_(self.blocks.project(x_free)).mul_(h).add_(x_free)
+
+    def _share_factors(self, terms: Terms) -> Terms:
+        """The same terms with factors multiplied once for all steps, and not again by autograd."""
+        (keep, decay, h), own, gain, constant, _ = terms
+        if self._factors is None or self._factors[0] != h:
+            shared = None if own is None else keep + decay * own
+            self._factors = h, shared, None if gain is None else h * gain
+        _, own, gain = self._factors
+        factors = (keep, decay) if own is None else (0.0, 1.0)
+        return Terms((*factors, h if gain is None else 1.0), own, gain, constant)
 
     def keep_isolated(self, x_free: Tensor, first: Tensor) -> Tensor:
         """Sets isolated vertices, which no step changes, to exactly their values in ``first``.

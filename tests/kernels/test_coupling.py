@@ -106,3 +106,49 @@ def test_pieces_hold_one_label_and_all_entries(monkeypatch):
     label = torch.repeat_interleave(pieces.label, sizes)
     found = listed(pieces.dst, pieces.src, label, pieces.weight)
     assert found == listed(entries.dst(), entries.src, entries.label, entries.weight)
+
+
+@pytest.mark.parametrize("factors", [(0.25, -0.5, 3.0), (1.0, 0.0, 0.5), (0.0, 1.0, 1.0)], ids=str)
+@pytest.mark.parametrize("own", [None, 1, WIDTH])
+@pytest.mark.parametrize("gain", [None, 1, WIDTH])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
+def test_a_combination_that_needs_gradients_is_the_one_that_does_not(factors, own, gain, dtype):
+    entries = make_entries(symmetric=True)
+    table = random(RELATIONS, WIDTH, dtype=dtype, seed=4)
+    coupling = DiagonalCoupling(entries, table)
+    x = random(entries.num_src, 2, WIDTH, dtype=dtype).requires_grad_()
+    own, gain = (
+        None
+        if width is None
+        else random(entries.num_dst, width, dtype=torch.float64, seed=seed).requires_grad_()
+        for seed, width in ((1, own), (2, gain))
+    )
+    constant = random(entries.num_dst, 1, WIDTH, dtype=dtype, seed=3).requires_grad_()
+
+    def combine(*tensors):
+        given = iter(tensors)
+        chosen = [None if one is None else next(given) for one in (own, gain)]
+        x, constant = given
+        return coupling.combine(x, Terms(factors, *chosen, constant))
+
+    tensors = [one for one in (own, gain, x, constant) if one is not None]
+    found = combine(*tensors)
+    with torch.no_grad(), use_backend("numba"):
+        expected = combine(*tensors)
+        kept = factors[0] + factors[1] * (1 if own is None else own.unsqueeze(1))
+        sent = factors[2] * (1 if gain is None else gain.unsqueeze(1))
+        written = kept * x + sent * (coupling(x) + constant)
+    torch.testing.assert_close(found.detach(), expected)
+    torch.testing.assert_close(expected, written)
+    assert torch.autograd.gradcheck(combine, tensors, fast_mode=True)
+    assert torch.autograd.gradgradcheck(combine, tensors, fast_mode=True)
+
+
+def test_real_features_of_complex_maps_are_combined_as_complex_ones():
+    entries = make_entries(symmetric=True)
+    coupling = DiagonalCoupling(entries, random(RELATIONS, WIDTH, dtype=torch.complex128, seed=4))
+    x = random(entries.num_src, 2, WIDTH, dtype=torch.float64)
+    own, gain = random(2, entries.num_dst, WIDTH, dtype=torch.float64, seed=1)
+    terms = Terms((0.25, -0.5, 3.0), own, gain)
+    found = coupling.combine(x.clone().requires_grad_(), terms)
+    torch.testing.assert_close(found.detach(), coupling.combine(x.to(torch.complex128), terms))

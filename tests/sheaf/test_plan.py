@@ -200,3 +200,16 @@ def test_blocks_beyond_their_number_type_are_refused_with_their_vertex(normaliza
 
     with pytest.raises(DivergenceError, match="free vertex 2 "):
         use()
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_steps_of_several_sizes_do_not_share_their_factors(kind, normalization):
+    case = make_case(kind, 3, boundary=0.0)
+    plan = plan_of(case, normalization)
+    x = case.x.unsqueeze(1)
+    constant = plan.constant(x)
+    for h in (0.9, 0.3, 0.9):
+        with torch.no_grad():
+            expected = plan.step(x, constant, h)
+        found = plan.step(x.clone().requires_grad_(), constant, h)
+        torch.testing.assert_close(found.detach(), expected)
