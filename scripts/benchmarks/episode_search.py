@@ -163,18 +163,18 @@ def run_search(
     settings: dict[str, Config],
     root: str | None = None,
     *,
-    base: bool = True,
+    base: str | None = "propagation",
     folder: Path,
 ) -> list[dict[str, Any]]:
     """Trains one model on a part of the training graph, and its episodes under every setting.
 
-    With ``base``, there are also records of the model without episodes.
+    There are also records of the model without episodes, named ``base``, unless that is None.
     """
     data = split_training_graph(load_data(config, root), split)
     module = SheafCompletion(**(config["model"] | {"seed": 0}))
     model, _ = train_model(module, config, data, folder=folder)
     near = LogProximity(data.inference.triples, data.inference.num_nodes or 0)
-    records = _base_records(module, model, data, near) if base else []
+    records = [] if base is None else _base_records(base, module, model, data, near)
     for name, change in settings.items():
         done = folder / f"{name}.json"
         if not done.is_file():
@@ -195,7 +195,7 @@ def run_search(
 
 
 def _base_records(
-    module: SheafCompletion, model: KGEModel, data: InductiveData, near: LogProximity
+    name: str, module: SheafCompletion, model: KGEModel, data: InductiveData, near: LogProximity
 ) -> list[dict[str, Any]]:
     """The model without episodes; its weights of proximity are shares of its scores' spread."""
     settings = module.search.settings
@@ -204,7 +204,7 @@ def _base_records(
         propagation = InductivePropagation(model, data, replace(settings, iterations=count))
         scorer = propagation.scorer()
         spread = score_spread(scorer, data.inference.triples)
-        rows = _rank("propagation", scorer, data, near, spread, {"iterations": count})
+        rows = _rank(name, scorer, data, near, spread, {"iterations": count})
         if not best or _value(rows) > _value(best):
             best = rows
     return best
@@ -275,10 +275,12 @@ def main(arguments: list[str] | None = None) -> None:
                 if options.width is not None:
                     config["model"]["hidden_channels"] = options.width
                     suffix += f", d {options.width}"
-                    run = partial(run_search, base=False)
+                    run = partial(run_search, base=None)
                 if options.base_steps is not None:
                     config["trainer"]["max_steps"] = options.base_steps
                     suffix += f", base {options.base_steps}"
+                    if options.width is None:
+                        run = partial(run_search, base=f"propagation{suffix}")
                 settings = {name + suffix: change for name, change in settings.items()}
                 key = {"dataset": f"{family}_{version}", "model": options.model, "split": split}
                 key["config_hash"] = config_hash(config | {"settings": settings})

@@ -86,7 +86,7 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
 
     Raises:
         ValueError: If the preset has no settings for the data set: the paper has none for NELL-995,
-            and WN18RR only one former ``episodes``.
+            WN18RR only one former ``episodes``, and ``shorter`` only those for NELL-995.
     """
     data = {"data": {"dataset": "grail", "name": f"{family}_{version}"}}
     if preset in EPISODES:
@@ -96,11 +96,12 @@ def completion_config(preset: str, family: str, version: str, model: str) -> Con
         if preset in TRIED:
             config = merge(config, TRIED[preset][family])
         if preset in FORMER:
-            age, episodes = EPISODES.index(preset), config["model"]["episodes"]
+            former, episodes = tuple(FORMER), config["model"]["episodes"]
+            age = former.index(preset)
             episodes |= {"rank_isolated": True, "hidden_share": _FORMER_SHARE[family]}
-            if age >= EPISODES.index("numbers"):
+            if age >= former.index("numbers"):
                 episodes |= {"observed": "number", "count_weight": 0.0}
-            if age >= EPISODES.index("plain-walk"):
+            if age >= former.index("plain-walk"):
                 episodes.pop("walk_steps", None)
             config = merge(config, {"model": FORMER[preset][family]})
         weight = _WEIGHTS.get(preset, {}).get(f"{family}_{version}")

@@ -390,40 +390,53 @@ class EpisodeModel(torch.nn.Module):
         unique, place = torch.unique(query, return_inverse=True)
         total = self._observed(graph, unique).index_select(0, place)
         for i, (p, x) in enumerate(zip(graph.prototype, graph.random, strict=True)):
-            for strength, rows in ((self.log_random, x), (self.log_prototype, p)):
+            sections = (
+                (self.log_random, x, None),
+                (self.log_prototype, p, self.direction[i, query]),
+            )
+            for strength, rows, direction in sections:
                 weight = strength[i, query].exp().unsqueeze(1)
-                direction = self.direction[i, query] if rows is p else None
-                known = rows[entity], relation, side
-                total = self._subtract_energy(total, weight, known, rows, direction)
+                self._add_section_(total, weight, rows, direction, (entity, relation, side))
         return total
 
-    def _subtract_energy(
+    def _add_section_(
         self,
         total: Tensor,
         weight: Tensor,
-        known: tuple[Tensor, Tensor, Side],
         rows: Tensor,
         direction: Tensor | None,
-    ) -> Tensor:
-        """Subtracts half the weighted energy of queries and candidates from a table of scores, and
-        adds the products of a direction with the candidates.
+        queries: tuple[Tensor, Tensor, Side],
+    ) -> None:
+        r"""Adds :math:`-\tfrac{w}{2} E(x_e, x_v) + \langle u, x_v \rangle` to a table of scores, in
+        place.
 
-        A table ``[B, N]`` is larger than all else, and each operation takes as long as reading it:
-        energies of isometric maps are differences of products, which matrix products add to it.
+        The table ``[B, N]`` is larger than all else here, and each operation on it takes as long as
+        reading it. For isometric maps, with the vector :math:`q` of a query,
+        :math:`E = |q|^2 + |x_v|^2 - 2 \langle q, x_v \rangle`, so matrix products do all.
+
+        Args:
+            total (Tensor): The table.
+            weight (Tensor): :math:`w`, ``[B, 1]``.
+            rows (Tensor): The sections :math:`x` of all entities, ``[N, s, d]``.
+            direction (Tensor, optional): :math:`u`, real rows ``[B, m]``; None for zero.
+            queries (tuple): Entities, relations and the side of the candidates.
         """
-        vectors, relation, side = known
-        candidates = real_rows(rows).flatten(1)
-        if not self.score_maps.isometric:
-            scores = self.score_maps.score_candidates(vectors, relation, rows, side)
-            total = torch.addcmul(total, weight, scores, value=0.5)
-            return total if direction is None else total.addmm(direction, candidates.T)
-        wanted = self.score_maps.query_vectors(vectors, relation, side).flatten(1)
-        half = -weight / 2
-        left = [half, half * wanted.square().sum(1, keepdim=True)]
-        square = candidates.square().sum(1, keepdim=True)
-        total.addmm_(torch.cat(left, 1), torch.cat([square, torch.ones_like(square)], 1).T)
-        factor = weight * wanted
-        return total.addmm_(factor if direction is None else factor + direction, candidates.T)
+        entity, relation, side = queries
+        candidates, factor = real_rows(rows).flatten(1), direction
+        if self.score_maps.isometric:
+            wanted = self.score_maps.query_vectors(rows[entity], relation, side).flatten(1)
+            factor = weight * wanted if direction is None else weight * wanted + direction
+            of_queries = torch.cat(
+                [torch.ones_like(weight), wanted.square().sum(1, keepdim=True)], 1
+            )
+            square = candidates.square().sum(1, keepdim=True)
+            of_candidates = torch.cat([square, torch.ones_like(square)], 1)
+            total.addmm_(-weight / 2 * of_queries, of_candidates.T)
+        else:
+            scores = self.score_maps.score_candidates(rows[entity], relation, rows, side)
+            total.addcmul_(weight, scores, value=0.5)
+        if factor is not None:
+            total.addmm_(factor, candidates.T)
 
     def energy(self, graph: DiffusedGraph, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
         r"""The energy ``[B]`` in the scores of triples, in the mean over both sides.

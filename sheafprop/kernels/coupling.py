@@ -59,18 +59,20 @@ class Coupling(ABC):
         received, (factors, own, gain, constant, _) = self(x), terms
         if constant is not None:
             received = received + constant
-        # An operation on features, like its derivative, takes as long as reading them: factors are
-        # combined first, and real ones multiply complex numbers as pairs.
+        # Each operation on features is bound by memory, so factors are combined first; real factors
+        # multiply complex numbers as pairs.
+        pairs = received.is_complex()
+        rows, received = real_rows(x.to(received.dtype)), real_rows(received)
         kept: float | Tensor = factors[0] + factors[1]
         if own is not None and factors[1] != 0:
-            kept = _as_factor(own, received, factors[1])
+            kept = _as_factor(own, rows, pairs, factors[1])
             kept = kept + factors[0] if factors[0] != 0 else kept
-        rows = kept * real_rows(x.to(received.dtype))
+        rows = kept * rows
         if gain is None:
-            rows = torch.add(rows, real_rows(received), alpha=factors[2])
+            rows = torch.add(rows, received, alpha=factors[2])
         else:
-            rows = rows.addcmul(_as_factor(gain, received, factors[2]), real_rows(received))
-        return torch.view_as_complex(rows.unflatten(-1, (-1, 2))) if received.is_complex() else rows
+            rows = rows.addcmul(_as_factor(gain, rows, pairs, factors[2]), received)
+        return torch.view_as_complex(rows.unflatten(-1, (-1, 2))) if pairs else rows
 
     def combine_rows(self, rows: tuple[int, int], x: Tensor, terms: Terms) -> bool:
         """Computes some rows of :meth:`combine` in ``terms.out``, from the first to that behind the
@@ -132,12 +134,12 @@ class IdentityCoupling(Coupling):
         return True
 
 
-def _as_factor(values: Tensor, features: Tensor, times: float) -> Tensor:
-    """Multiples of real values ``[n, 1]`` or ``[n, d]`` as what multiplies real rows ``[n, s, m]``
-    of features ``[n, s, d]``."""
-    values = values.to(features.dtype.to_real())
+def _as_factor(values: Tensor, rows: Tensor, pairs: bool, times: float) -> Tensor:
+    """Multiples of real values ``[n, 1]`` or ``[n, d]`` as what multiplies real rows ``[n, s, m]``;
+    with ``pairs``, two neighboring columns of these are one complex number."""
+    values = values.to(rows.dtype)
     values = values if times == 1 else times * values
-    if features.is_complex() and values.shape[1] > 1:
+    if pairs and values.shape[1] > 1:
         values = values.repeat_interleave(2, 1)
     return values.unsqueeze(1)
 

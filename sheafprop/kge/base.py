@@ -413,10 +413,10 @@ class KGEModel(torch.nn.Module, ABC):
         return self._score_rows(self._rows(known), rel_type, self._rows(candidates), side)
 
     def query_vectors(self, known: Tensor, rel_type: Tensor, side: Side) -> Tensor:
-        r"""Returns the vectors whose distance to a candidate is that of the triple.
+        r"""Returns the vectors :math:`q` for which the score of a triple is
+        :math:`-\| q - v \|_p` (or its square), with :math:`v` the vector of its candidate.
 
-        Maps that keep distances, those of an :attr:`isometric` model, can be inverted: a triple
-        scores by the distance of its candidate to one vector, whatever the relation.
+        Only maps that keep distances, those of an :attr:`isometric` model, have such vectors.
 
         Args:
             known (torch.Tensor): The vectors at the other side, one for each query.
@@ -425,7 +425,8 @@ class KGEModel(torch.nn.Module, ABC):
 
         Shapes:
             - **known:** :math:`(B, d)` or :math:`(B, s, d)`
-            - **output:** :math:`(B, s, m)` of real rows, :math:`s = 1` where there are no sections
+            - **output:** real rows of shape :math:`(B, s, m)` (:math:`m = 2d` where vectors are
+              complex, else :math:`d`), with :math:`s = 1` where there are no sections
 
         Raises:
             ValueError: If the maps of the model do not keep distances.

@@ -69,6 +69,12 @@ def test_presets_add_episodes_and_proximity_to_the_best(preset, family, width, p
     assert set(more) == set(best)
 
 
+@pytest.mark.parametrize("of", [("shorter", "fb237"), ("narrow", "WN18RR"), ("numbers", "WN18RR")])
+def test_presets_without_settings_for_a_family_are_refused(of):
+    with pytest.raises(ValueError, match=f"'{of[0]}' has no settings for '{of[1]}'"):
+        completion_config(*of, "v1", "rotate")
+
+
 @pytest.mark.parametrize("preset", ["episodes", "shorter", "isolated", "numbers", "plain-walk"])
 def test_each_version_of_nell_has_the_weight_of_the_stored_selection(preset):
     setting = {

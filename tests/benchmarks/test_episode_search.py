@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -82,6 +83,10 @@ def test_a_search_that_was_interrupted_goes_on(tmp_path, monkeypatch):
         return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
     assert figures(again) == figures(whole)
+    for base in ("short", None):
+        run = partial(episode_search.run_search, base=base)
+        rows = run(config, "fb237", 0, {"centre": {}}, folder=folder)
+        assert {r["setting"] for r in rows} == {"centre"} | ({base} if base else set())
 
 
 def test_the_table_takes_the_best_weight_of_each_setting():
@@ -127,10 +132,12 @@ def test_options_of_the_base_model_are_in_the_name_and_in_the_configuration(tmp_
     def keep(cells, *_, **__):
         for cell in cells:
             config, _, _, settings, _ = cell.arguments
+            base = cell.function.keywords["base"] if hasattr(cell.function, "keywords") else "own"
             found[cell.key["config_hash"]] = (
                 config["model"].get("hidden_channels"),
                 config["trainer"]["max_steps"],
                 set(settings),
+                base,
             )
 
     monkeypatch.setattr(episode_search, "run_cells", keep)
@@ -145,7 +152,7 @@ def test_options_of_the_base_model_are_in_the_name_and_in_the_configuration(tmp_
         episode_search.main([*common, *more])
     plain, wide, short, both = found.values()
     steps = plain[1]
-    assert plain[2] == {"k 2"}
-    assert wide == (12, steps, {"k 2, d 12"})
-    assert short == (plain[0], 7, {"k 2, base 7"})
-    assert both == (12, 7, {"k 2, d 12, base 7"})
+    assert plain[2:] == ({"k 2"}, "own")
+    assert wide == (12, steps, {"k 2, d 12"}, None)
+    assert short == (plain[0], 7, {"k 2, base 7"}, "propagation, base 7")
+    assert both == (12, 7, {"k 2, d 12, base 7"}, None)

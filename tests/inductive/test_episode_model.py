@@ -118,6 +118,36 @@ def test_the_score_is_that_of_the_definition(kind):
             torch.testing.assert_close(found[row], expected, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", ["rotate", "transe", "su2e", "um", "se"])
+@pytest.mark.parametrize("side", ["tail", "head"])
+def test_scores_are_differentiable_in_rows_of_any_length(kind, side):
+    model = small_model(kind, times=(2, 3))
+    random = model.draw_sections([f"e{i}" for i in range(SIZE)], 0)
+    graph = model.diffuse(random_triples(), SIZE, random)
+    rows = [1.5 * x.detach() for x in (*graph.prototype, *graph.random)]
+    entity, relation = torch.tensor([0, 5, 0]), torch.tensor([2, 0, 2])
+
+    def score(*rows):
+        own = graph._replace(prototype=rows[:2], random=rows[2:])
+        return model.score(own, entity, relation, side)
+
+    rows = [x.requires_grad_() for x in rows]
+    assert torch.autograd.gradcheck(score, rows, fast_mode=True)
+
+
+@pytest.mark.parametrize("kind", ["rotate", "su2e", "pairre", "se"])
+@torch.no_grad()
+def test_scores_keep_single_precision_under_autocast(kind):
+    model = small_model(kind, torch.float32)
+    random = model.draw_sections([str(i) for i in range(SIZE)], 0)
+    graph = model.diffuse(random_triples(), SIZE, random)
+    query = graph, torch.arange(3), torch.tensor([0, 2, 1]), "tail"
+    expected = model.score(*query)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model.score(*query)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_takes_relations_of_the_model_and_leaves_it_as_it_is():
     kge = build_model("rotate", num_nodes=5, num_relations=3, hidden_channels=4)
     before = {name: value.clone() for name, value in kge.state_dict().items()}

@@ -152,3 +152,24 @@ def test_real_features_of_complex_maps_are_combined_as_complex_ones():
     terms = Terms((0.25, -0.5, 3.0), own, gain)
     found = coupling.combine(x.clone().requires_grad_(), terms)
     torch.testing.assert_close(found.detach(), coupling.combine(x.to(torch.complex128), terms))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_factors_of_another_precision_do_not_change_that_of_features(dtype):
+    entries = make_entries(symmetric=True)
+    coupling = DiagonalCoupling(entries, random(RELATIONS, WIDTH, dtype=dtype, seed=4))
+    x = random(entries.num_src, 2, WIDTH, dtype=dtype)
+    own, gain = random(2, entries.num_dst, WIDTH, dtype=torch.float64, seed=1)
+    terms = Terms((0.25, -0.5, 3.0), own, gain)
+    found = coupling.combine(x.clone().requires_grad_(), terms)
+    assert found.dtype == dtype
+    with use_backend("numba"):
+        torch.testing.assert_close(found.detach(), coupling.combine(x, terms))
+
+
+def test_combinations_compile():
+    coupling, x = EmptyCoupling(4), random(4, 2, 3, dtype=torch.float64)
+    own = random(4, 3, dtype=torch.float64, seed=1)
+    terms = Terms((0.25, -0.5, 3.0), own, own, random(4, 1, 3, dtype=torch.float64, seed=2))
+    compiled = torch.compile(coupling.combine, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, terms), coupling.combine(x, terms))

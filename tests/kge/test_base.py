@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from sheafprop.kge import KGEModel, RotatE, TransE, base
+from sheafprop.kernels.rows import real_rows
+from sheafprop.kge import KGEModel, RotatE, TransE, base, build_model
 from sheafprop.kge.base import near_identity, near_one, unit_translations
 from sheafprop.sheaf import DiagonalSheaf
 
@@ -38,6 +39,30 @@ def test_the_sheaf_alone_gives_the_scores(p, num_sections):
     rows = torch.arange(3)
     torch.testing.assert_close(model.score_tails(x, head, relation)[rows, tail], expected)
     torch.testing.assert_close(model.score_heads(x, relation, tail)[rows, head], expected)
+
+
+@pytest.mark.parametrize("kind", ["transe", "rotate", "su2e", "um"])
+@pytest.mark.parametrize("side", ["tail", "head"])
+@pytest.mark.parametrize("num_sections", [None, 2])
+def test_scores_are_distances_of_query_vectors(kind, side, num_sections):
+    model = build_model(
+        kind, num_nodes=6, num_relations=3, hidden_channels=4, squared=True
+    ).double()
+    dtype = model.entity_vectors().dtype
+    shape = (6, 4) if num_sections is None else (6, num_sections, 4)
+    x, relation = torch.randn(shape, dtype=dtype), torch.tensor([0, 2, 2])
+    found = model.query_vectors(x[:3], relation, side)
+    rows = real_rows(x if num_sections else x.unsqueeze(1))
+    distance = (found.unsqueeze(1) - rows).square().sum((2, 3))
+    torch.testing.assert_close(-distance, model.score_candidates(x[:3], relation, x, side))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(model.query_vectors(x[:3], relation, side), found)
+
+
+def test_maps_that_do_not_keep_distances_have_no_query_vectors():
+    model = build_model("se", num_nodes=3, num_relations=2, hidden_channels=4)
+    with pytest.raises(ValueError, match="the maps of SE do not keep distances"):
+        model.query_vectors(torch.randn(1, 4), torch.tensor([0]), "tail")
 
 
 @pytest.mark.parametrize("nodes", [1, 15, 16, 31, 32, 33, 50])

@@ -40,6 +40,7 @@ def rows_of(sources, weight, teleport=0.15, steps=20):
 @pytest.mark.parametrize("teleport", [0.15, 0.6])
 def test_steps_are_those_of_the_walk_of_each_source(teleport, steps, kind):
     near = RelationProximity(GRAPH, TYPES, SIZE, RELATIONS, teleport=teleport, num_iterations=steps)
+    assert near.num_iterations == steps
     for dtype, bound in ((torch.float64, 1e-12), (torch.float32, 3e-6)):
         weight = weights(kind, dtype)
         found = near(SOURCES, weight)
