@@ -38,6 +38,8 @@ from sheafprop.seeding import combine_keys
 from sheafprop.training.checkpoint_state import AtomicCheckpointIO
 
 _WARM_UP = 20
+# The exponential of a parameter of this size may not be finite in single precision.
+_EXTREME = 80.0
 #: Fraction of the triples of the held-out part that evaluate the number of steps.
 _JUDGING_SHARE = 0.15
 #: The first number of steps that is tried; it is doubled while validation improves.
@@ -135,12 +137,18 @@ class _HiddenTriples(LightningModule):
         )
         try:
             loss = self.loss(self._triples.to(self.device), generator)
-        except (ValueError, DivergenceError) as error:  # of maps or weights that are not finite
+        except (ValueError, DivergenceError) as error:
+            # Maps and weights that are not finite are refused as any value is.
+            if isinstance(error, ValueError) and not self._has_diverged():
+                raise
             raise DivergenceError(f"{self.name}: {error} {where}") from error
         if not bool(torch.isfinite(loss)):
             raise DivergenceError(f"the loss of {self.name} became {loss.item()} {where}")
         self.log(f"{self.name}/loss", loss, on_step=True, on_epoch=False)
         return loss
+
+    def _has_diverged(self) -> bool:
+        return not all(bool((p.abs() < _EXTREME).all()) for p in self._trained.values())
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         for name, parameter in self._trained.items():

@@ -361,6 +361,19 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(monkeypatch):
         train_episodes(trained_model(), graph(), SETTINGS)
 
 
+@pytest.mark.parametrize(("value", "error"), [(79.0, ValueError), (81.0, DivergenceError)])
+def test_errors_have_another_cause_while_parameters_are_small(monkeypatch, value, error):
+    def loss(model, *_):
+        with torch.no_grad():
+            model.log_weight[-1] = -value
+        raise ValueError("no such entity")
+
+    monkeypatch.setattr(episode_training, "episode_loss", loss)
+    with pytest.raises(error, match="no such entity") as found:
+        train_episodes(trained_model(), graph(), SETTINGS)
+    assert ("learning rate" in str(found.value)) == (error is DivergenceError)
+
+
 def test_a_gradient_that_is_not_finite_stops_with_its_step(monkeypatch):
     original = episode_training.episode_loss
 
