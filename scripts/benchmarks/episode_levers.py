@@ -53,9 +53,7 @@ from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.nn.start import RelationPrototypes
 from sheafprop.report.tables import NOTHING, markdown_table
-from sheafprop.training.episode_training import (
-    train_episodes,
-)
+from sheafprop.training.episode_training import train_episodes
 from sheafprop.training.sheaf_completion import SheafCompletion
 
 KEYS = ("dataset", "split", "config_hash", "setting")

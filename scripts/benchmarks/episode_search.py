@@ -10,7 +10,7 @@ presets.
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -270,17 +270,15 @@ def main(arguments: list[str] | None = None) -> None:
                 settings = CHANGES[family]
                 if options.settings:
                     settings = {k: v for k, v in settings.items() if k in options.settings}
-                run: Callable[..., Any] = run_search
                 suffix = ""
                 if options.width is not None:
                     config["model"]["hidden_channels"] = options.width
                     suffix += f", d {options.width}"
-                    run = partial(run_search, base=None)
                 if options.base_steps is not None:
                     config["trainer"]["max_steps"] = options.base_steps
                     suffix += f", base {options.base_steps}"
-                    if options.width is None:
-                        run = partial(run_search, base=f"propagation{suffix}")
+                base = f"propagation{suffix}" if options.width is None else None
+                run = partial(run_search, base=base)
                 settings = {name + suffix: change for name, change in settings.items()}
                 key = {"dataset": f"{family}_{version}", "model": options.model, "split": split}
                 key["config_hash"] = config_hash(config | {"settings": settings})

@@ -19,8 +19,7 @@ from sheafprop.ranking.triple_filter import TripleFilter
 HIDDEN_SHARE, BATCH_SIZE = 0.25, 200
 #: Numbers that walks keep for their derivative, at most: 1 GB in single precision.
 MOST_NUMBERS = 2**28
-# Vectors that each step of a walk keeps for its derivative: the walk before and after it, and what
-# nodes receive.
+# Vectors that each step of a walk keeps for its derivative, at most.
 _KEPT = 3
 
 

@@ -132,12 +132,11 @@ def test_options_of_the_base_model_are_in_the_name_and_in_the_configuration(tmp_
     def keep(cells, *_, **__):
         for cell in cells:
             config, _, _, settings, _ = cell.arguments
-            base = cell.function.keywords["base"] if hasattr(cell.function, "keywords") else "own"
             found[cell.key["config_hash"]] = (
                 config["model"].get("hidden_channels"),
                 config["trainer"]["max_steps"],
                 set(settings),
-                base,
+                cell.function.keywords["base"],
             )
 
     monkeypatch.setattr(episode_search, "run_cells", keep)
@@ -152,7 +151,7 @@ def test_options_of_the_base_model_are_in_the_name_and_in_the_configuration(tmp_
         episode_search.main([*common, *more])
     plain, wide, short, both = found.values()
     steps = plain[1]
-    assert plain[2:] == ({"k 2"}, "own")
+    assert plain[2:] == ({"k 2"}, "propagation")
     assert wide == (12, steps, {"k 2, d 12"}, None)
     assert short == (plain[0], 7, {"k 2, base 7"}, "propagation, base 7")
     assert both == (12, 7, {"k 2, d 12, base 7"}, None)
