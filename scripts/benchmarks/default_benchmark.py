@@ -1,4 +1,4 @@
-"""The default of ``sheafprop fit`` on plain folders, beside the best preset of each data set.
+"""The default of ``sheafprop fit`` on plain folders, beside the presets of each data set.
 
 A cell writes a data set as the folder of a user, a whole graph by ``sheafprop split``, and runs the
 commands ``fit`` and ``test`` on it, with ``experiment/folder`` or with a preset. Times are those of
@@ -23,7 +23,7 @@ from lightning.pytorch import Trainer
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import report_errors
-from benchmarks.presets import config_hash
+from benchmarks.presets import FAMILIES, completion_config, config_hash
 from benchmarks.transductive_data import read_parts
 from sheafprop.cli.main import main as sheafprop
 from sheafprop.config_files import load_config, merge
@@ -38,8 +38,17 @@ Record = dict[str, Any]
 
 KEYS = ("dataset", "settings", "seed", "config_hash")
 FIELDS = ("hits@10", "mrr", "validation_hits@10", "seconds_fit", "seconds_train", "seconds_test")
-#: The default; the same without validation triples of the inference graph; the best preset.
-SETTINGS = ("default", "default without validation", "preset")
+#: The default; the same without validation triples of the inference graph; the default of before,
+#: without proximity; the preset ``best``, and that with episodes and proximity.
+SETTINGS = (
+    "default",
+    "default without validation",
+    "default without proximity",
+    "preset",
+    "preset with episodes",
+)
+#: What the others are compared with.
+PRESETS = ("preset", "preset with episodes")
 #: The mode of each data set, and the preset it is compared with.
 DATASETS = {
     "fb237_v4": ("fully-inductive", "fb237_rotate"),
@@ -54,9 +63,22 @@ _SPLIT = {"codex-s": ("--new-fraction", "0.1"), "FB15k-237": ("--max-triples", "
 
 def config_of(dataset: str, settings: str) -> list[str]:
     """The configurations of a cell, as ``fit`` takes them."""
-    if settings == "preset":
-        return [f"preset/best/{DATASETS[dataset][1]}", "data/folder"]
+    if settings.startswith("preset"):
+        kind = "episodes" if settings.endswith("episodes") else "best"
+        return [f"preset/{kind}/{DATASETS[dataset][1]}", "data/folder"]
     return ["experiment/folder", "logger/csv"]
+
+
+def options_of(dataset: str, settings: str) -> dict[str, Any]:
+    """What a cell changes in the section ``model`` of its configurations, by option."""
+    if settings == "default without proximity":
+        return {"proximity": None}
+    family, _, version = dataset.rpartition("_")
+    if settings == "preset with episodes" and family in FAMILIES:
+        # The weight of proximity is that of the data set.
+        near = completion_config("episodes", family, version, "rotate")["model"]["proximity"]
+        return {"proximity.weight": near["weight"]}
+    return {}
 
 
 def cells(
@@ -68,6 +90,9 @@ def cells(
         config: dict[str, Any] = {}
         for file in config_of(dataset, name):
             config = merge(config, load_config(file))
+        config["model"] |= options_of(dataset, name)
+        if config["model"].get("proximity", {}) is None:
+            del config["model"]["proximity"]  # as in stored results that are older
         key = {"dataset": dataset, "settings": name, "seed": seed}
         key["config_hash"] = config_hash(config)
         found.append(Cell(key, run_cell, (dataset, name, seed, root)))
@@ -95,6 +120,8 @@ def run_cell(
     words += ["--data.root", str(own), "--data.mode", DATASETS[dataset][0]]
     words += ["--run.group", str(runs), "--run.name", f"seed-{seed}"]
     words += ["--seed_everything", str(seed), "--trainer.accelerator", "cpu"]
+    for name, value in options_of(dataset, settings).items():
+        words.append(f"--model.{name}={json.dumps(value)}")
     run = runs / f"seed-{seed}"
     with _timed_training() as seconds:
         seconds["seconds_fit"] = _run(folder, "fit", *words)
@@ -127,6 +154,7 @@ def run_cell(
             "start": chosen["start"],
             "iterations": chosen["iterations"],
             "configurations_tried": selection["tried"],
+            "proximity": (selection.get("proximity") or {}).get("chosen"),
             "epochs": found["training"]["epochs"],
             "stopped": found["training"]["stopped"],
             **seconds,
@@ -211,20 +239,25 @@ def default_table(records: Sequence[Record]) -> str:
     for (dataset, settings), own in sorted(found.items(), key=lambda item: _place(*item[0])):
         cells = [dataset, settings, str(len(own))]
         cells.append(f"{100 * _mean(own, 'hits@10'):.1f} ({_mean(own, 'mrr'):.3f})")
-        best = found.get((dataset, "preset"), {})
-        both = [seed for seed in own if seed in best]
-        points = share = NOTHING
-        if settings != "preset" and both:
-            ours, theirs = ({s: part[s] for s in both} for part in (own, best))
-            gain = _mean(ours, "hits@10") - _mean(theirs, "hits@10")
-            ratio = _mean(ours, "seconds_train") / _mean(theirs, "seconds_train")
-            points, share = f"{100 * gain:+.1f}", f"{ratio:.2f}"
-        cells += [points, f"{_mean(own, 'seconds_train'):.0f} s", share]
+        shares = []
+        for preset in PRESETS:
+            best = found.get((dataset, preset), {})
+            both = [seed for seed in own if seed in best]
+            points = share = NOTHING
+            if not settings.startswith("preset") and both:
+                ours, theirs = ({s: part[s] for s in both} for part in (own, best))
+                gain = _mean(ours, "hits@10") - _mean(theirs, "hits@10")
+                ratio = _mean(ours, "seconds_train") / _mean(theirs, "seconds_train")
+                points, share = f"{100 * gain:+.1f}", f"{ratio:.2f}"
+            cells.append(points)
+            shares.append(share)
+        cells += [f"{_mean(own, 'seconds_train'):.0f} s", *shares]
         cells += [f"{_mean(own, f'seconds_{name}'):.0f} s" for name in ("fit", "test")]
         rows.append(cells)
     header = ["data set", "settings", "seeds", "Hits@10 (MRR)", "against the preset"]
-    header += ["train and select", "of the preset's", "`fit`", "`test`"]
-    return markdown_table(header, rows, "ll" + "r" * 7)
+    header += ["against that with episodes", "train and select", "of the preset's"]
+    header += ["of that with episodes", "`fit`", "`test`"]
+    return markdown_table(header, rows, "ll" + "r" * 9)
 
 
 def _place(dataset: str, settings: str) -> tuple[int, int]:

@@ -119,6 +119,8 @@ def _of_run(
     settings = PropagationSettings(**stored.settings)
     triples = [data.train.triples, data.inference.triples, data.valid, data.test]
     ranks.compare("run and data", settings, *triples, *stored.model.state_dict().values())
+    selection = stored.metrics.get("selection", {})
+    on_validation = selection.get("on", "validation") == "validation"
     result = rank_completion(
         stored.model,
         data,
@@ -126,7 +128,8 @@ def _of_run(
         episodes=stored.episodes,
         proximity=stored.proximity,
         protocols=options.protocol or config["model"].get("protocols") or _PROTOCOLS[:2],
-        selected=stored.metrics.get("selection", {}).get("on", "validation") == "validation",
+        selected=on_validation,
+        proximity_selected=on_validation and selection.get("proximity") is not None,
         seed=config["seed_everything"],
         progress=ranks.is_first and show_progress(),
         feature_map=None if stored.features is None else stored.features.map,

@@ -7,6 +7,7 @@ from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximityScorer, ProximitySettings
+from sheafprop.inductive.proximity_search import ProximitySearch
 from sheafprop.inductive.rank_completion import CompletionResult, rank_completion
 from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.inductive.training_graph import training_graph_as_new
@@ -22,6 +23,7 @@ __all__ = [
     "PropagationSearch",
     "PropagationSettings",
     "ProximityScorer",
+    "ProximitySearch",
     "ProximitySettings",
     "SectionScorer",
     "Selection",

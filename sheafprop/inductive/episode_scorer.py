@@ -5,8 +5,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from sheafprop.data.inductive_data import InductiveData
 from sheafprop.inductive.episode_model import EpisodeModel
-from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.feature_map import Anchors, FeatureMap
 from sheafprop.kge.base import Side
 from sheafprop.ranking.triple_filter import TripleFilter
 
@@ -89,6 +90,37 @@ class WithVectors:
         """Scores ``[B, N]`` of all heads for relations ``rel_type`` and tails ``tail_index``."""
         scores = self.episodes.score_heads(rel_type, tail_index)
         return scores + self.weight * self.vectors.score_heads(rel_type, tail_index)
+
+
+def score_by_episodes(
+    episodes: EpisodeModel,
+    data: InductiveData,
+    vectors: Scorer,
+    *,
+    seed: int = 0,
+    feature_map: FeatureMap | None = None,
+) -> EpisodeScorer | WithVectors:
+    """Returns the score of episodes in the inference graph, beside that of vectors if some of its
+    entities are known from training.
+
+    Args:
+        episodes (EpisodeModel): The trained model.
+        data (InductiveData): The graphs.
+        vectors (Scorer): The score of the entities' own vectors.
+        seed (int): Seed of the random sections.
+        feature_map (FeatureMap, optional): The map from features to vectors.
+    """
+    assert data.inference.entities is not None
+    labels = data.inference.entities.labels
+    observed = data.inference.triples.to(episodes.prototypes.device)
+    anchors = None
+    if feature_map is not None and data.features is not None:
+        anchors = feature_map.anchors(data.features, labels)
+    scorer = EpisodeScorer(episodes, observed, labels, seed, anchors)
+    share = episodes.settings.vector_share
+    if share and bool(data.boundary_mask.any()):
+        return WithVectors(scorer, vectors, share, observed)
+    return scorer
 
 
 @torch.no_grad()

@@ -3,7 +3,9 @@ import math
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from sheafprop.checks import check_integer, count_noun
 from sheafprop.data.inductive_data import InductiveData
@@ -46,6 +48,7 @@ class Selection:
         seconds: Wall time of the search.
         unpropagated: One row per start without propagation, for comparison; never selected.
         available: Number of triples from which ``count`` were sampled, None if all were used.
+        proximity: What :meth:`ProximitySearch.select` returned, None if no search was made.
     """
 
     settings: PropagationSettings
@@ -57,6 +60,7 @@ class Selection:
     seconds: float = 0.0
     unpropagated: list[dict[str, Any]] = field(default_factory=list)
     available: int | None = None
+    proximity: dict[str, Any] | None = None
 
     @property
     def tried(self) -> int:
@@ -84,6 +88,25 @@ class Selection:
         own = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
         chosen = {key: value for key, value in plain["chosen"].items() if key != "num_sections"}
         return cls(settings=PropagationSettings(**chosen), **own)
+
+
+class SelectionTriples(NamedTuple):
+    """The triples on which settings are selected.
+
+    Args:
+        on (str): Where they are from, as in :class:`Selection`.
+        data (InductiveData): The graphs in which they are ranked.
+        triples (Tensor): The triples, ``[m, 3]``.
+        known (TripleFilter): The known triples, to filter.
+        available (int, optional): The number of triples from which these were sampled; None if
+            these are all.
+    """
+
+    on: str
+    data: InductiveData
+    triples: Tensor
+    known: TripleFilter
+    available: int | None
 
 
 @dataclass(frozen=True)
@@ -145,6 +168,30 @@ class PropagationSearch:
         limits = ("max_triples", "patience", "max_random")
         return {key: v for key, v in plain.items() if key not in limits or v is not None}
 
+    def draw(self, data: InductiveData, *, quick: bool = False) -> SelectionTriples | None:
+        """Returns the triples that select, None if there are none.
+
+        Args:
+            data: The graphs; see :meth:`select`.
+            quick: Whether a quarter of ``max_triples`` is enough.
+        """
+        on = "validation"
+        if data.valid is None or not len(data.valid):
+            on = "training graph"
+            try:
+                data = training_graph_as_new(data)
+            except DataError:
+                return None
+        triples, available = data.valid, None
+        if triples is None or not len(triples):
+            return None
+        limit = self.max_triples
+        if quick and limit is not None:
+            limit = math.ceil(limit / 4)
+        if limit is not None and len(triples) > limit:
+            available, triples = len(triples), draw_triples(triples, limit)
+        return SelectionTriples(on, data, triples, inference_filter(data), available)
+
     def select(
         self,
         model: KGEModel,
@@ -169,26 +216,14 @@ class PropagationSearch:
         begin = time.perf_counter()
         starts = self.start[:1] if quick else self.start
         steps = self.step_size[:1] if quick else self.step_size
-        on = "validation"
-        if data.valid is None or not len(data.valid):
-            on, feature_map = "training graph", None
-            try:
-                data = training_graph_as_new(data)
-            except DataError:
-                data = replace(data, valid=None)
-        valid = data.valid
-        if valid is None or not len(valid):
+        drawn = self.draw(data, quick=quick)
+        if drawn is None:
             chosen = replace(self.settings, start=starts[0], step_size=steps[0])
             return Selection(chosen, "defaults", self.metric, None, 0)
-        known, available = inference_filter(data), None
-        limit = self.max_triples
-        if quick and limit is not None:
-            limit = math.ceil(limit / 4)
-        if limit is not None and len(valid) > limit:
-            available = len(valid)
-            valid = draw_triples(valid, limit)
+        on, data, valid, known, available = drawn
         valid = valid.to(model.node_emb.weight.device)
-        mapped = feature_map  # features are fitted once
+        # Features are fitted once; those of the whole training graph know its new entities.
+        mapped = feature_map if on == "validation" else None
         best: tuple[float, PropagationSettings] | None = None
         curve: list[dict[str, Any]] = []
         unpropagated: list[dict[str, Any]] = []

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,8 @@ _PEER_FLOOR = 1e-5
 _KEPT = 2**28
 # Walks that weigh relations run together so often, which keeps their columns in the cache.
 _WALKS = 64
+# Products that proximity takes without being asked for, at most.
+_MOST_PRODUCTS = 2e10
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,18 @@ class LogProximity:
         return torch.bincount(ends, minlength=self._num_nodes).clamp_min(1)
 
 
+def proximity_is_cheap(triples: Tensor, num_edges: int, num_iterations: int = 20) -> bool:
+    """Whether the proximities of all entities of some triples can be computed in seconds.
+
+    Args:
+        triples (Tensor): The triples, ``[m, 3]``.
+        num_edges (int): Number of observed triples.
+        num_iterations (int): Steps of the walk.
+    """
+    sources = len(triples[:, [0, 2]].unique())
+    return 2.0 * sources * num_edges * num_iterations <= _MOST_PRODUCTS
+
+
 class ProximityScorer:
     r"""A score plus the logarithm of the proximity of its entities in the observed graph.
 
@@ -222,7 +237,7 @@ class ProximityScorer:
 
     Args:
         scorer (Scorer, optional): What gives :math:`f`; None for zero: proximity alone.
-        near (LogProximity): The logarithms.
+        near (callable): The logarithms, with the arguments of :class:`LogProximity`.
         weight (float): :math:`\lambda`.
         peers (float): :math:`\mu`.
         may_loop (Tensor, optional): Relations that have a loop in the training graph, bool ``[R]``.
@@ -234,7 +249,7 @@ class ProximityScorer:
     def __init__(
         self,
         scorer: Scorer | None,
-        near: LogProximity,
+        near: Callable[[Tensor, Tensor, Side, float], Tensor],
         weight: float = 1.0,
         *,
         peers: float = 0.0,

@@ -8,7 +8,12 @@ import torch
 from sheafprop.data.inductive_data import InductiveData
 from sheafprop.errors import DataError
 from sheafprop.inductive.episode_model import EpisodeModel
-from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors
+from sheafprop.inductive.episode_scorer import (
+    EpisodeScorer,
+    Scorer,
+    WithVectors,
+    score_by_episodes,
+)
 from sheafprop.inductive.feature_map import FeatureMap
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import inference_filter
@@ -18,6 +23,7 @@ from sheafprop.inductive.proximity_scorer import (
     ProximityScorer,
     ProximitySettings,
     add_proximity,
+    proximity_is_cheap,
 )
 from sheafprop.kge.base import KGEModel
 from sheafprop.ranking import EdgeTypeHeuristic, RankingResult, evaluate
@@ -30,8 +36,6 @@ PEERS = "proximity and peers alone"
 MEAN = "mean of messages, one step"
 NO_FEATURES = "without features"
 
-#: Products that the baselines of proximity may take; beyond, they are left to those who ask.
-_MOST_PRODUCTS = 2e10
 NO_PROXIMITY = "the graph is large: proximity is ranked only where model.proximity is set"
 
 
@@ -80,6 +84,7 @@ def rank_completion(
     proximity: ProximitySettings | None = None,
     protocols: Sequence[str] = ("full", "sampled50"),
     selected: bool = True,
+    proximity_selected: bool = False,
     seed: int = 0,
     further: Mapping[str, Any] | None = None,
     progress: bool = True,
@@ -103,6 +108,7 @@ def rank_completion(
         protocols (sequence of str): ``"full"``, ``"sampled50"``, ``"merged"``, ``"strict"``.
         selected (bool): Whether the settings were selected on the validation triples, in which case
             results under ``"merged"`` are marked.
+        proximity_selected (bool): Whether the weights of proximity were, too.
         seed (int): Seed of the random vectors.
         further (mapping): Further methods by name, with ``score_tails`` and ``score_heads``.
         progress (bool): Whether to show progress bars on standard error.
@@ -132,20 +138,14 @@ def rank_completion(
         without = InductivePropagation(model, plain, settings)
         own[f"{name} + sheaf propagation, {NO_FEATURES}"] = without.scorer()
     if episodes is not None:
-        assert labels is not None
-        observed = data.inference.triples.to(device)
-        anchors = None
-        if propagation.feature_map is not None and data.features is not None:
-            anchors = propagation.feature_map.anchors(data.features, labels)
-        trained = EpisodeScorer(episodes.to(device), observed, labels, seed, anchors)
+        trained = score_by_episodes(
+            episodes.to(device), data, scorer, seed=seed, feature_map=propagation.feature_map
+        )
         own = {f"{name} + episodes": trained} | own
-        share = episodes.settings.vector_share
-        if share and bool(data.boundary_mask.any()):
-            own[f"{name} + episodes"] = WithVectors(trained, scorer, share, observed)
     out.seconds["propagate"] = time.perf_counter() - begin
 
     near = walk = None
-    if proximity is not None or proximity_is_cheap(data):
+    if proximity is not None or proximity_is_cheap(test, data.inference.num_edges):
         graph = data.inference.triples.to(device), data.inference.num_nodes or 0
         near = walk = LogProximity.of_settings(proximity or ProximitySettings(), *graph)
         if episodes is not None and proximity is not None and episodes.log_walk is not None:
@@ -159,6 +159,8 @@ def rank_completion(
             methods[f"{method} + proximity"] = add_proximity(
                 one, kind, proximity, data.inference.triples, data.train.triples, data.num_relations
             )
+            if proximity_selected:
+                by_selection.add(f"{method} + proximity")
         methods[method] = one
         if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):
             by_selection |= {method, f"{method} + proximity"}
@@ -191,14 +193,6 @@ def rank_completion(
             mark = "selected on half of the test" if chosen else None
             out.add(method, result, ["merged"], strata_of_both, mark)
     return out
-
-
-def proximity_is_cheap(data: InductiveData, num_iterations: int = 20) -> bool:
-    """Whether computing the proximities of all entities in test queries is cheap."""
-    test = data.test
-    assert test is not None
-    sources = len(test[:, [0, 2]].unique())
-    return 2.0 * sources * data.inference.num_edges * num_iterations <= _MOST_PRODUCTS
 
 
 def baselines(

@@ -12,7 +12,7 @@ from sheafprop.files import as_json, written_after
 from sheafprop.hardware import describe_hardware, peak_bytes
 from sheafprop.report.group import group_report, record_path
 from sheafprop.report.own_files import is_own, own_path
-from sheafprop.report.run_report import write_report
+from sheafprop.report.run_report import describe_proximity, write_report
 from sheafprop.report.tables import terminal_table
 from sheafprop.training import BestCheckpoint, SheafCompletion
 from sheafprop.training.callbacks import choose_monitor
@@ -77,8 +77,9 @@ class RunReport(Callback):
         if not self._trained and training is not None:
             line = f"{training['epochs']} epochs were run before, and none was added"
             self._print(f"{line}: {training['stopped']}")
-        chosen = pl_module.selection.to_dict()["chosen"]
-        if self._trained or before.get("selection", {}).get("chosen") != chosen:
+        chosen = pl_module.selection.to_dict()
+        was = before.get("selection", {})
+        if self._trained or any(was.get(name) != chosen[name] for name in ("chosen", "proximity")):
             # What was ranked before belongs to other weights now, or to another choice.
             for name in ("run", "test", "protocols", "seconds"):
                 before.pop(name, None)
@@ -173,11 +174,13 @@ def _describe_choice(module: SheafCompletion) -> str:
         )
     chosen = selection.settings
     steps = count_noun(chosen.iterations, "iteration")
-    return (
+    line = (
         f"propagation: {steps} from the {chosen.start} start with step size {chosen.step_size}, "
         f"selected on {selection.describe_triples()} among "
         f"{count_noun(selection.tried, 'configuration')} ({selection.metric} {selection.value:.3f})"
     )
+    found = selection.proximity
+    return line if found is None else f"{line}\n{describe_proximity(found, selection.metric)}"
 
 
 def _read_record_of(folder: Path) -> dict[str, Any]:
@@ -219,10 +222,12 @@ def _will_validate(trainer: Trainer) -> bool:
 
 def _log_to_wandb(logger: WandbLogger, record: dict[str, Any], folder: Path) -> None:
     curve = record["selection"]["curve"]
-    if curve:
-        columns = list(curve[0])
-        rows = [[row[c] for c in columns] for row in curve]
-        logger.log_table("validation/by_iteration", columns=columns, data=rows)
+    of_proximity = (record["selection"].get("proximity") or {}).get("curve")
+    for name, points in (("iteration", curve), ("proximity", of_proximity)):
+        if points:
+            columns = list(dict.fromkeys(key for point in points for key in point))
+            rows = [[point.get(c) for c in columns] for point in points]
+            logger.log_table(f"validation/by_{name}", columns=columns, data=rows)
     if "test" in record:
         columns = ["method", "protocol", "metric", "value"]
         rows = [

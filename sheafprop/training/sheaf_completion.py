@@ -28,6 +28,7 @@ from sheafprop.inductive.inductive_propagation import fit_features
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import ProximitySettings
+from sheafprop.inductive.proximity_search import ProximitySearch
 from sheafprop.inductive.rank_completion import rank_completion
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -122,8 +123,9 @@ class SheafCompletion(LightningModule):
             :class:`~sheafprop.inductive.PropagationSearch` or its plain values.
         episodes: Trains relations through the diffusion after ``fit``, on the training graph; an
             :class:`~sheafprop.inductive.EpisodeSettings` or its plain values. None for no episodes.
-        proximity: Adds proximity in the observed graph to the scores; a
-            :class:`~sheafprop.inductive.ProximitySettings` or its plain values. None for none.
+        proximity: Adds proximity in the observed graph to the scores, with fixed weights or with
+            ``"auto"`` to select them after training; a
+            :class:`~sheafprop.inductive.ProximitySearch` or its plain values. None for none.
         protocols: Protocols to report at test.
         reference: Whether to also train a model on the observed inference graph and rank with it,
             as a reference (not an upper bound).
@@ -177,7 +179,7 @@ class SheafCompletion(LightningModule):
         lr_epochs: int | None = None,
         propagation: PropagationSearch = PropagationSearch(),  # noqa: B008 (frozen)
         episodes: EpisodeSettings | None = None,
-        proximity: ProximitySettings | None = None,
+        proximity: ProximitySearch | None = None,
         protocols: tuple[Literal["full", "sampled50", "merged", "strict"], ...] = (
             "full",
             "sampled50",
@@ -196,9 +198,9 @@ class SheafCompletion(LightningModule):
             propagation = PropagationSearch(settings=settings, **plain)
         if isinstance(episodes, dict):
             episodes = EpisodeSettings(**episodes)
-        if isinstance(proximity, dict):
-            proximity = ProximitySettings(**proximity)
-        self.episode_settings, self.proximity = episodes, proximity
+        if proximity is not None:
+            proximity = ProximitySearch.of(proximity)
+        self.episode_settings, self.proximity_search = episodes, proximity
         self.search = replace(propagation, settings=replace(propagation.settings, seed=seed))
         self.optimizer, self.lr_schedule = optimizer, lr_schedule
         injected = [name for name in _INJECTABLE if callable(getattr(self, name))]
@@ -270,6 +272,15 @@ class SheafCompletion(LightningModule):
         if self.kge is None:
             raise RuntimeError("the model is built when a Trainer sets the module up")
         return self.kge
+
+    @property
+    def proximity(self) -> ProximitySettings | None:
+        """The settings of proximity, with the selected weights."""
+        search = self.proximity_search
+        if search is None or search.is_fixed:
+            return None if search is None else search.settings()
+        selected = None if self.selection is None else self.selection.proximity
+        return search.settings() if selected is None else search.selected_settings(selected)
 
     def configure_model(self) -> None:
         if self._trainer is None:
@@ -573,14 +584,33 @@ class SheafCompletion(LightningModule):
         self.log_dict(named, batch_size=batch_size, sync_dist=True)
 
     def choose_propagation(self) -> Selection:
-        """Selects the propagation settings on validation with the current weights."""
+        """Selects the propagation settings, and weights of proximity that are ``"auto"``, on
+        validation with the current weights."""
         mapped, _ = self.fit_features()
-        self._choice = self.selection = self.search.select(
-            self.model, self.data, progress=True, feature_map=mapped
-        )
-        self.seconds["select"] = self.selection.seconds
+        selection = self.search.select(self.model, self.data, progress=True, feature_map=mapped)
+        self.seconds["select"] = selection.seconds
+        self._choice = self.selection = self._choose_proximity(selection)
         self._valid_is_own = True
-        return self.selection
+        return self._choice
+
+    def _choose_proximity(self, selection: Selection) -> Selection:
+        """Adds the weights of proximity to a selection that lacks them."""
+        search = self.proximity_search
+        if search is None or search.is_fixed:
+            return replace(selection, proximity=None)
+        if search.fits(selection.proximity, self.episodes):
+            return selection
+        selected = search.select(
+            self.model,
+            self.data,
+            self.search,
+            selection,
+            episodes=self.episodes,
+            seed=self.hparams["seed"],
+            feature_map=self.fit_features()[0],
+        )
+        self.seconds["select"] = selection.seconds + selected["seconds"]
+        return replace(selection, proximity=selected)
 
     def restore_episodes(self) -> bool:
         """Restores the episodes of the checkpoint; returns False if it has none with these
@@ -638,12 +668,18 @@ class SheafCompletion(LightningModule):
         data = replace(self.data, test=batch.cpu())
         if self.reselect and data.valid is None and self.on_other_data:
             raise DataError(f"{data.name}: there are no validation triples to choose on")
-        decides = self.reselect or (data.valid is not None and not self._valid_is_own)
-        known = None if decides else self._choice
-        self.selection = selection = known or self.choose_propagation()
         wanted = self.episode_settings is not None and self.episodes is None
         if wanted and not self.restore_episodes():
             self.train_episodes()
+        decides = self.reselect or (data.valid is not None and not self._valid_is_own)
+        if decides or self._choice is None:
+            self.choose_propagation()
+        else:
+            self._choice = self.selection = self._choose_proximity(self._choice)
+        assert self.selection is not None
+        selection = self.selection
+        on_validation = selection.on == "validation" and self._valid_is_own
+        search = self.proximity_search
         result = rank_completion(
             self.model,
             data,
@@ -651,7 +687,8 @@ class SheafCompletion(LightningModule):
             episodes=self.episodes,
             proximity=self.proximity,
             protocols=self.hparams["protocols"],
-            selected=selection.on == "validation" and self._valid_is_own,
+            selected=on_validation,
+            proximity_selected=on_validation and search is not None and not search.is_fixed,
             seed=self.hparams["seed"],
             feature_map=self.fit_features()[0],
             further=reference_scorers(self, data) if self.hparams["reference"] else None,

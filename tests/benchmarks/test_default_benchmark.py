@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from benchmarks import default_benchmark
+from benchmarks.cells import RESULTS
 from benchmarks.default_benchmark import DATASETS, KEYS, cells, run_cell
 
 from sheafprop.data import build_dataset
@@ -37,8 +38,12 @@ def test_each_setting_gives_a_record(tmp_path, toy):
     assert {name: row["selected_on"] for name, row in found.items()} == {
         "default": "validation",
         "default without validation": "training graph",
+        "default without proximity": "validation",
         "preset": "validation",
+        "preset with episodes": "validation",
     }
+    with_proximity = {name for name, row in found.items() if row["proximity"] is not None}
+    assert with_proximity == {"default", "default without validation"}
     for row in found.values():
         assert 0 <= row["mrr"] <= row["hits@10"] <= 1
         assert 0 < row["seconds_train"] <= row["seconds_fit"]
@@ -57,11 +62,28 @@ def test_the_default_is_compared_with_the_preset_on_the_seeds_of_both():
         } | values
 
     rows = [row("preset", 0, 0.6, 30.0), row("default", 0, 0.61, 10.0), row("default", 1, 0.2, 2.0)]
+    rows.append(row("preset with episodes", 1, 0.7, 8.0))
     lines = default_benchmark.default_table(rows).splitlines()[2:]
-    assert [line.split(" | ")[1:7] for line in lines] == [
-        ["default", "2", "40.5 (0.500)", "+1.0", "6 s", "0.33"],
-        ["preset", "1", "60.0 (0.500)", NOTHING, "30 s", NOTHING],
+    assert [line.split(" | ")[1:9] for line in lines] == [
+        ["default", "2", "40.5 (0.500)", "+1.0", "-50.0", "6 s", "0.33", "0.25"],
+        ["preset", "1", "60.0 (0.500)", NOTHING, NOTHING, "30 s", NOTHING, NOTHING],
+        ["preset with episodes", "1", "70.0 (0.500)", NOTHING, NOTHING, "8 s", NOTHING, NOTHING],
     ]
+
+
+def test_a_preset_with_episodes_has_the_weight_of_its_data_set():
+    options = default_benchmark.options_of
+    assert options("nell_v4", "preset with episodes") == {"proximity.weight": 0.8}
+    assert options("fb237_v4", "preset with episodes") == {"proximity.weight": 0.3}
+    assert options("codex-s", "preset with episodes") == {}
+    assert options("nell_v4", "preset") == options("nell_v4", "default") == {}
+
+
+def test_results_without_proximity_keep_their_hash():
+    (cell,) = cells(["codex-s"], ["default without proximity"], [0])
+    lines = (RESULTS / "defaults.jsonl").read_text("utf-8").splitlines()
+    stored = [row for row in map(json.loads, lines) if row["settings"] == cell.key["settings"]]
+    assert {row["config_hash"] for row in stored} == {cell.key["config_hash"]}
 
 
 @pytest.mark.parametrize("dataset", ["codex-s", "FB15k-237"])

@@ -8,6 +8,7 @@ from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
     ProximitySettings,
+    proximity_is_cheap,
     rank_own_last_,
     relations_with_loops,
 )
@@ -254,3 +255,11 @@ def test_spread_is_the_mean_standard_deviation_over_candidates():
     rows = scorer.score_tails(TRIPLES[:, 0], TRIPLES[:, 1])
     assert score_spread(scorer, TRIPLES) == pytest.approx(float(rows.std(1).mean()))
     assert score_spread(scorer, TRIPLES, most=1) == pytest.approx(float(rows[0].std()))
+
+
+def test_walks_are_cheap_up_to_a_number_of_products(monkeypatch):
+    """Two directions of 5 edges, 3 steps, 3 entities: 90 products."""
+    triples = torch.tensor([[0, 0, 1], [1, 1, 2], [0, 0, 2]])
+    for most, cheap in ((90.0, True), (89.0, False)):
+        monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", most)
+        assert proximity_is_cheap(triples, 5, 3) is cheap

@@ -1,6 +1,5 @@
 """Completion ranks with what is observed, and filters with everything that is known."""
 
-import importlib
 from dataclasses import replace
 
 import pytest
@@ -17,7 +16,6 @@ from sheafprop.inductive.rank_completion import (
     PEERS,
     PROXIMITY,
     baselines,
-    proximity_is_cheap,
     rank_completion,
 )
 from sheafprop.nn import proximity
@@ -27,8 +25,6 @@ from sheafprop.training.episode_training import train_episodes
 from tests.inductive.test_inductive_propagation import trained
 from tests.toy import parts, toy_data
 
-# Its function has the same name.
-MODULE = importlib.import_module("sheafprop.inductive.rank_completion")
 SETTINGS = PropagationSettings(num_random=2, iterations=2)
 
 
@@ -207,7 +203,7 @@ def test_rows_leave_out_episodes_and_proximity_one_by_one(monkeypatch):
     ranks = [1 + b + e / 2 for b, e in brute_ranks(data, data.test, score)]
     assert rows[0]["metrics"]["mrr"] == pytest.approx(sum(1 / r for r in ranks) / len(ranks))
     # A graph that is too large for the baselines says so.
-    monkeypatch.setattr(MODULE, "_MOST_PRODUCTS", 1.0)
+    monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
     large = rank_completion(model, data, SETTINGS, progress=False)
     assert not any(row["method"] == PROXIMITY for row in large.rows)
     assert "proximity is ranked only" in large.protocols["full"]
@@ -347,10 +343,3 @@ def test_the_mean_of_messages_is_that_of_known_neighbours():
         rtol=1e-4,
         atol=1e-5,
     )
-
-
-def test_large_graphs_are_left_out_unless_asked_for(monkeypatch):
-    data = toy_data("fully-inductive")
-    assert proximity_is_cheap(data)
-    monkeypatch.setattr(MODULE, "_MOST_PRODUCTS", 1.0)
-    assert not proximity_is_cheap(data)

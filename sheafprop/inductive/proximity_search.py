@@ -1,0 +1,276 @@
+"""Selects the weights of proximity on the triples that select the propagation."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from sheafprop.data.inductive_data import InductiveData
+from sheafprop.inductive.episode_model import EpisodeModel
+from sheafprop.inductive.episode_scorer import Scorer, score_by_episodes
+from sheafprop.inductive.feature_map import FeatureMap
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_search import PropagationSearch, Selection, SelectionTriples
+from sheafprop.inductive.proximity_scorer import (
+    LogProximity,
+    ProximitySettings,
+    add_proximity,
+    proximity_is_cheap,
+)
+from sheafprop.kge.base import KGEModel, Side
+from sheafprop.ranking import RankCounts, RankingResult, evaluate
+from sheafprop.ranking.protocols import MAIN_METRICS
+
+AUTO: Literal["auto"] = "auto"
+#: The values that "auto" tries.
+WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2)
+PEERS = (0.0, 0.25)
+TOO_LARGE = (
+    "the graph is large, so proximity was left out: set model.proximity.share (with episodes "
+    "model.proximity.weight) to a number to use it"
+)
+# Numbers of a table of scores, at most: so many queries are ranked together.
+_MOST = 2**22
+_Weight = float | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class ProximitySearch:
+    r"""Proximity in the scores of a run, with fixed weights or weights that it selects.
+
+    A weight is a number, or ``"auto"`` to select it after training, when the propagation has been
+    selected: by the same triples and the same metric. ``weight`` and ``share`` are selected among
+    0, .1, .2, .3, .4, .6, .8 and 1.2, and ``peers`` among 0 and .25, together with ``weight`` if
+    there are episodes, with ``share`` otherwise. Ties are broken by smaller weights. If there are
+    no triples to select on, the defaults of :class:`ProximitySettings` are used. If the walks of
+    these triples would take more than a few seconds, proximity is left out.
+
+    Args:
+        weight (float or str): As in :class:`ProximitySettings`, or ``"auto"``.
+        share (float or str): As there, or ``"auto"``.
+        peers (float or str): As there, or ``"auto"``.
+        own_last (bool): As there.
+        teleport (float): As there.
+        num_iterations (int): As there.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+
+    weight: _Weight = ProximitySettings.weight
+    share: _Weight = ProximitySettings.share
+    peers: _Weight = ProximitySettings.peers
+    own_last: bool = ProximitySettings.own_last
+    teleport: float = ProximitySettings.teleport
+    num_iterations: int = ProximitySettings.num_iterations
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "share", "peers"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != AUTO:
+                raise ValueError(f"'{name}' must be a number or 'auto' (got {value!r})")
+        self.settings()
+
+    @classmethod
+    def of(cls, given: "ProximitySearch | ProximitySettings | Mapping[str, Any]") -> Any:
+        """Returns the search of settings, or of plain values."""
+        if isinstance(given, ProximitySearch):
+            return given
+        return cls(**(given.to_dict() if isinstance(given, ProximitySettings) else given))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the search as plain values."""
+        return asdict(self)
+
+    def settings(self, **chosen: float) -> ProximitySettings:
+        """Returns the settings with the weights that were selected; defaults for the others."""
+        fixed = {name: value for name, value in asdict(self).items() if value != AUTO}
+        return ProximitySettings(**(fixed | chosen))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether there is no weight to select."""
+        return AUTO not in (self.weight, self.share, self.peers)
+
+    def fits(self, selected: Mapping[str, Any] | None, episodes: EpisodeModel | None) -> bool:
+        """Whether ``selected``, from an earlier :meth:`select`, is what it would return now."""
+        asked = {"search": self.to_dict(), "episodes": episodes is not None}
+        return selected is not None and all(selected[name] == asked[name] for name in asked)
+
+    @staticmethod
+    def selected_settings(selected: Mapping[str, Any]) -> ProximitySettings | None:
+        """Returns the settings of a return value of :meth:`select`, None for no proximity."""
+        chosen = selected["chosen"]
+        return None if chosen is None else ProximitySettings(**chosen)
+
+    @torch.no_grad()
+    def select(
+        self,
+        model: KGEModel,
+        data: InductiveData,
+        search: PropagationSearch,
+        selection: Selection,
+        *,
+        episodes: EpisodeModel | None = None,
+        seed: int = 0,
+        feature_map: FeatureMap | None = None,
+    ) -> dict[str, Any]:
+        """Selects the weights.
+
+        Args:
+            model (KGEModel): The trained model.
+            data (InductiveData): The graphs; see :meth:`PropagationSearch.select`.
+            search (PropagationSearch): The search of the propagation, with the metric and the
+                number of triples.
+            selection (Selection): Its result.
+            episodes (EpisodeModel, optional): Relations trained by episodes.
+            seed (int): Seed of the random sections of episodes.
+            feature_map (FeatureMap, optional): The map from features to vectors.
+
+        Returns:
+            dict: Plain values: ``search`` and ``episodes``, for which this was selected; the
+                settings ``chosen``, None for no proximity; ``curve``, one row per setting tried;
+                ``note``, if proximity was left out; ``seconds`` of wall time.
+        """
+        begin = time.perf_counter()
+        found: dict[str, Any] = {
+            "search": self.to_dict(),
+            "episodes": episodes is not None,
+            "curve": [],
+        }
+        drawn = search.draw(data)
+        if drawn is None:
+            return found | {"chosen": self.settings().to_dict(), "seconds": 0.0}
+        graph = drawn.data.inference
+        if not proximity_is_cheap(drawn.triples, graph.num_edges, self.num_iterations):
+            zero = {
+                name: 0.0 for name in ("weight", "share", "peers") if getattr(self, name) == AUTO
+            }
+            settings = self.settings(**zero)
+            used = settings.share if episodes is None else settings.weight
+            return found | {
+                "chosen": settings.to_dict() if used else None,
+                "note": TOO_LARGE,
+                "seconds": 0.0,
+            }
+        mapped = feature_map if drawn.on == "validation" else None
+        propagation = InductivePropagation(model, drawn.data, selection.settings, mapped)
+        vectors = propagation.scorer()
+        scorers: dict[str, Scorer] = {"share": vectors}
+        if episodes is not None:
+            scored = score_by_episodes(
+                episodes, drawn.data, vectors, seed=seed, feature_map=propagation.feature_map
+            )
+            scorers = {"weight": scored} | scorers
+        observed = graph.triples.to(model.node_emb.weight.device)
+        chosen: dict[str, float] = {}
+        for name, scorer in scorers.items():
+            walk = None if episodes is None or name == "share" else episodes.log_walk
+            near = LogProximity.of_settings(self.settings(), observed, graph.num_nodes or 0, walk)
+            tried = [
+                chosen | {name: weight, "peers": peers}
+                for peers in self._values("peers", PEERS, chosen)
+                for weight in self._values(name, WEIGHTS, chosen)
+                if weight or peers == self._values("peers", PEERS, chosen)[0]
+            ]
+            if len(tried) == 1:
+                chosen = tried[0]
+                continue
+            settings_tried = [self.settings(**one) for one in tried]
+            results = rank_settings(scorer, near, settings_tried, drawn, data.train.triples)
+            rows = [
+                {name: one[name], "peers": one["peers"]} | {k: m[k] for k in MAIN_METRICS}
+                for one, m in zip(tried, (r.metrics("full") for r in results), strict=True)
+            ]
+            found["curve"] += rows
+            # The first of the best, which has the smallest weights.
+            chosen = tried[max(range(len(rows)), key=lambda i: rows[i][search.metric])]
+        seconds = round(time.perf_counter() - begin, 3)
+        return found | {"chosen": self.settings(**chosen).to_dict(), "seconds": seconds}
+
+    def _values(
+        self, name: str, values: tuple[float, ...], chosen: Mapping[str, float]
+    ) -> tuple[float, ...]:
+        """The values of a weight that are left to try."""
+        if name in chosen:
+            return (chosen[name],)
+        own = getattr(self, name)
+        return values if own == AUTO else (own,)
+
+
+def rank_settings(
+    scorer: Scorer,
+    near: LogProximity,
+    settings: list[ProximitySettings],
+    drawn: SelectionTriples,
+    trained: Tensor,
+) -> list[RankingResult]:
+    """Ranks triples by a score with proximity under several settings.
+
+    Scores and proximities are computed once for all settings.
+
+    Args:
+        scorer (Scorer): The score without proximity.
+        near (LogProximity): Proximity in the observed graph.
+        settings (list of ProximitySettings): Settings with the same walk.
+        drawn (SelectionTriples): The triples.
+        trained (Tensor): The training triples, whose loops say which relations have some.
+    """
+    observed = drawn.data.inference.triples
+    block = _Block(scorer, near)
+    # The spread of a score is that of other queries.
+    scored = [
+        add_proximity(scorer, near, one, observed, trained, drawn.data.num_relations)
+        for one in settings
+    ]
+    for one in scored:
+        one.scorer = one.near = block
+    size = max(1, _MOST // max(1, drawn.known.num_nodes))
+    parts: list[list[RankingResult]] = []
+    for triples in drawn.triples.to(near.device).split(size):
+        block.clear()
+        parts.append(
+            [
+                evaluate(one.score_tails, one.score_heads, triples, drawn.known, batch_size=size)
+                for one in scored
+            ]
+        )
+    return [_join(of_setting) for of_setting in zip(*parts, strict=True)]
+
+
+def _join(parts: tuple[RankingResult, ...]) -> RankingResult:
+    counts = {side: RankCounts.cat([p.counts[side] for p in parts]) for side in parts[0].counts}
+    return replace(parts[0], triples=torch.cat([p.triples for p in parts]), counts=counts)
+
+
+class _Block:
+    """The scores and proximities of one block of queries, computed when first asked for."""
+
+    def __init__(self, scorer: Scorer, near: LogProximity):
+        self._scorer, self._near = scorer, near
+        self._tables: dict[tuple[str, Side], Tensor] = {}
+
+    def clear(self) -> None:
+        """Forgets the block, before the next one."""
+        self._tables.clear()
+
+    def _table(self, name: str, side: Side, compute: Callable[[], Tensor]) -> Tensor:
+        if (name, side) not in self._tables:
+            self._tables[name, side] = compute()
+        return self._tables[name, side]
+
+    def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
+        return self._table("score", "tail", lambda: self._scorer.score_tails(head_index, rel_type))
+
+    def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
+        return self._table("score", "head", lambda: self._scorer.score_heads(rel_type, tail_index))
+
+    def __call__(self, entity: Tensor, relation: Tensor, side: Side, peers: float = 0.0) -> Tensor:
+        rows = self._table("near", side, lambda: self._near(entity, relation, side))
+        if not peers:
+            return rows
+        of_peers = self._table("peers", side, lambda: self._near.peers(entity, relation, side))
+        return rows + peers * of_peers

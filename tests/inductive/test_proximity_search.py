@@ -1,0 +1,222 @@
+"""Weights of proximity are selected by the metric and the triples of the propagation."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sheafprop.data import InductiveData
+from sheafprop.inductive import proximity_search
+from sheafprop.inductive.episode_model import EpisodeSettings
+from sheafprop.inductive.episode_scorer import score_by_episodes
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_search import PropagationSearch, inference_filter
+from sheafprop.inductive.propagation_settings import PropagationSettings
+from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings, add_proximity
+from sheafprop.inductive.proximity_search import PEERS, TOO_LARGE, WEIGHTS, ProximitySearch
+from sheafprop.inductive.training_graph import training_graph_as_new
+from sheafprop.ranking import evaluate
+from sheafprop.training.episode_training import train_episodes
+from tests.inductive.test_inductive_propagation import trained
+from tests.toy import toy_data
+
+SEARCH = PropagationSearch(
+    start=("mixed",), iterations=(1, 3), metric="hits@3", settings=PropagationSettings(num_random=2)
+)
+AUTO = ProximitySearch(weight="auto", share="auto", peers="auto", num_iterations=6)
+
+
+def with_episodes(model, data, **more):
+    settings = EpisodeSettings(num_steps=2, num_random=2, **more)
+    return train_episodes(model, data.train.triples, settings)[0]
+
+
+def metrics_of(data, graph, near, scorer, settings):
+    """The metrics of validation triples under settings, one ranking for each."""
+    observed = graph.inference.triples
+    given = observed, data.train.triples, data.num_relations
+    both = add_proximity(scorer, near, settings, *given)
+    known = inference_filter(graph)
+    return evaluate(both.score_tails, both.score_heads, graph.valid, known).metrics("full")
+
+
+def select(data, search=AUTO, episodes=None, propagation=SEARCH, model=None):
+    model = model or trained("rotate", data)
+    selection = propagation.select(model, data)
+    return search.select(model, data, propagation, selection, episodes=episodes), selection
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+@pytest.mark.parametrize("walk_steps", [None, 0, 2])
+@pytest.mark.parametrize("valid", [True, False])
+def test_the_best_weights_are_selected(mode, walk_steps, valid):
+    """Every row is what one ranking with its settings gives."""
+    data = toy_data(mode, without=() if valid else ("valid",))
+    model = trained("rotate", data)
+    episodes = None if walk_steps is None else with_episodes(model, data, walk_steps=walk_steps)
+    selected, selection = select(data, episodes=episodes, model=model)
+    graph = data if valid else training_graph_as_new(data)
+    vectors = InductivePropagation(model, graph, selection.settings).scorer()
+    methods = {"share": (vectors, None)}
+    if episodes is not None:
+        scorer = score_by_episodes(episodes, graph, vectors)
+        methods = {"weight": (scorer, episodes.log_walk)} | methods
+    curve, chosen = list(selected["curve"]), {}
+    for name, (scorer, log_weight) in methods.items():
+        observed, count = graph.inference.triples, graph.inference.num_nodes
+        near = LogProximity(observed, count, log_weight=log_weight, num_iterations=6)
+        best = None
+        for peers in [chosen["peers"]] if chosen else PEERS:
+            for weight in WEIGHTS:
+                if weight == 0 and peers and not chosen:
+                    continue  # as without peers
+                one = {name: weight, "peers": peers}
+                settings = ProximitySettings(**(chosen | one), num_iterations=6)
+                expected = metrics_of(data, graph, near, scorer, settings)
+                row = curve.pop(0)
+                assert {key: row[key] for key in one} == one
+                for metric in ("mrr", "hits@1", "hits@3", "hits@10"):
+                    assert row[metric] == pytest.approx(expected[metric])
+                if best is None or row["hits@3"] > best[0]:
+                    best = row["hits@3"], one
+        chosen |= best[1]
+    assert curve == []
+    assert selected["chosen"] == ProximitySettings(**chosen, num_iterations=6).to_dict()
+    assert AUTO.selected_settings(selected) == ProximitySettings(**chosen, num_iterations=6)
+
+
+def test_blocks_of_queries_do_not_matter(monkeypatch):
+    data = toy_data()
+    whole, _ = select(data)
+    monkeypatch.setattr(proximity_search, "_MOST", 3 * data.inference.num_nodes)
+    parts, _ = select(data)
+    for one, other in zip(whole["curve"], parts["curve"], strict=True):
+        assert one == pytest.approx(other)
+    assert whole["chosen"] == parts["chosen"]
+
+
+def test_scores_and_walks_are_computed_once(monkeypatch):
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    calls = []
+    walk = LogProximity.probabilities
+
+    def count(self, entity, relation, side):
+        calls.append(side)
+        return walk(self, entity, relation, side)
+
+    monkeypatch.setattr(LogProximity, "probabilities", count)
+    fixed_peers = replace(AUTO, peers=0.5)
+    _, selection = select(data, model=model)
+    calls.clear()
+    fixed_peers.select(model, data, SEARCH, selection)
+    # Once for the entity's own proximity and once for that of peers, on both sides.
+    assert sorted(calls) == ["head", "head", "tail", "tail"]
+
+
+def test_only_weights_that_are_auto_are_selected():
+    data = toy_data()
+    model = trained("rotate", data)
+    episodes = with_episodes(model, data)
+    search = ProximitySearch(weight=0.7, share="auto", peers=0.1, own_last=False, teleport=0.3)
+    selected, _ = select(data, search, episodes, model=model)
+    assert {(row.get("weight"), row["peers"]) for row in selected["curve"]} == {(None, 0.1)}
+    assert [row["share"] for row in selected["curve"]] == list(WEIGHTS)
+    chosen = dict(selected["chosen"])
+    assert chosen.pop("share") in WEIGHTS
+    fixed = dict(weight=0.7, peers=0.1, own_last=False, teleport=0.3, num_iterations=20)
+    assert chosen == fixed
+    assert not search.is_fixed
+    assert replace(search, share=0.2).is_fixed
+    assert replace(search, share=0.2).settings() == ProximitySettings(share=0.2, **fixed)
+
+
+def test_a_sample_of_the_triples_selects():
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    few = replace(SEARCH, max_triples=4)
+    selected, _ = select(data, propagation=few, model=model)
+    drawn = few.draw(data)
+    assert len(drawn.triples) == 4
+    (row,) = [row for row in selected["curve"] if row["share"] == 0]
+    vectors = InductivePropagation(model, data, few.select(model, data).settings).scorer()
+    near = LogProximity(data.inference.triples, data.inference.num_nodes)
+    given = data.inference.triples, data.train.triples, data.num_relations
+    both = add_proximity(vectors, near, ProximitySettings(share=0.0), *given)
+    known = inference_filter(data)
+    found = evaluate(both.score_tails, both.score_heads, drawn.triples, known).metrics("full")
+    assert row["mrr"] == pytest.approx(found["mrr"])
+
+
+def test_test_triples_only_filter():
+    """A leak test: further test triples that filter nothing new change nothing."""
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    first, _ = select(data, model=model)
+    observed = data.inference.triples[:5]
+    second, _ = select(replace(data, test=torch.cat([data.test, observed])), model=model)
+    assert first["curve"] == second["curve"]
+
+
+def test_without_triples_the_defaults_are_used():
+    data = toy_data("fully-inductive", without=("valid", "train_valid"))
+    few = data.train.triples[:1]
+    train = type(data.train).from_triples(
+        few, entities=data.train.entities, relations=data.train.relations
+    )
+    data = replace(data, train=train)
+    assert isinstance(data, InductiveData)
+    assert SEARCH.draw(data) is None
+    selected, selection = select(data)
+    assert selection.on == "defaults"
+    assert selected["curve"] == []
+    assert selected["chosen"] == ProximitySettings(num_iterations=6).to_dict()
+
+
+def test_proximity_is_left_out_on_large_graphs_unless_it_is_asked_for(monkeypatch):
+    data = toy_data()
+    model = trained("rotate", data)
+    episodes = with_episodes(model, data)
+    monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
+    for search, own, expected in (
+        (AUTO, None, None),
+        (AUTO, episodes, None),
+        (replace(AUTO, weight=0.4), None, None),
+        (replace(AUTO, weight=0.4), episodes, {"weight": 0.4, "share": 0.0, "peers": 0.0}),
+        (replace(AUTO, share=0.4), None, {"weight": 0.0, "share": 0.4, "peers": 0.0}),
+    ):
+        selected, _ = select(data, search, own, model=model)
+        assert selected["note"] == TOO_LARGE
+        assert selected["curve"] == []
+        if expected is None:
+            assert selected["chosen"] is None
+            assert search.selected_settings(selected) is None
+        else:
+            assert {k: selected["chosen"][k] for k in expected} == expected
+
+
+def test_a_selection_fits_what_it_was_made_for():
+    data = toy_data()
+    model = trained("rotate", data)
+    selected, _ = select(data, model=model)
+    assert AUTO.fits(selected, None)
+    assert not AUTO.fits(None, None)
+    assert not AUTO.fits(selected, with_episodes(model, data))
+    assert not replace(AUTO, teleport=0.2).fits(selected, None)
+
+
+def test_searches_from_settings_and_plain_values():
+    settings = ProximitySettings(weight=0.1, peers=0.2, own_last=False)
+    assert ProximitySearch.of(settings).settings() == settings
+    assert ProximitySearch.of(settings).is_fixed
+    assert ProximitySearch.of(AUTO) is AUTO
+    assert ProximitySearch.of(AUTO.to_dict()) == AUTO
+    assert AUTO.settings() == ProximitySettings(num_iterations=6)
+
+
+@pytest.mark.parametrize("name", ["weight", "share", "peers"])
+def test_values_that_are_no_weights_are_refused(name):
+    with pytest.raises(ValueError, match=f"'{name}' must be a number or 'auto' \\(got 'best'\\)"):
+        ProximitySearch(**{name: "best"})
+    with pytest.raises(ValueError, match=f"'{name}' must be finite and not negative"):
+        ProximitySearch(**{name: -1.0})
