@@ -38,11 +38,12 @@ Record = dict[str, Any]
 
 KEYS = ("dataset", "settings", "seed", "config_hash")
 FIELDS = ("hits@10", "mrr", "validation_hits@10", "seconds_fit", "seconds_train", "seconds_test")
-#: The default; the same without validation triples of the inference graph; the default of before,
-#: without proximity; the preset ``best``, and that with episodes and proximity.
+#: The default; the same without validation triples of the inference graph; with short episodes; the
+#: default of before, without proximity; the preset ``best``, and that with episodes and proximity.
 SETTINGS = (
     "default",
     "default without validation",
+    "default with episodes",
     "default without proximity",
     "preset",
     "preset with episodes",
@@ -66,7 +67,8 @@ def config_of(dataset: str, settings: str) -> list[str]:
     if settings.startswith("preset"):
         kind = "episodes" if settings.endswith("episodes") else "best"
         return [f"preset/{kind}/{DATASETS[dataset][1]}", "data/folder"]
-    return ["experiment/folder", "logger/csv"]
+    more = ["episodes/folder"] if settings.endswith("with episodes") else []
+    return ["experiment/folder", *more, "logger/csv"]
 
 
 def options_of(dataset: str, settings: str) -> dict[str, Any]:

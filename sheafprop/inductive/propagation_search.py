@@ -48,7 +48,7 @@ class Selection:
         seconds: Wall time of the search.
         unpropagated: One row per start without propagation, for comparison; never selected.
         available: Number of triples from which ``count`` were sampled, None if all were used.
-        proximity: What :meth:`ProximitySearch.select` returned, None if no search was made.
+        proximity: What :meth:`ProximitySearch.select` added, None if it was not called.
     """
 
     settings: PropagationSettings

@@ -76,7 +76,7 @@ class ProximitySearch:
 
     @classmethod
     def of(cls, given: "ProximitySearch | ProximitySettings | Mapping[str, Any]") -> Any:
-        """Returns the search of settings, or of plain values."""
+        """Returns the search of ``given``: settings, plain values, or a search."""
         if isinstance(given, ProximitySearch):
             return given
         return cls(**(given.to_dict() if isinstance(given, ProximitySettings) else given))
@@ -96,13 +96,13 @@ class ProximitySearch:
         return AUTO not in (self.weight, self.share, self.peers)
 
     def fits(self, selected: Mapping[str, Any] | None, episodes: EpisodeModel | None) -> bool:
-        """Whether ``selected``, from an earlier :meth:`select`, is what it would return now."""
+        """Whether the field ``proximity`` of a selection is what :meth:`select` would add now."""
         asked = {"search": self.to_dict(), "episodes": episodes is not None}
         return selected is not None and all(selected[name] == asked[name] for name in asked)
 
     @staticmethod
     def selected_settings(selected: Mapping[str, Any]) -> ProximitySettings | None:
-        """Returns the settings of a return value of :meth:`select`, None for no proximity."""
+        """Returns the settings of the field ``proximity`` of a selection, None for none."""
         chosen = selected["chosen"]
         return None if chosen is None else ProximitySettings(**chosen)
 
@@ -117,23 +117,21 @@ class ProximitySearch:
         episodes: EpisodeModel | None = None,
         seed: int = 0,
         feature_map: FeatureMap | None = None,
-    ) -> dict[str, Any]:
-        """Selects the weights.
+    ) -> Selection:
+        """Returns a selection of the propagation with that of the weights.
 
         Args:
             model (KGEModel): The trained model.
             data (InductiveData): The graphs; see :meth:`PropagationSearch.select`.
             search (PropagationSearch): The search of the propagation, with the metric and the
                 number of triples.
-            selection (Selection): Its result.
+            selection (Selection): Its result. The field ``proximity`` is added, as plain values:
+                ``search`` and ``episodes``, for which this was selected; the settings ``chosen``,
+                None for no proximity; ``curve``, one row per setting tried; ``note``, if proximity
+                was left out.
             episodes (EpisodeModel, optional): Relations trained by episodes.
             seed (int): Seed of the random sections of episodes.
             feature_map (FeatureMap, optional): The map from features to vectors.
-
-        Returns:
-            dict: Plain values: ``search`` and ``episodes``, for which this was selected; the
-                settings ``chosen``, None for no proximity; ``curve``, one row per setting tried;
-                ``note``, if proximity was left out; ``seconds`` of wall time.
         """
         begin = time.perf_counter()
         found: dict[str, Any] = {
@@ -143,7 +141,8 @@ class ProximitySearch:
         }
         drawn = search.draw(data)
         if drawn is None:
-            return found | {"chosen": self.settings().to_dict(), "seconds": 0.0}
+            found["chosen"] = self.settings().to_dict()
+            return replace(selection, proximity=found)
         graph = drawn.data.inference
         if not proximity_is_cheap(drawn.triples, graph.num_edges, self.num_iterations):
             zero = {
@@ -151,11 +150,8 @@ class ProximitySearch:
             }
             settings = self.settings(**zero)
             used = settings.share if episodes is None else settings.weight
-            return found | {
-                "chosen": settings.to_dict() if used else None,
-                "note": TOO_LARGE,
-                "seconds": 0.0,
-            }
+            found |= {"chosen": settings.to_dict() if used else None, "note": TOO_LARGE}
+            return replace(selection, proximity=found)
         mapped = feature_map if drawn.on == "validation" else None
         propagation = InductivePropagation(model, drawn.data, selection.settings, mapped)
         vectors = propagation.scorer()
@@ -188,8 +184,9 @@ class ProximitySearch:
             found["curve"] += rows
             # The first of the best, which has the smallest weights.
             chosen = tried[max(range(len(rows)), key=lambda i: rows[i][search.metric])]
-        seconds = round(time.perf_counter() - begin, 3)
-        return found | {"chosen": self.settings(**chosen).to_dict(), "seconds": seconds}
+        found["chosen"] = self.settings(**chosen).to_dict()
+        seconds = selection.seconds + time.perf_counter() - begin
+        return replace(selection, proximity=found, seconds=seconds)
 
     def _values(
         self, name: str, values: tuple[float, ...], chosen: Mapping[str, float]

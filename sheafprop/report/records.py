@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sheafprop.checks import count_noun
 from sheafprop.errors import FormatError
 from sheafprop.ranking import PROTOCOLS
 from sheafprop.ranking.edge_type_heuristic import HEURISTIC
@@ -65,6 +66,11 @@ def _problem(record: Any) -> str | None:
     curve = record.get("selection", {}).get("curve", [])
     if not isinstance(curve, list) or not all(isinstance(point, dict) for point in curve):
         return "expected a list of objects for 'curve' in 'selection'"
+    near = record.get("selection", {}).get("proximity")
+    if near is not None and not (
+        isinstance(near, dict) and {"search", "episodes", "chosen", "curve"} <= set(near)
+    ):
+        return "'proximity' in 'selection' lacks 'search', 'episodes', 'chosen' or 'curve'"
     return None
 
 
@@ -123,3 +129,25 @@ def alike(records: list[Record], key: str) -> Iterator[tuple[list[Record], Any]]
         else:
             groups.append(([record], value))
     yield from groups
+
+
+def describe_proximity(found: dict[str, Any], metric: str) -> str:
+    """Describes the selected weights of proximity.
+
+    Args:
+        found (dict): From :meth:`~sheafprop.inductive.ProximitySearch.select`.
+        metric (str): The metric of the selection.
+    """
+    if found["chosen"] is None:
+        return f"proximity: {found['note']}"
+    used = ("weight", "share", "peers") if found["episodes"] else ("share", "peers")
+    asked = [name for name in used if found["search"][name] == "auto"]
+    chosen = ", ".join(f"{name} {found['chosen'][name]:g}" for name in asked)
+    if "note" in found:
+        return f"proximity: {chosen} ({found['note']})"
+    if not found["curve"]:
+        return f"proximity: {chosen}, the defaults"
+    curve = [row for row in found["curve"] if ("weight" in row) == found["episodes"]]
+    best = max(row[metric] for row in curve or found["curve"])
+    tried = count_noun(len(found["curve"]), "setting")
+    return f"proximity: {chosen}, selected on the same triples among {tried} ({metric} {best:.3f})"

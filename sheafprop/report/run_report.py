@@ -16,6 +16,7 @@ from sheafprop.report.records import (
     alike,
     by_dataset,
     dataset_title,
+    describe_proximity,
     protocol_order,
     run_name,
 )
@@ -257,28 +258,6 @@ def _choice(record: Record, named: bool) -> str:
         f"`{selection.get('metric', 'mrr')}`{value} under `{protocol}`{triples}). "
         f"Selected: {settings or 'not recorded'}.{note}"
     )
-
-
-def describe_proximity(found: dict[str, Any], metric: str) -> str:
-    """Describes the selected weights of proximity.
-
-    Args:
-        found (dict): From :meth:`~sheafprop.inductive.ProximitySearch.select`.
-        metric (str): The metric of the selection.
-    """
-    if found["chosen"] is None:
-        return f"proximity: {found['note']}"
-    used = ("weight", "share", "peers") if found["episodes"] else ("share", "peers")
-    asked = [name for name in used if found["search"][name] == "auto"]
-    chosen = ", ".join(f"{name} {found['chosen'][name]:g}" for name in asked)
-    if "note" in found:
-        return f"proximity: {chosen} ({found['note']})"
-    if not found["curve"]:
-        return f"proximity: {chosen}, the defaults"
-    curve = [row for row in found["curve"] if ("weight" in row) == found["episodes"]]
-    best = max(row[metric] for row in curve or found["curve"])
-    tried = count_noun(len(found["curve"]), "setting")
-    return f"proximity: {chosen}, selected on the same triples among {tried} ({metric} {best:.3f})"
 
 
 def _terms(records: Sequence[Record]) -> list[str]:

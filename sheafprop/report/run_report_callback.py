@@ -12,7 +12,8 @@ from sheafprop.files import as_json, written_after
 from sheafprop.hardware import describe_hardware, peak_bytes
 from sheafprop.report.group import group_report, record_path
 from sheafprop.report.own_files import is_own, own_path
-from sheafprop.report.run_report import describe_proximity, write_report
+from sheafprop.report.records import describe_proximity
+from sheafprop.report.run_report import write_report
 from sheafprop.report.tables import terminal_table
 from sheafprop.training import BestCheckpoint, SheafCompletion
 from sheafprop.training.callbacks import choose_monitor

@@ -387,6 +387,8 @@ class SheafCompletion(LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         stored = checkpoint.get(KEY, {})
+        # Those of earlier weights; the checkpoint keeps its own beside the weights.
+        self.episodes = self.episode_record = None
         choice = stored_selection(checkpoint, self.hparams) or self.choice_of_run
         self.selection = self._choice = choice
         found, wanted = stored.get("episodes"), self.hparams["episodes"]
@@ -600,7 +602,7 @@ class SheafCompletion(LightningModule):
             return replace(selection, proximity=None)
         if search.fits(selection.proximity, self.episodes):
             return selection
-        selected = search.select(
+        found = search.select(
             self.model,
             self.data,
             self.search,
@@ -609,8 +611,8 @@ class SheafCompletion(LightningModule):
             seed=self.hparams["seed"],
             feature_map=self.fit_features()[0],
         )
-        self.seconds["select"] = selection.seconds + selected["seconds"]
-        return replace(selection, proximity=selected)
+        self.seconds["select"] = found.seconds
+        return found
 
     def restore_episodes(self) -> bool:
         """Restores the episodes of the checkpoint; returns False if it has none with these

@@ -38,12 +38,14 @@ def test_each_setting_gives_a_record(tmp_path, toy):
     assert {name: row["selected_on"] for name, row in found.items()} == {
         "default": "validation",
         "default without validation": "training graph",
+        "default with episodes": "validation",
         "default without proximity": "validation",
         "preset": "validation",
         "preset with episodes": "validation",
     }
     with_proximity = {name for name, row in found.items() if row["proximity"] is not None}
-    assert with_proximity == {"default", "default without validation"}
+    names = ("", " without validation", " with episodes")
+    assert with_proximity == {f"default{name}" for name in names}
     for row in found.values():
         assert 0 <= row["mrr"] <= row["hits@10"] <= 1
         assert 0 < row["seconds_train"] <= row["seconds_fit"]

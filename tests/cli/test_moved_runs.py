@@ -179,7 +179,7 @@ def test_results_on_other_data_stand_beside_with_the_choice_of_the_run(run, tmp_
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("--model.proximity.weight=0.7", "--model.proximity.weight 0.7, where the run has None"),
+        ("--model.proximity.weight=0.7", "--model.proximity.weight 0.7, where the run has 'auto'"),
         ("--seed_everything=6", "--seed_everything 6, where the run has 0"),
         (
             "--model.propagation.settings.step_size=0.25",

@@ -43,7 +43,10 @@ def metrics_of(data, graph, near, scorer, settings):
 def select(data, search=AUTO, episodes=None, propagation=SEARCH, model=None):
     model = model or trained("rotate", data)
     selection = propagation.select(model, data)
-    return search.select(model, data, propagation, selection, episodes=episodes), selection
+    found = search.select(model, data, propagation, selection, episodes=episodes)
+    assert replace(found, proximity=None, seconds=0.0) == replace(selection, seconds=0.0)
+    assert found.seconds >= selection.seconds
+    return found.proximity, selection
 
 
 @pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])

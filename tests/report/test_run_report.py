@@ -91,6 +91,18 @@ def test_a_choice_on_the_training_graph_and_on_a_part_is_said(tmp_path):
     assert "500 triples drawn from 3,352" in selection
 
 
+def test_selected_weights_of_proximity_stand_with_the_choice(tmp_path):
+    run = record()
+    run["selection"]["proximity"] = {
+        "search": {"weight": 0.3, "share": "auto", "peers": 0.0},
+        "episodes": False,
+        "chosen": {"share": 0.6},
+        "curve": [{"share": 0.6, run["selection"]["metric"]: 0.61}],
+    }
+    selection = section(report(tmp_path, run), "Selection")
+    assert "Proximity: share 0.6, selected on the same triples among 1 setting (" in selection
+
+
 def test_the_validation_value_of_every_run_is_shown(tmp_path):
     runs = [record("wide", seed=1), record("narrow", seed=2)]
     runs[0]["selection"] |= {"metric": "hits@3", "value": 0.5721}

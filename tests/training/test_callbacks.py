@@ -14,7 +14,7 @@ from sheafprop.data import FeatureTable
 from sheafprop.data.inductive_data import add_features
 from sheafprop.errors import DataError
 from sheafprop.files import StorageError
-from sheafprop.inductive import FeatureMap
+from sheafprop.inductive import FeatureMap, PropagationSearch, ProximitySearch
 from sheafprop.pretrained.model_folder import load_model_folder
 from sheafprop.training import (
     BestCheckpoint,
@@ -178,6 +178,10 @@ def test_episodes_are_trained_saved_and_taken_by_test(tmp_path, monkeypatch):
     again = SheafCompletion.load_from_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
     taken = again.to_sheaf_model(toy_data()).stored()
     assert torch.equal(taken.episodes.log_weight, stored.episodes.log_weight)
+    # The module that was trained loads them, too.
+    with monkeypatch.context() as patch:
+        patch.setattr(SheafCompletion, "train_episodes", lambda self: 1 / 0)
+        assert run_test(run, model) == found
     # Without a stored state they are trained again, to the same end.
     fresh = SheafCompletion.load_from_checkpoint(tmp_path / "checkpoints" / "best.ckpt")
     with monkeypatch.context() as patch:
@@ -194,6 +198,59 @@ def test_without_episodes_and_proximity_nothing_else_changes(tmp_path):
     for name, value in plain.kge.state_dict().items():
         assert torch.equal(value, both.kge.state_dict()[name])
     assert SheafModel.load(tmp_path / "plain").stored().episodes is None
+
+
+AUTO = {"weight": "auto", "share": "auto", "peers": "auto"}
+
+
+@pytest.mark.parametrize("episodes", [None, EPISODES])
+def test_selected_weights_of_proximity_are_saved_and_taken_by_test(tmp_path, monkeypatch, episodes):
+    model, run = fit(
+        tmp_path, 3, callbacks=[SaveModel()], episodes=episodes, proximity=AUTO, protocols=("full",)
+    )
+    selected = model.selection.proximity
+    stored = SheafModel.load(tmp_path).stored()
+    assert stored.proximity.to_dict() == selected["chosen"]
+    assert stored.metrics["selection"]["proximity"] == selected
+    path = tmp_path / "checkpoints" / "best.ckpt"
+    loaded = SheafCompletion.load_from_checkpoint(path)
+    assert loaded.to_sheaf_model(toy_data()).stored().proximity == stored.proximity
+    with monkeypatch.context() as patch:
+        patch.setattr(ProximitySearch, "select", lambda *_, **__: 1 / 0)
+        run_test(run, loaded)
+    assert loaded.selection.proximity == selected
+    # The same figures as with these numbers.
+    fixed = SheafCompletion.load_from_checkpoint(path, proximity=selected["chosen"])
+    assert fixed.hparams["proximity"] == selected["chosen"]
+    run_test(run, fixed)
+    assert fixed.results == loaded.results
+    assert fixed.selection.proximity is None
+
+
+def test_weights_of_proximity_are_selected_where_the_run_has_none(tmp_path, monkeypatch):
+    """For other settings, or for episodes that are trained since; the propagation stays."""
+    first, run = fit(tmp_path, 3, callbacks=[SaveModel()])
+    path = tmp_path / "checkpoints" / "best.ckpt"
+    monkeypatch.setattr(PropagationSearch, "select", lambda *_, **__: 1 / 0)
+    near = SheafCompletion.load_from_checkpoint(path, proximity=AUTO)
+    run_test(run, near)
+    assert near.selection.settings == first.selection.settings
+    assert near.selection.proximity["episodes"] is False
+    assert near.seconds["select"] >= first.selection.seconds
+    both = SheafCompletion.load_from_checkpoint(path, proximity=AUTO, episodes=EPISODES)
+    run_test(run, both)
+    assert both.selection.proximity["episodes"] is True
+    assert both.results[0]["method"] == "TransE + episodes + proximity"
+    assert both.proximity.to_dict() == both.selection.proximity["chosen"]
+
+
+def test_a_large_graph_is_ranked_without_proximity(tmp_path, monkeypatch):
+    monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
+    model, run = fit(tmp_path, 2, callbacks=[SaveModel()], proximity=AUTO)
+    assert model.proximity is None
+    assert SheafModel.load(tmp_path).stored().proximity is None
+    run_test(run, model)
+    assert not any("proximity" in row["method"] for row in model.results)
 
 
 def test_other_settings_of_episodes_train_them_anew(tmp_path):

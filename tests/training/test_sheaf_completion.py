@@ -196,6 +196,26 @@ def test_merged_is_marked_when_validation_chose(tmp_path):
     assert "mark" not in merged[-1]
 
 
+@pytest.mark.parametrize(("weight", "marked"), [("auto", True), (0.4, False)])
+def test_merged_is_marked_when_validation_chose_the_weight_of_proximity(tmp_path, weight, marked):
+    data = InductiveDataModule.from_data(toy_data("fully-inductive"), batch_size=16)
+    model = module(
+        protocols=("merged",),
+        episodes={"num_steps": 2, "num_random": 2},
+        proximity={"weight": weight},
+    )
+    run = trainer(tmp_path, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run.fit(model, datamodule=data)
+        run.test(model, datamodule=data, verbose=False)
+    marks = {row["method"]: row.get("mark") for row in model.results}
+    chosen = "selected on half of the test"
+    assert marks["TransE + episodes + proximity"] == (chosen if marked else None)
+    assert marks["TransE + sheaf propagation + proximity"] == chosen
+    assert marks["TransE + episodes"] is marks["proximity alone"] is None
+
+
 def test_every_model_and_loss_trains(tmp_path):
     for name in KGE_REGISTRY:
         for loss in LOSS_REGISTRY:
