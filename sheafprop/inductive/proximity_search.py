@@ -35,6 +35,7 @@ TOO_LARGE = (
 # Numbers of a table of scores, at most: so many queries are ranked together.
 _MOST = 2**22
 _Weight = float | Literal["auto"]
+_WEIGHTS = ("weight", "share", "peers")
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class ProximitySearch:
     num_iterations: int = ProximitySettings.num_iterations
 
     def __post_init__(self) -> None:
-        for name in ("weight", "share", "peers"):
+        for name in _WEIGHTS:
             value = getattr(self, name)
             if isinstance(value, str) and value != AUTO:
                 raise ValueError(f"'{name}' must be a number or 'auto' (got {value!r})")
@@ -142,60 +143,64 @@ class ProximitySearch:
         drawn = search.draw(data)
         if drawn is None:
             found["chosen"] = self.settings().to_dict()
-            return replace(selection, proximity=found)
-        graph = drawn.data.inference
-        if not proximity_is_cheap(drawn.triples, graph.num_edges, self.num_iterations):
-            zero = {
-                name: 0.0 for name in ("weight", "share", "peers") if getattr(self, name) == AUTO
-            }
-            settings = self.settings(**zero)
+        elif not self._is_cheap(drawn):
+            zeros = {name: 0.0 for name in _WEIGHTS if getattr(self, name) == AUTO}
+            settings = self.settings(**zeros)
             used = settings.share if episodes is None else settings.weight
             found |= {"chosen": settings.to_dict() if used else None, "note": TOO_LARGE}
-            return replace(selection, proximity=found)
-        mapped = feature_map if drawn.on == "validation" else None
-        propagation = InductivePropagation(model, drawn.data, selection.settings, mapped)
-        vectors = propagation.scorer()
-        scorers: dict[str, Scorer] = {"share": vectors}
-        if episodes is not None:
-            scored = score_by_episodes(
-                episodes, drawn.data, vectors, seed=seed, feature_map=propagation.feature_map
-            )
-            scorers = {"weight": scored} | scorers
-        observed = graph.triples.to(model.node_emb.weight.device)
-        chosen: dict[str, float] = {}
-        for name, scorer in scorers.items():
-            walk = None if episodes is None or name == "share" else episodes.log_walk
-            near = LogProximity.of_settings(self.settings(), observed, graph.num_nodes or 0, walk)
-            tried = [
-                chosen | {name: weight, "peers": peers}
-                for peers in self._values("peers", PEERS, chosen)
-                for weight in self._values(name, WEIGHTS, chosen)
-                if weight or peers == self._values("peers", PEERS, chosen)[0]
-            ]
-            if len(tried) == 1:
-                chosen = tried[0]
-                continue
-            settings_tried = [self.settings(**one) for one in tried]
-            results = rank_settings(scorer, near, settings_tried, drawn, data.train.triples)
-            rows = [
-                {name: one[name], "peers": one["peers"]} | {k: m[k] for k in MAIN_METRICS}
-                for one, m in zip(tried, (r.metrics("full") for r in results), strict=True)
-            ]
-            found["curve"] += rows
-            # The first of the best, which has the smallest weights.
-            chosen = tried[max(range(len(rows)), key=lambda i: rows[i][search.metric])]
-        found["chosen"] = self.settings(**chosen).to_dict()
+        else:
+            mapped = feature_map if drawn.on == "validation" else None
+            propagation = InductivePropagation(model, drawn.data, selection.settings, mapped)
+            vectors = propagation.scorer()
+            scorers: dict[str, Scorer] = {"share": vectors}
+            if episodes is not None:
+                mapped = propagation.feature_map
+                scored = score_by_episodes(
+                    episodes, drawn.data, vectors, seed=seed, feature_map=mapped
+                )
+                scorers = {"weight": scored, "share": vectors}
+            graph = drawn.data.inference
+            observed = graph.triples.to(model.node_emb.weight.device)
+            chosen: dict[str, float] = {}
+            for name, scorer in scorers.items():
+                walk = None if episodes is None or name == "share" else episodes.log_walk
+                near = LogProximity.of_settings(
+                    self.settings(), observed, graph.num_nodes or 0, walk
+                )
+                tried = self._tries(name, chosen)
+                # The first of the best has the smallest weights.
+                best = 0
+                if len(tried) > 1:
+                    settings_tried = [self.settings(**one) for one in tried]
+                    ranked = rank_settings(scorer, near, settings_tried, drawn, data.train.triples)
+                    metrics = [result.metrics("full") for result in ranked]
+                    for one, values in zip(tried, metrics, strict=True):
+                        row = {name: one[name], "peers": one["peers"]}
+                        found["curve"].append(row | {key: values[key] for key in MAIN_METRICS})
+                    best = max(range(len(tried)), key=lambda i: metrics[i][search.metric])
+                chosen = tried[best]
+            found["chosen"] = self.settings(**chosen).to_dict()
         seconds = selection.seconds + time.perf_counter() - begin
         return replace(selection, proximity=found, seconds=seconds)
 
-    def _values(
-        self, name: str, values: tuple[float, ...], chosen: Mapping[str, float]
-    ) -> tuple[float, ...]:
-        """The values of a weight that are left to try."""
-        if name in chosen:
-            return (chosen[name],)
-        own = getattr(self, name)
-        return values if own == AUTO else (own,)
+    def _is_cheap(self, drawn: SelectionTriples) -> bool:
+        edges = drawn.data.inference.num_edges
+        return proximity_is_cheap(drawn.triples, edges, self.num_iterations)
+
+    def _tries(self, name: str, chosen: Mapping[str, float]) -> list[dict[str, float]]:
+        """The weights to try, in view of those that are chosen already, small ones first."""
+
+        def values(key: str, grid: tuple[float, ...]) -> tuple[float, ...]:
+            own = chosen.get(key, getattr(self, key))
+            return grid if own == AUTO else (own,)
+
+        peers = values("peers", PEERS)
+        return [
+            {**chosen, name: weight, "peers": share}
+            for share in peers
+            for weight in values(name, WEIGHTS)
+            if weight or share == peers[0]  # peers are in units of the weight
+        ]
 
 
 def rank_settings(
