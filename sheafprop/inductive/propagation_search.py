@@ -192,6 +192,11 @@ class PropagationSearch:
             available, triples = len(triples), draw_triples(triples, limit)
         return SelectionTriples(on, data, triples, inference_filter(data), available)
 
+    def limit(self, settings: PropagationSettings) -> PropagationSettings:
+        """Returns settings with at most ``max_random`` random sections, to search."""
+        number = min(settings.num_random, self.max_random or settings.num_random)
+        return replace(settings, num_random=number)
+
     def select(
         self,
         model: KGEModel,
@@ -235,9 +240,7 @@ class PropagationSearch:
         with bar:
             for start, step_size in product(starts, steps):
                 settings = replace(self.settings, start=start, step_size=step_size)
-                number = min(settings.num_random, self.max_random or settings.num_random)
-                tried_settings = replace(settings, num_random=number)
-                propagation = InductivePropagation(model, data, tried_settings, mapped)
+                propagation = InductivePropagation(model, data, self.limit(settings), mapped)
                 mapped = propagation.feature_map
                 counts = self._counts(None if best is None else best[1].iterations, quick)
                 bar.update(len(self.iterations) - len(counts))

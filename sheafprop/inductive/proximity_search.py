@@ -16,6 +16,7 @@ from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, SelectionTriples
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
+    ProximityScorer,
     ProximitySettings,
     add_proximity,
     proximity_is_cheap,
@@ -125,7 +126,7 @@ class ProximitySearch:
             model (KGEModel): The trained model.
             data (InductiveData): The graphs; see :meth:`PropagationSearch.select`.
             search (PropagationSearch): The search of the propagation, with the metric and the
-                number of triples.
+                numbers of triples and random sections.
             selection (Selection): Its result. The field ``proximity`` is added, as plain values:
                 ``search`` and ``episodes``, for which this was selected; the settings ``chosen``,
                 None for no proximity; ``curve``, one row per setting tried; ``note``, if proximity
@@ -145,12 +146,13 @@ class ProximitySearch:
             found["chosen"] = self.settings().to_dict()
         elif not self._is_cheap(drawn):
             zeros = {name: 0.0 for name in _WEIGHTS if getattr(self, name) == AUTO}
-            settings = self.settings(**zeros)
-            used = settings.share if episodes is None else settings.weight
-            found |= {"chosen": settings.to_dict() if used else None, "note": TOO_LARGE}
+            left = self.settings(**zeros)
+            used = left.share if episodes is None else left.weight
+            found |= {"chosen": left.to_dict() if used else None, "note": TOO_LARGE}
         else:
             mapped = feature_map if drawn.on == "validation" else None
-            propagation = InductivePropagation(model, drawn.data, selection.settings, mapped)
+            settings = search.limit(selection.settings)
+            propagation = InductivePropagation(model, drawn.data, settings, mapped)
             vectors = propagation.scorer()
             scorers: dict[str, Scorer] = {"share": vectors}
             if episodes is not None:
@@ -171,8 +173,8 @@ class ProximitySearch:
                 # The first of the best has the smallest weights.
                 best = 0
                 if len(tried) > 1:
-                    settings_tried = [self.settings(**one) for one in tried]
-                    ranked = rank_settings(scorer, near, settings_tried, drawn, data.train.triples)
+                    wanted = [self.settings(**one) for one in tried]
+                    ranked = rank_settings(scorer, near, name, wanted, drawn, data.train.triples)
                     metrics = [result.metrics("full") for result in ranked]
                     for one, values in zip(tried, metrics, strict=True):
                         row = {name: one[name], "peers": one["peers"]}
@@ -206,6 +208,7 @@ class ProximitySearch:
 def rank_settings(
     scorer: Scorer,
     near: LogProximity,
+    name: str,
     settings: list[ProximitySettings],
     drawn: SelectionTriples,
     trained: Tensor,
@@ -217,19 +220,26 @@ def rank_settings(
     Args:
         scorer (Scorer): The score without proximity.
         near (LogProximity): Proximity in the observed graph.
-        settings (list of ProximitySettings): Settings with the same walk.
+        name (str): The weight in this score: ``"weight"`` for episodes, else ``"share"``.
+        settings (list of ProximitySettings): Settings that differ in it and in ``peers``.
         drawn (SelectionTriples): The triples.
         trained (Tensor): The training triples, whose loops say which relations have some.
     """
     observed = drawn.data.inference.triples
     block = _Block(scorer, near)
     # The spread of a score is that of other queries.
+    one = replace(settings[0], weight=1.0, share=1.0)
+    unit = add_proximity(scorer, near, one, observed, trained, drawn.data.num_relations)
     scored = [
-        add_proximity(scorer, near, one, observed, trained, drawn.data.num_relations)
-        for one in settings
+        ProximityScorer(
+            block,
+            block,
+            getattr(own, name) * unit.weight,
+            peers=own.peers,
+            may_loop=unit.may_loop,
+        )
+        for own in settings
     ]
-    for one in scored:
-        one.scorer = one.near = block
     size = max(1, _MOST // max(1, drawn.known.num_nodes))
     parts: list[list[RankingResult]] = []
     for triples in drawn.triples.to(near.device).split(size):

@@ -151,6 +151,18 @@ def test_a_sample_of_the_triples_selects():
     assert row["mrr"] == pytest.approx(found["mrr"])
 
 
+def test_the_search_takes_fewer_random_sections():
+    data = toy_data()
+    model = trained("rotate", data)
+    _, selection = select(data, model=model)
+    few, many = (replace(SEARCH, max_random=number) for number in (1, 9))
+    of_one = replace(selection, settings=replace(selection.settings, num_random=1))
+    curve = AUTO.select(model, data, few, selection).proximity["curve"]
+    assert curve == AUTO.select(model, data, SEARCH, of_one).proximity["curve"]
+    assert curve != AUTO.select(model, data, SEARCH, selection).proximity["curve"]
+    assert many.limit(selection.settings) == selection.settings
+
+
 def test_test_triples_only_filter():
     """A leak test: further test triples that filter nothing new change nothing."""
     data = toy_data("fully-inductive")
