@@ -103,6 +103,7 @@ def _of_run(
     from sheafprop.data.inductive_data import renumber
     from sheafprop.distributed import rank_shares
     from sheafprop.inductive.propagation_settings import PropagationSettings
+    from sheafprop.inductive.proximity_search import selected_weights
     from sheafprop.inductive.rank_completion import rank_completion
     from sheafprop.pretrained.model_folder import load_model_folder
 
@@ -129,7 +130,7 @@ def _of_run(
         proximity=stored.proximity,
         protocols=options.protocol or config["model"].get("protocols") or _PROTOCOLS[:2],
         selected=on_validation,
-        proximity_selected=on_validation and selection.get("proximity") is not None,
+        selected_weights=selected_weights(selection.get("proximity")),
         seed=config["seed_everything"],
         progress=ranks.is_first and show_progress(),
         feature_map=None if stored.features is None else stored.features.map,

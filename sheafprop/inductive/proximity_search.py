@@ -29,10 +29,11 @@ AUTO: Literal["auto"] = "auto"
 #: The values that "auto" tries.
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2)
 PEERS = (0.0, 0.25)
-TOO_LARGE = (
+LEFT_OUT = (
     "the graph is large, so proximity was left out: set model.proximity.share (with episodes "
     "model.proximity.weight) to a number to use it"
 )
+TOO_LARGE = "the graph is large, so weights of proximity that are 'auto' are 0"
 # Numbers of a table of scores, at most: so many queries are ranked together.
 _MOST = 2**22
 _Weight = float | Literal["auto"]
@@ -95,7 +96,13 @@ class ProximitySearch:
     @property
     def is_fixed(self) -> bool:
         """Whether there is no weight to select."""
-        return AUTO not in (self.weight, self.share, self.peers)
+        return not self.selects
+
+    @property
+    def selects(self) -> tuple[str, ...]:
+        """The weights that it selects, alone or by their peers: of ``weight`` and ``share``."""
+        names = ("weight", "share")
+        return tuple(name for name in names if AUTO in (getattr(self, name), self.peers))
 
     def fits(self, selected: Mapping[str, Any] | None, episodes: EpisodeModel | None) -> bool:
         """Whether the field ``proximity`` of a selection is what :meth:`select` would add now."""
@@ -128,9 +135,9 @@ class ProximitySearch:
             search (PropagationSearch): The search of the propagation, with the metric and the
                 numbers of triples and random sections.
             selection (Selection): Its result. The field ``proximity`` is added, as plain values:
-                ``search`` and ``episodes``, for which this was selected; the settings ``chosen``,
-                None for no proximity; ``curve``, one row per setting tried; ``note``, if proximity
-                was left out.
+                ``search`` and ``episodes``, for which this was selected; ``on`` and ``count``, as
+                in :class:`Selection`; the settings ``chosen``, None for no proximity; ``curve``,
+                one row per setting tried; ``note``, if the graph is too large to try.
             episodes (EpisodeModel, optional): Relations trained by episodes.
             seed (int): Seed of the random sections of episodes.
             feature_map (FeatureMap, optional): The map from features to vectors.
@@ -142,13 +149,16 @@ class ProximitySearch:
             "curve": [],
         }
         drawn = search.draw(data)
+        found["on"] = "defaults" if drawn is None else drawn.on
+        found["count"] = 0 if drawn is None else len(drawn.triples)
         if drawn is None:
             found["chosen"] = self.settings().to_dict()
         elif not self._is_cheap(drawn):
             zeros = {name: 0.0 for name in _WEIGHTS if getattr(self, name) == AUTO}
             left = self.settings(**zeros)
-            used = left.share if episodes is None else left.weight
-            found |= {"chosen": left.to_dict() if used else None, "note": TOO_LARGE}
+            used = left.share > 0 or (episodes is not None and left.weight > 0)
+            found |= {"chosen": left.to_dict() if used else None}
+            found["note"] = TOO_LARGE if used else LEFT_OUT
         else:
             mapped = feature_map if drawn.on == "validation" else None
             settings = search.limit(selection.settings)
@@ -203,6 +213,13 @@ class ProximitySearch:
             for weight in values(name, WEIGHTS)
             if weight or share == peers[0]  # peers are in units of the weight
         ]
+
+
+def selected_weights(selected: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The weights that were selected on validation, by the field ``proximity`` of a selection."""
+    if selected is None or selected["on"] != "validation":
+        return ()
+    return ProximitySearch(**selected["search"]).selects
 
 
 def rank_settings(

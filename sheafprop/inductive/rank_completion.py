@@ -1,5 +1,5 @@
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -84,7 +84,7 @@ def rank_completion(
     proximity: ProximitySettings | None = None,
     protocols: Sequence[str] = ("full", "sampled50"),
     selected: bool = True,
-    proximity_selected: bool = False,
+    selected_weights: Collection[str] = (),
     seed: int = 0,
     further: Mapping[str, Any] | None = None,
     progress: bool = True,
@@ -108,7 +108,8 @@ def rank_completion(
         protocols (sequence of str): ``"full"``, ``"sampled50"``, ``"merged"``, ``"strict"``.
         selected (bool): Whether the settings were selected on the validation triples, in which case
             results under ``"merged"`` are marked.
-        proximity_selected (bool): Whether the weights of proximity were, too.
+        selected_weights (collection of str): The weights of proximity that were, too: ``"weight"``
+            and ``"share"``, as in :class:`~sheafprop.inductive.ProximitySettings`.
         seed (int): Seed of the random vectors.
         further (mapping): Further methods by name, with ``score_tails`` and ``score_heads``.
         progress (bool): Whether to show progress bars on standard error.
@@ -154,12 +155,13 @@ def rank_completion(
     by_selection = set()  # baselines do not depend on it, nor do episodes alone
     for method, one in own.items():
         if proximity is not None:
-            kind = walk if isinstance(one, EpisodeScorer | WithVectors) else near
+            by_episodes = isinstance(one, EpisodeScorer | WithVectors)
+            kind = walk if by_episodes else near
             assert kind is not None
             methods[f"{method} + proximity"] = add_proximity(
                 one, kind, proximity, data.inference.triples, data.train.triples, data.num_relations
             )
-            if proximity_selected:
+            if ("weight" if by_episodes else "share") in selected_weights:
                 by_selection.add(f"{method} + proximity")
         methods[method] = one
         if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):

@@ -24,6 +24,7 @@ _SHAPES: dict[str, type] = {
     "protocols": dict,
     "seconds": dict,
 }
+_OF_PROXIMITY = {"search", "episodes", "on", "count", "chosen", "curve"}
 
 
 def read_record(path: Path) -> Record:
@@ -67,10 +68,10 @@ def _problem(record: Any) -> str | None:
     if not isinstance(curve, list) or not all(isinstance(point, dict) for point in curve):
         return "expected a list of objects for 'curve' in 'selection'"
     near = record.get("selection", {}).get("proximity")
-    if near is not None and not (
-        isinstance(near, dict) and {"search", "episodes", "chosen", "curve"} <= set(near)
-    ):
-        return "'proximity' in 'selection' lacks 'search', 'episodes', 'chosen' or 'curve'"
+    if near is not None:
+        missing = _OF_PROXIMITY - set(near if isinstance(near, dict) else ())
+        if missing:
+            return f"'proximity' in 'selection' lacks '{min(missing)}'"
     return None
 
 
@@ -131,23 +132,29 @@ def alike(records: list[Record], key: str) -> Iterator[tuple[list[Record], Any]]
     yield from groups
 
 
-def describe_proximity(found: dict[str, Any], metric: str) -> str:
-    """Describes the selected weights of proximity.
+def describe_proximity(found: dict[str, Any], metric: str) -> str | None:
+    """Describes the selected weights of proximity; None if none that is in use was selected.
 
     Args:
         found (dict): From :meth:`~sheafprop.inductive.ProximitySearch.select`.
         metric (str): The metric of the selection.
     """
     if found["chosen"] is None:
-        return f"proximity: {found['note']}"
+        return f"proximity: {found.get('note', 'left out')}"
     used = ("weight", "share", "peers") if found["episodes"] else ("share", "peers")
     asked = [name for name in used if found["search"][name] == "auto"]
     chosen = ", ".join(f"{name} {found['chosen'][name]:g}" for name in asked)
-    if "note" in found:
+    if asked and "note" in found:
         return f"proximity: {chosen} ({found['note']})"
-    if not found["curve"]:
-        return f"proximity: {chosen}, the defaults"
+    if asked and found["on"] == "defaults":
+        return f"proximity: {chosen}, the defaults, as there are no triples to select on"
     curve = [row for row in found["curve"] if ("weight" in row) == found["episodes"]]
-    best = max(row[metric] for row in curve or found["curve"])
+    curve = curve or found["curve"]
+    if not curve:
+        return None
+    best = max(row[metric] for row in curve)
+    triples = count_noun(found["count"], "validation triple")
+    if found["on"] == "training graph":
+        triples += " of the training graph"
     tried = count_noun(len(found["curve"]), "setting")
-    return f"proximity: {chosen}, selected on the same triples among {tried} ({metric} {best:.3f})"
+    return f"proximity: {chosen}, selected on {triples} among {tried} ({metric} {best:.3f})"

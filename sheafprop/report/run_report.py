@@ -250,9 +250,8 @@ def _choice(record: Record, named: bool) -> str:
         triples += f" drawn from {selection['available']:,}"
     value = "" if selection.get("value") is None else f" {selection['value']:.3f}"
     near = selection.get("proximity")
-    if near:
-        sentence = describe_proximity(near, selection.get("metric", "mrr"))
-        note += f" {sentence[0].upper()}{sentence[1:]}."
+    if near and (text := describe_proximity(near, selection.get("metric", "mrr"))):
+        note += f" {text[0].upper()}{text[1:]}."
     return (
         f"{head}{count_noun(tried, 'configuration')} tried on {place} (best "
         f"`{selection.get('metric', 'mrr')}`{value} under `{protocol}`{triples}). "

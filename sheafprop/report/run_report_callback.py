@@ -181,7 +181,8 @@ def _describe_choice(module: SheafCompletion) -> str:
         f"{count_noun(selection.tried, 'configuration')} ({selection.metric} {selection.value:.3f})"
     )
     found = selection.proximity
-    return line if found is None else f"{line}\n{describe_proximity(found, selection.metric)}"
+    of_proximity = None if found is None else describe_proximity(found, selection.metric)
+    return line if of_proximity is None else f"{line}\n{of_proximity}"
 
 
 def _read_record_of(folder: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from sheafprop.inductive.inductive_propagation import fit_features
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import ProximitySettings
-from sheafprop.inductive.proximity_search import ProximitySearch
+from sheafprop.inductive.proximity_search import ProximitySearch, selected_weights
 from sheafprop.inductive.rank_completion import rank_completion
 from sheafprop.kge import KGEModel, build_model
 from sheafprop.pretrained.sheaf_model import SheafModel
@@ -279,7 +279,8 @@ class SheafCompletion(LightningModule):
         search = self.proximity_search
         if search is None or search.is_fixed:
             return None if search is None else search.settings()
-        selected = None if self.selection is None else self.selection.proximity
+        chosen = self._choice or self.selection
+        selected = None if chosen is None else chosen.proximity
         return search.settings() if selected is None else search.selected_settings(selected)
 
     def configure_model(self) -> None:
@@ -680,8 +681,6 @@ class SheafCompletion(LightningModule):
             self._choice = self.selection = self._choose_proximity(self._choice)
         assert self.selection is not None
         selection = self.selection
-        on_validation = selection.on == "validation" and self._valid_is_own
-        search = self.proximity_search
         result = rank_completion(
             self.model,
             data,
@@ -689,8 +688,8 @@ class SheafCompletion(LightningModule):
             episodes=self.episodes,
             proximity=self.proximity,
             protocols=self.hparams["protocols"],
-            selected=on_validation,
-            proximity_selected=on_validation and search is not None and not search.is_fixed,
+            selected=selection.on == "validation" and self._valid_is_own,
+            selected_weights=selected_weights(selection.proximity),
             seed=self.hparams["seed"],
             feature_map=self.fit_features()[0],
             further=reference_scorers(self, data) if self.hparams["reference"] else None,

@@ -44,6 +44,28 @@ def test_evaluate_gives_the_numbers_of_test(tmp_path, capsys, mode):
     assert SheafModel.load(run).settings["iterations"] in (1, 4)
 
 
+@pytest.mark.parametrize("near", ["weight", "share"])
+def test_evaluate_marks_what_test_marks(tmp_path, capsys, near):
+    """Which weight of proximity validation selected is in the record of the run alone."""
+    mode = "fully-inductive"
+    folder, group = write_folder(tmp_path / "ring", mode), tmp_path / "runs"
+    options = [
+        '--model.protocols=["full","merged"]',
+        '--model.episodes={"num_steps": 2, "num_random": 2}',
+        f'--model.proximity={{"weight": 0.2, "share": 0.2, "{near}": "auto"}}',
+    ]
+    assert fit(folder, group, *options, mode=mode) == 0
+    run = group / "rotate"
+    assert main(["test", "--run", str(run)]) == 0
+    capsys.readouterr()
+    rows = json.loads((run / "metrics.json").read_text())["test"]
+    expected = {row["method"]: row.get("mark") for row in rows if row["protocol"] == "merged"}
+    got = table(output(capsys, "evaluate", "--run", run, "--protocol", "merged").out)
+    found = {row.method: row.mark or None for row in got.itertuples()}
+    assert found == expected
+    assert (found["RotatE + episodes + proximity"] is not None) is (near == "weight")
+
+
 def test_every_protocol_can_be_asked_for():
     hints = typing.get_type_hints(SheafCompletion.__init__)
     (named, _) = typing.get_args(hints["protocols"])

@@ -1,10 +1,20 @@
 import pytest
 import torch
 
-from sheafprop.inductive.episode_scorer import EpisodeScorer, WithVectors, episode_loss
+from sheafprop.inductive.episode_model import EpisodeSettings
+from sheafprop.inductive.episode_scorer import (
+    EpisodeScorer,
+    WithVectors,
+    episode_loss,
+    score_by_episodes,
+)
 from sheafprop.inductive.feature_map import Anchors
+from sheafprop.inductive.inductive_propagation import InductivePropagation, fit_features
+from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.ranking import TripleFilter
+from sheafprop.training.episode_training import train_episodes
 from tests.inductive.episode_cases import MODELS, random_triples, small_model
+from tests.inductive.test_inductive_propagation import trained, with_features
 
 
 def test_scores_are_those_of_the_model_from_sections_by_label():
@@ -244,3 +254,34 @@ def test_an_entity_with_nothing_but_loops_of_close_maps_has_gradients():
             if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())
         ]
     assert found == []
+
+
+@pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
+@pytest.mark.parametrize("share", [0.0, 0.7])
+def test_episodes_stand_beside_the_vectors_of_known_entities(mode, share):
+    """With the seed, the features and the share that are given."""
+    data = with_features(mode)
+    model = trained("rotate", data)
+    settings = EpisodeSettings(num_steps=2, num_random=2, vector_share=share)
+    _, anchors = fit_features(data, model.entity_vectors(), model.sheaf())
+    given = model, data.train.triples, settings
+    episodes, _ = train_episodes(*given, anchors=anchors)
+    propagation = InductivePropagation(model, data, PropagationSettings(num_random=2))
+    vectors, mapped = propagation.scorer(), propagation.feature_map
+    labels, observed = data.inference.entities.labels, data.inference.triples
+    drawn = EpisodeScorer(episodes, observed, labels, 3, mapped.anchors(data.features, labels))
+    expected = drawn
+    if mode == "semi-inductive" and share:
+        expected = WithVectors(drawn, vectors, share, observed)
+    ids, relation = torch.arange(data.inference.num_nodes), torch.tensor(1)
+    queries = ids, relation.expand(len(ids))
+
+    def rows(scorer):
+        return scorer.score_tails(*queries)
+
+    found = score_by_episodes(episodes, data, vectors, seed=3, feature_map=mapped)
+    assert torch.equal(rows(found), rows(expected))
+    for changed in (dict(seed=3), dict(feature_map=mapped)):
+        assert not torch.equal(
+            rows(score_by_episodes(episodes, data, vectors, **changed)), rows(found)
+        )

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from sheafprop.inductive import propagation_search
+from sheafprop.inductive import propagation_search, proximity_search
 from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, Selection, inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.training_graph import draw_triples
 from sheafprop.ranking import evaluate
-from tests.inductive.test_inductive_propagation import trained
+from tests.inductive.test_inductive_propagation import trained, with_features
 from tests.toy import toy_data
 
 SEARCH = PropagationSearch(
@@ -251,3 +251,34 @@ def test_filter_holds_every_known_triple():
 def test_bad_search_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         PropagationSearch(**arguments)
+
+
+@pytest.mark.parametrize(("limit", "count"), [(1, 1), (3, 1), (5, 2), (8, 2)])
+def test_a_quick_look_ranks_a_quarter_of_the_limit(limit, count):
+    search = replace(SEARCH, max_triples=limit)
+    assert len(search.draw(toy_data()).triples) == limit
+    assert len(search.draw(toy_data(), quick=True).triples) == count
+
+
+@pytest.mark.parametrize("valid", [True, False])
+def test_features_of_entities_taken_as_new_are_not_known(monkeypatch, valid):
+    """A leak test: the map that is fitted to the whole training graph knows their vectors."""
+    data = with_features("semi-inductive")
+    model = trained("rotate", data)
+    whole = InductivePropagation(model, data, SEARCH.settings).feature_map
+    given, original = [], InductivePropagation
+
+    def watch(model, data, settings, feature_map=None):
+        given.append(feature_map)
+        return original(model, data, settings, feature_map)
+
+    monkeypatch.setattr(propagation_search, "InductivePropagation", watch)
+    monkeypatch.setattr(proximity_search, "InductivePropagation", watch)
+    data = data if valid else replace(data, valid=None)
+    search = replace(SEARCH, start=("mixed",), step_size=(0.9,))
+    selection = search.select(model, data, feature_map=whole)
+    proximity_search.ProximitySearch(share="auto").select(
+        model, data, search, selection, feature_map=whole
+    )
+    assert len(given) == 2
+    assert all((one is whole) if valid else (one is None) for one in given)

@@ -13,7 +13,14 @@ from sheafprop.inductive.inductive_propagation import InductivePropagation
 from sheafprop.inductive.propagation_search import PropagationSearch, inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings, add_proximity
-from sheafprop.inductive.proximity_search import PEERS, TOO_LARGE, WEIGHTS, ProximitySearch
+from sheafprop.inductive.proximity_search import (
+    LEFT_OUT,
+    PEERS,
+    TOO_LARGE,
+    WEIGHTS,
+    ProximitySearch,
+    selected_weights,
+)
 from sheafprop.inductive.training_graph import training_graph_as_new
 from sheafprop.ranking import evaluate
 from sheafprop.training.episode_training import train_episodes
@@ -40,10 +47,10 @@ def metrics_of(data, graph, near, scorer, settings):
     return evaluate(both.score_tails, both.score_heads, graph.valid, known).metrics("full")
 
 
-def select(data, search=AUTO, episodes=None, propagation=SEARCH, model=None):
+def select(data, search=AUTO, episodes=None, propagation=SEARCH, model=None, **more):
     model = model or trained("rotate", data)
     selection = propagation.select(model, data)
-    found = search.select(model, data, propagation, selection, episodes=episodes)
+    found = search.select(model, data, propagation, selection, episodes=episodes, **more)
     assert replace(found, proximity=None, seconds=0.0) == replace(selection, seconds=0.0)
     assert found.seconds >= selection.seconds
     return found.proximity, selection
@@ -57,12 +64,12 @@ def test_the_best_weights_are_selected(mode, walk_steps, valid):
     data = toy_data(mode, without=() if valid else ("valid",))
     model = trained("rotate", data)
     episodes = None if walk_steps is None else with_episodes(model, data, walk_steps=walk_steps)
-    selected, selection = select(data, episodes=episodes, model=model)
+    selected, selection = select(data, episodes=episodes, model=model, seed=3)
     graph = data if valid else training_graph_as_new(data)
     vectors = InductivePropagation(model, graph, selection.settings).scorer()
     methods = {"share": (vectors, None)}
     if episodes is not None:
-        scorer = score_by_episodes(episodes, graph, vectors)
+        scorer = score_by_episodes(episodes, graph, vectors, seed=3)
         methods = {"weight": (scorer, episodes.log_walk)} | methods
     curve, chosen = list(selected["curve"]), {}
     for name, (scorer, log_weight) in methods.items():
@@ -84,6 +91,8 @@ def test_the_best_weights_are_selected(mode, walk_steps, valid):
                     best = row["hits@3"], one
         chosen |= best[1]
     assert curve == []
+    assert selected["on"] == ("validation" if valid else "training graph")
+    assert selected["count"] == len(graph.valid)
     assert selected["chosen"] == ProximitySettings(**chosen, num_iterations=6).to_dict()
     assert AUTO.selected_settings(selected) == ProximitySettings(**chosen, num_iterations=6)
 
@@ -185,6 +194,7 @@ def test_without_triples_the_defaults_are_used():
     selected, selection = select(data)
     assert selection.on == "defaults"
     assert selected["curve"] == []
+    assert (selected["on"], selected["count"]) == ("defaults", 0)
     assert selected["chosen"] == ProximitySettings(num_iterations=6).to_dict()
 
 
@@ -193,21 +203,33 @@ def test_proximity_is_left_out_on_large_graphs_unless_it_is_asked_for(monkeypatc
     model = trained("rotate", data)
     episodes = with_episodes(model, data)
     monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
+    zero = {"weight": 0.0, "share": 0.0, "peers": 0.0}
     for search, own, expected in (
         (AUTO, None, None),
         (AUTO, episodes, None),
         (replace(AUTO, weight=0.4), None, None),
-        (replace(AUTO, weight=0.4), episodes, {"weight": 0.4, "share": 0.0, "peers": 0.0}),
-        (replace(AUTO, share=0.4), None, {"weight": 0.0, "share": 0.4, "peers": 0.0}),
+        (replace(AUTO, weight=0.4), episodes, zero | {"weight": 0.4}),
+        (replace(AUTO, share=0.4), None, zero | {"share": 0.4}),
+        (replace(AUTO, share=0.4), episodes, zero | {"share": 0.4}),
+        (replace(AUTO, share=0.4, peers=0.1), episodes, zero | {"share": 0.4, "peers": 0.1}),
     ):
         selected, _ = select(data, search, own, model=model)
-        assert selected["note"] == TOO_LARGE
+        assert selected["note"] == (LEFT_OUT if expected is None else TOO_LARGE)
         assert selected["curve"] == []
         if expected is None:
             assert selected["chosen"] is None
             assert search.selected_settings(selected) is None
         else:
             assert {k: selected["chosen"][k] for k in expected} == expected
+
+
+def test_large_is_counted_with_the_steps_of_the_walk(monkeypatch):
+    """Two directions of each observed triple, the entities of the triples, six steps."""
+    data = toy_data()
+    products = 2 * data.inference.num_edges * len(data.valid[:, [0, 2]].unique()) * 6
+    for most, tried in ((products, True), (products - 1, False)):
+        monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", float(most))
+        assert bool(select(data)[0]["curve"]) is tried
 
 
 def test_a_selection_fits_what_it_was_made_for():
@@ -235,3 +257,21 @@ def test_values_that_are_no_weights_are_refused(name):
         ProximitySearch(**{name: "best"})
     with pytest.raises(ValueError, match=f"'{name}' must be finite and not negative"):
         ProximitySearch(**{name: -1.0})
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({}, ()),
+        ({"weight": "auto"}, ("weight",)),
+        ({"share": "auto"}, ("share",)),
+        ({"peers": "auto"}, ("weight", "share")),
+    ],
+)
+def test_weights_that_validation_selects(given, names):
+    search = ProximitySearch(**given)
+    assert search.selects == names
+    assert search.is_fixed is (not names)
+    for on, expected in (("validation", names), ("training graph", ()), ("defaults", ())):
+        assert selected_weights({"on": on, "search": search.to_dict()}) == expected
+    assert selected_weights(None) == ()

@@ -49,10 +49,12 @@ def test_protocols_name_their_metrics_ties_and_place():
 
 def proximity(search, chosen, curve=(), episodes=False, **more):
     given = {"weight": 0.3, "share": 0.4, "peers": 0.0} | search
-    return {"search": given, "episodes": episodes, "chosen": chosen, "curve": list(curve)} | more
+    found = {"search": given, "episodes": episodes, "chosen": chosen, "curve": list(curve)}
+    return found | {"on": "validation", "count": 50} | more
 
 
 CURVE = [{"weight": 0.2, "mrr": 0.5}, {"weight": 0.4, "mrr": 0.45}, {"share": 0.1, "mrr": 0.7}]
+WITH_WEIGHT = {"weight": "auto", "share": "auto"}, {"weight": 0.2, "share": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -60,35 +62,47 @@ CURVE = [{"weight": 0.2, "mrr": 0.5}, {"weight": 0.4, "mrr": 0.45}, {"share": 0.
     [
         (
             proximity({"share": "auto"}, {"share": 0.1}, CURVE[2:]),
-            "proximity: share 0.1, selected on the same triples among 1 setting (mrr 0.700)",
+            "share 0.1, selected on 50 validation triples among 1 setting (mrr 0.700)",
         ),
         (
-            proximity(
-                {"weight": "auto", "share": "auto"}, {"weight": 0.2, "share": 0.1}, CURVE, True
-            ),
-            "proximity: weight 0.2, share 0.1, selected on the same triples among 3 settings (mrr "
-            "0.500)",
+            proximity(*WITH_WEIGHT, CURVE, True, on="training graph", count=1),
+            "weight 0.2, share 0.1, selected on 1 validation triple of the training graph among 3 "
+            "settings (mrr 0.500)",
+        ),
+        (
+            proximity({"share": "auto"}, {"share": 0.1}, CURVE[2:], True),
+            "share 0.1, selected on 50 validation triples among 1 setting (mrr 0.700)",
         ),
         # Without episodes, no score has the weight.
+        (proximity({"weight": "auto"}, {"weight": 0.3}), None),
+        (proximity({"weight": "auto"}, {"weight": 0.3}, on="defaults", count=0), None),
+        (proximity({"weight": "auto"}, {"weight": 0.3}, note="it is large"), None),
+        # Peers of no proximity: there was nothing to try.
+        (proximity({"share": 0.0, "peers": "auto"}, {"peers": 0.0}), None),
         (
-            proximity({"weight": "auto", "peers": "auto"}, {"weight": 0.3, "peers": 0.0}),
-            "proximity: peers 0, the defaults",
+            proximity({"peers": "auto"}, {"peers": 0.0}, on="defaults", count=0),
+            "peers 0, the defaults, as there are no triples to select on",
         ),
         (
             proximity({"share": "auto"}, {"share": 0.0}, note="it is large"),
-            "proximity: share 0 (it is large)",
+            "share 0 (it is large)",
         ),
-        (proximity({"share": "auto"}, None, note="left out"), "proximity: left out"),
+        (proximity({"share": "auto"}, None, note="it is large"), "it is large"),
     ],
 )
 def test_selected_weights_of_proximity_are_described(found, sentence):
-    assert describe_proximity(found, "mrr") == sentence
+    expected = None if sentence is None else f"proximity: {sentence}"
+    assert describe_proximity(found, "mrr") == expected
 
 
-def test_a_selection_of_proximity_without_its_parts_is_no_record(tmp_path):
+@pytest.mark.parametrize("name", ["search", "episodes", "on", "count", "chosen", "curve"])
+def test_a_selection_of_proximity_without_its_parts_is_no_record(tmp_path, name):
     path = tmp_path / "metrics.json"
     run = record()
-    run["selection"]["proximity"] = {"chosen": None}
+    run["selection"]["proximity"] = proximity({"share": "auto"}, {"share": 0.1})
     path.write_text(json.dumps(run), encoding="utf-8")
-    with pytest.raises(FormatError, match="'proximity' in 'selection' lacks 'search'"):
+    assert read_record(path)["selection"]["proximity"]["count"] == 50
+    del run["selection"]["proximity"][name]
+    path.write_text(json.dumps(run), encoding="utf-8")
+    with pytest.raises(FormatError, match=f"'proximity' in 'selection' lacks '{name}'"):
         read_record(path)

@@ -96,11 +96,16 @@ def test_selected_weights_of_proximity_stand_with_the_choice(tmp_path):
     run["selection"]["proximity"] = {
         "search": {"weight": 0.3, "share": "auto", "peers": 0.0},
         "episodes": False,
+        "on": "validation",
+        "count": 7,
         "chosen": {"share": 0.6},
         "curve": [{"share": 0.6, run["selection"]["metric"]: 0.61}],
     }
     selection = section(report(tmp_path, run), "Selection")
-    assert "Proximity: share 0.6, selected on the same triples among 1 setting (" in selection
+    assert "Proximity: share 0.6, selected on 7 validation triples among 1 setting (" in selection
+    run["selection"]["proximity"]["search"]["share"] = 0.6
+    run["selection"]["proximity"]["curve"] = []
+    assert "Proximity" not in section(report(tmp_path, run), "Selection")
 
 
 def test_the_validation_value_of_every_run_is_shown(tmp_path):

@@ -14,7 +14,12 @@ from sheafprop.data import FeatureTable
 from sheafprop.data.inductive_data import add_features
 from sheafprop.errors import DataError
 from sheafprop.files import StorageError
-from sheafprop.inductive import FeatureMap, PropagationSearch, ProximitySearch
+from sheafprop.inductive import (
+    FeatureMap,
+    PropagationSearch,
+    ProximitySearch,
+    ProximitySettings,
+)
 from sheafprop.pretrained.model_folder import load_model_folder
 from sheafprop.training import (
     BestCheckpoint,
@@ -25,6 +30,7 @@ from sheafprop.training import (
 )
 from sheafprop.training.callbacks import choose_monitor
 from sheafprop.training.checkpoint_state import AtomicCheckpointIO, describe_other_options
+from tests.inductive.test_inductive_propagation import with_features
 from tests.toy import toy_data
 from tests.training.test_sheaf_completion import fit, module, trainer
 
@@ -225,6 +231,33 @@ def test_selected_weights_of_proximity_are_saved_and_taken_by_test(tmp_path, mon
     run_test(run, fixed)
     assert fixed.results == loaded.results
     assert fixed.selection.proximity is None
+
+
+def test_a_validation_keeps_the_selected_weights_of_proximity(tmp_path):
+    model, run = fit(tmp_path, 3, callbacks=[SaveModel()], proximity=AUTO)
+    stored = SheafModel.load(tmp_path).stored().proximity
+    assert stored != ProximitySettings()
+    data = InductiveDataModule.from_data(toy_data(), batch_size=16)
+    run.validate(model, datamodule=data, verbose=False)
+    assert model.proximity == stored
+    assert model.to_sheaf_model().stored().proximity == stored
+
+
+def test_weights_of_proximity_are_selected_with_the_seed_and_the_features_of_the_run(
+    tmp_path, monkeypatch
+):
+    given, original = [], ProximitySearch.select
+
+    def watch(*arguments, **named):
+        given.append(named)
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(ProximitySearch, "select", watch)
+    data = with_features("semi-inductive")
+    model, _ = fit(tmp_path, 1, data, callbacks=[SaveModel()], proximity=AUTO, seed=7)
+    (named,) = given
+    assert named["seed"] == 7
+    assert named["feature_map"] is model.fit_features()[0] is not None
 
 
 def test_weights_of_proximity_are_selected_where_the_run_has_none(tmp_path, monkeypatch):

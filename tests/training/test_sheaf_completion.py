@@ -196,13 +196,21 @@ def test_merged_is_marked_when_validation_chose(tmp_path):
     assert "mark" not in merged[-1]
 
 
-@pytest.mark.parametrize(("weight", "marked"), [("auto", True), (0.4, False)])
-def test_merged_is_marked_when_validation_chose_the_weight_of_proximity(tmp_path, weight, marked):
+@pytest.mark.parametrize(
+    ("near", "marked"),
+    [
+        ({"weight": "auto"}, True),
+        ({"weight": 0.4}, False),
+        ({"weight": 0.4, "share": "auto"}, False),
+        ({"weight": 0.4, "peers": "auto"}, True),
+    ],
+)
+def test_merged_is_marked_when_validation_chose_the_weight_of_proximity(tmp_path, near, marked):
     data = InductiveDataModule.from_data(toy_data("fully-inductive"), batch_size=16)
     model = module(
         protocols=("merged",),
         episodes={"num_steps": 2, "num_random": 2},
-        proximity={"weight": weight},
+        proximity=near,
     )
     run = trainer(tmp_path, 1)
     with warnings.catch_warnings():
