@@ -52,7 +52,7 @@ def test_evaluate_marks_what_test_marks(tmp_path, capsys, near):
     options = [
         '--model.protocols=["full","merged"]',
         '--model.episodes={"num_steps": 2, "num_random": 2}',
-        f'--model.proximity={{"weight": 0.2, "share": 0.2, "{near}": "auto"}}',
+        f'--model.proximity={{"peers": 0.0, "weight": 0.2, "share": 0.2, "{near}": "auto"}}',
     ]
     assert fit(folder, group, *options, mode=mode) == 0
     run = group / "rotate"
