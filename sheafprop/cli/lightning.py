@@ -27,7 +27,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import WandbLogger
 
 from sheafprop.cli.command_parser import report
-from sheafprop.cli.option_errors import describe_option_error
+from sheafprop.cli.option_errors import describe_option_error, describe_value_error
 from sheafprop.cli.run_folder import RunFolder, own_classes, read_run, trust
 from sheafprop.config_files import DATA_PLACES, add_callbacks, resolve_place
 from sheafprop.errors import DataError
@@ -170,10 +170,16 @@ class SheafCLI(LightningCLI):
         parser.link_arguments("seed_everything", "model.seed", compute_fn=_as_seed)
 
     def instantiate_classes(self) -> None:
-        if self.folder.ranks is None:
-            super().instantiate_classes()
-        else:
-            self.folder.ranks.run_together(super().instantiate_classes)
+        build = super().instantiate_classes
+        try:
+            if self.folder.ranks is None:
+                build()
+            else:
+                self.folder.ranks.run_together(build)
+        except ValueError as error:
+            if (text := describe_value_error(str(error))) == str(error):
+                raise
+            raise DataError(text) from error
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)

@@ -5,11 +5,14 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from sheafprop.config_files import config_root
 
 _KEY = re.compile(r'^Parser key "(?P<key>[\w.]+)":')
+_FIELD = re.compile(r'^ +Parser key "(\w+)":$', re.MULTILINE)
+# The first of the errors of a value that fits none of several types.
+_FIRST = re.compile(r"^Does not validate against any of .*?^Errors:\n +- (.+?)$", re.M | re.S)
 _GIVEN = re.compile(r"^ *Given value: (.*)|Got value: (.*)$", re.MULTILINE)
 # What is wrong with a class that was found.
 _PROBLEM = re.compile(r"given class_path '([\w.]+)':\s*(.+)$", re.MULTILINE)
@@ -44,9 +47,23 @@ def describe_option_error(text: str, parser: ArgumentParser) -> str:
     classes = list(_classes(kind))
     if classes and (problem := _PROBLEM.search(text)):
         name, reason = problem[1].rpartition(".")[2], problem[2].strip()
+        owner = next((one for one in classes if one.__name__ == name), None)
+        if owner is not None and (field := _FIELD.search(text)):
+            accepted = _join(_list_values(get_type_hints(owner)[field[1]]))
+            return f"'--{key}.{field[1]}' must be {accepted} (got {given[:80]!r})"
         return f"'--{key}' cannot be {name}: {reason}. Give arguments as --{key}.NAME=VALUE"
     message = f"'--{key}' must be {_join(_list_values(kind))} (got {given[:80]!r})"
     return f"{message}. {_advise(key, given, classes[0])}" if classes else message
+
+
+def describe_value_error(text: str) -> str:
+    """Says in one line what is wrong with a value that is of the right type.
+
+    Args:
+        text (str): The message of jsonargparse or of a class; the latter is returned as it is.
+    """
+    match = _FIRST.match(text)
+    return text if match is None else match[1]
 
 
 def _list_values(kind: Any) -> list[str]:

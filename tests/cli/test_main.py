@@ -575,3 +575,17 @@ def test_numbers_of_a_file_without_a_point_are_numbers(tmp_path):
     assert fit(folder, group, f"--config={tmp_path / 'mine.yaml'}") == 0
     stored = yaml.safe_load((group / "rotate" / "run.yaml").read_text())
     assert stored["model"]["lr"] == 0.001
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("share=autox", "'--model.proximity.share' must be a number or 'auto' (got 'autox')"),
+        ("share=-1", "'share' must be finite and not negative (got -1.0)"),
+    ],
+)
+def test_a_wrong_weight_is_refused_in_one_line_and_leaves_no_run(tmp_path, capsys, option, message):
+    folder, group = write_folder(tmp_path / "ring"), tmp_path / "runs"
+    assert fit(folder, group, f"--model.proximity.{option}") != 0
+    assert capsys.readouterr().err.strip().splitlines()[-1] == f"sheafprop fit: {message}"
+    assert not group.exists()

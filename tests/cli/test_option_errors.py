@@ -2,12 +2,13 @@
 
 from argparse import ArgumentError
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 import pytest
 from jsonargparse import ArgumentParser
 
-from sheafprop.cli.option_errors import describe_option_error
+from sheafprop.cli.option_errors import describe_option_error, describe_value_error
 
 
 class Logger:
@@ -19,6 +20,16 @@ class FileLogger(Logger):
         self.save_dir = save_dir
 
 
+@dataclass
+class Size:
+    width: float | Literal["auto"] = 1.0
+    parts: int | None = None
+
+    def __post_init__(self):
+        if self.width != "auto" and self.width < 0:
+            raise ValueError(f"'width' must not be negative (got {self.width})")
+
+
 @pytest.fixture
 def parser():
     parser = ArgumentParser(exit_on_error=False)
@@ -28,6 +39,7 @@ def parser():
     parser.add_argument("--rate", type=float)
     parser.add_argument("--mode", type=Literal["open", "shut"] | None)
     parser.add_argument("--names", type=tuple[Literal["a", "b"], ...])
+    parser.add_argument("--size", type=Size | None)
     parser.add_argument("--build", type=Literal["sum"] | Callable[[Iterable], Logger])
     return parser
 
@@ -57,6 +69,9 @@ def parser():
             "'--trainer.sink' cannot be FileLogger: the following arguments are required: "
             "save_dir. Give arguments as --trainer.sink.NAME=VALUE",
         ),
+        ("--size.width=wide", "'--size.width' must be a number or 'auto' (got 'wide')"),
+        ("--size.width=nan", "'--size.width' must be a number or 'auto' (got 'nan')"),
+        ("--size.parts=x", "'--size.parts' must be an integer or null (got 'x')"),
         ("--stops=1", "unrecognized arguments: --stops=1"),
     ],
 )
@@ -72,3 +87,12 @@ def test_a_name_or_a_class_is_accepted_where_the_option_takes_both(parser):
     text = describe_option_error(str(caught.value), parser)
     assert text.startswith("'--build' must be 'sum' or the name of a class (got 'max')")
     assert "\n" not in text
+
+
+def test_a_value_out_of_range_is_described_by_its_class_alone(parser):
+    config = parser.parse_args(["--size.width=-2"])
+    with pytest.raises(ValueError, match="Subtypes") as caught:
+        parser.instantiate_classes(config)
+    assert describe_value_error(str(caught.value)) == "'width' must not be negative (got -2.0)"
+    for own in ("'width' must not be negative (got -2.0)", "two\nlines", ""):
+        assert describe_value_error(own) == own
