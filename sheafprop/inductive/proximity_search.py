@@ -45,7 +45,8 @@ class ProximitySearch:
     r"""Proximity in the scores of a run, with fixed weights or weights that it selects.
 
     A weight is a number, or ``"auto"`` to select it after training, when the propagation has been
-    selected: by the same triples and the same metric. ``weight`` and ``share`` are selected among
+    selected: by the same triples and the sum of the same metric and MRR, since Hits@k alone often
+    hardly depends on them. ``weight`` and ``share`` are selected among
     0, .1, .2, .3, .4, .6, .8 and 1.2, and ``peers`` among 0 and .25, together with ``weight`` if
     there are episodes, with ``share`` otherwise. Ties are broken by smaller weights. If there are
     no triples to select on, the defaults of :class:`ProximitySettings` are used. If the walks of
@@ -186,10 +187,12 @@ class ProximitySearch:
                     wanted = [self.settings(**one) for one in tried]
                     ranked = rank_settings(scorer, near, name, wanted, drawn, data.train.triples)
                     metrics = [result.metrics("full") for result in ranked]
-                    for one, values in zip(tried, metrics, strict=True):
+                    for one, found_metrics in zip(tried, metrics, strict=True):
                         row = {name: one[name], "peers": one["peers"]}
-                        found["curve"].append(row | {key: values[key] for key in MAIN_METRICS})
-                    best = max(range(len(tried)), key=lambda i: metrics[i][search.metric])
+                        row |= {key: found_metrics[key] for key in MAIN_METRICS}
+                        found["curve"].append(row)
+                    values = [one[search.metric] + one["mrr"] for one in metrics]
+                    best = values.index(max(values))
                 chosen = tried[best]
             found["chosen"] = self.settings(**chosen).to_dict()
         seconds = selection.seconds + time.perf_counter() - begin

@@ -152,9 +152,11 @@ def describe_proximity(found: dict[str, Any], metric: str) -> str | None:
     curve = curve or found["curve"]
     if not curve:
         return None
-    best = max(row[metric] for row in curve)
+    taken = found["chosen"].items()
+    values = [row[metric] for row in curve if all(row.get(k, v) == v for k, v in taken)]
+    value = f" ({metric} {values[0]:.3f})" if values else ""
     triples = count_noun(found["count"], "validation triple")
     if found["on"] == "training graph":
         triples += " of the training graph"
     tried = count_noun(len(found["curve"]), "setting")
-    return f"proximity: {chosen}, selected on {triples} among {tried} ({metric} {best:.3f})"
+    return f"proximity: {chosen}, selected on {triples} among {tried}{value}"

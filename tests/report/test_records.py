@@ -73,6 +73,14 @@ WITH_WEIGHT = {"weight": "auto", "share": "auto"}, {"weight": 0.2, "share": 0.1}
             proximity({"share": "auto"}, {"share": 0.1}, CURVE[2:], True),
             "share 0.1, selected on 50 validation triples among 1 setting (mrr 0.700)",
         ),
+        (
+            proximity({"share": "auto"}, {"share": 0.7}, CURVE[2:]),
+            "share 0.7, selected on 50 validation triples among 1 setting",
+        ),
+        (
+            proximity({"weight": "auto"}, {"weight": 0.4, "share": 0.4}, CURVE[:2], True),
+            "weight 0.4, selected on 50 validation triples among 2 settings (mrr 0.450)",
+        ),
         # Without episodes, no score has the weight.
         (proximity({"weight": "auto"}, {"weight": 0.3}), None),
         (proximity({"weight": "auto"}, {"weight": 0.3}, on="defaults", count=0), None),
