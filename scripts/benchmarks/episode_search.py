@@ -34,6 +34,7 @@ from sheafprop.inductive.proximity_scorer import (
     ProximityScorer,
     relations_with_loops,
 )
+from sheafprop.inductive.proximity_search import WEIGHTS
 from sheafprop.inductive.training_graph import split_training_triples
 from sheafprop.kge import KGEModel
 from sheafprop.ranking import evaluate
@@ -43,8 +44,6 @@ from sheafprop.training.sheaf_completion import SheafCompletion
 KEYS = ("dataset", "split", "config_hash")
 FIELDS = ("setting", "weight", "hits@10", "mrr")
 
-#: Weights of proximity.
-WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2)
 HELD_SHARE = 0.25
 
 _NUMBER = {"observed": "number", "count_weight": 0.0, "rank_isolated": True}

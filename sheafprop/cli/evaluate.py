@@ -121,7 +121,6 @@ def _of_run(
     triples = [data.train.triples, data.inference.triples, data.valid, data.test]
     ranks.compare("run and data", settings, *triples, *stored.model.state_dict().values())
     selection = stored.metrics.get("selection", {})
-    on_validation = selection.get("on", "validation") == "validation"
     result = rank_completion(
         stored.model,
         data,
@@ -129,7 +128,7 @@ def _of_run(
         episodes=stored.episodes,
         proximity=stored.proximity,
         protocols=options.protocol or config["model"].get("protocols") or _PROTOCOLS[:2],
-        selected=on_validation,
+        selected=selection.get("on", "validation") == "validation",
         selected_weights=selected_weights(selection.get("proximity")),
         seed=config["seed_everything"],
         progress=ranks.is_first and show_progress(),

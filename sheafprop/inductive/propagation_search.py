@@ -2,8 +2,9 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -90,14 +91,14 @@ class Selection:
         return cls(settings=PropagationSettings(**chosen), **own)
 
 
-class SelectionTriples(NamedTuple):
+@dataclass(frozen=True)
+class SelectionTriples:
     """The triples on which settings are selected.
 
     Args:
         on (str): Where they are from, as in :class:`Selection`.
         data (InductiveData): The graphs in which they are ranked.
         triples (Tensor): The triples, ``[m, 3]``.
-        known (TripleFilter): The known triples, to filter.
         available (int, optional): The number of triples from which these were sampled; None if
             these are all.
     """
@@ -105,8 +106,12 @@ class SelectionTriples(NamedTuple):
     on: str
     data: InductiveData
     triples: Tensor
-    known: TripleFilter
     available: int | None
+
+    @cached_property
+    def known(self) -> TripleFilter:
+        """The known triples, to filter."""
+        return inference_filter(self.data)
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ class PropagationSearch:
             limit = math.ceil(limit / 4)
         if limit is not None and len(triples) > limit:
             available, triples = len(triples), draw_triples(triples, limit)
-        return SelectionTriples(on, data, triples, inference_filter(data), available)
+        return SelectionTriples(on, data, triples, available)
 
     def limit(self, settings: PropagationSettings) -> PropagationSettings:
         """Returns settings with at most ``max_random`` random sections, to search."""
@@ -225,8 +230,8 @@ class PropagationSearch:
         if drawn is None:
             chosen = replace(self.settings, start=starts[0], step_size=steps[0])
             return Selection(chosen, "defaults", self.metric, None, 0)
-        on, data, valid, known, available = drawn
-        valid = valid.to(model.node_emb.weight.device)
+        on, data, known = drawn.on, drawn.data, drawn.known
+        valid = drawn.triples.to(model.node_emb.weight.device)
         # Features are fitted once; those of the whole training graph know its new entities.
         mapped = feature_map if on == "validation" else None
         best: tuple[float, PropagationSettings] | None = None
@@ -273,7 +278,15 @@ class PropagationSearch:
         value, chosen = best
         seconds = time.perf_counter() - begin
         return Selection(
-            chosen, on, self.metric, value, len(valid), curve, seconds, unpropagated, available
+            chosen,
+            on,
+            self.metric,
+            value,
+            len(valid),
+            curve,
+            seconds,
+            unpropagated,
+            drawn.available,
         )
 
     def _counts(self, best: int | None, quick: bool) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ TOO_LARGE = "the graph is large, so weights of proximity that are 'auto' are 0"
 # Numbers of a table of scores, at most: so many queries are ranked together.
 _MOST = 2**22
 _Weight = float | Literal["auto"]
-_WEIGHTS = ("weight", "share", "peers")
+_NAMES = ("weight", "share", "peers")
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,16 @@ class ProximitySearch:
     num_iterations: int = ProximitySettings.num_iterations
 
     def __post_init__(self) -> None:
-        for name in _WEIGHTS:
+        for name in _NAMES:
             value = getattr(self, name)
             if isinstance(value, str) and value != AUTO:
                 raise ValueError(f"'{name}' must be a number or 'auto' (got {value!r})")
         self.settings()
 
     @classmethod
-    def of(cls, given: "ProximitySearch | ProximitySettings | Mapping[str, Any]") -> Any:
+    def of(
+        cls, given: "ProximitySearch | ProximitySettings | Mapping[str, Any]"
+    ) -> "ProximitySearch":
         """Returns the search of ``given``: settings, plain values, or a search."""
         if isinstance(given, ProximitySearch):
             return given
@@ -110,9 +112,10 @@ class ProximitySearch:
         asked = {"search": self.to_dict(), "episodes": episodes is not None}
         return selected is not None and all(selected[name] == asked[name] for name in asked)
 
-    @staticmethod
-    def selected_settings(selected: Mapping[str, Any]) -> ProximitySettings | None:
-        """Returns the settings of the field ``proximity`` of a selection, None for none."""
+    def settings_of(self, selected: Mapping[str, Any] | None) -> ProximitySettings | None:
+        """Returns the settings by the field ``proximity`` of a selection, None for no proximity."""
+        if self.is_fixed or selected is None:
+            return self.settings()
         chosen = selected["chosen"]
         return None if chosen is None else ProximitySettings(**chosen)
 
@@ -150,12 +153,16 @@ class ProximitySearch:
             "curve": [],
         }
         drawn = search.draw(data)
+        if drawn is not None:
+            drawn = replace(drawn, triples=drawn.triples.to(model.node_emb.weight.device))
         found["on"] = "defaults" if drawn is None else drawn.on
         found["count"] = 0 if drawn is None else len(drawn.triples)
         if drawn is None:
             found["chosen"] = self.settings().to_dict()
-        elif not self._is_cheap(drawn):
-            zeros = {name: 0.0 for name in _WEIGHTS if getattr(self, name) == AUTO}
+        elif not proximity_is_cheap(
+            drawn.triples, drawn.data.inference.num_edges, self.num_iterations
+        ):
+            zeros = {name: 0.0 for name in _NAMES if getattr(self, name) == AUTO}
             left = self.settings(**zeros)
             used = left.share > 0 or (episodes is not None and left.weight > 0)
             found |= {"chosen": left.to_dict() if used else None}
@@ -165,42 +172,51 @@ class ProximitySearch:
             settings = search.limit(selection.settings)
             propagation = InductivePropagation(model, drawn.data, settings, mapped)
             vectors = propagation.scorer()
-            scorers: dict[str, Scorer] = {"share": vectors}
+            scorers: list[tuple[str, Scorer, Tensor | None]] = [("share", vectors, None)]
             if episodes is not None:
                 mapped = propagation.feature_map
                 scored = score_by_episodes(
                     episodes, drawn.data, vectors, seed=seed, feature_map=mapped
                 )
-                scorers = {"weight": scored, "share": vectors}
-            graph = drawn.data.inference
-            observed = graph.triples.to(model.node_emb.weight.device)
+                scorers.insert(0, ("weight", scored, episodes.log_walk))
             chosen: dict[str, float] = {}
-            for name, scorer in scorers.items():
-                walk = None if episodes is None or name == "share" else episodes.log_walk
-                near = LogProximity.of_settings(
-                    self.settings(), observed, graph.num_nodes or 0, walk
+            for name, scorer, log_walk in scorers:
+                chosen, curve = self._select_one(
+                    name, chosen, scorer, log_walk, drawn, data.train.triples, search.metric
                 )
-                tried = self._tries(name, chosen)
-                # The first of the best has the smallest weights.
-                best = 0
-                if len(tried) > 1:
-                    wanted = [self.settings(**one) for one in tried]
-                    ranked = rank_settings(scorer, near, name, wanted, drawn, data.train.triples)
-                    metrics = [result.metrics("full") for result in ranked]
-                    for one, found_metrics in zip(tried, metrics, strict=True):
-                        row = {name: one[name], "peers": one["peers"]}
-                        row |= {key: found_metrics[key] for key in MAIN_METRICS}
-                        found["curve"].append(row)
-                    values = [one[search.metric] + one["mrr"] for one in metrics]
-                    best = values.index(max(values))
-                chosen = tried[best]
+                found["curve"] += curve
             found["chosen"] = self.settings(**chosen).to_dict()
         seconds = selection.seconds + time.perf_counter() - begin
         return replace(selection, proximity=found, seconds=seconds)
 
-    def _is_cheap(self, drawn: SelectionTriples) -> bool:
-        edges = drawn.data.inference.num_edges
-        return proximity_is_cheap(drawn.triples, edges, self.num_iterations)
+    def _select_one(
+        self,
+        name: str,
+        chosen: dict[str, float],
+        scorer: Scorer,
+        log_walk: Tensor | None,
+        drawn: SelectionTriples,
+        trained: Tensor,
+        metric: str,
+    ) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        """Adds the best value of one weight, and of peers, to those that are chosen; also returns
+        a row for each setting tried."""
+        graph = drawn.data.inference
+        observed = graph.triples.to(drawn.triples.device)
+        tried = self._tries(name, chosen)
+        if len(tried) == 1:
+            return tried[0], []
+        near = LogProximity.of_settings(self.settings(), observed, graph.num_nodes or 0, log_walk)
+        wanted = [self.settings(**one) for one in tried]
+        ranked = rank_settings(scorer, near, name, wanted, drawn, trained)
+        metrics = [result.metrics("full") for result in ranked]
+        curve = [
+            {name: one[name], "peers": one["peers"]} | {key: row[key] for key in MAIN_METRICS}
+            for one, row in zip(tried, metrics, strict=True)
+        ]
+        # The first of the best has the smallest weights.
+        values = [row[metric] + row["mrr"] for row in metrics]
+        return tried[values.index(max(values))], curve
 
     def _tries(self, name: str, chosen: Mapping[str, float]) -> list[dict[str, float]]:
         """The weights to try, in view of those that are chosen already, small ones first."""

@@ -276,12 +276,10 @@ class SheafCompletion(LightningModule):
     @property
     def proximity(self) -> ProximitySettings | None:
         """The settings of proximity, with the selected weights."""
-        search = self.proximity_search
-        if search is None or search.is_fixed:
-            return None if search is None else search.settings()
+        if self.proximity_search is None:
+            return None
         chosen = self._choice or self.selection
-        selected = None if chosen is None else chosen.proximity
-        return search.settings() if selected is None else search.selected_settings(selected)
+        return self.proximity_search.settings_of(None if chosen is None else chosen.proximity)
 
     def configure_model(self) -> None:
         if self._trainer is None:

@@ -95,7 +95,7 @@ def test_the_best_weights_are_selected(mode, walk_steps, valid):
     assert selected["on"] == ("validation" if valid else "training graph")
     assert selected["count"] == len(graph.valid)
     assert selected["chosen"] == ProximitySettings(**chosen, num_iterations=6).to_dict()
-    assert AUTO.selected_settings(selected) == ProximitySettings(**chosen, num_iterations=6)
+    assert AUTO.settings_of(selected) == ProximitySettings(**chosen, num_iterations=6)
 
 
 def test_blocks_of_queries_do_not_matter(monkeypatch):
@@ -219,7 +219,7 @@ def test_proximity_is_left_out_on_large_graphs_unless_it_is_asked_for(monkeypatc
         assert selected["curve"] == []
         if expected is None:
             assert selected["chosen"] is None
-            assert search.selected_settings(selected) is None
+            assert search.settings_of(selected) is None
         else:
             assert {k: selected["chosen"][k] for k in expected} == expected
 
