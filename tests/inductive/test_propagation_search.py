@@ -282,3 +282,11 @@ def test_features_of_entities_taken_as_new_are_not_known(monkeypatch, valid):
     )
     assert len(given) == 2
     assert all((one is whole) if valid else (one is None) for one in given)
+
+
+def test_triples_to_select_on_are_filtered_by_all_that_is_known():
+    data = toy_data("fully-inductive")
+    known = SEARCH.draw(data).known
+    for part in (data.inference.triples, data.valid, data.test):
+        head, relation, tail = part[:1].unbind(1)
+        assert tail in known.tails(head, relation)[1]

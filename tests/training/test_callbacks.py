@@ -225,6 +225,8 @@ def test_selected_weights_of_proximity_are_saved_and_taken_by_test(tmp_path, mon
         patch.setattr(ProximitySearch, "select", lambda *_, **__: 1 / 0)
         run_test(run, loaded)
     assert loaded.selection.proximity == selected
+    other = SheafCompletion.load_from_checkpoint(path, proximity={"share": 0.9})
+    assert other.proximity == ProximitySettings(share=0.9)
     # The same figures as with these numbers.
     fixed = SheafCompletion.load_from_checkpoint(path, proximity=selected["chosen"])
     assert fixed.hparams["proximity"] == selected["chosen"]
