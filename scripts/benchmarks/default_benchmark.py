@@ -39,11 +39,13 @@ Record = dict[str, Any]
 KEYS = ("dataset", "settings", "seed", "config_hash")
 FIELDS = ("hits@10", "mrr", "validation_hits@10", "seconds_fit", "seconds_train", "seconds_test")
 #: The default; the same without validation triples of the inference graph; with short episodes; the
-#: default of before, without proximity; the preset ``best``, and that with episodes and proximity.
+#: defaults of before, without the frequency of answers and with one teleport probability, and
+#: without proximity; the preset ``best``, and that with episodes and proximity.
 SETTINGS = (
     "default",
     "default without validation",
     "default with episodes",
+    "default without frequency",
     "default without proximity",
     "preset",
     "preset with episodes",
@@ -75,6 +77,8 @@ def options_of(dataset: str, settings: str) -> dict[str, Any]:
     """What a cell changes in the section ``model`` of its configurations, by option."""
     if settings == "default without proximity":
         return {"proximity": None}
+    if settings == "default without frequency":
+        return {"proximity.frequency": 0.0, "proximity.teleport": 0.15}
     family, _, version = dataset.rpartition("_")
     if settings == "preset with episodes" and family in FAMILIES:
         # The weight of proximity is that of the data set.
@@ -92,9 +96,14 @@ def cells(
         config: dict[str, Any] = {}
         for file in config_of(dataset, name):
             config = merge(config, load_config(file))
-        config["model"] |= options_of(dataset, name)
-        if config["model"].get("proximity", {}) is None:
-            del config["model"]["proximity"]  # as in stored results that are older
+        # Defaults of before have the values of the time, as in stored results that are older.
+        if name == "default without frequency":
+            for option in ("frequency", "teleport"):
+                del config["model"]["proximity"][option]
+        elif name == "default without proximity":
+            del config["model"]["proximity"]
+        else:
+            config["model"] |= options_of(dataset, name)
         key = {"dataset": dataset, "settings": name, "seed": seed}
         key["config_hash"] = config_hash(config)
         found.append(Cell(key, run_cell, (dataset, name, seed, root)))

@@ -256,7 +256,7 @@ def _with_vectors(
     seed: int,
 ) -> Scorer:
     """The scores of episodes and, at a share of their spread, those of propagated vectors."""
-    x, count = kge.entity_vectors().detach(), episodes.graph.num_nodes
+    x, count = kge.entity_vectors().detach(), episodes.graph.observed.num_nodes
     edges = observed[:, [0, 2]].T, observed[:, 1]
     known = torch.zeros(count, dtype=torch.bool)
     labels = [str(i) for i in range(count)]

@@ -1,5 +1,6 @@
 """Applies trained models to new graphs: propagation, search of settings, episodes, ranking."""
 
+from sheafprop.inductive.answer_counts import AnswerCounts
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer, episode_loss
 from sheafprop.inductive.feature_map import FeatureMap
@@ -13,6 +14,7 @@ from sheafprop.inductive.section_scorer import SectionScorer
 from sheafprop.inductive.training_graph import training_graph_as_new
 
 __all__ = [
+    "AnswerCounts",
     "CompletionResult",
     "EpisodeModel",
     "EpisodeScorer",

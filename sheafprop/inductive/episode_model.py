@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_choice, check_integer
+from sheafprop.inductive.answer_counts import AnswerCounts
 from sheafprop.inductive.feature_map import Anchors, weigh_by_facts
 from sheafprop.kernels.rows import real_rows
 from sheafprop.kge.base import KGEModel, Side
 from sheafprop.nn.anchors import add_anchors
 from sheafprop.nn.sheaf_propagation import SheafPropagation
 from sheafprop.nn.start import RelationPrototypes
-from sheafprop.ranking.triple_filter import GroupedValues
 from sheafprop.sheaf.relation_sheaf import RelationSheaf
 
 _TINY = 1e-12
@@ -133,19 +133,12 @@ class DiffusedGraph(NamedTuple):
         prototype (tuple of Tensor): After each number of steps, the section that started at the
             prototypes, ``[N, 1, d]`` of unit length.
         random (tuple of Tensor): The random sections ``[N, s, d]``, of unit length together.
-        ends (GroupedValues): The entities at each (relation, side), each once.
-        number (Tensor): How often each entity of ``ends`` is there, ``[m]``.
-        entity, column (Tensor): The same the other way around: entity and (relation, side).
-        num_nodes (int): Number of entities.
+        observed (AnswerCounts): The observed answers.
     """
 
     prototype: tuple[Tensor, ...]
     random: tuple[Tensor, ...]
-    ends: GroupedValues
-    number: Tensor
-    entity: Tensor
-    column: Tensor
-    num_nodes: int
+    observed: AnswerCounts
 
 
 class EpisodeModel(torch.nn.Module):
@@ -164,25 +157,12 @@ class EpisodeModel(torch.nn.Module):
 
     with :math:`E_q` the energy of the triple under the sheaf's maps,
     :math:`\| R_t x_t - R_h x_h - b \|^2`, and :math:`\hat p_q(v)` the estimated probability that an
-    answer of :math:`q` is :math:`v`, below; summed over ``times``. For unitary maps the first two
-    terms are inner products, up to constants. No parameter belongs to an entity, so the score is
-    defined on every graph of these relations.
+    answer of :math:`q` is :math:`v` (:class:`~sheafprop.inductive.AnswerCounts`); summed over
+    ``times``. For unitary maps the first two terms are inner products, up to constants. No
+    parameter belongs to an entity, so the score is defined on every graph of these relations.
 
-    Of the :math:`T` observed triples of :math:`q`, :math:`n_{v, q}` have :math:`v` on the answer
-    side. Of the :math:`K` entities observed there, :math:`K_1` occur once. By the Good-Turing
-    estimate, an answer is one of the other entities with probability
-    :math:`u = (K_1 + 1/2) / (T + 1)`, so
-
-    .. math::
-        \hat p_q(v) = (1 - u) \, n_{v, q} / T \quad \text{if } n_{v, q} > 0, \qquad
-        \hat p_q(v) = u / (N - K) \quad \text{otherwise,}
-
-    and :math:`\hat p_q(v) = 1 / N` if :math:`T = 0`; if :math:`K = N`, these sum to
-    :math:`1 - u`. With ``observed="number"``, the last term is
-    :math:`c_q \log(1 + n_{v, q})` instead.
-
-    Reference: Good, "The Population Frequencies of Species and the Estimation of Population
-        Parameters", Biometrika, 1953.
+    With ``observed="number"``, the last term is :math:`c_q \log(1 + n_{v, q})` instead, with
+    :math:`n_{v, q}` the number of observed triples of :math:`q` whose answer is :math:`v`.
 
     With ``counts``, the score also has
 
@@ -337,19 +317,8 @@ class EpisodeModel(torch.nn.Module):
             p, y = (y[:, :1], y[:, 1:]) if drawn is None else (next(drawn)[1][:num_nodes], y)
             prototype.append(_unit(p))
             sections.append(_unit(y))
-        rows = torch.cat([relation, relation + self.num_relations])
-        ends = torch.cat([tail, head])
-        code, count = torch.unique(rows * num_nodes + ends, return_counts=True)
-        column, entity = code // num_nodes, code % num_nodes
-        return DiffusedGraph(
-            tuple(prototype),
-            tuple(sections),
-            GroupedValues(column, entity),
-            count.to(self.log_weight),
-            entity,
-            column,
-            num_nodes,
-        )
+        observed = AnswerCounts(triples, num_nodes, self.num_relations)
+        return DiffusedGraph(tuple(prototype), tuple(sections), observed)
 
     def _draw_to(
         self,
@@ -459,21 +428,21 @@ class EpisodeModel(torch.nn.Module):
 
     def _observed(self, graph: DiffusedGraph, query: Tensor) -> Tensor:
         """The part of the score that depends on counts alone, ``[n, N]`` for distinct queries."""
-        row, entity = graph.ends(query)
-        codes = graph.column * graph.num_nodes + graph.entity
-        place = torch.searchsorted(codes, query[row] * graph.num_nodes + entity)
-        number = graph.number[place]
+        observed, size = graph.observed, graph.observed.num_nodes
+        dtype = self.log_weight.dtype
         if self.settings.observed == "number":
-            table = number.new_zeros(len(query), graph.num_nodes)
-            table[row, entity] = torch.log1p(number)
+            row, entity, number = observed.of(query)
+            table = self.log_weight.new_zeros(len(query), size)
+            table[row, entity] = torch.log1p(number.to(dtype))
         else:
-            table = _log_frequency(row, entity, number, len(query), graph.num_nodes)
+            table = observed.log_frequency(query, dtype)
         table = self.count_weight[query].unsqueeze(1) * table
         if not self.settings.counts:
             return table
-        degree = graph.number.new_zeros(graph.num_nodes).index_add_(0, graph.entity, graph.number)
-        seen = torch.log1p(graph.number).unsqueeze(1) * self.count_candidate[graph.column]
-        profile = seen.new_zeros(graph.num_nodes, self.RANK).index_add(0, graph.entity, seen)
+        number = observed.number.to(dtype)
+        degree = number.new_zeros(size).index_add_(0, observed.answer, number)
+        seen = torch.log1p(number).unsqueeze(1) * self.count_candidate[observed.query]
+        profile = seen.new_zeros(size, self.RANK).index_add(0, observed.answer, seen)
         table = table + self.degree_weight[query].unsqueeze(1) * torch.log1p(degree)
         return table + self.count_query[query] @ profile.T
 
@@ -491,27 +460,6 @@ def _relations_of(kge: KGEModel, settings: EpisodeSettings, seed: int) -> KGEMod
         maps.load_state_dict(own | {"node_emb.weight": maps.node_emb.weight.detach()})
     maps.node_emb.weight.requires_grad_(False)
     return maps.to(kge.like())
-
-
-def _log_frequency(
-    row: Tensor, entity: Tensor, number: Tensor, num_rows: int, num_nodes: int
-) -> Tensor:
-    """The logarithm of N times the Good-Turing frequency of entities ``[n, N]``.
-
-    Args:
-        row, entity (Tensor): The row of each observed answer, and the answer; distinct pairs.
-        number (Tensor): How often it was observed.
-        num_rows, num_nodes (int): Number of rows :math:`n` and of entities :math:`N`.
-    """
-    zeros = number.new_zeros(num_rows)
-    total = zeros.index_add(0, row, number)
-    once = zeros.index_add(0, row, (number == 1).to(number))
-    others = num_nodes - zeros.index_add(0, row, torch.ones_like(number))
-    new = (once + 0.5) / (total + 1)
-    every = torch.where(total > 0, num_nodes * new / others.clamp_min(1), 1).log()
-    table = every.unsqueeze(1).repeat(1, num_nodes)
-    table[row, entity] = (num_nodes * (1 - new[row]) * number / total[row]).log()
-    return table
 
 
 def _unit(x: Tensor) -> Tensor:

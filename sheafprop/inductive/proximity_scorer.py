@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sheafprop.checks import check_integer
+from sheafprop.inductive.answer_counts import AnswerCounts
 from sheafprop.inductive.episode_scorer import EpisodeScorer, Scorer, WithVectors, score_spread
 from sheafprop.kge.base import Side
 from sheafprop.nn.proximity import Proximity
@@ -28,15 +29,17 @@ _MOST_PRODUCTS = 2e10
 
 @dataclass(frozen=True)
 class ProximitySettings:
-    r"""How proximity in the observed graph enters a score, in plain values.
+    r"""What the observed graph adds to a score, in plain values: see :class:`ProximityScorer`.
 
     Args:
         weight (float): :math:`\lambda` beside the score of episodes, which is a logarithm of
             probabilities.
         share (float): :math:`\lambda` beside the score of propagated vectors, in standard
             deviations of that score over the candidates.
-        peers (float): Weight :math:`\mu` of the proximity of peers, in units of :math:`\lambda`;
-            see :class:`ProximityScorer`.
+        peers (float): Weight :math:`\mu` of the proximity of peers, in units of :math:`\lambda`.
+        frequency (float): Weight :math:`\eta` of the frequency of answers beside the score of
+            propagated vectors, in standard deviations of that score. The score of episodes has a
+            weight of its own.
         own_last (bool): Whether the query's own entity is ranked last where its relation has no
             loop in the training graph.
         teleport (float): Probability :math:`\alpha` to return to the query's entity.
@@ -49,12 +52,13 @@ class ProximitySettings:
     weight: float = 0.3
     share: float = 0.4
     peers: float = 0.0
+    frequency: float = 0.0
     own_last: bool = True
     teleport: float = 0.15
     num_iterations: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("weight", "share", "peers"):
+        for name in ("weight", "share", "peers", "frequency"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise ValueError(f"'{name}' must be finite and not negative (got {value})")
@@ -102,7 +106,7 @@ class LogProximity:
         num_iterations: int | None = 20,
     ):
         self.device = triples.device
-        self._triples, self._num_nodes = triples, num_nodes
+        self._triples, self.num_nodes = triples, num_nodes
         self._log_weight = None if log_weight is None else log_weight.detach().to(self.device)
         edges = triples[:, [0, 2]].T
         if self._log_weight is not None:
@@ -207,7 +211,7 @@ class LogProximity:
     def _degree(self) -> Tensor:
         head, tail = self._triples[self._triples[:, 0] != self._triples[:, 2]][:, [0, 2]].unbind(1)
         ends = torch.cat([head, tail])
-        return torch.bincount(ends, minlength=self._num_nodes).clamp_min(1)
+        return torch.bincount(ends, minlength=self.num_nodes).clamp_min(1)
 
 
 def proximity_is_cheap(triples: Tensor, num_edges: int, num_iterations: int = 20) -> bool:
@@ -228,18 +232,24 @@ class ProximityScorer:
     .. math::
         f'(e, q, v) = f(e, q, v) + \lambda \Bigl[ \log(\pi_{e, q}(v) + 10^{-6})
         + \mu \log \Bigl( \sum_u \frac{\pi_{e, q}(u)}{D_u} + 10^{-5} \Bigr) \Bigr]
+        + \eta \log(N \hat p_q(v))
 
     where the sum is over the peers of :math:`e`: other entities :math:`u` of which :math:`v` is an
     observed answer to :math:`q`, see :class:`LogProximity`. So a candidate is ranked before others
     where it answers the query for entities near :math:`e`; an observed triple does not count for
-    itself. The proximity of the public benchmarks' entities says much about their missing triples,
-    whatever the relation; reports print the score with and without it, and proximity alone.
+    itself. :math:`\hat p_q(v)` is how frequent an answer is, whatever the entity, see
+    :class:`AnswerCounts`. The proximity of the public benchmarks' entities says much about their
+    missing triples, whatever the relation; reports print the score with and without it, and
+    proximity alone.
 
     Args:
         scorer (Scorer, optional): What gives :math:`f`; None for zero: proximity alone.
         near (callable): The logarithms, with the arguments of :class:`LogProximity`.
         weight (float): :math:`\lambda`.
         peers (float): :math:`\mu`.
+        answers (callable, optional): The logarithms :math:`\log(N \hat p_q(v))`, ``[B, N]``, from
+            relations and side.
+        frequency (float): :math:`\eta`.
         may_loop (Tensor, optional): Relations that have a loop in the training graph, bool ``[R]``.
             Of the others, the query's own entity is ranked last; None to rank it as it is.
         filtered_by (EdgeTypeHeuristic, optional): Ranks candidates that were seen on that side of
@@ -253,10 +263,13 @@ class ProximityScorer:
         weight: float = 1.0,
         *,
         peers: float = 0.0,
+        answers: Callable[[Tensor, Side], Tensor] | None = None,
+        frequency: float = 0.0,
         may_loop: Tensor | None = None,
         filtered_by: EdgeTypeHeuristic | None = None,
     ):
         self.scorer, self.near, self.weight, self.peers = scorer, near, weight, peers
+        self.answers, self.frequency = answers, frequency
         self.may_loop, self.filtered_by = may_loop, filtered_by
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
@@ -290,6 +303,8 @@ class ProximityScorer:
             total = self.weight * self.near(entity, relation, side, self.peers)
             if given is not None:
                 total = given + total
+        if self.answers is not None and self.frequency:
+            total += self.frequency * self.answers(relation, side).to(total)
         if seen is not None:
             # No logarithm differs from another by so much; candidates with peers were seen.
             total = total + seen * (1.0 - 2 * self.weight * math.log(FLOOR))
@@ -309,7 +324,8 @@ def add_proximity(
     r"""A score with proximity as settings say.
 
     :math:`\lambda` is the weight of the settings beside a score of episodes, else their share times
-    the spread of the score.
+    the spread of the score; :math:`\eta` is 0 beside a score of episodes, else their frequency
+    times this spread.
 
     Args:
         scorer (Scorer): The score: that of episodes, or of propagated vectors.
@@ -319,16 +335,27 @@ def add_proximity(
         trained (Tensor): The training triples, whose loops say which relations have some.
         num_relations (int): Number of relations.
     """
+    weight = frequency = 0.0
     if isinstance(scorer, EpisodeScorer | WithVectors):
         weight = settings.weight
     elif len(observed):
-        weight = settings.share * score_spread(scorer, observed.to(near.device))
-    else:
-        weight = 0.0
+        spread = score_spread(scorer, observed.to(near.device))
+        weight, frequency = settings.share * spread, settings.frequency * spread
+    answers = None
+    if frequency:
+        answers = AnswerCounts(observed.to(near.device), near.num_nodes, num_relations)
     loops = None
     if settings.own_last:
         loops = relations_with_loops(trained, num_relations).to(near.device)
-    return ProximityScorer(scorer, near, weight, peers=settings.peers, may_loop=loops)
+    return ProximityScorer(
+        scorer,
+        near,
+        weight,
+        peers=settings.peers,
+        answers=answers,
+        frequency=frequency,
+        may_loop=loops,
+    )
 
 
 def rank_own_last_(scores: Tensor, entity: Tensor, rows: Tensor) -> None:

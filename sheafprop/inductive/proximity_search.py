@@ -1,9 +1,10 @@
 """Selects the weights of proximity on the triples that select the propagation."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,15 +30,17 @@ AUTO: Literal["auto"] = "auto"
 #: The values that "auto" tries.
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.2)
 PEERS = (0.0, 0.25)
+FREQUENCIES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
+TELEPORTS = (0.15, 0.4, 0.7)
 LEFT_OUT = (
     "the graph is large, so proximity was left out: set model.proximity.share (with episodes "
     "model.proximity.weight) to a number to use it"
 )
 TOO_LARGE = "the graph is large, so weights of proximity that are 'auto' are 0"
 # Numbers of a table of scores, at most: so many queries are ranked together.
-_MOST = 2**22
+_MOST = 2**21
 _Weight = float | Literal["auto"]
-_NAMES = ("weight", "share", "peers")
+_NAMES = ("weight", "share", "peers", "frequency", "teleport")
 
 
 @dataclass(frozen=True)
@@ -47,17 +50,20 @@ class ProximitySearch:
     A weight is a number, or ``"auto"`` to select it after training, when the propagation has been
     selected: by the same triples and the sum of the same metric and MRR, since Hits@k alone often
     hardly depends on them. ``weight`` and ``share`` are selected among
-    0, .1, .2, .3, .4, .6, .8 and 1.2, and ``peers`` among 0 and .25, together with ``weight`` if
-    there are episodes, with ``share`` otherwise. Ties are broken by smaller weights. If there are
+    0, .1, .2, .3, .4, .6, .8 and 1.2, ``peers`` among 0 and .25 and ``teleport`` among .15, .4 and
+    .7, these together with ``weight`` if there are episodes, with ``share`` otherwise; then
+    ``frequency`` among 0, .05, .1, .2, .3 and .4. Ties are broken by smaller values. If there are
     no triples to select on, the defaults of :class:`ProximitySettings` are used. If the walks of
-    these triples would take more than a few seconds, proximity is left out.
+    these triples would take more than a few seconds, proximity is left out, but not the frequency;
+    if only those of all teleport probabilities would, the default probability is used.
 
     Args:
         weight (float or str): As in :class:`ProximitySettings`, or ``"auto"``.
         share (float or str): As there, or ``"auto"``.
         peers (float or str): As there, or ``"auto"``.
+        frequency (float or str): As there, or ``"auto"``.
         own_last (bool): As there.
-        teleport (float): As there.
+        teleport (float or str): As there, or ``"auto"``.
         num_iterations (int): As there.
 
     Raises:
@@ -67,8 +73,9 @@ class ProximitySearch:
     weight: _Weight = ProximitySettings.weight
     share: _Weight = ProximitySettings.share
     peers: _Weight = ProximitySettings.peers
+    frequency: _Weight = ProximitySettings.frequency
     own_last: bool = ProximitySettings.own_last
-    teleport: float = ProximitySettings.teleport
+    teleport: _Weight = ProximitySettings.teleport
     num_iterations: int = ProximitySettings.num_iterations
 
     def __post_init__(self) -> None:
@@ -103,9 +110,12 @@ class ProximitySearch:
 
     @property
     def selects(self) -> tuple[str, ...]:
-        """The weights that it selects, alone or by their peers: of ``weight`` and ``share``."""
-        names = ("weight", "share")
-        return tuple(name for name in names if AUTO in (getattr(self, name), self.peers))
+        """Which of the scores with ``weight`` and with ``share`` it selects something for."""
+        asked = {
+            "weight": (self.weight, self.peers, self.teleport),
+            "share": (self.share, self.peers, self.teleport, self.frequency),
+        }
+        return tuple(name for name, values in asked.items() if AUTO in values)
 
     def fits(self, selected: Mapping[str, Any] | None, episodes: EpisodeModel | None) -> bool:
         """Whether the field ``proximity`` of a selection is what :meth:`select` would add now."""
@@ -159,79 +169,106 @@ class ProximitySearch:
         found["count"] = 0 if drawn is None else len(drawn.triples)
         if drawn is None:
             found["chosen"] = self.settings().to_dict()
-        elif not proximity_is_cheap(
-            drawn.triples, drawn.data.inference.num_edges, self.num_iterations
-        ):
-            zeros = {name: 0.0 for name in _NAMES if getattr(self, name) == AUTO}
-            left = self.settings(**zeros)
-            used = left.share > 0 or (episodes is not None and left.weight > 0)
-            found |= {"chosen": left.to_dict() if used else None}
-            found["note"] = TOO_LARGE if used else LEFT_OUT
         else:
-            mapped = feature_map if drawn.on == "validation" else None
-            settings = search.limit(selection.settings)
-            propagation = InductivePropagation(model, drawn.data, settings, mapped)
-            vectors = propagation.scorer()
-            scorers: list[tuple[str, Scorer, Tensor | None]] = [("share", vectors, None)]
-            if episodes is not None:
-                mapped = propagation.feature_map
-                scored = score_by_episodes(
+            size = drawn.triples, drawn.data.inference.num_edges
+            cheap = proximity_is_cheap(*size, self.num_iterations)
+            tried = self if cheap else self._without_walks()
+            if not proximity_is_cheap(*size, len(TELEPORTS) * self.num_iterations):
+                tried = tried._with(teleport=ProximitySettings.teleport)
+
+            @cache
+            def propagation() -> InductivePropagation:
+                settings = search.limit(selection.settings)
+                mapped = feature_map if drawn.on == "validation" else None
+                return InductivePropagation(model, drawn.data, settings, mapped)
+
+            def scorer(name: str) -> Scorer:
+                vectors = propagation().scorer()
+                if name == "share":
+                    return vectors
+                assert episodes is not None
+                mapped = propagation().feature_map
+                return score_by_episodes(
                     episodes, drawn.data, vectors, seed=seed, feature_map=mapped
                 )
-                scorers.insert(0, ("weight", scored, episodes.log_walk))
+
             chosen: dict[str, float] = {}
-            for name, scorer, log_walk in scorers:
-                chosen, curve = self._select_one(
-                    name, chosen, scorer, log_walk, drawn, data.train.triples, search.metric
-                )
-                found["curve"] += curve
-            found["chosen"] = self.settings(**chosen).to_dict()
+            for name in ("share",) if episodes is None else ("weight", "share"):
+                grid, frequencies = tried._grid(name, chosen)
+                if len(grid) == 1 and not frequencies:
+                    chosen = grid[0]
+                    continue
+                walk = episodes.log_walk if name == "weight" and episodes is not None else None
+                ranker = _Ranker(name, scorer(name), walk, drawn, data.train.triples)
+                trials = tried._rank(ranker, grid, search.metric)
+                more = [_best(trials) | {"frequency": one} for one in frequencies]
+                trials += tried._rank(ranker, more, search.metric) if more else []
+                chosen = _best(trials)
+                found["curve"] += [trial.row for trial in trials]
+            best = tried.settings(**chosen)
+            near = best.share > 0 or (episodes is not None and best.weight > 0)
+            found["chosen"] = best.to_dict() if cheap or near or best.frequency else None
+            if not cheap:
+                found["note"] = TOO_LARGE if near else LEFT_OUT
         seconds = selection.seconds + time.perf_counter() - begin
         return replace(selection, proximity=found, seconds=seconds)
 
-    def _select_one(
-        self,
-        name: str,
-        chosen: dict[str, float],
-        scorer: Scorer,
-        log_walk: Tensor | None,
-        drawn: SelectionTriples,
-        trained: Tensor,
-        metric: str,
-    ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """Adds the best value of one weight, and of peers, to those that are chosen; also returns
-        a row for each setting tried."""
-        graph = drawn.data.inference
-        observed = graph.triples.to(drawn.triples.device)
-        tried = self._tries(name, chosen)
-        if len(tried) == 1:
-            return tried[0], []
-        near = LogProximity.of_settings(self.settings(), observed, graph.num_nodes or 0, log_walk)
-        wanted = [self.settings(**one) for one in tried]
-        ranked = rank_settings(scorer, near, name, wanted, drawn, trained)
-        metrics = [result.metrics("full") for result in ranked]
-        curve = [
-            {name: one[name], "peers": one["peers"]} | {key: row[key] for key in MAIN_METRICS}
-            for one, row in zip(tried, metrics, strict=True)
-        ]
-        # The first of the best has the smallest weights.
-        values = [row[metric] + row["mrr"] for row in metrics]
-        return tried[values.index(max(values))], curve
+    def _without_walks(self) -> "ProximitySearch":
+        """The search on a large graph, where only walks that are asked for are taken, and none to
+        select."""
+        left = self._with(weight=0.0, share=0.0, peers=0.0)
+        return left._with(frequency=0.0) if left.share else left
 
-    def _tries(self, name: str, chosen: Mapping[str, float]) -> list[dict[str, float]]:
-        """The weights to try, in view of those that are chosen already, small ones first."""
+    def _with(self, **values: float) -> "ProximitySearch":
+        """The search with numbers for some of the values that it would select."""
+        asked: dict[str, Any] = {k: v for k, v in values.items() if getattr(self, k) == AUTO}
+        return replace(self, **asked)
+
+    def _grid(
+        self, name: str, chosen: Mapping[str, float]
+    ) -> tuple[list[dict[str, float]], tuple[float, ...]]:
+        """The values to try for a score, in view of those that are chosen already, small ones
+        first; and the frequencies to try with the best of them."""
 
         def values(key: str, grid: tuple[float, ...]) -> tuple[float, ...]:
             own = chosen.get(key, getattr(self, key))
             return grid if own == AUTO else (own,)
 
-        peers = values("peers", PEERS)
-        return [
-            {**chosen, name: weight, "peers": share}
-            for share in peers
+        teleports, all_peers = values("teleport", TELEPORTS), values("peers", PEERS)
+        grid = [
+            {**chosen, name: weight, "peers": peers, "teleport": teleport}
+            for teleport in teleports
+            for peers in all_peers
             for weight in values(name, WEIGHTS)
-            if weight or share == peers[0]  # peers are in units of the weight
+            # Without a weight, there is no walk.
+            if weight or (peers, teleport) == (all_peers[0], teleports[0])
         ]
+        return grid, FREQUENCIES[1:] if name == "share" and self.frequency == AUTO else ()
+
+    def _rank(self, ranker: "_Ranker", grid: list[dict[str, float]], metric: str) -> list["_Trial"]:
+        settings = [self.settings(**one) for one in grid]
+        shown = [ranker.name, "peers", "teleport"]
+        shown += ["frequency"] if ranker.name == "share" else []
+        trials = []
+        for one, own, result in zip(grid, settings, ranker.rank(settings), strict=True):
+            metrics = result.metrics("full")
+            row = {key: getattr(own, key) for key in shown}
+            row |= {key: metrics[key] for key in MAIN_METRICS}
+            trials.append(_Trial(one, metrics[metric] + metrics["mrr"], row))
+        return trials
+
+
+class _Trial(NamedTuple):
+    """Values that were tried, what they are judged by, and their row in the curve."""
+
+    values: dict[str, float]
+    value: float
+    row: dict[str, Any]
+
+
+def _best(trials: list[_Trial]) -> dict[str, float]:
+    # The first of the best has the smallest values.
+    return max(trials, key=lambda trial: trial.value).values
 
 
 def selected_weights(selected: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -241,52 +278,67 @@ def selected_weights(selected: Mapping[str, Any] | None) -> tuple[str, ...]:
     return ProximitySearch(**selected["search"]).selects
 
 
-def rank_settings(
-    scorer: Scorer,
-    near: LogProximity,
-    name: str,
-    settings: list[ProximitySettings],
-    drawn: SelectionTriples,
-    trained: Tensor,
-) -> list[RankingResult]:
+class _Ranker:
     """Ranks triples by a score with proximity under several settings.
 
-    Scores and proximities are computed once for all settings.
-
     Args:
-        scorer (Scorer): The score without proximity.
-        near (LogProximity): Proximity in the observed graph.
         name (str): The weight in this score: ``"weight"`` for episodes, else ``"share"``.
-        settings (list of ProximitySettings): Settings that differ in it and in ``peers``.
+        scorer (Scorer): The score without proximity.
+        log_walk (Tensor, optional): Weights of relations in the walk; see :class:`LogProximity`.
         drawn (SelectionTriples): The triples.
         trained (Tensor): The training triples, whose loops say which relations have some.
     """
-    observed = drawn.data.inference.triples
-    block = _Block(scorer, near)
-    # The spread of a score is that of other queries.
-    one = replace(settings[0], weight=1.0, share=1.0)
-    unit = add_proximity(scorer, near, one, observed, trained, drawn.data.num_relations)
-    scored = [
-        ProximityScorer(
-            block,
-            block,
-            getattr(own, name) * unit.weight,
-            peers=own.peers,
-            may_loop=unit.may_loop,
-        )
-        for own in settings
-    ]
-    size = max(1, _MOST // max(1, drawn.known.num_nodes))
-    parts: list[list[RankingResult]] = []
-    for triples in drawn.triples.to(near.device).split(size):
-        block.clear()
-        parts.append(
-            [
-                evaluate(one.score_tails, one.score_heads, triples, drawn.known, batch_size=size)
-                for one in scored
-            ]
-        )
-    return [_join(of_setting) for of_setting in zip(*parts, strict=True)]
+
+    def __init__(
+        self,
+        name: str,
+        scorer: Scorer,
+        log_walk: Tensor | None,
+        drawn: SelectionTriples,
+        trained: Tensor,
+    ):
+        self.name, self.scorer, self.log_walk = name, scorer, log_walk
+        self.drawn, self.trained = drawn, trained
+        self.observed = drawn.data.inference.triples.to(drawn.triples.device)
+        self._nears: dict[float, LogProximity] = {}
+
+    def rank(self, settings: Sequence[ProximitySettings]) -> list[RankingResult]:
+        """Ranks the triples; scores and proximities are computed once for all settings."""
+        number = self.drawn.known.num_nodes
+        for one in settings:
+            if one.teleport not in self._nears:
+                near = LogProximity.of_settings(one, self.observed, number, self.log_walk)
+                self._nears[one.teleport] = near
+        # The spread of a score is that of other queries.
+        frequency = float(any(one.frequency for one in settings))
+        units = replace(settings[0], weight=1.0, share=1.0, frequency=frequency)
+        graph = self.observed, self.trained, self.drawn.data.num_relations
+        unit = add_proximity(self.scorer, self._nears[units.teleport], units, *graph)
+        block = _Block(self.scorer, self._nears, unit.answers)
+        scored = [
+            ProximityScorer(
+                block,
+                partial(block.near, own.teleport),
+                getattr(own, self.name) * unit.weight,
+                peers=own.peers,
+                answers=block.frequency,
+                frequency=own.frequency * unit.frequency,
+                may_loop=unit.may_loop,
+            )
+            for own in settings
+        ]
+        size = max(1, _MOST // max(1, number))
+        parts: list[list[RankingResult]] = []
+        for triples in self.drawn.triples.split(size):
+            block.clear()
+            known = self.drawn.known
+            parts.append(
+                [
+                    evaluate(one.score_tails, one.score_heads, triples, known, batch_size=size)
+                    for one in scored
+                ]
+            )
+        return [_join(of_setting) for of_setting in zip(*parts, strict=True)]
 
 
 def _join(parts: tuple[RankingResult, ...]) -> RankingResult:
@@ -297,18 +349,26 @@ def _join(parts: tuple[RankingResult, ...]) -> RankingResult:
 class _Block:
     """The scores and proximities of one block of queries, computed when first asked for."""
 
-    def __init__(self, scorer: Scorer, near: LogProximity):
-        self._scorer, self._near = scorer, near
-        self._tables: dict[tuple[str, Side], Tensor] = {}
+    def __init__(
+        self,
+        scorer: Scorer,
+        nears: Mapping[float, LogProximity],
+        answers: Callable[[Tensor, Side], Tensor] | None,
+    ):
+        self._scorer, self._nears, self._answers = scorer, nears, answers
+        self._tables: dict[tuple[str, float, Side], Tensor] = {}
 
     def clear(self) -> None:
         """Forgets the block, before the next one."""
         self._tables.clear()
 
-    def _table(self, name: str, side: Side, compute: Callable[[], Tensor]) -> Tensor:
-        if (name, side) not in self._tables:
-            self._tables[name, side] = compute()
-        return self._tables[name, side]
+    def _table(
+        self, name: str, side: Side, compute: Callable[[], Tensor], teleport: float = 0.0
+    ) -> Tensor:
+        key = name, teleport, side
+        if key not in self._tables:
+            self._tables[key] = compute()
+        return self._tables[key]
 
     def score_tails(self, head_index: Tensor, rel_type: Tensor) -> Tensor:
         return self._table("score", "tail", lambda: self._scorer.score_tails(head_index, rel_type))
@@ -316,9 +376,16 @@ class _Block:
     def score_heads(self, rel_type: Tensor, tail_index: Tensor) -> Tensor:
         return self._table("score", "head", lambda: self._scorer.score_heads(rel_type, tail_index))
 
-    def __call__(self, entity: Tensor, relation: Tensor, side: Side, peers: float = 0.0) -> Tensor:
-        rows = self._table("near", side, lambda: self._near(entity, relation, side))
+    def near(
+        self, teleport: float, entity: Tensor, relation: Tensor, side: Side, peers: float = 0.0
+    ) -> Tensor:
+        near, query = self._nears[teleport], (entity, relation, side)
+        rows = self._table("near", side, lambda: near(*query), teleport)
         if not peers:
             return rows
-        of_peers = self._table("peers", side, lambda: self._near.peers(entity, relation, side))
-        return rows + peers * of_peers
+        return rows + peers * self._table("peers", side, lambda: near.peers(*query), teleport)
+
+    def frequency(self, relation: Tensor, side: Side) -> Tensor:
+        assert self._answers is not None
+        answers = self._answers
+        return self._table("frequency", side, lambda: answers(relation, side))

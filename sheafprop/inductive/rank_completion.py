@@ -94,10 +94,11 @@ def rank_completion(
     r"""Propagates into the inference graph and ranks its test triples once.
 
     The first row is the complete method, with episodes and proximity if they are given. The next
-    rows ablate these and features one by one. They are followed by baselines that need no training:
-    the start and random vectors without propagation, one step of messages from the known entities,
-    the edge-type heuristic, and proximity with and without that heuristic. On large graphs,
-    proximity is ranked only if ``proximity`` is given; a note reports this.
+    rows ablate these, the frequency of answers and features one by one. They are followed by
+    baselines that need no training: the start and random vectors without propagation, one step of
+    messages from the known entities, the edge-type heuristic, and proximity with and without that
+    heuristic, always with the default teleport probability and number of steps. On large graphs,
+    proximity is ranked only if ``proximity`` has a weight for it; a note reports this.
 
     Args:
         model (KGEModel): The trained model.
@@ -145,37 +146,51 @@ def rank_completion(
         own = {f"{name} + episodes": trained} | own
     out.seconds["propagate"] = time.perf_counter() - begin
 
-    near = walk = None
-    if proximity is not None or proximity_is_cheap(test, data.inference.num_edges):
-        graph = data.inference.triples.to(device), data.inference.num_nodes or 0
-        near = walk = LogProximity.of_settings(proximity or ProximitySettings(), *graph)
-        if episodes is not None and proximity is not None and episodes.log_walk is not None:
+    graph = data.inference.triples.to(device), data.inference.num_nodes or 0
+    near = walk = alone = None
+    walks = proximity_is_cheap(test, data.inference.num_edges)
+    if proximity is not None:
+        near = walk = LogProximity.of_settings(proximity, *graph)
+        if episodes is not None and episodes.log_walk is not None:
             walk = LogProximity.of_settings(proximity, *graph, episodes.log_walk)
+        walks |= proximity.share > 0 or (episodes is not None and proximity.weight > 0)
+    if walks:
+        # The baselines' walk is the same in all runs.
+        usual = ProximitySettings()
+        alone = LogProximity.of_settings(usual, *graph)
+        if proximity is not None and _walk(proximity) == _walk(usual):
+            alone = near
     methods: dict[str, Any] = {}
     by_selection = set()  # baselines do not depend on it, nor do episodes alone
     for method, one in own.items():
-        if proximity is not None:
-            by_episodes = isinstance(one, EpisodeScorer | WithVectors)
-            kind = walk if by_episodes else near
-            assert kind is not None
-            methods[f"{method} + proximity"] = add_proximity(
-                one, kind, proximity, data.inference.triples, data.train.triples, data.num_relations
-            )
+        by_episodes = isinstance(one, EpisodeScorer | WithVectors)
+        variants: dict[str, Scorer] = {}
+        kind = walk if by_episodes else near
+        if proximity is not None and kind is not None:
+            given = data.inference.triples, data.train.triples, data.num_relations
+            with_all = add_proximity(one, kind, proximity, *given)
+            with_near = f"{method} + proximity"
+            if with_all.frequency:
+                with_near = with_near if with_all.weight else method
+                variants[f"{with_near} + frequency"] = with_all
+                with_all = add_proximity(one, kind, replace(proximity, frequency=0.0), *given)
+            variants[with_near] = with_all
             if ("weight" if by_episodes else "share") in selected_weights:
-                by_selection.add(f"{method} + proximity")
-        methods[method] = one
+                by_selection |= set(variants)
+        variants[method] = one
+        methods |= variants
         if one is scorer or isinstance(one, WithVectors) or method.endswith(NO_FEATURES):
-            by_selection |= {method, f"{method} + proximity"}
+            by_selection |= set(variants)
     if settings.start != "random":
         unpropagated = f"{name}, {settings.start} start (no propagation)"
         methods[unpropagated] = without.scorer(0)
         by_selection.add(unpropagated)
     peers = 0.0 if proximity is None else proximity.peers
-    free = baselines(model, plain, near, seed, peers)
+    free = baselines(model, plain, alone, seed, peers)
     known = inference_filter(data)
     dropped = int(data.report.get("unseen_entities_test", {}).get("triples", 0))
     dropped += int(data.report.get("dropped_triples", {}).get("test", 0))
-    notes = () if near is not None else (NO_PROXIMITY,)
+    notes = () if alone is not None else (NO_PROXIMITY,)
     strata = label_queries(data.inference.triples, test)
     if "merged" in protocols and data.valid is not None:
         both = torch.cat([data.valid.to(test), test])
@@ -195,6 +210,10 @@ def rank_completion(
             mark = "selected on half of the test" if chosen else None
             out.add(method, result, ["merged"], strata_of_both, mark)
     return out
+
+
+def _walk(settings: ProximitySettings) -> tuple[float, int]:
+    return settings.teleport, settings.num_iterations
 
 
 def baselines(

@@ -198,8 +198,8 @@ class SheafModel:
             episodes: Whether to score by the relations that were trained through the diffusion, if
                 the model has them, instead of its vectors.
             proximity: Weight of proximity in the graph of facts, see
-                :class:`~sheafprop.inductive.ProximitySettings`; 0 for none. (default: that of the
-                model)
+                :class:`~sheafprop.inductive.ProximitySettings`; 0 for none, nor the frequency of
+                answers. (default: that of the model)
             own_last: Whether the query entity is ranked last if its relation has no self-loops in
                 training. (default: that of the model; False without proximity)
 
@@ -212,9 +212,10 @@ class SheafModel:
             near = near or ProximitySettings(weight=0.0, share=0.0, own_last=False)
             if proximity is not None:
                 near = replace(near, weight=proximity, share=proximity)
+                near = near if proximity else replace(near, frequency=0.0)
             if own_last is not None:
                 near = replace(near, own_last=own_last)
-            if not (near.weight or near.share or near.own_last):
+            if not (near.weight or near.share or near.frequency or near.own_last):
                 near = None
         kept = trained.episodes if episodes else None
         same = kept is trained.episodes and near == trained.proximity

@@ -44,15 +44,16 @@ def test_evaluate_gives_the_numbers_of_test(tmp_path, capsys, mode):
     assert SheafModel.load(run).settings["iterations"] in (1, 4)
 
 
-@pytest.mark.parametrize("near", ["weight", "share"])
+@pytest.mark.parametrize("near", ["weight", "share", "frequency", "teleport"])
 def test_evaluate_marks_what_test_marks(tmp_path, capsys, near):
     """Which weight of proximity validation selected is in the record of the run alone."""
     mode = "fully-inductive"
     folder, group = write_folder(tmp_path / "ring", mode), tmp_path / "runs"
+    fixed = {"peers": 0.0, "weight": 0.2, "share": 0.2, "frequency": 0.1, "teleport": 0.2}
     options = [
         '--model.protocols=["full","merged"]',
         '--model.episodes={"num_steps": 2, "num_random": 2}',
-        f'--model.proximity={{"peers": 0.0, "weight": 0.2, "share": 0.2, "{near}": "auto"}}',
+        "--model.proximity=" + json.dumps(fixed | {near: "auto"}),
     ]
     assert fit(folder, group, *options, mode=mode) == 0
     run = group / "rotate"
@@ -63,7 +64,8 @@ def test_evaluate_marks_what_test_marks(tmp_path, capsys, near):
     got = table(output(capsys, "evaluate", "--run", run, "--protocol", "merged").out)
     found = {row.method: row.mark or None for row in got.itertuples()}
     assert found == expected
-    assert (found["RotatE + episodes + proximity"] is not None) is (near == "weight")
+    asked = near in ("weight", "teleport")
+    assert (found["RotatE + episodes + proximity"] is not None) is asked
 
 
 def test_every_protocol_can_be_asked_for():

@@ -1,13 +1,16 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from sheafprop.inductive.episode_scorer import score_spread
+from sheafprop.inductive.answer_counts import AnswerCounts
+from sheafprop.inductive.episode_scorer import EpisodeScorer, score_spread
 from sheafprop.inductive.proximity_scorer import (
     LogProximity,
     ProximityScorer,
     ProximitySettings,
+    add_proximity,
     proximity_is_cheap,
     rank_own_last_,
     relations_with_loops,
@@ -90,7 +93,55 @@ def test_the_proximity_of_peers_is_the_sum_over_observed_triples(side, kept, mon
     torch.testing.assert_close(found, without + 0.7 * 0.3 * expected)
 
 
-@pytest.mark.parametrize("name", ["weight", "share", "peers"])
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_the_frequency_of_answers_is_added_with_its_weight(weight):
+    near, scorer, answers = LogProximity(TRIPLES, 7), Fixed(7), AnswerCounts(TRIPLES, 7, 2)
+    entity, relation = torch.tensor([0, 6, 2, 0]), torch.tensor([1, 0, 0, 1])
+    plain = ProximityScorer(scorer, near, weight)
+    both = ProximityScorer(scorer, near, weight, answers=answers, frequency=0.3)
+    for side in ("tail", "head"):
+        if side == "tail":
+            found, without = (one.score_tails(entity, relation) for one in (both, plain))
+        else:
+            found, without = (one.score_heads(relation, entity) for one in (both, plain))
+        expected = 0.3 * answers(relation, side)
+        assert float(expected.abs().max()) > 0.1
+        torch.testing.assert_close(found, without + expected)
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_the_query_entity_is_the_last_one_whatever_is_added(loops):
+    near, answers = LogProximity(TRIPLES, 7), AnswerCounts(TRIPLES, 7, 2)
+    may_loop = torch.tensor([loops, loops])
+    more = dict(answers=answers, frequency=5.0, may_loop=may_loop)
+    scores = ProximityScorer(Fixed(7), near, 0.5, **more).score_tails(
+        torch.tensor([1, 2]), torch.tensor([0, 0])
+    )
+    assert bool((scores.argmin(1) == torch.tensor([1, 2])).all()) is not loops
+
+
+def test_weights_of_vectors_are_in_units_of_the_spread_and_none_beside_episodes():
+    near, scorer = LogProximity(TRIPLES, 7), Fixed(7)
+    settings = ProximitySettings(weight=0.9, share=0.2, frequency=0.6, own_last=False)
+    found = add_proximity(scorer, near, settings, TRIPLES, TRIPLES, 2)
+    spread = score_spread(scorer, TRIPLES)
+    assert spread > 0.01
+    assert (found.weight, found.frequency) == (0.2 * spread, 0.6 * spread)
+    entity, relation = torch.tensor([0, 6]), torch.tensor([1, 0])
+    expected = scorer.score_tails(entity, relation) + spread * (
+        0.2 * near(entity, relation, "tail") + 0.6 * AnswerCounts(TRIPLES, 7, 2)(relation, "tail")
+    )
+    torch.testing.assert_close(found.score_tails(entity, relation), expected)
+    none = add_proximity(scorer, near, replace(settings, frequency=0.0), TRIPLES, TRIPLES, 2)
+    assert none.answers is None
+    episodes = object.__new__(EpisodeScorer)
+    beside = add_proximity(episodes, near, settings, TRIPLES, TRIPLES, 2)
+    assert (beside.weight, beside.frequency, beside.answers) == (0.9, 0.0, None)
+    empty = add_proximity(scorer, near, settings, TRIPLES[:0], TRIPLES, 2)
+    assert (empty.weight, empty.frequency) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", ["weight", "share", "peers", "frequency"])
 @pytest.mark.parametrize("value", [-0.1, math.inf, math.nan])
 def test_weights_are_finite_and_not_negative(name, value):
     with pytest.raises(ValueError, match=f"'{name}' must be finite and not negative"):

@@ -14,8 +14,10 @@ from sheafprop.inductive.propagation_search import PropagationSearch, inference_
 from sheafprop.inductive.propagation_settings import PropagationSettings
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings, add_proximity
 from sheafprop.inductive.proximity_search import (
+    FREQUENCIES,
     LEFT_OUT,
     PEERS,
+    TELEPORTS,
     TOO_LARGE,
     WEIGHTS,
     ProximitySearch,
@@ -31,6 +33,7 @@ SEARCH = PropagationSearch(
     start=("mixed",), iterations=(1, 3), metric="hits@3", settings=PropagationSettings(num_random=2)
 )
 AUTO = ProximitySearch(weight="auto", share="auto", peers="auto", num_iterations=6)
+ALL = replace(AUTO, frequency="auto", teleport="auto")
 
 
 def with_episodes(model, data, **more):
@@ -59,12 +62,13 @@ def select(data, search=AUTO, episodes=None, propagation=SEARCH, model=None, **m
 @pytest.mark.parametrize("mode", ["semi-inductive", "fully-inductive"])
 @pytest.mark.parametrize("walk_steps", [None, 0, 2])
 @pytest.mark.parametrize("valid", [True, False])
-def test_the_best_weights_are_selected(mode, walk_steps, valid):
+@pytest.mark.parametrize("search", [AUTO, ALL])
+def test_the_best_weights_are_selected(mode, walk_steps, valid, search):
     """Every row is what one ranking with its settings gives."""
     data = toy_data(mode, without=() if valid else ("valid",))
     model = trained("rotate", data)
     episodes = None if walk_steps is None else with_episodes(model, data, walk_steps=walk_steps)
-    selected, selection = select(data, episodes=episodes, model=model, seed=3)
+    selected, selection = select(data, search, episodes=episodes, model=model, seed=3)
     graph = data if valid else training_graph_as_new(data)
     vectors = InductivePropagation(model, graph, selection.settings).scorer()
     methods = {"share": (vectors, None)}
@@ -74,17 +78,23 @@ def test_the_best_weights_are_selected(mode, walk_steps, valid):
     curve, chosen = list(selected["curve"]), {}
     for name, (scorer, log_weight) in methods.items():
         observed, count = graph.inference.triples, graph.inference.num_nodes
-        near = LogProximity(observed, count, log_weight=log_weight, num_iterations=6)
+        teleports = TELEPORTS if search == ALL else (0.15,)
+        first = [
+            {name: weight, "peers": peers, "teleport": teleport}
+            for teleport in ([chosen["teleport"]] if chosen else teleports)
+            for peers in ([chosen["peers"]] if chosen else PEERS)
+            for weight in WEIGHTS
+            if weight or chosen or (peers, teleport) == (0, 0.15)  # else as without both
+        ]
         best = None
-        for peers in [chosen["peers"]] if chosen else PEERS:
-            for weight in WEIGHTS:
-                if weight == 0 and peers and not chosen:
-                    continue  # as without peers
-                one = {name: weight, "peers": peers}
+        for stage in (first, FREQUENCIES[1:] if search == ALL and name == "share" else ()):
+            for one in stage if stage is first else [best[1] | {"frequency": f} for f in stage]:
                 settings = ProximitySettings(**(chosen | one), num_iterations=6)
+                near = LogProximity.of_settings(settings, observed, count, log_weight)
                 expected = metrics_of(data, graph, near, scorer, settings)
                 row = curve.pop(0)
-                assert {key: row[key] for key in one} == one
+                shown = one if name == "weight" else {"frequency": 0.0} | one
+                assert {key: row[key] for key in shown} == shown
                 for metric in ("mrr", "hits@1", "hits@3", "hits@10"):
                     assert row[metric] == pytest.approx(expected[metric])
                 value = row["hits@3"] + row["mrr"]
@@ -95,14 +105,14 @@ def test_the_best_weights_are_selected(mode, walk_steps, valid):
     assert selected["on"] == ("validation" if valid else "training graph")
     assert selected["count"] == len(graph.valid)
     assert selected["chosen"] == ProximitySettings(**chosen, num_iterations=6).to_dict()
-    assert AUTO.settings_of(selected) == ProximitySettings(**chosen, num_iterations=6)
+    assert search.settings_of(selected) == ProximitySettings(**chosen, num_iterations=6)
 
 
 def test_blocks_of_queries_do_not_matter(monkeypatch):
     data = toy_data()
-    whole, _ = select(data)
+    whole, _ = select(data, ALL)
     monkeypatch.setattr(proximity_search, "_MOST", 3 * data.inference.num_nodes)
-    parts, _ = select(data)
+    parts, _ = select(data, ALL)
     for one, other in zip(whole["curve"], parts["curve"], strict=True):
         assert one == pytest.approx(other)
     assert whole["chosen"] == parts["chosen"]
@@ -125,6 +135,10 @@ def test_scores_and_walks_are_computed_once(monkeypatch):
     fixed_peers.select(model, data, SEARCH, selection)
     # Once for the entity's own proximity and once for that of peers, on both sides.
     assert sorted(calls) == ["head", "head", "tail", "tail"]
+    calls.clear()
+    replace(fixed_peers, teleport="auto").select(model, data, SEARCH, selection)
+    # The same for each of three walks.
+    assert sorted(calls) == ["head"] * 6 + ["tail"] * 6
 
 
 def test_only_weights_that_are_auto_are_selected():
@@ -138,6 +152,7 @@ def test_only_weights_that_are_auto_are_selected():
     chosen = dict(selected["chosen"])
     assert chosen.pop("share") in WEIGHTS
     fixed = dict(weight=0.7, peers=0.1, own_last=False, teleport=0.3, num_iterations=20)
+    fixed |= {"frequency": 0.0}
     assert chosen == fixed
     assert not search.is_fixed
     assert replace(search, share=0.2).is_fixed
@@ -213,6 +228,8 @@ def test_proximity_is_left_out_on_large_graphs_unless_it_is_asked_for(monkeypatc
         (replace(AUTO, share=0.4), None, zero | {"share": 0.4}),
         (replace(AUTO, share=0.4), episodes, zero | {"share": 0.4}),
         (replace(AUTO, share=0.4, peers=0.1), episodes, zero | {"share": 0.4, "peers": 0.1}),
+        # The frequency would be selected beside a walk.
+        (replace(ALL, share=0.4), None, zero | {"share": 0.4, "frequency": 0.0, "teleport": 0.15}),
     ):
         selected, _ = select(data, search, own, model=model)
         assert selected["note"] == (LEFT_OUT if expected is None else TOO_LARGE)
@@ -224,6 +241,44 @@ def test_proximity_is_left_out_on_large_graphs_unless_it_is_asked_for(monkeypatc
             assert {k: selected["chosen"][k] for k in expected} == expected
 
 
+@pytest.mark.parametrize("with_weights", [True, False])
+@pytest.mark.parametrize("frequency", ["auto", 0.3, 0.0])
+def test_the_frequency_needs_no_walk(monkeypatch, frequency, with_weights):
+    """On large graphs it is selected without proximity, and no walk is taken."""
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    search = replace(ALL, frequency=frequency)
+    if not with_weights:
+        search = replace(search, share=0.0)
+    expected = []
+    vectors = InductivePropagation(model, data, SEARCH.select(model, data).settings).scorer()
+    near = LogProximity(data.inference.triples, data.inference.num_nodes)
+    for one in (0.0, *FREQUENCIES[1:]):
+        settings = ProximitySettings(share=0.0, frequency=one)
+        expected.append(metrics_of(data, data, near, vectors, settings))
+    monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
+    monkeypatch.setattr(LogProximity, "probabilities", lambda *_: 1 / 0)
+    selected, _ = select(data, search, model=model)
+    assert selected["note"] == LEFT_OUT
+    if frequency != "auto":
+        assert selected["curve"] == []
+        chosen = selected["chosen"]
+        assert (chosen and chosen["frequency"]) == (frequency or None)
+        return
+    assert [row["frequency"] for row in selected["curve"]] == list(FREQUENCIES)
+    values = []
+    for row, metrics in zip(selected["curve"], expected, strict=True):
+        assert (row["share"], row["peers"], row["teleport"]) == (0.0, 0.0, 0.15)
+        assert row["mrr"] == pytest.approx(metrics["mrr"])
+        values.append(row["hits@3"] + row["mrr"])
+    best = FREQUENCIES[values.index(max(values))]
+    if best:
+        chosen = ProximitySettings(0.0, 0.0, 0.0, best, num_iterations=6)
+        assert search.settings_of(selected) == chosen
+    else:
+        assert selected["chosen"] is None
+
+
 def test_large_is_counted_with_the_steps_of_the_walk(monkeypatch):
     """Two directions of each observed triple, the entities of the triples, six steps."""
     data = toy_data()
@@ -231,6 +286,18 @@ def test_large_is_counted_with_the_steps_of_the_walk(monkeypatch):
     for most, tried in ((products, True), (products - 1, False)):
         monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", float(most))
         assert bool(select(data)[0]["curve"]) is tried
+
+
+def test_one_teleport_is_tried_where_the_walks_of_all_take_too_long(monkeypatch):
+    data = toy_data()
+    products = 2 * data.inference.num_edges * len(data.valid[:, [0, 2]].unique()) * 6
+    for most, teleports in ((3 * products, set(TELEPORTS)), (3 * products - 1, {0.15})):
+        monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", float(most))
+        selected, _ = select(data, ALL)
+        assert {row["teleport"] for row in selected["curve"] if row["share"]} == teleports
+        assert "note" not in selected
+        fixed, _ = select(data, replace(ALL, teleport=0.3))
+        assert {row["teleport"] for row in fixed["curve"]} == {0.3}
 
 
 def test_a_selection_fits_what_it_was_made_for():
@@ -252,11 +319,12 @@ def test_searches_from_settings_and_plain_values():
     assert AUTO.settings() == ProximitySettings(num_iterations=6)
 
 
-@pytest.mark.parametrize("name", ["weight", "share", "peers"])
+@pytest.mark.parametrize("name", ["weight", "share", "peers", "frequency", "teleport"])
 def test_values_that_are_no_weights_are_refused(name):
     with pytest.raises(ValueError, match=f"'{name}' must be a number or 'auto' \\(got 'best'\\)"):
         ProximitySearch(**{name: "best"})
-    with pytest.raises(ValueError, match=f"'{name}' must be finite and not negative"):
+    reason = "lie between 0 and 1" if name == "teleport" else "be finite and not negative"
+    with pytest.raises(ValueError, match=f"'{name}' must {reason}"):
         ProximitySearch(**{name: -1.0})
 
 
@@ -267,6 +335,8 @@ def test_values_that_are_no_weights_are_refused(name):
         ({"weight": "auto"}, ("weight",)),
         ({"share": "auto"}, ("share",)),
         ({"peers": "auto"}, ("weight", "share")),
+        ({"teleport": "auto"}, ("weight", "share")),
+        ({"frequency": "auto"}, ("share",)),
     ],
 )
 def test_weights_that_validation_selects(given, names):

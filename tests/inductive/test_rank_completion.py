@@ -8,8 +8,10 @@ import torch
 from sheafprop.data import assemble
 from sheafprop.inductive.episode_model import EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer
+from sheafprop.inductive.inductive_propagation import InductivePropagation
+from sheafprop.inductive.propagation_search import inference_filter
 from sheafprop.inductive.propagation_settings import PropagationSettings
-from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings
+from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings, add_proximity
 from sheafprop.inductive.rank_completion import (
     FILTERED_PROXIMITY,
     MEAN,
@@ -207,6 +209,79 @@ def test_rows_leave_out_episodes_and_proximity_one_by_one(monkeypatch):
     large = rank_completion(model, data, SETTINGS, progress=False)
     assert not any(row["method"] == PROXIMITY for row in large.rows)
     assert "proximity is ranked only" in large.protocols["full"]
+
+
+@pytest.mark.parametrize("with_episodes", [False, True])
+@pytest.mark.parametrize("share", [0.3, 0.0])
+def test_a_row_leaves_out_the_frequency_of_answers(share, with_episodes):
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    episodes = None
+    if with_episodes:
+        settings = EpisodeSettings(num_steps=1, num_random=2)
+        episodes, _ = train_episodes(model, data.train.triples, settings)
+    near = ProximitySettings(weight=0.5, share=share, frequency=0.7)
+    given = dict(episodes=episodes, protocols=["full", "merged"], progress=False)
+    rows = rank_completion(model, data, SETTINGS, proximity=near, **given).rows
+    rows = {(row["method"], row["protocol"]): row for row in rows}
+    names = list(dict.fromkeys(method for method, _ in rows))
+    first = "RotatE + sheaf propagation"
+    expected = [f"{first} + frequency", first]
+    if share:
+        expected = [f"{first} + proximity + frequency", f"{first} + proximity", first]
+    if with_episodes:
+        expected = ["RotatE + episodes + proximity", "RotatE + episodes", *expected]
+    assert names[: len(expected)] == expected
+    # The others are those without the frequency.
+    bare = replace(near, frequency=0.0)
+    others = rank_completion(model, data, SETTINGS, proximity=bare, **given).rows
+    others = {(row["method"], row["protocol"]): row for row in others}
+    assert set(rows) - set(others) == {
+        (expected[-3 if share else -2], p) for p in given["protocols"]
+    }
+    for key in set(rows) & set(others):
+        assert rows[key] == others[key]
+    vectors = InductivePropagation(model, data, SETTINGS).scorer()
+    observed, count = data.inference.triples, data.inference.num_nodes
+    walk = LogProximity(observed, count)
+    both = add_proximity(vectors, walk, near, observed, data.train.triples, data.num_relations)
+    found = evaluate(both.score_tails, both.score_heads, data.test, inference_filter(data))
+    row = rows[expected[-3 if share else -2], "full"]
+    assert row["metrics"]["mrr"] == pytest.approx(found.metrics("full")["mrr"])
+    # It is marked as the propagation is.
+    assert rows[expected[-3 if share else -2], "merged"]["mark"]
+    assert with_episodes is ("mark" not in rows[names[0], "merged"])
+
+
+def test_the_baselines_have_the_usual_walk(monkeypatch):
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    found = []
+    for near in (None, ProximitySettings(teleport=0.6), ProximitySettings(num_iterations=1)):
+        rows = rank_completion(model, data, SETTINGS, proximity=near, progress=False).rows
+        found.append([row for row in rows if row["method"] in (PROXIMITY, FILTERED_PROXIMITY)])
+    assert len(found[0]) == 4
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize(
+    ("near", "walks"),
+    [
+        (None, False),
+        (ProximitySettings(share=0.0, weight=0.5), False),
+        (ProximitySettings(share=0.0, frequency=0.2), False),
+        (ProximitySettings(share=0.1), True),
+    ],
+)
+def test_large_graphs_have_walks_only_where_a_score_needs_them(near, walks, monkeypatch):
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
+    if not walks:
+        monkeypatch.setattr(LogProximity, "probabilities", lambda *_: 1 / 0)
+    result = rank_completion(model, data, SETTINGS, proximity=near, progress=False)
+    assert any(row["method"] == PROXIMITY for row in result.rows) is walks
+    assert ("proximity is ranked only" in result.protocols["full"]) is not walks
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

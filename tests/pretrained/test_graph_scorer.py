@@ -9,6 +9,7 @@ import torch
 
 from sheafprop import SheafModel
 from sheafprop.errors import DivergenceError
+from sheafprop.inductive.answer_counts import AnswerCounts
 from sheafprop.inductive.episode_model import EpisodeModel, EpisodeSettings
 from sheafprop.inductive.episode_scorer import EpisodeScorer, WithVectors, score_spread
 from sheafprop.inductive.proximity_scorer import LogProximity, ProximitySettings
@@ -333,6 +334,35 @@ def test_proximity_counts_once(weight):
     assert len(both) > 5
     assert weight == 0 or np.ptp(beta * unit * near) > 0.5
     np.testing.assert_allclose(gap, gap.mean(), atol=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_the_frequency_of_answers_is_that_of_all_facts(tmp_path, share):
+    near = ProximitySettings(share=share, frequency=0.6, own_last=False)
+    small = with_episodes(episodes=False, near=near)
+    model = small.extend(FACTS)
+    model.save(tmp_path / "model")
+    plain = model.with_scores(proximity=0, own_last=False)
+    assert plain.stored().proximity is None
+    labels = model.labels()
+    facts = ids(model, model.facts())
+    one, kind = torch.tensor([labels.index("n0")]), torch.tensor([1])
+    answers = AnswerCounts(facts, len(labels), len(model.relations))(kind, "tail")
+    before = ids(small, small.facts())
+    without = AnswerCounts(before, len(small.labels()), len(model.relations))(kind, "tail")
+    assert not torch.equal(answers[:, : without.shape[1]], without)
+    walk = LogProximity(facts, len(labels))(one, kind, "tail")
+    unit = score_spread(plain.scorer(), facts)
+    expected = plain.scorer().score_tails(one, kind) + unit * (0.6 * answers + share * walk)
+    for each in (model, SheafModel.load(tmp_path / "model")):
+        assert each.stored().proximity == near
+        found = each.scorer().score_tails(one, kind)
+        torch.testing.assert_close(found, expected.to(found), rtol=1e-4, atol=1e-4)
+    kept = model.with_scores(proximity=0.9).stored().proximity
+    assert (kept.share, kept.frequency) == (0.9, 0.6)
+    last = model.with_scores(proximity=0, own_last=True).stored().proximity
+    assert (last.share, last.frequency, last.own_last) == (0.0, 0.0, True)
+    assert small.with_scores(own_last=False).stored().proximity == near
 
 
 def test_scores_of_episodes_are_logarithms_already():

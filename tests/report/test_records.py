@@ -54,6 +54,14 @@ def proximity(search, chosen, curve=(), episodes=False, **more):
 
 
 CURVE = [{"weight": 0.2, "mrr": 0.5}, {"weight": 0.4, "mrr": 0.45}, {"share": 0.1, "mrr": 0.7}]
+FREQUENCIES = [
+    {"share": 0.1, "frequency": 0.0, "mrr": 0.7},
+    {"share": 0.1, "frequency": 0.2, "mrr": 0.8},
+]
+WITH_FREQUENCY = (
+    {"share": "auto", "frequency": "auto", "teleport": "auto"},
+    {"share": 0.1, "frequency": 0.2, "teleport": 0.4},
+)
 WITH_WEIGHT = {"weight": "auto", "share": "auto"}, {"weight": 0.2, "share": 0.1}
 
 
@@ -96,6 +104,21 @@ WITH_WEIGHT = {"weight": "auto", "share": "auto"}, {"weight": 0.2, "share": 0.1}
             "share 0 (it is large)",
         ),
         (proximity({"share": "auto"}, None, note="it is large"), "it is large"),
+        (
+            proximity(*WITH_FREQUENCY, FREQUENCIES),
+            "share 0.1, frequency 0.2, teleport 0.4, selected on 50 validation triples among 2 "
+            "settings (mrr 0.800)",
+        ),
+        (
+            proximity(*WITH_FREQUENCY, FREQUENCIES, note="it is large"),
+            "share 0.1, frequency 0.2, teleport 0.4, selected on 50 validation triples among 2 "
+            "settings (mrr 0.800); it is large",
+        ),
+        # The score of episodes has no such weight, but the rows of propagated vectors do.
+        (
+            proximity({"frequency": "auto"}, {"frequency": 0.2}, FREQUENCIES, True),
+            "frequency 0.2, selected on 50 validation triples among 2 settings (mrr 0.800)",
+        ),
     ],
 )
 def test_selected_weights_of_proximity_are_described(found, sentence):
