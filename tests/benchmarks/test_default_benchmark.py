@@ -39,13 +39,16 @@ def test_each_setting_gives_a_record(tmp_path, toy):
         "default": "validation",
         "default without validation": "training graph",
         "default with episodes": "validation",
+        "default without frequency": "validation",
         "default without proximity": "validation",
         "preset": "validation",
         "preset with episodes": "validation",
     }
     with_proximity = {name for name, row in found.items() if row["proximity"] is not None}
-    names = ("", " without validation", " with episodes")
+    names = ("", " without validation", " with episodes", " without frequency")
     assert with_proximity == {f"default{name}" for name in names}
+    before = found["default without frequency"]["proximity"]
+    assert (before["frequency"], before["teleport"]) == (0.0, 0.15)
     for row in found.values():
         assert 0 <= row["mrr"] <= row["hits@10"] <= 1
         assert 0 < row["seconds_train"] <= row["seconds_fit"]
@@ -81,8 +84,9 @@ def test_a_preset_with_episodes_has_the_weight_of_its_data_set():
     assert options("nell_v4", "preset") == options("nell_v4", "default") == {}
 
 
-def test_results_without_proximity_keep_their_hash():
-    (cell,) = cells(["codex-s"], ["default without proximity"], [0])
+@pytest.mark.parametrize("what", ["proximity", "frequency"])
+def test_results_of_former_defaults_keep_their_hash(what):
+    (cell,) = cells(["codex-s"], [f"default without {what}"], [0])
     lines = (RESULTS / "defaults.jsonl").read_text("utf-8").splitlines()
     stored = [row for row in map(json.loads, lines) if row["settings"] == cell.key["settings"]]
     assert {row["config_hash"] for row in stored} == {cell.key["config_hash"]}
