@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -54,8 +54,8 @@ class ProximitySearch:
     .7, these together with ``weight`` if there are episodes, with ``share`` otherwise; then
     ``frequency`` among 0, .05, .1, .2, .3 and .4. Ties are broken by smaller values. If there are
     no triples to select on, the defaults of :class:`ProximitySettings` are used. If the walks of
-    these triples would take more than a few seconds, proximity is left out, but not the frequency;
-    if only those of all teleport probabilities would, the default probability is used.
+    these triples would take more than a few seconds, what is ``"auto"`` is left out; if only those
+    of all teleport probabilities would, the default probability is used.
 
     Args:
         weight (float or str): As in :class:`ProximitySettings`, or ``"auto"``.
@@ -169,60 +169,57 @@ class ProximitySearch:
         found["count"] = 0 if drawn is None else len(drawn.triples)
         if drawn is None:
             found["chosen"] = self.settings().to_dict()
+        elif not self._is_cheap(drawn, 1):
+            left = self._with(weight=0.0, share=0.0, peers=0.0, frequency=0.0).settings()
+            walks = left.share > 0 or (episodes is not None and left.weight > 0)
+            found["chosen"] = left.to_dict() if walks or left.frequency else None
+            found["note"] = TOO_LARGE if walks else LEFT_OUT
         else:
-            size = drawn.triples, drawn.data.inference.num_edges
-            cheap = proximity_is_cheap(*size, self.num_iterations)
-            tried = self if cheap else self._without_walks()
-            if not proximity_is_cheap(*size, len(TELEPORTS) * self.num_iterations):
-                tried = tried._with(teleport=ProximitySettings.teleport)
-
-            @cache
-            def propagation() -> InductivePropagation:
-                settings = search.limit(selection.settings)
-                mapped = feature_map if drawn.on == "validation" else None
-                return InductivePropagation(model, drawn.data, settings, mapped)
-
-            def scorer(name: str) -> Scorer:
-                vectors = propagation().scorer()
-                if name == "share":
-                    return vectors
-                assert episodes is not None
-                mapped = propagation().feature_map
-                return score_by_episodes(
+            mapped = feature_map if drawn.on == "validation" else None
+            settings = search.limit(selection.settings)
+            propagation = InductivePropagation(model, drawn.data, settings, mapped)
+            vectors = propagation.scorer()
+            scorers: list[tuple[str, Scorer, Tensor | None]] = [("share", vectors, None)]
+            if episodes is not None:
+                mapped = propagation.feature_map
+                scored = score_by_episodes(
                     episodes, drawn.data, vectors, seed=seed, feature_map=mapped
                 )
-
+                scorers.insert(0, ("weight", scored, episodes.log_walk))
+            tried = self
+            if not self._is_cheap(drawn, len(TELEPORTS)):
+                tried = self._with(teleport=ProximitySettings.teleport)
             chosen: dict[str, float] = {}
-            for name in ("share",) if episodes is None else ("weight", "share"):
-                grid, frequencies = tried._grid(name, chosen)
-                if len(grid) == 1 and not frequencies:
-                    chosen = grid[0]
-                    continue
-                walk = episodes.log_walk if name == "weight" and episodes is not None else None
-                ranker = _Ranker(name, scorer(name), walk, drawn, data.train.triples)
-                trials = tried._rank(ranker, grid, search.metric)
-                more = [_best(trials) | {"frequency": one} for one in frequencies]
-                trials += tried._rank(ranker, more, search.metric) if more else []
-                chosen = _best(trials)
-                found["curve"] += [trial.row for trial in trials]
-            best = tried.settings(**chosen)
-            near = best.share > 0 or (episodes is not None and best.weight > 0)
-            found["chosen"] = best.to_dict() if cheap or near or best.frequency else None
-            if not cheap:
-                found["note"] = TOO_LARGE if near else LEFT_OUT
+            for name, scorer, log_walk in scorers:
+                ranker = _Ranker(name, scorer, log_walk, drawn, data.train.triples)
+                chosen, curve = tried._select_one(chosen, ranker, search.metric)
+                found["curve"] += curve
+            found["chosen"] = tried.settings(**chosen).to_dict()
         seconds = selection.seconds + time.perf_counter() - begin
         return replace(selection, proximity=found, seconds=seconds)
 
-    def _without_walks(self) -> "ProximitySearch":
-        """The search on a large graph, where only walks that are asked for are taken, and none to
-        select."""
-        left = self._with(weight=0.0, share=0.0, peers=0.0)
-        return left._with(frequency=0.0) if left.share else left
+    def _is_cheap(self, drawn: SelectionTriples, walks: int) -> bool:
+        steps = walks * self.num_iterations
+        return proximity_is_cheap(drawn.triples, drawn.data.inference.num_edges, steps)
 
     def _with(self, **values: float) -> "ProximitySearch":
         """The search with numbers for some of the values that it would select."""
         asked: dict[str, Any] = {k: v for k, v in values.items() if getattr(self, k) == AUTO}
         return replace(self, **asked)
+
+    def _select_one(
+        self, chosen: dict[str, float], ranker: "_Ranker", metric: str
+    ) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        """Adds the best weight in a score, and of what goes with it, to those that are chosen; also
+        returns a row for each setting tried."""
+        grid, frequencies = self._grid(ranker.name, chosen)
+        if len(grid) == 1 and not frequencies:
+            return grid[0], []
+        trials = self._rank(ranker, grid, metric)
+        if frequencies:
+            grid = [_best(trials) | {"frequency": one} for one in frequencies]
+            trials += self._rank(ranker, grid, metric)
+        return _best(trials), [trial.row for trial in trials]
 
     def _grid(
         self, name: str, chosen: Mapping[str, float]

@@ -145,9 +145,8 @@ def describe_proximity(found: dict[str, Any], metric: str) -> str | None:
     used += ["share", "peers", "frequency", "teleport"]
     asked = [name for name in used if found["search"].get(name) == "auto"]
     chosen = ", ".join(f"{name} {found['chosen'][name]:g}" for name in asked)
-    note = found.get("note") if asked else None
-    if note and not found["curve"]:
-        return f"proximity: {chosen} ({note})"
+    if asked and "note" in found:
+        return f"proximity: {chosen} ({found['note']})"
     if asked and found["on"] == "defaults":
         return f"proximity: {chosen}, the defaults, as there are no triples to select on"
     curve = [row for row in found["curve"] if ("weight" in row) == found["episodes"]]
@@ -161,6 +160,4 @@ def describe_proximity(found: dict[str, Any], metric: str) -> str | None:
     if found["on"] == "training graph":
         triples += " of the training graph"
     tried = count_noun(len(found["curve"]), "setting")
-    return f"proximity: {chosen}, selected on {triples} among {tried}{value}" + (
-        f"; {note}" if note else ""
-    )
+    return f"proximity: {chosen}, selected on {triples} among {tried}{value}"

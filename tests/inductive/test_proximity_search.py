@@ -228,55 +228,19 @@ def test_proximity_is_left_out_on_large_graphs_unless_it_is_asked_for(monkeypatc
         (replace(AUTO, share=0.4), None, zero | {"share": 0.4}),
         (replace(AUTO, share=0.4), episodes, zero | {"share": 0.4}),
         (replace(AUTO, share=0.4, peers=0.1), episodes, zero | {"share": 0.4, "peers": 0.1}),
-        # The frequency would be selected beside a walk.
+        (ALL, None, None),
         (replace(ALL, share=0.4), None, zero | {"share": 0.4, "frequency": 0.0, "teleport": 0.15}),
+        (replace(ALL, frequency=0.3), None, zero | {"frequency": 0.3, "teleport": 0.15}),
     ):
         selected, _ = select(data, search, own, model=model)
-        assert selected["note"] == (LEFT_OUT if expected is None else TOO_LARGE)
+        walks = expected is not None and (expected["weight"] > 0 or expected["share"] > 0)
+        assert selected["note"] == (TOO_LARGE if walks else LEFT_OUT)
         assert selected["curve"] == []
         if expected is None:
             assert selected["chosen"] is None
             assert search.settings_of(selected) is None
         else:
             assert {k: selected["chosen"][k] for k in expected} == expected
-
-
-@pytest.mark.parametrize("with_weights", [True, False])
-@pytest.mark.parametrize("frequency", ["auto", 0.3, 0.0])
-def test_the_frequency_needs_no_walk(monkeypatch, frequency, with_weights):
-    """On large graphs it is selected without proximity, and no walk is taken."""
-    data = toy_data("fully-inductive")
-    model = trained("rotate", data)
-    search = replace(ALL, frequency=frequency)
-    if not with_weights:
-        search = replace(search, share=0.0)
-    expected = []
-    vectors = InductivePropagation(model, data, SEARCH.select(model, data).settings).scorer()
-    near = LogProximity(data.inference.triples, data.inference.num_nodes)
-    for one in (0.0, *FREQUENCIES[1:]):
-        settings = ProximitySettings(share=0.0, frequency=one)
-        expected.append(metrics_of(data, data, near, vectors, settings))
-    monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
-    monkeypatch.setattr(LogProximity, "probabilities", lambda *_: 1 / 0)
-    selected, _ = select(data, search, model=model)
-    assert selected["note"] == LEFT_OUT
-    if frequency != "auto":
-        assert selected["curve"] == []
-        chosen = selected["chosen"]
-        assert (chosen and chosen["frequency"]) == (frequency or None)
-        return
-    assert [row["frequency"] for row in selected["curve"]] == list(FREQUENCIES)
-    values = []
-    for row, metrics in zip(selected["curve"], expected, strict=True):
-        assert (row["share"], row["peers"], row["teleport"]) == (0.0, 0.0, 0.15)
-        assert row["mrr"] == pytest.approx(metrics["mrr"])
-        values.append(row["hits@3"] + row["mrr"])
-    best = FREQUENCIES[values.index(max(values))]
-    if best:
-        chosen = ProximitySettings(0.0, 0.0, 0.0, best, num_iterations=6)
-        assert search.settings_of(selected) == chosen
-    else:
-        assert selected["chosen"] is None
 
 
 def test_large_is_counted_with_the_steps_of_the_walk(monkeypatch):

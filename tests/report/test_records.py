@@ -109,11 +109,6 @@ WITH_WEIGHT = {"weight": "auto", "share": "auto"}, {"weight": 0.2, "share": 0.1}
             "share 0.1, frequency 0.2, teleport 0.4, selected on 50 validation triples among 2 "
             "settings (mrr 0.800)",
         ),
-        (
-            proximity(*WITH_FREQUENCY, FREQUENCIES, note="it is large"),
-            "share 0.1, frequency 0.2, teleport 0.4, selected on 50 validation triples among 2 "
-            "settings (mrr 0.800); it is large",
-        ),
         # The score of episodes has no such weight, but the rows of propagated vectors do.
         (
             proximity({"frequency": "auto"}, {"frequency": 0.2}, FREQUENCIES, True),
