@@ -196,7 +196,8 @@ class CommandParser(LiteralParser):
             "--proximity",
             type=float,
             metavar="W",
-            help="weight of proximity in the score, 0 for none (default: that of the model)",
+            help="weight of proximity in the score, 0 for none, nor the frequency of answers "
+            "(default: that of the model)",
         )
         add(
             "--own-entity",

@@ -119,8 +119,9 @@ class ProximitySearch:
 
     def fits(self, selected: Mapping[str, Any] | None, episodes: EpisodeModel | None) -> bool:
         """Whether the field ``proximity`` of a selection is what :meth:`select` would add now."""
-        asked = {"search": self.to_dict(), "episodes": episodes is not None}
-        return selected is not None and all(selected[name] == asked[name] for name in asked)
+        if selected is None or selected["episodes"] != (episodes is not None):
+            return False
+        return ProximitySearch(**selected["search"]) == self  # also of an older version
 
     def settings_of(self, selected: Mapping[str, Any] | None) -> ProximitySettings | None:
         """Returns the settings by the field ``proximity`` of a selection, None for no proximity."""

@@ -272,6 +272,11 @@ def test_a_selection_fits_what_it_was_made_for():
     assert not AUTO.fits(None, None)
     assert not AUTO.fits(selected, with_episodes(model, data))
     assert not replace(AUTO, teleport=0.2).fits(selected, None)
+    # A search that was stored before there were frequencies.
+    before = dict(selected["search"])
+    del before["frequency"]
+    assert AUTO.fits(selected | {"search": before}, None)
+    assert not ALL.fits(selected | {"search": before}, None)
 
 
 def test_searches_from_settings_and_plain_values():
