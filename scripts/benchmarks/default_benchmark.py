@@ -23,7 +23,7 @@ from lightning.pytorch import Trainer
 
 from benchmarks.cells import Cell, CellStore, add_running_options, combine, run_cells
 from benchmarks.command_line import report_errors
-from benchmarks.presets import FAMILIES, completion_config, config_hash
+from benchmarks.presets import FAMILIES, VERSIONS, completion_config, config_hash
 from benchmarks.transductive_data import read_parts
 from sheafprop.cli.main import main as sheafprop
 from sheafprop.config_files import load_config, merge
@@ -32,6 +32,7 @@ from sheafprop.data.datasets.folder import FILES
 from sheafprop.data.datasets.grail import ENVIRONMENT
 from sheafprop.errors import SheafpropError
 from sheafprop.hardware import describe_hardware, peak_bytes
+from sheafprop.ranking import PROTOCOLS
 from sheafprop.report.tables import NOTHING, markdown_table
 
 Record = dict[str, Any]
@@ -50,6 +51,8 @@ SETTINGS = (
     "preset",
     "preset with episodes",
 )
+#: The setting that the benchmarks are ranked with under ``merged``, which contains what validates.
+MERGED = "default without validation"
 #: What the others are compared with.
 PRESETS = ("preset", "preset with episodes")
 #: The mode of each data set, and the preset it is compared with.
@@ -60,6 +63,8 @@ DATASETS = {
     "codex-s": ("semi-inductive", "fb237_rotate"),
     "FB15k-237": ("fully-inductive", "fb237_rotate"),
 }
+#: The benchmarks; those that are not among the data sets have the setting ``MERGED`` alone.
+BENCHMARKS = tuple(f"{family}_{version}" for family in FAMILIES for version in VERSIONS)
 #: Options of ``sheafprop split`` for a whole graph; the others are splits already.
 _SPLIT = {"codex-s": ("--new-fraction", "0.1"), "FB15k-237": ("--max-triples", "170000")}
 
@@ -93,6 +98,8 @@ def cells(
     """The cells of a selection, one seed of all after the other."""
     found = []
     for seed, dataset, name in combine(seeds, datasets, settings):
+        if dataset not in DATASETS and name != MERGED:
+            continue
         config: dict[str, Any] = {}
         for file in config_of(dataset, name):
             config = merge(config, load_config(file))
@@ -123,12 +130,12 @@ def run_cell(
     own, whole = folder / "own" / dataset, folder / "whole" / dataset
     write_folder(whole, dataset, root)
     shutil.copytree(whole, own)
-    valid = not settings.endswith("without validation")
+    valid, merged = settings != MERGED, {}
     if not valid:
         (own / FILES["valid"]).unlink()
     runs = folder / "runs"
     words = [word for name in config_of(dataset, settings) for word in ("--config", name)]
-    words += ["--data.root", str(own), "--data.mode", DATASETS[dataset][0]]
+    words += ["--data.root", str(own), "--data.mode", _mode(dataset)]
     words += ["--run.group", str(runs), "--run.name", f"seed-{seed}"]
     words += ["--seed_everything", str(seed), "--trainer.accelerator", "cpu"]
     for name, value in options_of(dataset, settings).items():
@@ -143,9 +150,13 @@ def run_cell(
     else:
         table = folder / "figures.csv"
         where = ["--run", str(run), "--data.root", str(whole), "--out", str(table)]
-        seconds["seconds_test"] = _run(folder, "evaluate", *where, "--protocol", "full")
+        protocols = ["full", "merged"] if dataset in BENCHMARKS else ["full"]
+        where += [word for protocol in protocols for word in ("--protocol", protocol)]
+        seconds["seconds_test"] = _run(folder, "evaluate", *where)
         found = json.loads((run / "metrics.json").read_text("utf-8"))
         metrics = _first_method(table)
+        for metric in ("hits@10", "mrr") if "merged" in protocols else ():
+            merged[f"merged_{metric}"] = metrics[PROTOCOLS["merged"].key(metric)]
     selection = found["selection"]
     chosen = selection["chosen"]
     (row,) = (
@@ -158,6 +169,7 @@ def run_cell(
             "protocol": "full",
             "hits@10": metrics["hits@10"],
             "mrr": metrics["mrr"],
+            **merged,
             "selected_on": selection["on"],
             "validation_hits@10": row["hits@10"],
             "validation_mrr": row["mrr"],
@@ -219,7 +231,7 @@ def write_folder(folder: Path, dataset: str, root: str | None = None) -> None:
     if dataset in _SPLIT:
         graph = folder.parent / "graph.tsv"
         write_triples(graph, np.concatenate(read_parts(dataset)))
-        words = [str(graph), "--out", str(folder), "--mode", DATASETS[dataset][0]]
+        words = [str(graph), "--out", str(folder), "--mode", _mode(dataset)]
         _run(folder.parent, "split", *words, *_SPLIT[dataset])
         return
     folder.mkdir()
@@ -245,7 +257,8 @@ def default_table(records: Sequence[Record]) -> str:
     """Means over seeds as Markdown, with the difference to the preset on the seeds of both."""
     found: dict[tuple[str, str], dict[int, Record]] = {}
     for record in records:
-        found.setdefault((record["dataset"], record["settings"]), {})[record["seed"]] = record
+        if record["dataset"] in DATASETS:
+            found.setdefault((record["dataset"], record["settings"]), {})[record["seed"]] = record
     rows = []
     for (dataset, settings), own in sorted(found.items(), key=lambda item: _place(*item[0])):
         cells = [dataset, settings, str(len(own))]
@@ -271,6 +284,37 @@ def default_table(records: Sequence[Record]) -> str:
     return markdown_table(header, rows, "ll" + "r" * 9)
 
 
+def merged_table(records: Sequence[Record]) -> str:
+    """Means over seeds of the benchmarks under ``merged``, without validation triples."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if record["settings"] == MERGED and "merged_mrr" in record:
+            found.setdefault(record["dataset"], []).append(record)
+    rows = []
+    for family in FAMILIES:
+        cells = [family]
+        for version in VERSIONS:
+            own = dict(enumerate(found.get(f"{family}_{version}", [])))
+            figure = NOTHING
+            if own:
+                figure = f"{100 * _mean(own, 'merged_hits@10'):.1f} "
+                figure += f"({_mean(own, 'merged_mrr'):.3f})"
+            cells.append(figure)
+        own = dict(enumerate(r for name, r in _flat(found) if name.startswith(family)))
+        cells.append(f"{max(r['seconds_train'] for r in own.values()):.0f} s" if own else NOTHING)
+        rows.append(cells)
+    header = ["merged", *VERSIONS, "train and select, at most"]
+    return markdown_table(header, rows, "l" + "r" * 5)
+
+
+def _flat(found: Mapping[str, list[Record]]) -> Iterator[tuple[str, Record]]:
+    return ((name, record) for name, records in found.items() for record in records)
+
+
+def _mode(dataset: str) -> str:
+    return DATASETS[dataset][0] if dataset in DATASETS else "fully-inductive"
+
+
 def _place(dataset: str, settings: str) -> tuple[int, int]:
     return list(DATASETS).index(dataset), SETTINGS.index(settings)
 
@@ -282,7 +326,9 @@ def _mean(records: Mapping[int, Record], name: str) -> float:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--dataset", nargs="+", choices=DATASETS, default=list(DATASETS), help="data sets (all)")
+    known = [*DATASETS, *(name for name in BENCHMARKS if name not in DATASETS)]
+    add("--dataset", nargs="+", choices=known, default=list(DATASETS), help="data sets "
+        f"({', '.join(DATASETS)}); the others have '{MERGED}' alone")  # fmt: skip
     add("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="settings (all)")
     add("--seeds", nargs="+", type=int, default=[0], help="seeds (0)")
     add("--data", help=f"folder of the GraIL benchmarks (default: {ENVIRONMENT}); the others are "
@@ -297,4 +343,4 @@ def main(arguments: list[str] | None = None) -> None:
             chosen = (options.dataset, options.settings, options.seeds)
             limits = {"jobs": options.jobs, "threads": options.threads, "again": options.again}
             run_cells(cells(*chosen, options.data), store, **limits)
-        print(default_table(store.records()))
+        print(default_table(store.records()), merged_table(store.records()), sep="\n\n")

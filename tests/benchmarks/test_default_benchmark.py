@@ -52,6 +52,11 @@ def test_each_setting_gives_a_record(tmp_path, toy):
     for row in found.values():
         assert 0 <= row["mrr"] <= row["hits@10"] <= 1
         assert 0 < row["seconds_train"] <= row["seconds_fit"]
+    ranked = {name for name, row in found.items() if "merged_mrr" in row}
+    assert ranked == {"default without validation"}
+    merged = found["default without validation"]
+    assert merged["merged_mrr"] != merged["mrr"]
+    assert 0 <= merged["merged_mrr"] <= merged["merged_hits@10"] <= 1
     assert found["default"]["validation_triples"] == len(toy["valid"])
     assert found["default without validation"]["validation_triples"] == len(toy["train_valid"])
 
@@ -73,6 +78,36 @@ def test_the_default_is_compared_with_the_preset_on_the_seeds_of_both():
         ["default", "2", "40.5 (0.500)", "+1.0", "-50.0", "6 s", "0.33", "0.25"],
         ["preset", "1", "60.0 (0.500)", NOTHING, NOTHING, "30 s", NOTHING, NOTHING],
         ["preset with episodes", "1", "70.0 (0.500)", NOTHING, NOTHING, "8 s", NOTHING, NOTHING],
+    ]
+
+
+def test_other_benchmarks_have_the_setting_without_validation_alone():
+    names = ["nell_v2", "nell_v4"]
+    found = [cell.key for cell in cells(names, list(default_benchmark.SETTINGS), [0])]
+    assert [key["settings"] for key in found if key["dataset"] == "nell_v2"] == [
+        "default without validation"
+    ]
+    assert len([key for key in found if key["dataset"] == "nell_v4"]) == len(
+        default_benchmark.SETTINGS
+    )
+
+
+def test_the_table_of_merged_figures_has_means_over_seeds():
+    def row(dataset, seed, hits, **more):
+        values = {"merged_hits@10": hits, "merged_mrr": hits / 2, "seconds_train": 9.0 + seed}
+        key = {"dataset": dataset, "settings": "default without validation", "seed": seed}
+        return key | values | more
+
+    rows = [row("nell_v2", 0, 0.6), row("nell_v2", 3, 0.7), row("WN18RR_v1", 0, 0.8)]
+    rows.append(row("nell_v4", 0, 0.1, settings="default"))
+    other = row("codex-s", 0, 0.9)
+    del other["merged_mrr"]
+    lines = default_benchmark.merged_table([*rows, other]).splitlines()[2:]
+    empty = NOTHING
+    assert [line.strip("| ").split(" | ") for line in lines] == [
+        ["fb237", *[empty] * 5],
+        ["WN18RR", "80.0 (0.400)", *[empty] * 3, "9 s"],
+        ["nell", empty, "65.0 (0.325)", empty, empty, "12 s"],
     ]
 
 

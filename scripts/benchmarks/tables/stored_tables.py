@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cells import read_records
-from benchmarks.default_benchmark import default_table
+from benchmarks.default_benchmark import default_table, merged_table
 from benchmarks.episode_levers import lever_table
 from benchmarks.feature_benchmark import feature_table
 from benchmarks.large_graph_walk import walk_table
@@ -43,6 +43,7 @@ _TABLES: dict[str, Callable[[Any], str]] = {
     "completion-merged": partial(completion_table, protocol="merged"),
     "completion-sampled50": partial(completion_table, protocol="sampled50"),
     "defaults": default_table,
+    "defaults-merged": merged_table,
     "episode-levers": lever_table,
     "features": feature_table,
     "large-graph": walk_table,
