@@ -30,7 +30,11 @@ class AnswerCounts:
         self._answers = GroupedValues(self.query, self.answer)
 
     def of(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the answers of queries ``[n]``: the row of each, the entity, and the number."""
+        """Returns the observed answers of queries, each once: its row, the entity, and how often.
+
+        Args:
+            query (Tensor): The queries, ``[n]``.
+        """
         row, entity = self._answers(query)
         place = torch.searchsorted(self._code, query[row] * self.num_nodes + entity)
         return row, entity, self.number[place]
@@ -69,7 +73,12 @@ class AnswerCounts:
         return table
 
     def __call__(self, relation: Tensor, side: Side) -> Tensor:
-        """Returns :meth:`log_frequency` of relations ``[B]`` with candidates at a side."""
+        """Returns :meth:`log_frequency` of queries, ``[B, N]``, in the default dtype.
+
+        Args:
+            relation (Tensor): The relations, ``[B]``.
+            side (str): The side of the answers, ``"tail"`` or ``"head"``.
+        """
         unique, place = torch.unique(relation, return_inverse=True)
         query = unique if side == "tail" else unique + self.num_relations
         return self.log_frequency(query, torch.get_default_dtype())[place]
