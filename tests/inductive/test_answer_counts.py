@@ -74,6 +74,8 @@ def test_few_triples_and_no_queries(triples):
     found = counts(torch.tensor([1]), "head")
     assert torch.equal(found, torch.zeros(1, SIZE))
     assert counts(torch.tensor([], dtype=torch.long), "tail").shape == (0, SIZE)
+    rows = counts(torch.tensor([0]), "tail")
+    torch.testing.assert_close(rows, torch.tensor([log_frequency(numbers(triples, 0))]))
     if len(triples) == 0:
         assert torch.equal(counts(torch.tensor([0, 2]), "tail"), torch.zeros(2, SIZE))
 
