@@ -180,21 +180,29 @@ class ProximitySearch:
             settings = search.limit(selection.settings)
             propagation = InductivePropagation(model, drawn.data, settings, mapped)
             vectors = propagation.scorer()
-            scorers: list[tuple[str, Scorer, Tensor | None]] = [("share", vectors, None)]
-            if episodes is not None:
-                mapped = propagation.feature_map
-                scored = score_by_episodes(
-                    episodes, drawn.data, vectors, seed=seed, feature_map=mapped
-                )
-                scorers.insert(0, ("weight", scored, episodes.log_walk))
             tried = self
             if not self._is_cheap(drawn, len(TELEPORTS)):
                 tried = self._with(teleport=ProximitySettings.teleport)
             chosen: dict[str, float] = {}
-            for name, scorer, log_walk in scorers:
+            for name in ("share",) if episodes is None else ("weight", "share"):
+                grid, frequencies = tried._grid(name, chosen)
+                if len(grid) == 1 and not frequencies:
+                    chosen = grid[0]
+                    continue
+                scorer: Scorer = vectors
+                log_walk = None
+                if name == "weight" and episodes is not None:
+                    mapped = propagation.feature_map
+                    scorer = score_by_episodes(
+                        episodes, drawn.data, vectors, seed=seed, feature_map=mapped
+                    )
+                    log_walk = episodes.log_walk
                 ranker = _Ranker(name, scorer, log_walk, drawn, data.train.triples)
-                chosen, curve = tried._select_one(chosen, ranker, search.metric)
-                found["curve"] += curve
+                trials = tried._rank(ranker, grid, search.metric)
+                more = [_best(trials) | {"frequency": one} for one in frequencies]
+                trials += tried._rank(ranker, more, search.metric) if more else []
+                chosen = _best(trials)
+                found["curve"] += [trial.row for trial in trials]
             found["chosen"] = tried.settings(**chosen).to_dict()
         seconds = selection.seconds + time.perf_counter() - begin
         return replace(selection, proximity=found, seconds=seconds)
@@ -207,20 +215,6 @@ class ProximitySearch:
         """The search with numbers for some of the values that it would select."""
         asked: dict[str, Any] = {k: v for k, v in values.items() if getattr(self, k) == AUTO}
         return replace(self, **asked)
-
-    def _select_one(
-        self, chosen: dict[str, float], ranker: "_Ranker", metric: str
-    ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """Adds the best weight in a score, and of what goes with it, to those that are chosen; also
-        returns a row for each setting tried."""
-        grid, frequencies = self._grid(ranker.name, chosen)
-        if len(grid) == 1 and not frequencies:
-            return grid[0], []
-        trials = self._rank(ranker, grid, metric)
-        if frequencies:
-            grid = [_best(trials) | {"frequency": one} for one in frequencies]
-            trials += self._rank(ranker, grid, metric)
-        return _best(trials), [trial.row for trial in trials]
 
     def _grid(
         self, name: str, chosen: Mapping[str, float]

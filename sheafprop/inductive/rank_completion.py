@@ -1,3 +1,4 @@
+import copy
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -94,7 +95,8 @@ def rank_completion(
     r"""Propagates into the inference graph and ranks its test triples once.
 
     The first row is the complete method, with episodes and proximity if they are given. The next
-    rows ablate these, the frequency of answers and features one by one. They are followed by
+    rows ablate these, the frequency of answers and features one by one (where proximity has no
+    weight, ``own_last`` goes with the frequency). They are followed by
     baselines that need no training: the start and random vectors without propagation, one step of
     messages from the known entities, the edge-type heuristic, and proximity with and without that
     heuristic, always with the default teleport probability and number of steps. On large graphs,
@@ -157,9 +159,8 @@ def rank_completion(
     if walks:
         # The baselines' walk is the same in all runs.
         usual = ProximitySettings()
-        alone = LogProximity.of_settings(usual, *graph)
-        if proximity is not None and _walk(proximity) == _walk(usual):
-            alone = near
+        same = proximity is not None and _walk(proximity) == _walk(usual)
+        alone = near if same else LogProximity.of_settings(usual, *graph)
     methods: dict[str, Any] = {}
     by_selection = set()  # baselines do not depend on it, nor do episodes alone
     for method, one in own.items():
@@ -168,13 +169,14 @@ def rank_completion(
         kind = walk if by_episodes else near
         if proximity is not None and kind is not None:
             given = data.inference.triples, data.train.triples, data.num_relations
-            with_all = add_proximity(one, kind, proximity, *given)
+            scored = add_proximity(one, kind, proximity, *given)
             with_near = f"{method} + proximity"
-            if with_all.frequency:
-                with_near = with_near if with_all.weight else method
-                variants[f"{with_near} + frequency"] = with_all
-                with_all = add_proximity(one, kind, replace(proximity, frequency=0.0), *given)
-            variants[with_near] = with_all
+            if scored.frequency:
+                with_near = with_near if scored.weight else method
+                variants[f"{with_near} + frequency"] = scored
+                scored = copy.copy(scored)
+                scored.frequency = 0.0
+            variants[with_near] = scored
             if ("weight" if by_episodes else "share") in selected_weights:
                 by_selection |= set(variants)
         variants[method] = one

@@ -16,6 +16,7 @@ from sheafprop.errors import DataError
 from sheafprop.files import write_bytes
 from sheafprop.inductive.episode_model import EpisodeSettings
 from sheafprop.inductive.propagation_search import Selection
+from sheafprop.inductive.proximity_search import ProximitySearch
 from sheafprop.kge import KGEModel
 from sheafprop.training.inductive_data_module import InductiveDataModule
 
@@ -221,6 +222,9 @@ def describe_other_options(
     if trained.get("episodes"):
         stored = EpisodeSettings.from_stored(trained["episodes"]).to_dict()
         trained = trained | {"episodes": stored}
+    if trained.get("proximity"):
+        stored = ProximitySearch.of(trained["proximity"]).to_dict()  # with what is new since
+        trained = trained | {"proximity": stored}
     names = [name for name in (*_OF_RANKING, "seed") if name in trained]
     before, after = (_flatten({name: part[name] for name in names}) for part in (trained, settings))
     return tuple(

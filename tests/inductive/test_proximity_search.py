@@ -161,6 +161,28 @@ def test_only_weights_that_are_auto_are_selected():
     assert replace(search, share=0.2).settings() == ProximitySettings(share=0.2, **fixed)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_the_frequency_alone_is_selected(share, monkeypatch):
+    data = toy_data("fully-inductive")
+    model = trained("rotate", data)
+    fixed = dict(weight=0.7, share=share, peers=0.25, teleport=0.2, num_iterations=20)
+    search = ProximitySearch(frequency="auto", **fixed)
+    # Nothing is selected for the score of episodes, so it is not needed.
+    monkeypatch.setattr(proximity_search, "score_by_episodes", lambda *_, **__: 1 / 0)
+    selected, selection = select(data, search, with_episodes(model, data), model=model)
+    vectors = InductivePropagation(model, data, selection.settings).scorer()
+    near = LogProximity(data.inference.triples, data.inference.num_nodes, teleport=0.2)
+    values = []
+    for row, frequency in zip(selected["curve"], FREQUENCIES, strict=True):
+        settings = ProximitySettings(**fixed, frequency=frequency)
+        expected = metrics_of(data, data, near, vectors, settings)
+        assert (row["share"], row["frequency"], row["teleport"]) == (share, frequency, 0.2)
+        assert row["mrr"] == pytest.approx(expected["mrr"])
+        values.append(row["hits@3"] + row["mrr"])
+    best = FREQUENCIES[values.index(max(values))]
+    assert selected["chosen"] == ProximitySettings(**fixed, frequency=best).to_dict()
+
+
 def test_a_sample_of_the_triples_selects():
     data = toy_data("fully-inductive")
     model = trained("rotate", data)

@@ -273,13 +273,23 @@ def test_the_baselines_have_the_usual_walk(monkeypatch):
         (ProximitySettings(share=0.1), True),
     ],
 )
-def test_large_graphs_have_walks_only_where_a_score_needs_them(near, walks, monkeypatch):
+@pytest.mark.parametrize("with_episodes", [False, True])
+def test_large_graphs_have_walks_only_where_a_score_needs_them(
+    near, walks, with_episodes, monkeypatch
+):
     data = toy_data("fully-inductive")
     model = trained("rotate", data)
+    episodes = None
+    if with_episodes:
+        settings = EpisodeSettings(num_steps=1, num_random=2)
+        episodes, _ = train_episodes(model, data.train.triples, settings)
+        near = None if near is None else replace(near, weight=0.5 if near.weight == 0.5 else 0.0)
+        walks |= near is not None and near.weight > 0
     monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
     if not walks:
         monkeypatch.setattr(LogProximity, "probabilities", lambda *_: 1 / 0)
-    result = rank_completion(model, data, SETTINGS, proximity=near, progress=False)
+    given = dict(episodes=episodes, proximity=near, progress=False)
+    result = rank_completion(model, data, SETTINGS, **given)
     assert any(row["method"] == PROXIMITY for row in result.rows) is walks
     assert ("proximity is ranked only" in result.protocols["full"]) is not walks
 

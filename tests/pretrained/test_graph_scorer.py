@@ -338,7 +338,7 @@ def test_proximity_counts_once(weight):
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
 def test_the_frequency_of_answers_is_that_of_all_facts(tmp_path, share):
-    near = ProximitySettings(share=share, frequency=0.6, own_last=False)
+    near = ProximitySettings(weight=0.0, share=share, frequency=0.6, own_last=False)
     small = with_episodes(episodes=False, near=near)
     model = small.extend(FACTS)
     model.save(tmp_path / "model")

@@ -343,6 +343,17 @@ def test_a_run_from_before_frequencies_keeps_numbers_and_says_so(tmp_path):
         assert not any("'frequency'" in note for note in notes)
 
 
+def test_a_run_from_before_a_part_of_proximity_has_no_other_options(tmp_path):
+    model, _ = fit(tmp_path, 1, callbacks=[SaveModel()], proximity=AUTO)
+    path = tmp_path / "checkpoints" / "best.ckpt"
+    stored = torch.load(path, weights_only=True)
+    del stored["hyper_parameters"]["proximity"]["frequency"]
+    assert describe_other_options(stored, model.hparams) == ()
+    other = model.hparams["proximity"] | {"frequency": 0.2}
+    (note,) = describe_other_options(stored, model.hparams | {"proximity": other})
+    assert note == "ranked with --model.proximity.frequency 0.2, where the run has 0.0"
+
+
 def test_episodes_see_the_training_triples_alone(tmp_path, monkeypatch):
     """Neither the inference graph nor held-out triples reach the second stage."""
     from sheafprop.training import sheaf_completion
