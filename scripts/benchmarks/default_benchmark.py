@@ -11,7 +11,7 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -130,7 +130,8 @@ def run_cell(
     own, whole = folder / "own" / dataset, folder / "whole" / dataset
     write_folder(whole, dataset, root)
     shutil.copytree(whole, own)
-    valid, merged = settings != MERGED, {}
+    valid = settings != MERGED
+    merged: dict[str, float] = {}
     if not valid:
         (own / FILES["valid"]).unlink()
     runs = folder / "runs"
@@ -261,22 +262,23 @@ def default_table(records: Sequence[Record]) -> str:
             found.setdefault((record["dataset"], record["settings"]), {})[record["seed"]] = record
     rows = []
     for (dataset, settings), own in sorted(found.items(), key=lambda item: _place(*item[0])):
+        every = own.values()
         cells = [dataset, settings, str(len(own))]
-        cells.append(f"{100 * _mean(own, 'hits@10'):.1f} ({_mean(own, 'mrr'):.3f})")
+        cells.append(f"{100 * _mean(every, 'hits@10'):.1f} ({_mean(every, 'mrr'):.3f})")
         shares = []
         for preset in PRESETS:
             best = found.get((dataset, preset), {})
             both = [seed for seed in own if seed in best]
             points = share = NOTHING
             if not settings.startswith("preset") and both:
-                ours, theirs = ({s: part[s] for s in both} for part in (own, best))
+                ours, theirs = ([part[s] for s in both] for part in (own, best))
                 gain = _mean(ours, "hits@10") - _mean(theirs, "hits@10")
                 ratio = _mean(ours, "seconds_train") / _mean(theirs, "seconds_train")
                 points, share = f"{100 * gain:+.1f}", f"{ratio:.2f}"
             cells.append(points)
             shares.append(share)
-        cells += [f"{_mean(own, 'seconds_train'):.0f} s", *shares]
-        cells += [f"{_mean(own, f'seconds_{name}'):.0f} s" for name in ("fit", "test")]
+        cells += [f"{_mean(every, 'seconds_train'):.0f} s", *shares]
+        cells += [f"{_mean(every, f'seconds_{name}'):.0f} s" for name in ("fit", "test")]
         rows.append(cells)
     header = ["data set", "settings", "seeds", "Hits@10 (MRR)", "against the preset"]
     header += ["against that with episodes", "train and select", "of the preset's"]
@@ -286,29 +288,22 @@ def default_table(records: Sequence[Record]) -> str:
 
 def merged_table(records: Sequence[Record]) -> str:
     """Means over seeds of the benchmarks under ``merged``, without validation triples."""
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        if record["settings"] == MERGED and "merged_mrr" in record:
-            found.setdefault(record["dataset"], []).append(record)
+    ranked = [r for r in records if r["settings"] == MERGED and "merged_mrr" in r]
     rows = []
     for family in FAMILIES:
+        of_family = [r for r in ranked if r["dataset"].startswith(f"{family}_")]
         cells = [family]
         for version in VERSIONS:
-            own = dict(enumerate(found.get(f"{family}_{version}", [])))
-            figure = NOTHING
-            if own:
-                figure = f"{100 * _mean(own, 'merged_hits@10'):.1f} "
-                figure += f"({_mean(own, 'merged_mrr'):.3f})"
-            cells.append(figure)
-        own = dict(enumerate(r for name, r in _flat(found) if name.startswith(family)))
-        cells.append(f"{max(r['seconds_train'] for r in own.values()):.0f} s" if own else NOTHING)
+            own = [r for r in of_family if r["dataset"] == f"{family}_{version}"]
+            hits, mrr = (
+                _mean(own, f"merged_{name}") if own else 0.0 for name in ("hits@10", "mrr")
+            )
+            cells.append(f"{100 * hits:.1f} ({mrr:.3f})" if own else NOTHING)
+        longest = max((r["seconds_train"] for r in of_family), default=0.0)
+        cells.append(f"{longest:.0f} s" if of_family else NOTHING)
         rows.append(cells)
     header = ["merged", *VERSIONS, "train and select, at most"]
     return markdown_table(header, rows, "l" + "r" * 5)
-
-
-def _flat(found: Mapping[str, list[Record]]) -> Iterator[tuple[str, Record]]:
-    return ((name, record) for name, records in found.items() for record in records)
 
 
 def _mode(dataset: str) -> str:
@@ -319,8 +314,8 @@ def _place(dataset: str, settings: str) -> tuple[int, int]:
     return list(DATASETS).index(dataset), SETTINGS.index(settings)
 
 
-def _mean(records: Mapping[int, Record], name: str) -> float:
-    return sum(float(record[name]) for record in records.values()) / len(records)
+def _mean(records: Collection[Record], name: str) -> float:
+    return sum(float(record[name]) for record in records) / len(records)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -304,7 +304,7 @@ class ProximityScorer:
             if given is not None:
                 total = given + total
         if self.answers is not None and self.frequency:
-            total += self.frequency * self.answers(relation, side).to(total)
+            total += self.frequency * self.answers(relation, side)
         if seen is not None:
             # No logarithm differs from another by so much; candidates with peers were seen.
             total = total + seen * (1.0 - 2 * self.weight * math.log(FLOOR))

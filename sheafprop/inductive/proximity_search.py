@@ -197,7 +197,8 @@ class ProximitySearch:
                         episodes, drawn.data, vectors, seed=seed, feature_map=mapped
                     )
                     log_walk = episodes.log_walk
-                ranker = _Ranker(name, scorer, log_walk, drawn, data.train.triples)
+                units = self.settings(weight=1.0, share=1.0, frequency=float(self.frequency != 0))
+                ranker = _Ranker(units, name, scorer, log_walk, drawn, data.train.triples)
                 trials = tried._rank(ranker, grid, search.metric)
                 more = [_best(trials) | {"frequency": one} for one in frequencies]
                 trials += tried._rank(ranker, more, search.metric) if more else []
@@ -274,6 +275,8 @@ class _Ranker:
     """Ranks triples by a score with proximity under several settings.
 
     Args:
+        units (ProximitySettings): Settings whose weights are 1, but 0 for a frequency that no
+            setting has.
         name (str): The weight in this score: ``"weight"`` for episodes, else ``"share"``.
         scorer (Scorer): The score without proximity.
         log_walk (Tensor, optional): Weights of relations in the walk; see :class:`LogProximity`.
@@ -283,30 +286,33 @@ class _Ranker:
 
     def __init__(
         self,
+        units: ProximitySettings,
         name: str,
         scorer: Scorer,
         log_walk: Tensor | None,
         drawn: SelectionTriples,
         trained: Tensor,
     ):
-        self.name, self.scorer, self.log_walk = name, scorer, log_walk
-        self.drawn, self.trained = drawn, trained
-        self.observed = drawn.data.inference.triples.to(drawn.triples.device)
+        self.name, self.drawn, self._log_walk = name, drawn, log_walk
+        self._observed = drawn.data.inference.triples.to(drawn.triples.device)
         self._nears: dict[float, LogProximity] = {}
+        # The spread of a score is that of other queries.
+        graph = self._observed, trained, drawn.data.num_relations
+        self._unit = add_proximity(scorer, self._near(units), units, *graph)
+        self._block = _Block(scorer, self._nears, self._unit.answers)
+
+    def _near(self, settings: ProximitySettings) -> LogProximity:
+        if settings.teleport not in self._nears:
+            number = self.drawn.known.num_nodes
+            near = LogProximity.of_settings(settings, self._observed, number, self._log_walk)
+            self._nears[settings.teleport] = near
+        return self._nears[settings.teleport]
 
     def rank(self, settings: Sequence[ProximitySettings]) -> list[RankingResult]:
         """Ranks the triples; scores and proximities are computed once for all settings."""
-        number = self.drawn.known.num_nodes
-        for one in settings:
-            if one.teleport not in self._nears:
-                near = LogProximity.of_settings(one, self.observed, number, self.log_walk)
-                self._nears[one.teleport] = near
-        # The spread of a score is that of other queries.
-        frequency = float(any(one.frequency for one in settings))
-        units = replace(settings[0], weight=1.0, share=1.0, frequency=frequency)
-        graph = self.observed, self.trained, self.drawn.data.num_relations
-        unit = add_proximity(self.scorer, self._nears[units.teleport], units, *graph)
-        block = _Block(self.scorer, self._nears, unit.answers)
+        unit, block, known = self._unit, self._block, self.drawn.known
+        for own in settings:
+            self._near(own)
         scored = [
             ProximityScorer(
                 block,
@@ -319,11 +325,10 @@ class _Ranker:
             )
             for own in settings
         ]
-        size = max(1, _MOST // max(1, number))
+        size = max(1, _MOST // max(1, known.num_nodes))
         parts: list[list[RankingResult]] = []
         for triples in self.drawn.triples.split(size):
             block.clear()
-            known = self.drawn.known
             parts.append(
                 [
                     evaluate(one.score_tails, one.score_heads, triples, known, batch_size=size)

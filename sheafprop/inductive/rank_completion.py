@@ -96,11 +96,11 @@ def rank_completion(
 
     The first row is the complete method, with episodes and proximity if they are given. The next
     rows ablate these, the frequency of answers and features one by one (where proximity has no
-    weight, ``own_last`` goes with the frequency). They are followed by
-    baselines that need no training: the start and random vectors without propagation, one step of
-    messages from the known entities, the edge-type heuristic, and proximity with and without that
-    heuristic, always with the default teleport probability and number of steps. On large graphs,
-    proximity is ranked only if ``proximity`` has a weight for it; a note reports this.
+    weight, ``own_last`` goes with the frequency). They are followed by baselines that need no
+    training: the start and random vectors without propagation, one step of messages from the known
+    entities, the edge-type heuristic, and proximity with and without that heuristic, always with
+    the default teleport probability and number of steps. On large graphs, proximity is ranked only
+    if ``proximity`` has a weight for it; a note reports this.
 
     Args:
         model (KGEModel): The trained model.

@@ -211,15 +211,17 @@ def test_rows_leave_out_episodes_and_proximity_one_by_one(monkeypatch):
     assert "proximity is ranked only" in large.protocols["full"]
 
 
+def short_episodes(model, data, **settings):
+    settings = EpisodeSettings(num_steps=1, num_random=2, **settings)
+    return train_episodes(model, data.train.triples, settings)[0]
+
+
 @pytest.mark.parametrize("with_episodes", [False, True])
 @pytest.mark.parametrize("share", [0.3, 0.0])
 def test_a_row_leaves_out_the_frequency_of_answers(share, with_episodes):
     data = toy_data("fully-inductive")
     model = trained("rotate", data)
-    episodes = None
-    if with_episodes:
-        settings = EpisodeSettings(num_steps=1, num_random=2)
-        episodes, _ = train_episodes(model, data.train.triples, settings)
+    episodes = short_episodes(model, data) if with_episodes else None
     near = ProximitySettings(weight=0.5, share=share, frequency=0.7)
     given = dict(episodes=episodes, protocols=["full", "merged"], progress=False)
     rows = rank_completion(model, data, SETTINGS, proximity=near, **given).rows
@@ -281,8 +283,7 @@ def test_large_graphs_have_walks_only_where_a_score_needs_them(
     model = trained("rotate", data)
     episodes = None
     if with_episodes:
-        settings = EpisodeSettings(num_steps=1, num_random=2)
-        episodes, _ = train_episodes(model, data.train.triples, settings)
+        episodes = short_episodes(model, data)
         near = None if near is None else replace(near, weight=0.5 if near.weight == 0.5 else 0.0)
         walks |= near is not None and near.weight > 0
     monkeypatch.setattr("sheafprop.inductive.proximity_scorer._MOST_PRODUCTS", 1.0)
@@ -299,8 +300,7 @@ def test_merged_figures_with_vectors_that_validation_chose_are_marked(share):
     """The score of episodes alone has no choice on validation; that of propagated vectors has."""
     data = toy_data("semi-inductive")
     model = trained("rotate", data)
-    settings = EpisodeSettings(num_steps=1, num_random=2, vector_share=share)
-    episodes, _ = train_episodes(model, data.train.triples, settings)
+    episodes = short_episodes(model, data, vector_share=share)
     for selected in (True, False):
         result = rank_completion(
             model,
@@ -319,8 +319,7 @@ def test_merged_figures_with_vectors_that_validation_chose_are_marked(share):
 
 def walking(model, data, **settings):
     """Episodes whose walk prefers relations, differently for each query."""
-    settings = EpisodeSettings(num_steps=1, num_random=2, walk_steps=1, **settings)
-    episodes, _ = train_episodes(model, data.train.triples, settings)
+    episodes = short_episodes(model, data, walk_steps=1, **settings)
     with torch.no_grad():
         episodes.log_walk += torch.randn(6, 3, generator=torch.Generator().manual_seed(1)) * 2
     return episodes
